@@ -1,0 +1,188 @@
+"""A damaged batch is fetched from a replica that a test plays: what is asked, what is taken, when it is tried again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.client.connection import Connection, connect
+from odradek.common.errors import ErrorCode, StorageError
+from odradek.common.real_io import RealNetwork
+from odradek.log.files import FileCache
+from odradek.protocol.api_key import ApiKey
+from odradek.protocol.messages.fetch_request import FetchRequest
+from odradek.protocol.messages.fetch_response import FetchableTopicResponse, FetchResponse, PartitionData
+from odradek.replica.repair_service import RepairService
+from tests.component.client.conftest import ScriptedPeer
+from tests.support.waiting import eventually_async
+from tests.unit.replica.test_partition import ME, Home
+
+PAUSE_MS = 30_000
+
+
+class Repairing:
+    """Broker 1 leads five batches that broker 2 has too; the second one is damaged here."""
+
+    def __init__(self, directory: Path, peer: ScriptedPeer) -> None:
+        self.at_ms = 1000
+        self.peer = peer
+        self.home = Home(directory, (ME, 2))
+        for number in range(5):
+            self.home.append(b"%05d" % number * 20)
+        self.home.fetched(2, 5)
+        self.segment = self.home.log.segments[0]
+        self.size = self.segment.size_bytes // 5
+        self.path = directory / "t-0" / "00000000000000000000.log"
+        self.whole = self.path.read_bytes()
+        damaged = bytearray(self.whole)
+        damaged[2 * self.size - 1] ^= 1
+        self.path.write_bytes(damaged)
+        self.failed: list[StorageError] = []
+        self.answers: list[PartitionData | FetchResponse] = []
+        peer.on(ApiKey.FETCH, self._answer)
+        clock: Any = self
+        self.service = RepairService(
+            self.home.disk,
+            clock,
+            FileCache(self.home.disk),
+            broker_id=ME,
+            connect_to=self._connect,
+            on_storage_failed=self.failed.append,
+        )
+
+    def now_ms(self) -> int:
+        return self.at_ms
+
+    def monotonic_ms(self) -> int:
+        return self.at_ms
+
+    async def _connect(self, broker_id: int) -> Connection:
+        assert broker_id == 2
+        return await connect(RealNetwork(), *self.peer.address, client_id="test", timeout_s=60)
+
+    def _answer(self, request: FetchRequest, version: int) -> FetchResponse:
+        answer = self.answers.pop(0) if self.answers else PartitionData(records=self.whole[self.size :])
+        if isinstance(answer, FetchResponse):
+            return answer
+        return FetchResponse(
+            responses=[FetchableTopicResponse(topic_id=self.home.partition.topic_id, partitions=[answer])]
+        )
+
+    def request(self) -> bool:
+        return self.service.request(self.home.partition, self.segment, self.size)
+
+    async def ends(self) -> None:
+        await eventually_async(lambda: not self.home.partition.is_being_repaired)
+
+    def asked(self) -> list[FetchRequest]:
+        return [request for key, _, request in self.peer.asked if key is ApiKey.FETCH]
+
+
+@pytest.fixture
+async def repairing(tmp_path: Path) -> AsyncIterator[Repairing]:
+    peer = ScriptedPeer()
+    await peer.start()
+    made = Repairing(tmp_path, peer)
+    yield made
+    await made.service.close()
+    await peer.stop()
+    made.home.disk.close()
+
+
+async def test_what_is_damaged_is_asked_for_as_a_consumer_asks(repairing: Repairing) -> None:
+    assert repairing.request()
+    assert repairing.request(), "it is under way"
+    assert repairing.home.partition.is_being_repaired
+    await repairing.ends()
+    assert repairing.path.read_bytes() == repairing.whole
+    (asked,) = repairing.asked()
+    (part,) = asked.topics[0].partitions
+    assert asked.topics[0].topic_id == repairing.home.partition.topic_id
+    assert (part.partition, part.fetch_offset, part.current_leader_epoch) == (0, 1, -1)
+    assert (asked.max_wait_ms, asked.min_bytes, asked.session_epoch) == (0, 0, -1)
+    assert asked.max_bytes == part.partition_max_bytes == 4 * 1024 * 1024
+    counts = repairing.service.counts
+    assert (counts.repaired_batches, counts.repaired_bytes, counts.failures) == (4, 4 * repairing.size, 0)
+    assert repairing.failed == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        PartitionData(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        FetchResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR),
+        PartitionData(error_code=ErrorCode.OFFSET_OUT_OF_RANGE),
+    ],
+    ids=["it is no replica", "an error of the whole", "it has not so much"],
+)
+async def test_where_no_replica_has_it_the_next_try_comes_after_a_pause(
+    repairing: Repairing, answer: PartitionData | FetchResponse
+) -> None:
+    damaged = repairing.path.read_bytes()
+    repairing.answers = [answer]
+    assert repairing.request()
+    await repairing.ends()
+    assert repairing.path.read_bytes() == damaged
+    assert (repairing.service.counts.failures, repairing.service.counts.repaired_batches) == (1, 0)
+    repairing.at_ms += PAUSE_MS - 1
+    assert not repairing.request()
+    repairing.at_ms += 1
+    assert repairing.request()
+    await repairing.ends()
+    assert repairing.path.read_bytes() == repairing.whole
+
+
+async def test_a_replica_that_has_nothing_yet_is_asked_again(repairing: Repairing) -> None:
+    repairing.answers = [PartitionData(records=b""), PartitionData(records=None)]
+    assert repairing.request()
+    await repairing.ends()
+    assert repairing.path.read_bytes() == repairing.whole
+    assert len(repairing.asked()) == 3
+
+
+async def test_patience_has_an_end(repairing: Repairing) -> None:
+    repairing.answers = [PartitionData(records=b"")] * 99
+    assert repairing.request()
+    await eventually_async(lambda: len(repairing.asked()) == 2)
+    repairing.at_ms += 5000
+    await repairing.ends()
+    assert repairing.service.counts.failures == 1 and len(repairing.asked()) <= 4
+
+
+async def test_a_hole_may_come_in_pieces(repairing: Repairing) -> None:
+    size = repairing.size
+    first, rest = repairing.whole[size : 3 * size + size // 2], repairing.whole[3 * size :]
+    repairing.answers = [PartitionData(records=first), PartitionData(records=rest)]
+    assert repairing.request()
+    await repairing.ends()
+    assert repairing.path.read_bytes() == repairing.whole
+    assert [asked.topics[0].partitions[0].fetch_offset for asked in repairing.asked()] == [1, 3]
+
+
+async def test_what_is_gone_or_alone_is_not_repaired(repairing: Repairing) -> None:
+    repairing.home.change(isr=(ME,), replicas=(ME,))
+    assert not repairing.request(), "there is no other replica"
+    repairing.home.change(replicas=(ME, 2))
+    await repairing.service.close()
+    assert not repairing.request()
+    repairing.home.partition.close()
+    assert not repairing.request()
+
+
+async def test_a_replica_that_is_too_old_is_not_asked(repairing: Repairing) -> None:
+    repairing.peer.on(ApiKey.FETCH, repairing._answer, versions=(4, 14))
+    assert repairing.request()
+    await repairing.ends()
+    assert (repairing.asked(), repairing.service.counts.failures) == ([], 1)
+
+
+async def test_a_close_ends_what_is_under_way(repairing: Repairing) -> None:
+    repairing.peer.on(ApiKey.FETCH, lambda request, version: None)
+    assert repairing.request()
+    await eventually_async(lambda: len(repairing.asked()) == 1)
+    await repairing.service.close()
+    assert not repairing.home.partition.is_being_repaired
+    assert repairing.service.counts.failures == 0, "it was not given a chance"
