@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from odradek.common.topic_names import METADATA_TOPIC
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.describe_quorum_request import DescribeQuorumRequest, PartitionData, TopicData
 from odradek.testing.processes import NodeProcess, ProcessCluster
@@ -187,7 +188,7 @@ class Trio:
 
     def controller(self) -> int:
         """The active controller, as a running node reports it."""
-        partition = TopicData(topic_name="__cluster_metadata", partitions=[PartitionData()])
+        partition = TopicData(topic_name=METADATA_TOPIC, partitions=[PartitionData()])
 
         def ask() -> int:
             with Calls(self.port()) as calls:

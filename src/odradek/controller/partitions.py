@@ -195,7 +195,9 @@ class Partitions:
         for key, partition in self._state.partitions.items():
             yield key, self._state.topics[key[0]], partition
 
-    def alter_partition(self, request: alter_request.AlterPartitionRequest) -> Result[Any, Any]:
+    def alter_partition(
+        self, request: alter_request.AlterPartitionRequest
+    ) -> Result[Any, alter_response.AlterPartitionResponse]:
         """A leader reports its new in-sync set. Each partition succeeds or fails on its own.
 
         Raises:
@@ -225,7 +227,11 @@ class Partitions:
         return Result(records, alter_response.AlterPartitionResponse(topics=topics))
 
     def _alter_one(
-        self, broker_id: int, topic_id: Any, data: Any, records: list[PartitionChangeRecord]
+        self,
+        broker_id: int,
+        topic_id: UUID,
+        data: alter_request.PartitionData,
+        records: list[PartitionChangeRecord],
     ) -> alter_response.PartitionData:
         topic = self._state.topics.get(topic_id)
         if topic is None:
@@ -262,7 +268,9 @@ class Partitions:
             partition_epoch=partition.partition_epoch,
         )
 
-    def _check_alter(self, broker_id: int, partition: PartitionImage, data: Any, isr: Collection[int]) -> None:
+    def _check_alter(
+        self, broker_id: int, partition: PartitionImage, data: alter_request.PartitionData, isr: Collection[int]
+    ) -> None:
         if data.leader_epoch > partition.leader_epoch or data.partition_epoch > partition.partition_epoch:
             # The leader knows more than this controller: another one is active.
             raise ApiError(ErrorCode.NOT_CONTROLLER, "the leader's epochs are newer than the controller's")

@@ -7,8 +7,8 @@ never behind an answer; elsewhere this waits for it, a while.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.metadata.image import MetadataImage
@@ -18,6 +18,7 @@ from odradek.protocol.messages.create_topics_response import CreateTopicsRespons
 from odradek.settings.options import config, option
 
 if TYPE_CHECKING:
+    from odradek.metadata.delta import MetadataDelta
     from odradek.server.controller_gateway import Controller
 
 # How long an answer may wait for our own view. The operation has succeeded by then: it is answered in any case.
@@ -34,7 +35,7 @@ async def wait_until_seen(
         return True
     seen: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def look(_: Any, image: MetadataImage) -> None:
+    def look(_: MetadataDelta, image: MetadataImage) -> None:
         if is_seen(image) and not seen.done():
             seen.set_result(None)
 
@@ -80,7 +81,7 @@ class TopicCreator:
             task.add_done_callback(lambda _: self._under_way.pop(name, None))
         await asyncio.shield(task)
 
-    async def create_with(self, name: str, partitions: int, replication: int, configs: Any) -> None:
+    async def create_with(self, name: str, partitions: int, replication: int, configs: Mapping[str, str]) -> None:
         """Create a topic as given; raises ApiError as CreateTopics refuses it."""
         topic = CreatableTopic(
             name=name,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from odradek.common.errors import OdradekError
@@ -19,6 +19,7 @@ from odradek.protocol.messages import controller_registration_request as request
 from odradek.protocol.messages.controller_registration_response import ControllerRegistrationResponse
 
 if TYPE_CHECKING:
+    from odradek.metadata.delta import MetadataDelta
     from odradek.server.controller_gateway import Controller
     from odradek.server.network.listeners import ListenerSpec
 
@@ -65,7 +66,7 @@ class ControllerRegistration:
         self._registering: asyncio.Task[None] | None = None
         self._done = False
 
-    def on_metadata(self, _: Any, image: MetadataImage) -> None:
+    def on_metadata(self, _: MetadataDelta, image: MetadataImage) -> None:
         """Look whether this controller is known as it is now."""
         if self._done or self._registering is not None or image.metadata_version < CONTROLLER_REGISTRATION:
             return

@@ -184,7 +184,7 @@ class Dispatcher:
         own = ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=route.advertised_min, max_version=route.versions.last)
         return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])
 
-    def tune_socket(self, sock: Any) -> None:
+    def tune_socket(self, sock: socket.socket) -> None:
         """Kafka's socket settings on an accepted connection."""
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
