@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType, TimestampType
 
+from odradek.common.numbers import INT32_MAX
 from odradek.record.batch import COMPRESSION_NAMES
 from pyspark_odradek.cluster import Cluster
 from pyspark_odradek.encode import BatchFormat
@@ -224,7 +225,7 @@ def _refuse_contradictions(options: Mapping[str, str], kafka: Mapping[str, str])
         )
 
 
-def _number(settings: Mapping[str, str], name: str, default: int, least: int, most: int = 2**31 - 1) -> int:
+def _number(settings: Mapping[str, str], name: str, default: int, least: int, most: int = INT32_MAX) -> int:
     text = settings.get(name, str(default))
     try:
         number = int(text)
