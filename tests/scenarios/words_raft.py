@@ -12,19 +12,10 @@ from collections.abc import Iterable, Iterator
 from random import Random
 from uuid import UUID
 
-from odradek.raft.node import (
-    EpochBegun,
-    EpochEnded,
-    Fetched,
-    LogEnd,
-    Message,
-    RaftNode,
-    Ready,
-    Role,
-    VoteAnswered,
-    VoteAsked,
-)
+from odradek.raft.messages import EpochBegun, EpochEnded, Fetched, LogEnd, Message, Ready, VoteAnswered, VoteAsked
+from odradek.raft.node import RaftNode
 from odradek.raft.quorum_state import NO_NODE, ElectionState
+from odradek.raft.roles import Role
 from odradek.raft.voters import ReplicaKey, Voter, VoterSet
 from tests.scenarios.script import Command, ScriptError
 

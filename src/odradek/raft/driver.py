@@ -21,7 +21,7 @@ from odradek.common.backoff import Backoff
 from odradek.common.buggify import buggify
 from odradek.common.errors import ApiError, ConfigError, ErrorCode, StorageError
 from odradek.common.log_lines import get_logger
-from odradek.common.ports import Clock, Disk, is_disk_full
+from odradek.common.ports import Clock, Disk
 from odradek.metadata.publisher import MetadataPublisher
 from odradek.protocol.declare import Message as WireMessage
 from odradek.protocol.messages.begin_quorum_epoch_request import BeginQuorumEpochRequest
@@ -39,12 +39,15 @@ from odradek.raft.batches import Prepared, control_batch, pack, prepare
 from odradek.raft.config import RaftConfig
 from odradek.raft.follower import Follower
 from odradek.raft.incoming import IncomingRequests
+from odradek.raft.messages import Ready, VoteAnswered
 from odradek.raft.metadata_log import MetadataLog
-from odradek.raft.node import IDLE_TICK_MS, RaftNode, Ready, Role, VoteAnswered
+from odradek.raft.node import IDLE_TICK_MS, RaftNode
 from odradek.raft.outgoing import MAX_BACKOFF_MS, Commits, OutgoingRequests
 from odradek.raft.peers import QuorumPeers
 from odradek.raft.quorum_state import NO_NODE
+from odradek.raft.roles import Role
 from odradek.raft.snapshot import SnapshotId
+from odradek.raft.snapshot_writer import SnapshotWriter
 from odradek.raft.space import Space
 from odradek.raft.storage import QuorumStorage
 from odradek.raft.voter_changes import VoterChanges
@@ -121,6 +124,9 @@ class RaftDriver:
         self._on_leader_change = on_leader_change
         self._on_failed = on_failed
         self.storage = QuorumStorage(disk, directory, config, publisher, voters)
+        self._snapshots = SnapshotWriter(
+            self.storage, disk=disk, clock=clock, sync_soon=self._sync_soon, on_failed=self._fail
+        )
         self.node: RaftNode
         self._space: Space
         self._serving: IncomingRequests
@@ -138,9 +144,6 @@ class RaftDriver:
         self._told_leader: Leader | None = None
         self._told_high_watermark = 0
         self._failure: BaseException | None = None
-        self._snapshot_ms = 0
-        self._snapshot_task: asyncio.Task[None] | None = None
-        self._clean_due = False
         self._stopping = False
 
     @property
@@ -159,7 +162,7 @@ class RaftDriver:
         if len(voters) > 1 and self._peers is None:
             raise ConfigError([f"the quorum has the voters {voters.node_ids}; this node can only vote alone"])
         now_ms = self._clock.monotonic_ms()
-        self._snapshot_ms = now_ms
+        self._snapshots.begin()
         self.node = RaftNode(
             self._me,
             voters,
@@ -221,8 +224,7 @@ class RaftDriver:
     async def stop(self) -> None:
         """Tell the voters, make everything durable and close; who waits gets NOT_CONTROLLER."""
         self._stopping = True
-        if self._snapshot_task is not None:
-            await asyncio.gather(self._snapshot_task, return_exceptions=True)
+        await self._snapshots.close()
         await self.resign()
         for task in self._tasks:
             task.cancel()
@@ -424,8 +426,7 @@ class RaftDriver:
 
     def written(self, voters_changed: bool) -> None:
         """Something was written or cut: it must become durable, and replicas wait for it; the voters may be others."""
-        self._idle.clear()
-        self._dirty.set()
+        self._sync_soon()
         if voters_changed:
             self.node.voters_changed(self.storage.history.voters, self._clock.monotonic_ms())
         self._signal_news()
@@ -527,16 +528,13 @@ class RaftDriver:
                 await self._disk.off_loop(self.log.begin_flush())
                 self.log.note_synced(end_offset)
                 self.committed(self.node.log_synced(end_offset, self._clock.monotonic_ms()))
-                if self._clean_due:
-                    self._clean_due = False
-                    self.storage.clean(self._clock.now_ms())
+                self._snapshots.clean()
             except Exception as error:
                 self._fail(error)
                 return
             if not self._dirty.is_set():
                 self._idle.set()
-            if self._snapshot_due():
-                self._snapshot_task = asyncio.get_running_loop().create_task(self._snapshot())
+            self._snapshots.write_if_due()
 
     async def _tick(self) -> None:
         while True:
@@ -555,37 +553,16 @@ class RaftDriver:
             except Exception as error:
                 self._fail(error)
                 return
-            if self._snapshot_due():
-                self._idle.clear()
-                self._dirty.set()
+            if self._snapshots.is_due:
+                self._sync_soon()
 
-    def _snapshot_due(self) -> bool:
-        if self._stopping or (self._snapshot_task is not None and not self._snapshot_task.done()):
-            return False
-        return self.storage.snapshot_due(self._clock.monotonic_ms() - self._snapshot_ms)
-
-    async def _snapshot(self) -> None:
-        try:
-            await self.write_snapshot()
-        except OSError as error:
-            if not is_disk_full(error):
-                self._fail(error)
-                return
-            # The log holds what would have been in it; after as many bytes again it is retried.
-            _log.warning("no space for a snapshot of the metadata", error=error)
-        except Exception as error:
-            self._fail(error)
+    def _sync_soon(self) -> None:
+        self._idle.clear()
+        self._dirty.set()
 
     async def write_snapshot(self) -> SnapshotId:
         """Write what is committed as a snapshot; soon after, a new segment begins and old files go."""
-        self._snapshot_ms = self._clock.monotonic_ms()
-        snapshot_id, write = self.storage.snapshot_writer(self._clock.now_ms())
-        await self._disk.off_loop(write)
-        self.storage.snapshot_written()
-        self._clean_due = True
-        self._idle.clear()
-        self._dirty.set()
-        return snapshot_id
+        return await self._snapshots.write()
 
     def _fail(self, error: BaseException) -> None:
         if self._failure is None:

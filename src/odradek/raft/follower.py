@@ -22,8 +22,10 @@ from odradek.protocol.messages.fetch_response import FetchResponse
 from odradek.protocol.messages.fetch_snapshot_response import FetchSnapshotResponse
 from odradek.raft import wire
 from odradek.raft.config import RaftConfig
-from odradek.raft.node import RaftNode, Ready, Role
+from odradek.raft.messages import Ready
+from odradek.raft.node import RaftNode
 from odradek.raft.quorum_state import NO_NODE
+from odradek.raft.roles import Role
 from odradek.raft.snapshot import (
     Snapshot,
     SnapshotId,

@@ -22,8 +22,10 @@ from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest
 from odradek.protocol.messages.fetch_snapshot_request import FetchSnapshotRequest, PartitionSnapshot
 from odradek.protocol.messages.vote_request import PartitionData as VotePartition
 from odradek.protocol.messages.vote_request import VoteRequest
-from odradek.raft.node import EpochBegun, EpochEnded, Fetched, LogEnd, RaftNode, Ready, Role, VoteAnswered, VoteAsked
+from odradek.raft.messages import EpochBegun, EpochEnded, Fetched, LogEnd, Ready, VoteAnswered, VoteAsked
+from odradek.raft.node import RaftNode
 from odradek.raft.quorum_state import NO_NODE
+from odradek.raft.roles import Role
 from odradek.raft.snapshot import SnapshotId
 from odradek.raft.storage import Diverging, QuorumStorage
 from odradek.raft.voters import ZERO_DIRECTORY, Leader, ReplicaKey

@@ -2,26 +2,30 @@
 
 Kafka's Raft (KIP-595, 853, 996): followers pull with Fetch, so the leader learns their positions from what they ask.
 
-    UNATTACHED  knows no leader of its epoch; a voter becomes PROSPECTIVE when nothing is heard for an election timeout
-    PROSPECTIVE asks for pre-votes, which do not bind; a majority makes it CANDIDATE        (KIP-996)
-    CANDIDATE   has raised the epoch and voted for itself; a majority makes it LEADER
-    LEADER      until it hears of a higher epoch, or of no majority for a fetch timeout (then RESIGNED)
-    FOLLOWER    of a known leader; falls back to PROSPECTIVE when that one is silent
-    RESIGNED    a leader that gave up its epoch; votes for others, leads no more in this epoch
-
-A voter alone passes through all of them at `start`. The driver must do what a `Ready` says in this order: persist
-`persist` durably, append what leading needs, then send `messages`.
+`roles` has the roles and their transitions. A voter alone passes through UNATTACHED, CANDIDATE and LEADER at `start`.
+The driver must do what a `Ready` says in this order: persist `persist` durably, append what leading needs, then send
+`messages`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from odradek.raft.messages import (
+    EpochBegun,
+    EpochEnded,
+    Fetched,
+    LogEnd,
+    Message,
+    Ready,
+    VoteAnswered,
+    VoteAsked,
+)
 from odradek.raft.quorum_state import NO_NODE, ElectionState
+from odradek.raft.roles import TRANSITIONS, Role
 from odradek.raft.voters import ZERO_DIRECTORY, ReplicaKey, VoterSet
 
 if TYPE_CHECKING:
@@ -35,92 +39,6 @@ LATE_MS = 50
 OBSERVER_TIMEOUT_MS = 300_000
 # Any client may call itself an observer; beyond this many, new ones are served and not described.
 MAX_REPLICAS = 10_000
-
-
-class Role(Enum):
-    """See the module's head. An observer is a follower, or unattached, and never stands."""
-
-    UNATTACHED = "unattached"
-    PROSPECTIVE = "prospective"
-    CANDIDATE = "candidate"
-    LEADER = "leader"
-    FOLLOWER = "follower"
-    RESIGNED = "resigned"
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class LogEnd:
-    """How far a log reaches; a larger one is more up to date: by the epoch of the last record, then by offset."""
-
-    last_epoch: int
-    end_offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class VoteAsked:
-    """A candidate asks for a vote in `leader_epoch` (in a pre-vote: its present epoch)."""
-
-    candidate: ReplicaKey
-    leader_epoch: int
-    log_end: LogEnd
-    pre_vote: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class VoteAnswered:
-    """A voter's answer; `leader_epoch` and `leader_id` are what the voter knows."""
-
-    voter_id: int
-    leader_epoch: int
-    leader_id: int
-    granted: bool
-    pre_vote: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class EpochBegun:
-    """A leader says that it leads."""
-
-    leader_id: int
-    leader_epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class EpochEnded:
-    """A leader resigns; `successors` are its voters, the one with the longest log first."""
-
-    leader_id: int
-    leader_epoch: int
-    successors: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """A replica asks the leader for records from `fetch_offset` on, which says that it has all below."""
-
-    replica: ReplicaKey
-    leader_epoch: int
-    fetch_offset: int
-
-
-Message = VoteAsked | VoteAnswered | EpochBegun | EpochEnded | Fetched
-
-
-@dataclass(slots=True)
-class Ready:
-    """What the driver must do now, in the order of the fields.
-
-    Attributes:
-        persist: store before anything below is done.
-        elected: this node leads `leader_epoch` from now on: append the leader-change record.
-        lost_leadership: it leads no more.
-        messages: (node id, message) to send.
-    """
-
-    persist: ElectionState | None = None
-    elected: bool = False
-    lost_leadership: bool = False
-    messages: list[tuple[int, Message]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -360,6 +278,7 @@ class RaftNode:
             self._become(Role.UNATTACHED, now_ms)
 
     def _become(self, role: Role, now_ms: int) -> None:
+        assert role in TRANSITIONS[self.role], f"replica {self.me.node_id}: {self.role.value} -> {role.value}"
         self.role = role
         self._heard_leader = False
         self._granted, self._rejected = set(), set()

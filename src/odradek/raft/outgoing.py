@@ -23,9 +23,11 @@ from odradek.protocol.messages.vote_response import VoteResponse
 from odradek.raft import wire
 from odradek.raft.config import RaftConfig
 from odradek.raft.follower import LeaderChangedError
-from odradek.raft.node import EpochBegun, EpochEnded, Message, RaftNode, Ready, Role, VoteAnswered, VoteAsked
+from odradek.raft.messages import EpochBegun, EpochEnded, Message, Ready, VoteAnswered, VoteAsked
+from odradek.raft.node import RaftNode
 from odradek.raft.peers import QuorumPeers
 from odradek.raft.quorum_state import NO_NODE
+from odradek.raft.roles import Role
 from odradek.raft.voters import Endpoint, Voter
 
 if TYPE_CHECKING:

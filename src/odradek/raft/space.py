@@ -15,7 +15,9 @@ from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.log_lines import get_logger
 from odradek.common.ports import Clock, Disk, is_disk_full
 from odradek.protocol.messages.vote_response import VoteResponse
-from odradek.raft.node import RaftNode, Ready, Role, VoteAsked
+from odradek.raft.messages import Ready, VoteAsked
+from odradek.raft.node import RaftNode
+from odradek.raft.roles import Role
 from odradek.raft.storage import QuorumStorage
 
 # How often a replica without space tries to write.

@@ -22,8 +22,8 @@ from odradek.protocol.messages.leader_change_message import LeaderChangeMessage
 from odradek.protocol.messages.leader_change_message import Voter as ChangeVoter
 from odradek.raft.batches import DecodedBatch, decode_batches
 from odradek.raft.config import RaftConfig
+from odradek.raft.messages import LogEnd
 from odradek.raft.metadata_log import MetadataLog
-from odradek.raft.node import LogEnd
 from odradek.raft.quorum_state import ElectionState, load_state, store_state
 from odradek.raft.snapshot import (
     Snapshot,

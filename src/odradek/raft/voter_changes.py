@@ -23,7 +23,8 @@ from odradek.protocol.messages.remove_raft_voter_request import RemoveRaftVoterR
 from odradek.protocol.messages.remove_raft_voter_response import RemoveRaftVoterResponse
 from odradek.protocol.messages.update_raft_voter_request import UpdateRaftVoterRequest
 from odradek.protocol.messages.update_raft_voter_response import CurrentLeader, UpdateRaftVoterResponse
-from odradek.raft.node import RaftNode, Role
+from odradek.raft.node import RaftNode
+from odradek.raft.roles import Role
 from odradek.raft.storage import QuorumStorage
 from odradek.raft.voter_history import record_of
 from odradek.raft.voters import ZERO_DIRECTORY, Endpoint, Leader, ReplicaKey, Voter, VoterSet

@@ -21,7 +21,7 @@ from odradek.protocol.messages.end_quorum_epoch_response import EndQuorumEpochRe
 from odradek.protocol.messages.fetch_response import FetchResponse
 from odradek.protocol.messages.fetch_snapshot_response import FetchSnapshotResponse
 from odradek.protocol.messages.vote_response import VoteResponse
-from odradek.raft.node import EpochBegun, EpochEnded, LogEnd, VoteAsked
+from odradek.raft.messages import EpochBegun, EpochEnded, LogEnd, VoteAsked
 from odradek.raft.quorum_state import NO_NODE
 from odradek.raft.snapshot import SnapshotId
 from odradek.raft.storage import Diverging

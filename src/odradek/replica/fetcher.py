@@ -54,6 +54,17 @@ class State(Enum):
     WAITING = "waiting for metadata"
 
 
+TRANSITIONS: dict[State, frozenset[State]] = {
+    State.FETCHING: frozenset({State.LOST, State.FLUSHING, State.BACKING_OFF, State.WAITING}),
+    State.LOST: frozenset({State.FETCHING, State.BACKING_OFF}),
+    State.FLUSHING: frozenset({State.FETCHING}),
+    # Again BACKING_OFF where its pause is over and its disk is full.
+    State.BACKING_OFF: frozenset({State.FETCHING, State.BACKING_OFF}),
+    # A new assignment takes its place.
+    State.WAITING: frozenset(),
+}
+
+
 @dataclass(slots=True)
 class Followed:
     """One partition under one leader epoch.
@@ -115,8 +126,9 @@ class Fetcher:
     def follow(self, partition: Partition) -> None:
         """Fetch a partition under its leader epoch; whatever is under way of an earlier one no longer counts."""
         key = (partition.topic_id, partition.partition_id)
-        followed = self._followed[key] = Followed(partition, partition.leader_epoch)
-        self._to(key, followed, State.FLUSHING if partition.flush_is_due else State.FETCHING)
+        state = State.FLUSHING if partition.flush_is_due else State.FETCHING
+        self._followed[key] = Followed(partition, partition.leader_epoch, state)
+        self._enqueue(key)
 
     def leave(self, key: PartitionKey) -> None:
         """Fetch a partition no more."""
@@ -313,9 +325,16 @@ class Fetcher:
             self._back_off(key, followed, now_ms, _name_of(error_code))
 
     def _to(self, key: PartitionKey, followed: Followed, state: State) -> None:
+        before = followed.state
+        assert state in TRANSITIONS[before], f"{followed.partition.name}: {before.value} -> {state.value}"
         followed.state = state
+        self._enqueue(key)
+
+    def _enqueue(self, key: PartitionKey) -> None:
+        """Ask for a partition, or for it no more, with the next request: by the state that it is in now."""
+        followed = self._followed[key]
         self._dirty[key] = None
-        if state is State.FETCHING:
+        if followed.state is State.FETCHING:
             self._paused.pop(key, None)
         else:
             self._paused[key] = followed

@@ -216,10 +216,10 @@ class LogDirMoves:
     async def _promote(self, move: LogDirMove) -> bool:
         """The copy has all that the log has: tell the controller, and when it knows, put the copy in its place."""
         if move.stage is Stage.COPYING:
-            move.stage = Stage.TELLING
+            move.to_stage(Stage.REPORTING)
 
             def confirmed() -> None:
-                move.stage = Stage.REPORTED
+                move.to_stage(Stage.REPORTED)
 
             self._report(move.partition, move.future.log_dir, confirmed)
         if move.stage is not Stage.REPORTED or move.partition.is_being_repaired:

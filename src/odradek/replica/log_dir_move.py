@@ -27,11 +27,18 @@ FLUSH_BYTES = 64 << 20
 
 
 class Stage(Enum):
-    """How far a move has come."""
+    """How far a move has come: COPYING until the copy has all, REPORTING until the controller knows, then REPORTED."""
 
     COPYING = auto()
-    TELLING = auto()
+    REPORTING = auto()
     REPORTED = auto()
+
+
+TRANSITIONS: dict[Stage, frozenset[Stage]] = {
+    Stage.COPYING: frozenset({Stage.REPORTING}),
+    Stage.REPORTING: frozenset({Stage.REPORTED}),
+    Stage.REPORTED: frozenset(),
+}
 
 
 class LogDirMove:
@@ -45,6 +52,11 @@ class LogDirMove:
         self.told_failure = ""
         self._cut_count: int | None = None  # of the log, when the copy was last seen to be a prefix of it
         self._unflushed_bytes = 0
+
+    def to_stage(self, stage: Stage) -> None:
+        """Go on to the next stage."""
+        assert stage in TRANSITIONS[self.stage], f"{self.partition.name}: {self.stage.name} -> {stage.name}"
+        self.stage = stage
 
     @property
     def source(self) -> Log:

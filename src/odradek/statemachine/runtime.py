@@ -121,6 +121,14 @@ class State(Enum):
     ENDED = "ended"
 
 
+TRANSITIONS: dict[State, frozenset[State]] = {
+    State.NEW: frozenset({State.LOADING, State.ENDED}),
+    State.LOADING: frozenset({State.ACTIVE, State.ENDED}),
+    State.ACTIVE: frozenset({State.ENDED}),
+    State.ENDED: frozenset(),
+}
+
+
 class _Parked:
     """A caller, and what to tell it once `end_offset` is committed."""
 
@@ -242,8 +250,7 @@ class Runtime(Generic[RecordT]):
         Raises:
             StorageError: the log cannot be read; the runtime has ended.
         """
-        assert self._state is State.NEW, self._state
-        self._state = State.LOADING
+        self._to(State.LOADING)
         count = 0
         try:
             async for records in self._log.read_all():
@@ -261,7 +268,7 @@ class Runtime(Generic[RecordT]):
             self._committed_offset = self._log.committed_offset
             self._end_offset = self._log.end_offset
             self._timeline.mark(self._end_offset)
-            self._state = State.ACTIVE
+            self._to(State.ACTIVE)
             self._committer = asyncio.get_running_loop().create_task(self._commit())
             self.machine.on_loaded()
         return count
@@ -306,6 +313,10 @@ class Runtime(Generic[RecordT]):
         self.unload()
         if self._committer is not None:
             await asyncio.gather(self._committer, return_exceptions=True)
+
+    def _to(self, state: State) -> None:
+        assert state in TRANSITIONS[self._state], f"a runtime: {self._state.value} -> {state.value}"
+        self._state = state
 
     def _check_active(self) -> None:
         if self._state is State.ACTIVE:
@@ -495,7 +506,7 @@ class Runtime(Generic[RecordT]):
     def _end(self, error: BaseException, *, failed: bool = True) -> None:
         if self._state is State.ENDED:
             return
-        self._state = State.ENDED
+        self._to(State.ENDED)
         self._end_error = error
         answer = error if isinstance(error, ApiError) else ApiError(self._not_leader)
         parked = [*self._parked, *(entry for entry, _ in self._queue)]

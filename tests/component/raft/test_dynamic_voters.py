@@ -15,7 +15,7 @@ from odradek.protocol.messages.remove_raft_voter_request import RemoveRaftVoterR
 from odradek.protocol.messages.remove_raft_voter_response import RemoveRaftVoterResponse
 from odradek.protocol.messages.update_raft_voter_request import KRaftVersionFeature, UpdateRaftVoterRequest
 from odradek.protocol.messages.update_raft_voter_response import UpdateRaftVoterResponse
-from odradek.raft.node import Role
+from odradek.raft.roles import Role
 from tests.support.models.controller_harness import CLUSTER
 from tests.support.nodes.quorum_replicas import LISTENER, DynamicQuorum, Quorum, Replica
 from tests.support.waiting import PATIENCE_S, eventually_async

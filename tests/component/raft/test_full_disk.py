@@ -9,7 +9,7 @@ import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.protocol.messages.vote_response import VoteResponse
-from odradek.raft.node import Role
+from odradek.raft.roles import Role
 from tests.component.raft.test_quorum_hostile import ask, vote
 from tests.support.nodes.quorum_replicas import Quorum, Replica
 from tests.support.waiting import eventually_async

@@ -10,8 +10,10 @@ import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.protocol.messages.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
-from odradek.raft.node import Fetched, LogEnd, RaftNode, Ready, ReplicaState, Role
+from odradek.raft.messages import Fetched, LogEnd, Ready
+from odradek.raft.node import RaftNode, ReplicaState
 from odradek.raft.quorum_state import ElectionState
+from odradek.raft.roles import Role
 from odradek.raft.voters import ReplicaKey, Voter, VoterSet
 from tests.component.raft.test_dynamic_voters import add, remove, voters
 from tests.support.nodes.quorum_replicas import Quorum, Replica

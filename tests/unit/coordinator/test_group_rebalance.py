@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.coordinator.group.classic import state as states
+from odradek.coordinator.group.classic.group import ClassicGroup, Moment
 from odradek.coordinator.group.classic.state import TRANSITIONS, GroupState
+from tests.support.models.transitions import check_every_pair, written_transitions
 
 
 def refused(shard: Any, *arguments: Any, **settings: Any) -> ErrorCode:
@@ -20,6 +23,22 @@ def test_every_state_can_end_and_dead_is_final() -> None:
     assert set(TRANSITIONS) == set(GroupState)
     assert TRANSITIONS[GroupState.DEAD] == frozenset()
     assert all(GroupState.DEAD in TRANSITIONS[state] for state in GroupState if state is not GroupState.DEAD)
+
+
+def test_a_classic_group_changes_its_state_as_the_table_says_and_not_otherwise() -> None:
+    def move(before: GroupState, after: GroupState) -> None:
+        group = ClassicGroup("g")
+        group.state = before
+        group.transition_to(after, Moment(5, 5))
+        assert (group.previous_state, group.state) == (before, after)
+
+    check_every_pair(TRANSITIONS, move)
+
+
+def test_the_head_of_the_module_lists_these_transitions() -> None:
+    assert states.__doc__ is not None
+    written = written_transitions(states.__doc__, {state.value: state for state in GroupState})
+    assert written == {state: set(TRANSITIONS[state]) for state in GroupState}
 
 
 def test_a_new_member_is_given_its_id_and_must_come_back_with_it(shard: Any) -> None:

@@ -7,19 +7,10 @@ from uuid import UUID
 
 import pytest
 
-from odradek.raft.node import (
-    LATE_MS,
-    EpochBegun,
-    Fetched,
-    LogEnd,
-    Message,
-    RaftNode,
-    Ready,
-    Role,
-    VoteAnswered,
-    VoteAsked,
-)
+from odradek.raft.messages import EpochBegun, Fetched, LogEnd, Message, Ready, VoteAnswered, VoteAsked
+from odradek.raft.node import LATE_MS, RaftNode
 from odradek.raft.quorum_state import ElectionState
+from odradek.raft.roles import Role
 from odradek.raft.voters import ReplicaKey, Voter, VoterSet, parse_static_voters
 
 

@@ -6,8 +6,10 @@ from random import Random
 
 import pytest
 
-from odradek.raft.node import OBSERVER_TIMEOUT_MS, EpochBegun, Fetched, LogEnd, RaftNode, Role, VoteAnswered, VoteAsked
+from odradek.raft.messages import EpochBegun, Fetched, LogEnd, VoteAnswered, VoteAsked
+from odradek.raft.node import OBSERVER_TIMEOUT_MS, RaftNode
 from odradek.raft.quorum_state import ElectionState
+from odradek.raft.roles import Role
 from odradek.raft.voters import Voter, VoterSet
 from tests.unit.raft.test_raft_node import key
 

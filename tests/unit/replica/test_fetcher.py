@@ -33,10 +33,11 @@ from odradek.protocol.messages.list_offsets_response import (
 from odradek.record.builder import build_batch
 from odradek.record.record import Record
 from odradek.replica.config import FetcherConfig
-from odradek.replica.fetcher import EARLIEST_LOCAL, LATEST, Consumed, Fetcher, Followed, State
+from odradek.replica.fetcher import EARLIEST_LOCAL, LATEST, TRANSITIONS, Consumed, Fetcher, Followed, State
 from odradek.replica.partition import Partition
 from tests.support.disks.failing import FailingDisk
 from tests.support.models.batches import NOW_MS
+from tests.support.models.transitions import check_every_pair
 
 ME, LEADER = 2, 1
 TOPIC_ID = UUID(int=5)
@@ -423,3 +424,17 @@ def test_a_partition_that_leads_takes_nothing(tmp_path: Path) -> None:
         node.partitions[0].update(image)
         node.answer(data(records=sent(0, 1, 3), high_watermark=1))
         assert node.log.log_end_offset == 0
+
+
+def test_a_followed_partition_changes_its_state_as_the_table_says_and_not_otherwise(tmp_path: Path) -> None:
+    with following(tmp_path) as node:
+
+        def move(before: State, after: State) -> None:
+            key = (TOPIC_ID, 0)
+            node.fetcher.follow(node.partitions[0])
+            node.state().state = before
+            node.fetcher._to(key, node.state(), after)
+            assert node.state().state is after
+            assert (key in node.fetcher._paused) == (after is not State.FETCHING)
+
+        check_every_pair(TRANSITIONS, move)

@@ -28,12 +28,13 @@ from odradek.protocol.messages.partition_record import PartitionRecord
 from odradek.protocol.messages.topic_record import TopicRecord
 from odradek.record.control import transaction_marker
 from odradek.record.reader import read_batches, read_records
-from odradek.replica.log_dir_move import LogDirMove
+from odradek.replica.log_dir_move import TRANSITIONS, LogDirMove, Stage
 from odradek.replica.manager import ReplicaCallbacks, ReplicaManager
 from odradek.replica.partition import Partition
 from tests.sim.disk import DiskFaults
 from tests.support.disks.crashing import Crash, CrashingDisk
 from tests.support.models.batches import NOW_MS, batch, header_of
+from tests.support.models.transitions import check_every_pair
 
 ME = 1
 ONE, TWO = Path("/one"), Path("/two")
@@ -272,6 +273,18 @@ def test_transactions_and_producers_come_along() -> None:
     again = batch(b"00003", producer_id=7, sequence=2, transactional=True)
     info = future.append_as_leader([again], [header_of(again)], leader_epoch=0, now_ms=NOW_MS)
     assert info.duplicate and info.base_offset == 3
+
+
+def test_a_move_goes_on_to_the_next_stage_alone() -> None:
+    logs, _, partition = make(Random(1))
+    move = LogDirMove(partition, logs.futures.create(partition.log, TOPIC_ID, TWO))
+
+    def go_on(before: Stage, after: Stage) -> None:
+        move.stage = before
+        move.to_stage(after)
+        assert move.stage is after
+
+    check_every_pair(TRANSITIONS, go_on, name=lambda stage: stage.name)
 
 
 def test_a_log_whose_end_was_compacted_away_is_copied_to_its_end() -> None:

@@ -10,8 +10,9 @@ import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.statemachine.machine import Result, Steps
-from odradek.statemachine.runtime import MAX_RECORDS_PER_TURN, Runtime, State
+from odradek.statemachine.runtime import MAX_RECORDS_PER_TURN, TRANSITIONS, Runtime, State
 from odradek.statemachine.timeline import Timeline, TimelineDict
+from tests.support.models.transitions import check_every_pair
 
 
 class Counter:
@@ -474,3 +475,14 @@ async def test_an_unload_in_the_middle_of_steps_says_the_caller() -> None:
         await stepped
     assert not log.records
     await runtime.close()
+
+
+def test_a_runtime_changes_its_state_as_the_table_says_and_not_otherwise() -> None:
+    def move(before: State, after: State) -> None:
+        timeline = Timeline()
+        runtime = Runtime(Counter(timeline), MemoryLog(), timeline)
+        runtime._state = before
+        runtime._to(after)
+        assert runtime.state is after
+
+    check_every_pair(TRANSITIONS, move)

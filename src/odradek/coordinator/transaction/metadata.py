@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from odradek.coordinator.transaction.state import ENDING, TransactionState
+from odradek.coordinator.transaction.state import ENDING, TRANSITIONS, TransactionState
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
@@ -66,6 +66,7 @@ class TransactionMetadata:
         self, *, epoch: int, last_epoch: int, timeout_ms: int, now_ms: int, producer_id: int | None = None
     ) -> TransactionMetadata:
         """Ready for a first transaction, under another producer id where one is given."""
+        self._check_transition(TransactionState.EMPTY)
         rotated = producer_id is not None
         return TransactionMetadata(
             producer_id=self.producer_id if producer_id is None else producer_id,
@@ -79,6 +80,7 @@ class TransactionMetadata:
 
     def ongoing(self, added: frozenset[TopicPartition], *, version: int, now_ms: int) -> TransactionMetadata:
         """With more partitions; begins a transaction where none is open."""
+        self._check_transition(TransactionState.ONGOING)
         begun = self.state is TransactionState.ONGOING
         return replace(
             self,
@@ -94,10 +96,13 @@ class TransactionMetadata:
         self, *, commit: bool, epoch: int, last_epoch: int, version: int, now_ms: int, next_producer_id: int = -1
     ) -> TransactionMetadata:
         """Its end is decided: markers of `epoch` follow."""
+        state = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
+        self._check_transition(state)
+        assert 0 <= epoch - self.producer_epoch <= 1, f"an end takes epoch {self.producer_epoch} to {epoch}"
         open_partitions = self.partitions if self.state is TransactionState.ONGOING else frozenset()
         return replace(
             self,
-            state=TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT,
+            state=state,
             producer_epoch=epoch,
             last_producer_epoch=last_epoch,
             partitions=open_partitions,
@@ -110,11 +115,13 @@ class TransactionMetadata:
     def completed(self, now_ms: int) -> TransactionMetadata:
         """Every partition has its marker."""
         committed = self.state is TransactionState.PREPARE_COMMIT
+        state = TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT
+        self._check_transition(state)
         producer_id, epoch = self.next_identity
         rotated = producer_id != self.producer_id
         return replace(
             self,
-            state=TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT,
+            state=state,
             producer_id=producer_id,
             producer_epoch=epoch,
             previous_producer_id=self.producer_id if rotated else self.previous_producer_id,
@@ -123,3 +130,6 @@ class TransactionMetadata:
             partitions=frozenset(),
             last_update_ms=now_ms,
         )
+
+    def _check_transition(self, state: TransactionState) -> None:
+        assert state in TRANSITIONS[self.state], f"producer {self.producer_id}: {self.state.label} -> {state.label}"

@@ -46,6 +46,25 @@ class TransactionState(IntEnum):
         return "".join(word.capitalize() for word in self.name.split("_"))
 
 
+TRANSITIONS: dict[TransactionState, frozenset[TransactionState]] = {
+    TransactionState.EMPTY: frozenset(
+        {TransactionState.EMPTY, TransactionState.ONGOING, TransactionState.PREPARE_ABORT}
+    ),
+    TransactionState.ONGOING: frozenset(
+        {TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT}
+    ),
+    TransactionState.PREPARE_COMMIT: frozenset({TransactionState.COMPLETE_COMMIT}),
+    TransactionState.PREPARE_ABORT: frozenset({TransactionState.COMPLETE_ABORT}),
+    TransactionState.COMPLETE_COMMIT: frozenset(
+        {TransactionState.EMPTY, TransactionState.ONGOING, TransactionState.PREPARE_ABORT}
+    ),
+    TransactionState.COMPLETE_ABORT: frozenset(
+        {TransactionState.EMPTY, TransactionState.ONGOING, TransactionState.PREPARE_ABORT}
+    ),
+    TransactionState.DEAD: frozenset(),
+    TransactionState.PREPARE_EPOCH_FENCE: frozenset(),
+}
+
 BY_LABEL = {state.label: state for state in TransactionState}
 ENDING = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 COMPLETE = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)

@@ -108,7 +108,7 @@ class ClassicGroup:
         self.reserved_generation = 0
 
     def transition_to(self, state: GroupState, now: Moment) -> None:
-        assert state in TRANSITIONS[self.state], f"group {self.group_id}: {self.state} -> {state}"
+        assert state in TRANSITIONS[self.state], f"group {self.group_id}: {self.state.value} -> {state.value}"
         self.previous_state, self.state = self.state, state
         self.state_timestamp_ms = now.wall_ms
 
