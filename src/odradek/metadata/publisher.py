@@ -77,6 +77,7 @@ class MetadataPublisher:
         What the old image has and the snapshot has not shows in the delta as deleted.
         """
         old = self.image
+        assert offset >= old.offset, f"a snapshot of offset {offset} takes the place of an image of {old.offset}"
         delta = MetadataDelta(MetadataImage(cluster_id=old.cluster_id, controller_id=old.controller_id))
         for record in records:
             delta.replay(record)
@@ -93,6 +94,8 @@ class MetadataPublisher:
         """Take committed records, each with its offset; tell subscribers once for all of them."""
         if not records:
             return
+        assert records[0][0] > self.image.offset, f"{records[0][0]} is committed after {self.image.offset}"
+        assert leader_epoch >= self.image.leader_epoch, f"epoch {leader_epoch} after {self.image.leader_epoch}"
         delta = MetadataDelta(self.image)
         complete_offset = -1  # an image's offset must not claim records that are held back
         for offset, record in records:

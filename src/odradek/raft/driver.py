@@ -412,7 +412,9 @@ class RaftDriver:
         batch = control_batch(
             records, base_offset=self.end_offset, leader_epoch=self.leader_epoch, now_ms=self._clock.now_ms()
         )
-        self.written(self._write(lambda: self.storage.append_control(batch)))
+        voters_changed = self._write(lambda: self.storage.append_control(batch))
+        assert self.log.last_epoch == self.leader_epoch, "a leader appends at its own epoch"
+        self.written(voters_changed)
         return self.end_offset
 
     def _write(self, write: Callable[[], T]) -> T:

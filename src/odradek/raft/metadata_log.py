@@ -104,6 +104,8 @@ class MetadataLog:
         """
         if self._failed is not None:
             raise self._failed
+        headers = [BatchHeader.read(batch) for batch in batches]
+        self._check_continues(headers)
         segment_offset = max(self._files)
         file = self._files[segment_offset]
         position = file.size()
@@ -117,13 +119,19 @@ class MetadataLog:
                     ErrorCode.KAFKA_STORAGE_ERROR, f"No space left on the device of {self.directory}"
                 ) from None
             raise self._fail(error) from error
-        for batch in batches:
-            header = BatchHeader.read(batch)
-            assert header.base_offset == self.log_end_offset, "batches continue the log"
+        for header in headers:
             self._remember(header, segment_offset, position)
             position += header.size_bytes
         self._unsynced.add(segment_offset)
         return self.log_end_offset
+
+    def _check_continues(self, headers: Sequence[BatchHeader]) -> None:
+        """Before anything is written: what a start would take for damage (`_load_segment`) must not get into a file."""
+        end_offset, last_epoch = self.log_end_offset, self.last_epoch
+        for header in headers:
+            assert header.base_offset == end_offset, f"a batch of {header.base_offset} at the end {end_offset}"
+            assert header.partition_leader_epoch >= last_epoch, f"epoch {header.partition_leader_epoch} < {last_epoch}"
+            end_offset, last_epoch = header.last_offset + 1, header.partition_leader_epoch
 
     def _take_back(self, file: File, position: int) -> None:
         try:
@@ -157,6 +165,7 @@ class MetadataLog:
     def note_synced(self, offset: int) -> None:
         """All below `offset` (exclusive) is durable now, or was cut off on purpose. Raises StorageError."""
         assert self._synced_file is not None
+        assert offset <= self.log_end_offset, f"{offset} is durable of a log that ends at {self.log_end_offset}"
         self._synced_offset = offset
         try:
             self._synced_file.write_at(0, [_synced_text(offset)])
@@ -227,6 +236,7 @@ class MetadataLog:
         for segment_offset in sorted(self._files, reverse=True)[:-1]:
             if segment_offset >= self.log_end_offset and segment_offset > offset:
                 self._remove_segment(segment_offset)
+        assert self.log_end_offset <= max(offset, self.log_start_offset), f"cut to {self.log_end_offset}, not {offset}"
 
     def roll(self) -> None:
         """Begin a new segment at the log's end, unless the active one is empty."""

@@ -315,8 +315,12 @@ class RaftNode:
         cannot lead in one epoch where votes are kept. So an election costs each voter one fsync, while nothing else
         is served, and not three."""
         if state != self.state:
-            assert state.leader_epoch >= self.state.leader_epoch, "an epoch never falls"
             before, self.state = self.state, state
+            assert state.leader_epoch >= before.leader_epoch, f"an epoch never falls: {before} -> {state}"
+            if state.leader_epoch == before.leader_epoch:
+                assert before.voted in (None, state.voted), f"one vote in an epoch: {before} -> {state}"
+                leaders = {before.leader_id, state.leader_id} - {NO_NODE}
+                assert len(leaders) <= 1, f"one leader in an epoch: {before} -> {state}"
             if ready.persist is not None or (state.leader_epoch, state.voted) != (before.leader_epoch, before.voted):
                 ready.persist = state
 
@@ -345,6 +349,7 @@ class RaftNode:
     def _maybe_lead(self, now_ms: int, ready: Ready) -> None:
         if len(self._granted) < self.voters.majority:
             return
+        assert self.state.voted == self.me, "a leader has its own vote"
         self.granting = frozenset(self._granted)
         self._lost_count = 0
         self._become(Role.LEADER, now_ms)
@@ -445,6 +450,7 @@ class RaftNode:
         if key.node_id < 0 or (key not in self.replicas and len(self.replicas) >= MAX_REPLICAS):
             return
         end_offset = self._log_end().end_offset
+        assert fetched.fetch_offset <= end_offset, "who asks for more than there is has another history"
         known = self.replicas.setdefault(key, ReplicaState())
         if fetched.fetch_offset >= end_offset:
             known.last_caught_up_ms = now_ms
@@ -468,8 +474,10 @@ class RaftNode:
         ends = sorted((known.end_offset for known in self._voter_states()), reverse=True)
         if len(ends) >= self.voters.majority:
             majority_end = ends[self.voters.majority - 1]
-            if majority_end > self.epoch_start_offset:
-                self.high_watermark = max(self.high_watermark, majority_end)
+            if majority_end > max(self.epoch_start_offset, self.high_watermark):
+                assert sum(end >= majority_end for end in ends) >= self.voters.majority, f"{majority_end} of {ends}"
+                assert majority_end <= self._log_end().end_offset, "a leader commits what it has itself"
+                self.high_watermark = majority_end
 
     def _majority_heard_ms(self, now_ms: int) -> int:
         """When a majority, this leader included, was last heard of."""

@@ -111,4 +111,7 @@ def store_state(
 ) -> None:
     """Replace the file durably. Blocks."""
     data = encode_state(state, kraft_version=kraft_version, cluster_id=cluster_id, voters=voters)
+    stored = decode_state(data)
+    assert stored.leader_epoch == state.leader_epoch, f"{stored} for {state}"
+    assert (stored.voted and stored.voted.node_id) == (state.voted and state.voted.node_id), f"{stored} for {state}"
     write_file_durably(disk, directory / FILE_NAME, data)

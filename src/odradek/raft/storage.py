@@ -118,11 +118,16 @@ class QuorumStorage:
         """Keep a batch for the publisher; whether it changes the voters."""
         if not batch.control:
             fresh = [item for item in batch.records if item[0] >= self.published_offset]
-            self._held.append((batch.last_offset, batch.leader_epoch, fresh))
+            self._hold_records(batch.last_offset, batch.leader_epoch, fresh)
             return False
         changed = [self.history.replay(offset, record) for offset, record in batch.records].count(True) > 0
         self._publisher.kraft_version = self.history.kraft_version
         return changed
+
+    def _hold_records(self, last_offset: int, leader_epoch: int, records: Sequence[tuple[int, Any]]) -> None:
+        held_offset, held_epoch, _ = self._held[-1] if self._held else (-1, -1, ())
+        assert held_offset < last_offset and held_epoch <= leader_epoch, "batches are held in the log's order"
+        self._held.append((last_offset, leader_epoch, records))
 
     def _hold_all(self, batches: Iterable[DecodedBatch]) -> bool:
         return [self._hold(batch) for batch in batches].count(True) > 0
@@ -163,7 +168,9 @@ class QuorumStorage:
         self.bytes_since_snapshot += sum(map(len, batches))
         end_offset = self.log.append(batches)
         if decoded:
-            self._held.append((decoded[-1][0], leader_epoch, decoded))
+            assert self.log.last_epoch == leader_epoch, "a leader appends at its own epoch"
+            assert decoded[-1][0] == end_offset - 1, "what is replayed is what was written"
+            self._hold_records(decoded[-1][0], leader_epoch, decoded)
         return end_offset
 
     def append_control(self, batch: bytes) -> bool:
@@ -200,6 +207,7 @@ class QuorumStorage:
         except ApiError:
             self._unwritten = decoded
             raise
+        assert self.log.log_end_offset == end_offset, "the log ends where the leader's batches end"
         self.bytes_since_snapshot += sum(map(len, batches))
         return self._hold_all(decoded)
 
@@ -217,6 +225,7 @@ class QuorumStorage:
         self.log.truncate_to(end_offset)
         while self._held and self._held[-1][0] >= end_offset:
             self._held.pop()
+        assert not self._held or self._held[-1][0] < self.log.log_end_offset, "what was cut off is never published"
         changed = self.history.truncate_to(end_offset)
         self._publisher.kraft_version = self.history.kraft_version
         return changed
@@ -228,6 +237,8 @@ class QuorumStorage:
 
     def publish(self, high_watermark: int) -> None:
         """Give the publisher what is committed (below `high_watermark`)."""
+        end_offset = self.log.log_end_offset
+        assert high_watermark <= end_offset, f"{high_watermark} is committed of a log that ends at {end_offset}"
         records: list[tuple[int, Any]] = []
         leader_epoch = 0
         while self._held and self._held[0][0] < high_watermark:
@@ -340,6 +351,8 @@ class QuorumStorage:
         image = self._publisher.image
         snapshot_id = SnapshotId(image.offset + 1, image.leader_epoch)
         kraft_version, voters = self.history.at(snapshot_id.end_offset)
+        assert snapshot_id.end_offset <= self.published_offset, "a snapshot has what is committed alone"
+        assert not self.snapshots or snapshot_id >= self.snapshots[-1], f"{snapshot_id} after {self.snapshots[-1]}"
         self.bytes_since_snapshot = 0
 
         def write() -> None:
@@ -398,6 +411,7 @@ class QuorumStorage:
         if snapshots and self.log.size_bytes + sum(sizes.values()) > self._config.retention_bytes:
             self.log.delete_before(snapshots[-1].end_offset)
         if snapshots:
+            assert self.log.log_start_offset <= snapshots[-1].end_offset, "a snapshot covers what the log lacks"
             self.history.forget_before(snapshots[0].end_offset)
 
     def snapshot_due(self, ms_since_snapshot: int) -> bool:

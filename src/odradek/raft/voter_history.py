@@ -80,9 +80,11 @@ class VoterHistory:
     def replay(self, offset: int, record: object) -> bool:
         """Take a control record of the log; whether it says anything of voters."""
         if isinstance(record, KRaftVersionRecord):
+            assert offset > self._versions[-1][0], "versions are replayed in the log's order"
             self._versions.append((offset, record.k_raft_version))
             return True
         if isinstance(record, VotersRecord):
+            assert offset > self._voters[-1][0], "voters are replayed in the log's order"
             self._voters.append((offset, voters_of(record)))
             return True
         return False
@@ -104,6 +106,7 @@ class VoterHistory:
         self._versions = self._versions[_last_below(self._versions, offset) :]
 
     def _filter(self, keep: Callable[[int], bool]) -> None:
+        # What was configured, or what a snapshot said, is at no offset of the log, and stays.
         self._voters = [entry for entry in self._voters if keep(entry[0])]
         self._versions = [entry for entry in self._versions if keep(entry[0])]
 

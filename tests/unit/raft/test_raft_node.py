@@ -59,7 +59,9 @@ class Cluster:
                 leader = self.nodes.get(node.leader_id)
                 alive = {number, node.leader_id}.isdisjoint(self.cut)
                 if node.role is Role.FOLLOWER and leader is not None and alive:
-                    fetched = Fetched(node.me, node.leader_epoch, self.ends[number].end_offset)
+                    # Where a log diverges, the leader's answer says so, and its node hears nothing of that Fetch.
+                    common_end = min(self.ends[number].end_offset, self.ends[node.leader_id].end_offset)
+                    fetched = Fetched(node.me, node.leader_epoch, common_end)
                     self.apply_ready(node.leader_id, leader.step(fetched, self.now_ms))
                     if leader.role is Role.LEADER and leader.leader_epoch == node.leader_epoch:
                         node.leader_heard(self.now_ms)
@@ -72,10 +74,12 @@ class Cluster:
 
 def test_a_voter_alone_leads_at_once_and_persists_before() -> None:
     voters = VoterSet([Voter(ReplicaKey(1), {})])
-    node = RaftNode(key(1), voters, ElectionState(4, 1, None), lambda: LogEnd(4, 10), random.Random(1))
+    ends = [LogEnd(4, 10)]
+    node = RaftNode(key(1), voters, ElectionState(4, 1, None), lambda: ends[-1], random.Random(1))
     ready = node.start(0)
     assert ready.elected and ready.persist == ElectionState(5, 1, key(1)) and not ready.messages
     assert node.epoch_start_offset == 10
+    ends.append(LogEnd(5, 11))
     assert node.log_synced(10, 1) == 0  # nothing of the own epoch is durable yet
     assert node.log_synced(11, 1) == 11
 
@@ -236,3 +240,29 @@ def test_a_node_never_follows_itself() -> None:
     assert node.role is Role.PROSPECTIVE
     node.step(VoteAnswered(2, 4, 1, granted=False, pre_vote=True), 5002)
     assert node.role is Role.UNATTACHED and node.leader_epoch == 4
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        (ElectionState(6, 1, key(1)), "an epoch never falls"),
+        (ElectionState(7, 1, key(2)), "one vote in an epoch"),
+        (ElectionState(7, 2, key(1)), "one leader in an epoch"),
+    ],
+)
+def test_a_state_that_breaks_a_promise_is_not_persisted(state: ElectionState, reason: str) -> None:
+    voters = VoterSet(Voter(key(number), {}) for number in (1, 2, 3))
+    node = RaftNode(key(1), voters, ElectionState(7, 1, key(1)), lambda: LogEnd(0, 0), random.Random(1))
+    ready = Ready()
+    with pytest.raises(AssertionError, match=reason):
+        node._persist(state, ready)
+    assert ready.persist is None
+
+
+def test_a_leader_hears_of_no_fetch_beyond_its_own_log() -> None:
+    cluster = Cluster(3)
+    cluster.run(15_000)
+    leader = cluster.leader
+    assert leader is not None
+    with pytest.raises(AssertionError, match="another history"):
+        leader.step(Fetched(key(9), leader.leader_epoch, 1), cluster.now_ms)
