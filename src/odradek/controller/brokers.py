@@ -126,6 +126,7 @@ class Brokers:
             in_controlled_shutdown=bool(old and same_process and old.in_controlled_shutdown),
             log_dirs=sorted(request.log_dirs) if self._state.metadata_version >= DIRECTORY_ASSIGNMENT else [],
         )
+        assert old is None or record.broker_epoch >= old.broker_epoch, f"{record} after {old}"
         records: list[Any] = [record]
         self._state.full_directories.pop(request.broker_id, None)
         if old is not None and not same_process:

@@ -110,12 +110,22 @@ def change_partition(
         # No other is known to have all: the last of the set stays in it, leading or not.
         plan.isr = tuple(replica for replica in partition.isr if replica in plan.replicas)
     _settle_eligible(plan, partition, rules)
+    _check(plan)
     recovery = partition.leader_recovery_state if target.recovery_state is None else target.recovery_state
     if plan.unclean:
         recovery = RECOVERING
     record = _difference(topic_id, partition_id, partition, rules, plan, recovery)
     _assign_directories(record, partition, rules, plan.replicas, target.directories)
     return None if record == PartitionChangeRecord(topic_id=topic_id, partition_id=partition_id) else record
+
+
+def _check(plan: _Plan) -> None:
+    """What must hold of a decision before it is written; `check_partition` asks the same of what is read."""
+    assert plan.replicas and len(set(plan.replicas)) == len(plan.replicas), f"replicas: {plan}"
+    assert plan.leader == NO_LEADER or plan.leader in plan.isr, f"a leader is in its own in-sync set: {plan}"
+    assert set(plan.isr) <= set(plan.replicas), f"who is in sync has a replica: {plan}"
+    assert set(plan.elr) <= set(plan.replicas) - set(plan.isr), f"who is eligible is a replica, not in sync: {plan}"
+    assert set(plan.adding) | set(plan.removing) <= set(plan.replicas), f"what is moved is a replica: {plan}"
 
 
 def _wanted(asked: Collection[int] | None, present: tuple[int, ...]) -> tuple[int, ...]:

@@ -22,6 +22,8 @@ from odradek.metadata.model import (
     broker_of,
     changed_broker,
     changed_partition,
+    check_broker,
+    check_change,
     controller_of,
     partition_of,
 )
@@ -117,6 +119,8 @@ class ControllerState:
             change(self, counted)
 
     def _topic(self, record: Any) -> None:
+        assert record.topic_id not in self.topics, f"the id of {record.name} is that of another topic"
+        assert record.name not in self.topic_ids, f"there are two topics of the name {record.name}"
         self.topics[record.topic_id] = TopicEntry(record.name, record.topic_id)
         self.topic_ids[record.name] = record.topic_id
         key = collision_key(record.name)
@@ -145,7 +149,10 @@ class ControllerState:
 
     def _partition_change(self, record: Any) -> None:
         key = (record.topic_id, record.partition_id)
-        self.partitions[key] = changed_partition(self.partitions[key], record)
+        before = self.partitions[key]
+        after = changed_partition(before, record)
+        check_change(before, after)
+        self.partitions[key] = after
 
     def _clear_elr(self, record: Any) -> None:
         only = self.topic_ids.get(record.topic_name) if record.topic_name else None
@@ -155,19 +162,27 @@ class ControllerState:
                 self.partitions[key] = replace(partition, elr=(), last_known_elr=())
 
     def _register_broker(self, record: Any) -> None:
-        self.brokers[record.broker_id] = broker_of(record)
+        broker = broker_of(record)
+        check_broker(self.brokers.get(record.broker_id), broker)
+        self.brokers[record.broker_id] = broker
 
     def _unregister_broker(self, record: Any) -> None:
         del self.brokers[record.broker_id]
 
     def _broker_change(self, record: Any) -> None:
-        self.brokers[record.broker_id] = changed_broker(self.brokers[record.broker_id], record)
+        broker = self._registered(record.broker_id, record.broker_epoch)
+        self.brokers[record.broker_id] = changed_broker(broker, record)
 
     def _fence(self, record: Any) -> None:
-        self.brokers[record.id] = replace(self.brokers[record.id], fenced=True)
+        self.brokers[record.id] = replace(self._registered(record.id, record.epoch), fenced=True)
 
     def _unfence(self, record: Any) -> None:
-        self.brokers[record.id] = replace(self.brokers[record.id], fenced=False)
+        self.brokers[record.id] = replace(self._registered(record.id, record.epoch), fenced=False)
+
+    def _registered(self, broker_id: int, broker_epoch: int) -> BrokerImage:
+        broker = self.brokers[broker_id]
+        assert broker.broker_epoch == broker_epoch, f"a record of epoch {broker_epoch} changes {broker}"
+        return broker
 
     def _register_controller(self, record: Any) -> None:
         self.controllers[record.controller_id] = controller_of(record)
@@ -194,6 +209,7 @@ class ControllerState:
             self.features.pop(record.name, 0)
 
     def _producer_ids(self, record: Any) -> None:
+        assert record.next_producer_id >= self.next_producer_id.value, "a producer id is given out once"
         self.next_producer_id.value = record.next_producer_id
 
     def _keep(self, record: Any) -> None:

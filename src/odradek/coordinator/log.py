@@ -75,6 +75,7 @@ class PartitionMachineLog(Generic[RecordT]):
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self._partition.name} has a new leader epoch")
         batches = [bytearray(batch) for group in groups for batch in group]
         headers = [BatchHeader.read(batch) for batch in batches]
+        expected_end = self.end_offset + sum(header.last_offset - header.base_offset + 1 for header in headers)
         now_ms = self._clock.now_ms()
         try:
             self._partition.append_as_leader(
@@ -83,7 +84,8 @@ class PartitionMachineLog(Generic[RecordT]):
         except StorageError as error:
             self._on_storage_error(error)
             raise
-        return self.end_offset
+        assert self.end_offset == expected_end, f"the log ends at {self.end_offset}, not {expected_end}"
+        return expected_end
 
     async def wait_committed(self, end_offset: int) -> None:
         """Raises ApiError(NOT_LEADER_OR_FOLLOWER) where the leadership ends first."""

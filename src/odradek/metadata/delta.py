@@ -25,6 +25,8 @@ from odradek.metadata.model import (
     broker_of,
     changed_broker,
     changed_partition,
+    check_broker,
+    check_change,
     controller_of,
     partition_of,
     quota_entity,
@@ -133,7 +135,8 @@ class MetadataDelta:
             raise ValueError(
                 f"a record changes partition {record.partition_id} of {record.topic_id}, which does not exist"
             )
-        partitions[record.partition_id] = changed_partition(before, record)
+        partitions[record.partition_id] = after = changed_partition(before, record)
+        check_change(before, after)
         self.changed_partitions.setdefault(record.topic_id, set()).add(record.partition_id)
 
     def _clear_elr(self, record: Any) -> None:
@@ -150,7 +153,9 @@ class MetadataDelta:
                 self.changed_partitions.setdefault(topic_id, set()).add(partition_id)
 
     def _register_broker(self, record: Any) -> None:
-        self._table("brokers")[record.broker_id] = broker_of(record)
+        brokers, broker = self._table("brokers"), broker_of(record)
+        check_broker(brokers.get(record.broker_id), broker)
+        brokers[record.broker_id] = broker
         self.changed_brokers.add(record.broker_id)
 
     def _unregister_broker(self, record: Any) -> None:
@@ -216,6 +221,7 @@ class MetadataDelta:
         self.changed_features.add(record.name)
 
     def _producer_ids(self, record: Any) -> None:
+        assert record.next_producer_id >= self._next_producer_id, "a producer id is given out once"
         self._next_producer_id = record.next_producer_id
 
     def _acl(self, record: Any) -> None:

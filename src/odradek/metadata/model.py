@@ -212,7 +212,7 @@ def quota_entity(pairs: Sequence[tuple[str, str | None]]) -> QuotaEntity:
 
 def partition_of(record: PartitionRecord) -> PartitionImage:
     """The partition that a PartitionRecord creates or replaces."""
-    return PartitionImage(
+    partition = PartitionImage(
         replicas=tuple(record.replicas),
         isr=tuple(record.isr),
         leader=record.leader,
@@ -225,6 +225,34 @@ def partition_of(record: PartitionRecord) -> PartitionImage:
         directories=tuple(record.directories),
         leader_recovery_state=record.leader_recovery_state,
     )
+    check_partition(partition)
+    return partition
+
+
+def check_partition(partition: PartitionImage) -> None:
+    """What holds of every partition: the controller decides so, and what it wrote is read so, here and on brokers."""
+    replicas, isr, leader = partition.replicas, partition.isr, partition.leader
+    assert leader == NO_LEADER or leader in isr, f"leader {leader} is not in its in-sync set: {partition}"
+    assert all(each in replicas for each in isr), f"an in-sync broker has no replica: {partition}"
+    assert not partition.elr or all(each not in isr for each in partition.elr), f"in sync and eligible: {partition}"
+    assert not partition.directories or len(partition.directories) == len(replicas), f"directories: {partition}"
+
+
+def check_change(before: PartitionImage, after: PartitionImage) -> None:
+    """Epochs count changes: by them brokers, and leaders of before, are distinguished from those of today."""
+    assert after.partition_epoch == before.partition_epoch + 1, f"partition epoch: {before} -> {after}"
+    assert 0 <= after.leader_epoch - before.leader_epoch <= 1, f"leader epoch: {before} -> {after}"
+    same_leader = after.leader == before.leader
+    assert same_leader or after.leader_epoch > before.leader_epoch, f"two leaders in an epoch: {before} -> {after}"
+
+
+def check_broker(before: BrokerImage | None, after: BrokerImage) -> None:
+    """A later registration has a larger epoch; the same process that registers again keeps its own."""
+    if before is not None:
+        is_same = after.incarnation_id == before.incarnation_id
+        assert after.broker_epoch > before.broker_epoch or (is_same and after.broker_epoch == before.broker_epoch), (
+            f"broker epoch: {before} -> {after}"
+        )
 
 
 def partition_record(
@@ -262,7 +290,7 @@ def changed_partition(partition: PartitionImage, record: PartitionChangeRecord) 
     else:
         directories = tuple(partition.directory(replica) for replica in replicas)
     recovery = record.leader_recovery_state
-    return PartitionImage(
+    changed = PartitionImage(
         replicas=replicas,
         isr=partition.isr if record.isr is None else tuple(record.isr),
         leader=leader,
@@ -275,6 +303,8 @@ def changed_partition(partition: PartitionImage, record: PartitionChangeRecord) 
         directories=directories,
         leader_recovery_state=partition.leader_recovery_state if recovery == -1 else recovery,
     )
+    check_partition(changed)
+    return changed
 
 
 def _given(new: Sequence[int] | None, old: tuple[int, ...]) -> tuple[int, ...]:

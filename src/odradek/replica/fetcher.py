@@ -248,6 +248,7 @@ class Fetcher:
         """
         consumed = Consumed()
         number, self._answer_count = self._answer_count, self._answer_count + 1
+        assert self._answer_count <= self._request_count, f"answer {self._answer_count} of {self._request_count}"
         if not self._session.answered(response.error_code, response.session_id):
             _log.debug("fetch session over", broker=self._broker_id, error_code=response.error_code)
             if response.error_code not in _SESSION_ERRORS:
@@ -305,6 +306,7 @@ class Fetcher:
             log_start_offset=data.log_start_offset,
             now_ms=wall_ms,
         )
+        assert partition.log.log_end_offset >= before, f"{partition.name} ended at {before}"
         if partition.log.log_end_offset == before:
             self._dirty.pop(key)
         elif partition.flush_is_due:

@@ -45,9 +45,13 @@ def append_from_leader(
         raise ApiError(
             ErrorCode.FENCED_LEADER_EPOCH, f"{partition.name} has another leader than that of {leader_epoch}"
         )
+    log = partition.log
+    before = log.high_watermark
     if records:
         partition.log.append_as_follower(records, now_ms=now_ms, leader_epoch=leader_epoch)
     partition.took_over(high_watermark, log_start_offset, len(records))
+    after, end_offset = log.high_watermark, log.log_end_offset
+    assert before <= after <= end_offset, f"{partition.name}: watermark {before} -> {after}, end {end_offset}"
 
 
 def cut_to_divergence(partition: Partition, leader_epoch: int, end_offset: int) -> None:
@@ -72,12 +76,15 @@ def move_into_range(partition: Partition, leader_start: int, leader_end: int) ->
     elif log.log_end_offset < leader_start:
         _tell_of_cut(partition, leader_start, "the leader's log begins there")
         truncate_fully_and_start_at(log, leader_start)
+        assert log.log_start_offset == log.log_end_offset == leader_start, f"{partition.name} begins at {leader_start}"
         partition.wake_readers()
 
 
 def _cut(partition: Partition, offset: int, reason: str) -> None:
     _tell_of_cut(partition, offset, reason)
     truncate_to(partition.log, offset)
+    end_offset = partition.log.log_end_offset
+    assert end_offset <= offset, f"{partition.name} is cut to {end_offset}, not {offset}"
     partition.wake_readers()
 
 

@@ -123,6 +123,7 @@ class InSync:
 
     def commit(self, replicas: Collection[int], isr: tuple[int, ...], now_ms: int) -> None:
         """The controller has said who the replicas and the in-sync ones are; a change in flight is over."""
+        assert all(each in replicas for each in isr), f"in sync {isr}, replicas {replicas}"
         for replica_id in replicas:
             if replica_id != self.leader_id and replica_id not in self.followers:
                 in_sync = replica_id in isr
@@ -225,6 +226,8 @@ class InSync:
         joining: tuple[int, ...] = (),
         leaving: tuple[int, ...] = (),
     ) -> IsrChange:
+        assert self.pending is None, f"one change at a time: {self.pending}"
+        assert self.leader_id in isr and len(set(isr)) == len(isr), f"{self.leader_id} asks for {isr}"
         followers = self.followers
         epochs = tuple(followers[each].broker_epoch if each in followers else -1 for each in isr)
         return IsrChange(isr, epochs, leader_epoch, partition_epoch, joining, leaving)

@@ -41,6 +41,7 @@ class FollowerState:
 
         It is caught up now where that is the leader's end, and was at its last fetch where it has what was there then.
         """
+        assert fetch_offset <= leader_end_offset, f"{fetch_offset} is asked of a log that ends at {leader_end_offset}"
         if fetch_offset >= leader_end_offset:
             self.caught_up_ms = max(self.caught_up_ms, now_ms)
         elif fetch_offset >= self.leader_end_at_fetch:

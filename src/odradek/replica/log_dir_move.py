@@ -91,6 +91,7 @@ class LogDirMove:
             _align(future, source)
             self._cut_count = source.cut_count
         token, offset = source.cut_count, future.log_end_offset
+        assert source.log_start_offset <= offset <= source.log_end_offset, f"{self.partition.name}: {offset} is copied"
         if offset >= source.log_end_offset:
             return token, []
         chunks = source.read(offset, max_bytes=max_bytes, at_least_one=True).chunks
@@ -111,6 +112,8 @@ class LogDirMove:
         future.append_as_follower(data, now_ms=now_ms)
         if future.log_end_offset == before:
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"{self.partition.name} has no whole batch at offset {before}")
+        end_offset = future.log_end_offset
+        assert end_offset <= source.log_end_offset, f"{self.partition.name}: the copy has more, {end_offset}"
         self._unflushed_bytes += len(data)
         self._follow_marks()
         return len(data)
@@ -134,6 +137,7 @@ class LogDirMove:
             token, chunks = self.begin_read(left, now_ms)
             if not chunks:
                 self._follow_marks()
+                assert self.lag == 0, f"{self.partition.name}: the copy lacks {self.lag}"
                 return not self.partition.is_being_repaired
             data = b"".join(chunk.read() for chunk in chunks)
             left -= len(data)

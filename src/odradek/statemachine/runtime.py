@@ -251,12 +251,17 @@ class Runtime(Generic[RecordT]):
             StorageError: the log cannot be read; the runtime has ended.
         """
         self._to(State.LOADING)
-        count = 0
+        count, last_offset = 0, -1
         try:
             async for records in self._log.read_all():
                 await buggify("machine: before a slice is replayed")
                 if self._state is not State.LOADING:
                     return count
+                if records:
+                    # Equal where a snapshot's records come first: all have the offset of its last one.
+                    first_offset = records[0][0]
+                    assert first_offset >= last_offset, f"offset {first_offset} is replayed after {last_offset}"
+                    last_offset = records[-1][0]
                 for offset, record in records:
                     self.machine.replay(record, offset)
                 count += len(records)
@@ -267,6 +272,8 @@ class Runtime(Generic[RecordT]):
         if self._state is State.LOADING:
             self._committed_offset = self._log.committed_offset
             self._end_offset = self._log.end_offset
+            assert self._committed_offset <= self._end_offset, f"{self._committed_offset} > {self._end_offset}"
+            assert last_offset < self._end_offset, f"offset {last_offset} of a log that ends at {self._end_offset}"
             self._timeline.mark(self._end_offset)
             self._to(State.ACTIVE)
             self._committer = asyncio.get_running_loop().create_task(self._commit())
@@ -373,6 +380,9 @@ class Runtime(Generic[RecordT]):
             self._parked.extend(group)
             self._end(error)
             return False
+        if self._parked and group:
+            newest, first = self._parked[-1].end_offset, group[0].end_offset
+            assert newest <= first, f"callers are answered in the log's order: {newest}, then {first}"
         if prepared:
             self._timeline.mark(next_offset)
             self._end_offset = next_offset
@@ -480,6 +490,7 @@ class Runtime(Generic[RecordT]):
             if len(result.records) <= MAX_RECORDS_PER_TURN:
                 return result
             decided = result
+        assert self._long is None, "one long operation at a time"
         self._long = _Long(parked, operation, decided, self._next_offset)
         return None
 
@@ -499,7 +510,9 @@ class Runtime(Generic[RecordT]):
                 except Exception as error:
                     self._end(error)
                     return
-                self._committed_offset = max(self._committed_offset, self._log.committed_offset)
+                committed, end_offset = self._log.committed_offset, self._log.end_offset
+                assert committed <= end_offset, f"{committed} is committed of a log that ends at {end_offset}"
+                self._committed_offset = max(self._committed_offset, committed)
                 self._timeline.forget_below(self._committed_offset)
                 self._release()
 

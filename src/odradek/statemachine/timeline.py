@@ -57,6 +57,7 @@ class Timeline:
             self._marks.pop()
         assert self._marks and self._marks[-1][0] == offset, f"no mark at {offset}"
         place = self._marks[-1][1] - self._trimmed
+        assert 0 <= place <= len(self._journal), f"the journal no longer has what came after {offset}"
         marks, self._marks = self._marks, deque()  # undoing must not journal itself
         while len(self._journal) > place:
             undo, arguments = self._journal.pop()

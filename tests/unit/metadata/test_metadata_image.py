@@ -58,12 +58,11 @@ def partition(topic: int, number: int, replicas: list[int] | None = None, **fiel
         partition_id=number,
         topic_id=identifier(topic),
         replicas=replicas,
-        isr=replicas,
         leader=replicas[0],
         leader_epoch=0,
         partition_epoch=0,
         directories=[UNASSIGNED_DIRECTORY] * len(replicas),
-        **fields,
+        **{"isr": replicas, **fields},
     )
 
 
@@ -151,9 +150,9 @@ def test_features_at_level_zero_are_gone() -> None:
 def test_eligible_replicas_are_cleared_for_one_topic_or_all() -> None:
     image = build(
         TopicRecord(name="a", topic_id=identifier(1)),
-        partition(1, 0, [1, 2], eligible_leader_replicas=[2], last_known_elr=[1]),
+        partition(1, 0, [1, 2], isr=[1], eligible_leader_replicas=[2], last_known_elr=[1]),
         TopicRecord(name="b", topic_id=identifier(2)),
-        partition(2, 0, [1, 2], eligible_leader_replicas=[2]),
+        partition(2, 0, [1, 2], isr=[1], eligible_leader_replicas=[2]),
     )
 
     def eligible(of: MetadataImage) -> list[tuple[int, ...]]:
@@ -204,13 +203,14 @@ def random_records(seed: int, count: int) -> list[Any]:
             del topics[topic]
             records.append(RemoveTopicRecord(topic_id=identifier(topic)))
         elif verb == 2:
+            leader, isr = chance.choice([(-2, None), (-2, [1, 2]), (-1, [1]), (1, [1]), (2, [1, 2])])
             records.append(
                 PartitionChangeRecord(
                     partition_id=chance.randrange(topics[topic]),
                     topic_id=identifier(topic),
-                    leader=chance.choice([-2, -1, 1, 2]),
-                    isr=chance.choice([None, [1], [1, 2]]),
-                    eligible_leader_replicas=chance.choice([None, [], [3]]),
+                    leader=leader,
+                    isr=isr,
+                    eligible_leader_replicas=None if isr is None else chance.choice([None, [], [3]]),
                     directories=chance.choice([None, [identifier(7), identifier(8), identifier(9)]]),
                 )
             )

@@ -348,7 +348,9 @@ class TestMany:
             one, two, three = broker.logs.directories
             for number in range(9):
                 if broker.find("t", number).log.log_dir == two.path:
-                    change = PartitionChangeRecord(partition_id=number, topic_id=UUID(int=5), replicas=[2], isr=[2])
+                    change = PartitionChangeRecord(
+                        partition_id=number, topic_id=UUID(int=5), leader=2, replicas=[2], isr=[2]
+                    )
                     broker.tell(change)
             broker.topic("u", 6, *[[ME]] * 3)
             await broker.replicas.logs_made()

@@ -95,6 +95,9 @@ class GroupRegistry:
         """Apply a stored generation or a removal."""
         group_id = record.key.group
         if record.value is not None:
+            before = self.stored.get(group_id)
+            # The same one where members leave, or only their assignment changes.
+            assert before is None or record.value.generation >= before.generation, f"{group_id}: {before.generation}"
             self.stored[group_id] = record.value
             return
         self.stored.pop(group_id, None)

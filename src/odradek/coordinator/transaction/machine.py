@@ -106,6 +106,10 @@ class TransactionMachine:
             self._connections.pop(record.transactional_id, None)
             self._ongoing.discard(record.transactional_id)
             return
+        before = self.ids.get(record.transactional_id)
+        if before is not None and before.producer_id == record.metadata.producer_id:
+            epoch = record.metadata.producer_epoch
+            assert epoch >= before.producer_epoch, f"producer {before.producer_id}: {before.producer_epoch} -> {epoch}"
         self.ids[record.transactional_id] = record.metadata
         if record.metadata.state is TransactionState.ONGOING:
             self._ongoing.add(record.transactional_id)
@@ -328,6 +332,7 @@ class TransactionMachine:
 
     def complete(self, ended: Ended, now_ms: int) -> Result[TransactionRecord, Outcome[bool]]:
         """Every partition has its marker; False where this end was completed before, or is not the present one."""
+        assert ended.metadata.is_ending, f"the end of {ended.transactional_id} is not decided: {ended.metadata}"
         present = self.ids.get(ended.transactional_id)
         metadata = ended.metadata
         if (

@@ -164,6 +164,7 @@ class ClassicGroup:
             self.static_members.pop(member.group_instance_id, None)
         if self.leader_id == member_id:
             self.leader_id = next(iter(self.members), None)
+        assert self.leader_id is None or self.leader_id in self.members, f"{self.leader_id} leads {self.group_id}"
         self.pending_joins.pop(member_id, None)
         self.pending_syncs.pop(member_id, None)
 
@@ -222,7 +223,8 @@ class ClassicGroup:
 
     def start_generation(self, now: Moment) -> None:
         """Fix the members that joined as the next generation; Empty where there are none."""
-        self.generation_id = self.next_generation
+        before, self.generation_id = self.generation_id, self.next_generation
+        assert self.generation_id > before, f"group {self.group_id}: generation {before} -> {self.generation_id}"
         self.initial_delay = None
         self.pending_syncs.clear()
         self.protocol_name = self.select_protocol() if self.members else None

@@ -77,6 +77,7 @@ class Draft:
         self.target = dict(group.target)
         self.group_epoch = group.group_epoch.value
         self.assignment_epoch = group.assignment_epoch.value
+        assert self.assignment_epoch <= self.group_epoch, f"{group.group_id}: {self.assignment_epoch} is assigned"
 
     def replace_static(self, old_id: str, new_id: str) -> None:
         """The static member takes over, under its new id, all that it had under the old one."""
@@ -129,6 +130,8 @@ class Draft:
             is_free=lambda partition: self.group.is_free(partition, member_id, former_id),
             unsubscribed=unsubscribed,
         )
+        for partition in after.assigned - current.assigned:
+            assert self.group.is_free(partition, member_id, former_id), f"{partition} has an owner"
         if after != current or member_id not in self.group.members:
             self.records.append(current_record(self.group.group_id, member_id, after))
         return after
@@ -212,6 +215,8 @@ class Draft:
         assign = ASSIGNORS[preferred_assignor(self.members.values(), self.default_assignor)]
         assigned = assign(subscribers, {topic_id: view.by_id[topic_id] for topic_id in sorted(wanted)})
         group_id = self.group.group_id
+        count = sum(len(partitions) for partitions in assigned.values())
+        assert len(frozenset().union(*assigned.values())) == count, f"{group_id}: a partition is assigned twice"
         for member_id, partitions in assigned.items():
             if self.target.get(member_id) != partitions:
                 self.records.append(target_record(group_id, member_id, partitions))

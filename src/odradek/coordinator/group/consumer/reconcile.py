@@ -57,6 +57,9 @@ def _step(
 def _changed(
     current: CurrentAssignment, epoch: int, state: MemberState, assigned: Partitions, pending: Partitions
 ) -> CurrentAssignment:
+    assert epoch >= current.member_epoch, f"a member's epoch falls: {current.member_epoch} -> {epoch}"
+    assert bool(pending) == (state is MemberState.UNREVOKED_PARTITIONS), f"{state.name}, to be revoked: {pending}"
+    assert assigned.isdisjoint(pending), "what a member gives up it does not have"
     previous = current.previous_member_epoch if epoch == current.member_epoch else current.member_epoch
     since = current.epochs
     epochs = {each: since.get(each, current.member_epoch) for each in pending}

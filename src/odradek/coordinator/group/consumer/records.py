@@ -190,6 +190,8 @@ def apply_record(group: ConsumerGroup, record: ConsumerGroupRecord) -> None:
     """Change the group as the record says."""
     key, value = record.key, record.value
     if isinstance(key, ConsumerGroupMetadataKey):
+        before = group.group_epoch.value
+        assert value is None or value.epoch >= before, f"{group.group_id}: epoch {before} -> {value.epoch}"
         group.group_epoch.value = INITIAL_EPOCH if value is None else value.epoch
         group.metadata_hash.value = 0 if value is None else value.metadata_hash
     elif isinstance(key, ConsumerGroupMemberMetadataKey):
@@ -198,6 +200,8 @@ def apply_record(group: ConsumerGroup, record: ConsumerGroupRecord) -> None:
         else:
             group.put_member(key.member_id, _member(value))
     elif isinstance(key, ConsumerGroupTargetAssignmentMetadataKey):
+        before = group.assignment_epoch.value
+        assert value is None or value.assignment_epoch >= before, f"{group.group_id}: {before} -> {value}"
         group.assignment_epoch.value = INITIAL_EPOCH if value is None else value.assignment_epoch
         group.assignment_timestamp_ms.value = 0 if value is None else value.assignment_timestamp
     elif isinstance(key, ConsumerGroupTargetAssignmentMemberKey):

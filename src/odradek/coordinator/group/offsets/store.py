@@ -89,6 +89,8 @@ class OffsetStore:
                     self._drop_pending(producer_id, (group_id, topic, partition_id))
             return
         committed = _from_value(record.value, record_offset)
+        present = self.get(group_id, topic, partition_id)
+        assert present is None or record_offset > present.record_offset, f"{record.key} at {record_offset}: {present}"
         if record.producer_id == NO_PRODUCER_ID:
             self._put(group_id, (topic, partition_id), committed)
             return
@@ -104,12 +106,16 @@ class OffsetStore:
     def replay_transaction_end(self, record: TransactionEndRecord) -> None:
         """Apply a marker: what the producer's transaction held back takes effect or is dropped."""
         pending = self._pending.get(record.producer_id)
+        epoch = self._epochs.get(record.producer_id, record.producer_epoch)
+        assert record.producer_epoch >= epoch, f"a marker of {record.producer_epoch} ends a transaction of {epoch}"
         for key, committed in list(pending.items()) if pending is not None else ():
             self._drop_pending(record.producer_id, key)
             group_id, topic, partition_id = key
             present = self.get(group_id, topic, partition_id)
             if record.committed and (present is None or committed.record_offset > present.record_offset):
                 self._put(group_id, (topic, partition_id), committed)
+        assert record.producer_id not in self._pending, "nothing is held back once a transaction has ended"
+        assert record.producer_id not in self._epochs, "no transaction is open once it has ended"
 
     def _put(self, group_id: str, key: OffsetKey, committed: CommittedOffset) -> None:
         offsets = self._groups.get(group_id)
@@ -129,6 +135,7 @@ class OffsetStore:
         if not pending:
             del self._pending[producer_id]
             del self._epochs[producer_id]
+        assert self._unstable[key] > 0, f"{key} is held back by no transaction"
         holders = self._unstable[key] - 1
         if holders:
             self._unstable[key] = holders
