@@ -23,7 +23,7 @@ from tests.mutants.samples import SEPARATOR, Place
 # The worlds that live on a room's modules, the quickest first; `commit` has none.
 WORLDS_OF = {
     "record": ("transactions", "compacted", "node", "keyed", "cluster"),
-    "log": ("transactions", "compacted", "node", "keyed", "producers", "lasting", "cluster", "damaged"),
+    "log": ("transactions", "compacted", "node", "keyed", "producers", "lasting", "cluster", "damaged", "moving"),
     "replica": ("transactions", "node", "producers", "lasting", "cluster", "moving", "directories"),
     "raft": ("quorum", "cluster", "moving"),
     "controller": ("quorum", "cluster", "moving", "directories"),
