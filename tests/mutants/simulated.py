@@ -54,9 +54,9 @@ class Boxes:
         return [run for run in self.seconds if block == 0 or run in entered]
 
 
-def boxes(room: str, seeds: int) -> Boxes:
-    """Run so many seeds of each world that lives on a room, with marks in its modules."""
-    runs = [f"{world} {seed}" for seed in range(1, seeds + 1) for world in WORLDS_OF[room]]
+def boxes(room: str, seeds: int, worlds: Sequence[str] = ()) -> Boxes:
+    """Run so many seeds of each world that lives on a room (or of these), with marks in the room's modules."""
+    runs = [f"{world} {seed}" for seed in range(1, seeds + 1) for world in worlds or WORLDS_OF[room]]
     with folder() as where:
         for module, path in ROOMS[room].sources():
             write_code(where, module, path, with_marks(path.read_text()))

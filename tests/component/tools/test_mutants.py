@@ -12,6 +12,7 @@ from tests.mutants.marks import with_marks
 from tests.mutants.rooms import ROOMS
 from tests.mutants.runs import Clean, RunError, clean_run, judge
 from tests.mutants.samples import equivalents, of_line, places, sample, stale_equivalents
+from tests.mutants.simulated import Boxes, boxes, look, unseen
 
 SUMS = '''"""Sums."""
 
@@ -188,3 +189,23 @@ def test_a_room_has_modules_and_tests(name: str) -> None:
 
 def test_what_is_called_equivalent_is_there() -> None:
     assert stale_equivalents(equivalents()) == set()
+
+
+def test_what_no_client_can_see_is_there() -> None:
+    assert stale_equivalents(unseen()) == set()
+    assert not unseen() & equivalents()
+
+
+def test_a_world_notices_what_its_clients_see() -> None:
+    """A batch that is sent again is taken for another one, and another one for it."""
+    clean = boxes("log", 1, worlds=("transactions",))
+    assert list(clean.seconds) == ["transactions 1"]
+    drawn = of_line("log", "log/producer_state.py")
+    (seen,) = [each for each in drawn if each[1].after.startswith("not (batch.first_sequence == first and")]
+    verdict = look(clean, *seen)
+    assert verdict.noticed and verdict.by.startswith("transactions 1: ")
+
+
+def test_what_no_world_enters_is_not_run() -> None:
+    place, made = next(each for each in of_line("log", "log/producer_state.py") if each[1].block)
+    assert look(Boxes({"transactions 1": 1.0}, {}), place, made).outcome == "no world"
