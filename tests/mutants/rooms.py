@@ -81,7 +81,8 @@ ROOMS = {
     "commit": Room(
         tuple(f"pyspark_odradek/{name}.py" for name in COMMIT),
         tuple(
-            f"spark/test_{name}.py" for name in ("transaction", "output_lease", "checkpoint", "offsets", "marker_topic")
+            f"spark/test_{name}.py"
+            for name in ("transaction", "output_lease", "checkpoint", "staging_files", "offsets", "marker_topic")
         ),
     ),
 }

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_odradek import checkpoint, staging
-from pyspark_odradek.checkpoint import plan_of
+from pyspark_odradek.checkpoint import plan_of, planned_ms
 from pyspark_odradek.staging import open_place
 
 
@@ -59,3 +59,49 @@ def test_a_store_has_one_client_in_a_process(monkeypatch: pytest.MonkeyPatch) ->
     assert path == "bucket/checkpoint" and open_place(place)[0] is system
     monkeypatch.setattr("os.getpid", lambda: -1)
     assert open_place(place)[0] is not system
+
+
+def write_offsets(root: Path, number: int, text: str) -> None:
+    (root / "offsets").mkdir(exist_ok=True)
+    (root / "offsets" / str(number)).write_text(text)
+
+
+def test_a_plan_is_the_same_in_every_version_since_markers_keep_it(tmp_path: Path) -> None:
+    write_offsets(tmp_path, 3, "v1\n{}\n1")
+    assert plan_of(str(tmp_path), 3) == "b4a7ef4b292ca61b"
+
+
+def test_failures_count_that_come_one_after_the_other(tmp_path: Path) -> None:
+    for _ in range(3):
+        for number in range(1, checkpoint.TRIES):
+            assert plan_of(str(tmp_path), number) == ""
+        write_offsets(tmp_path, 0, "v1")
+        assert plan_of(str(tmp_path), 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('v1\n{"batchTimestampMs": 1700000000123, "conf": {}}\n{"t": {"0": 1}}', 1_700_000_000_123),
+        ('v1\n{"batchTimestampMs": "17"}\n1', 17),
+        ("v1", None),
+        ("v1\nno json\n1", None),
+        ("v1\n{}\n1", None),
+        ('v1\n{"batchTimestampMs": null}\n1', None),
+        ("v1\n[]\n1", None),
+    ],
+)
+def test_when_a_batch_was_planned_stands_in_its_second_line(tmp_path: Path, text: str, expected: int | None) -> None:
+    write_offsets(tmp_path, 3, text)
+    assert planned_ms(str(tmp_path), 3) == expected
+    assert planned_ms(str(tmp_path), 4) is None
+
+
+def test_a_checkpoint_that_could_not_be_read_is_not_asked_when_batches_were_planned(tmp_path: Path) -> None:
+    write_offsets(tmp_path, 3, '{}\n{"batchTimestampMs": 5}')
+    assert planned_ms("", 3) is None
+    assert planned_ms(str(tmp_path), 3) == 5
+    assert plan_of(str(tmp_path), 4) == ""
+    assert planned_ms(str(tmp_path), 3) is None
+    assert plan_of(str(tmp_path), 3)
+    assert planned_ms(str(tmp_path), 3) == 5

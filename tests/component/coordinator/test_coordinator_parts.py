@@ -32,6 +32,13 @@ def test_the_reason_of_a_bad_expression_is_cut() -> None:
     assert 20 < len(reason) <= 200 + len(".")
 
 
+def test_an_expression_has_so_many_bytes_at_most() -> None:
+    assert matcher("a|" * 1023 + "bc", "it")("bc")
+    for long in ("a|" * 1023 + "bcd", "\u00e9" * 1025):
+        with pytest.raises(ApiError, match="it is longer than 2048 bytes"):
+            matcher(long, "it")
+
+
 def test_a_group_forgets_when_it_matched_an_expression_that_no_member_has_any_more() -> None:
     box = Box(view(ta=2, tb=3, xc=4))
     epoch = box.beat("a", **REGEX).member_epoch
