@@ -355,6 +355,7 @@ def test_metrics_count_ids_by_state_and_the_markers_that_are_owed() -> None:
         z=replace(OPEN, state=PREPARE_ABORT, partitions=frozenset({("t", 5)})),
         w=AT_REST,
     )
+    assert TransactionCounts() == TransactionCounts(0, 0, 0, 0, 0, 0)
     counts = TransactionCounts(longest_load_ms=1500)
     for committed in (True, True, False):
         counts.ended(committed=committed)

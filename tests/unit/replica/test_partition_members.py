@@ -362,6 +362,15 @@ class TestFollowing:
             poll.future.cancel()
         assert marks == [(2, 0, True), (2, 1, False), (2, 2, False), (3, 3, True)]
 
+    async def test_a_mark_that_moves_without_records_counts_as_one_byte(self, home: MakeHome) -> None:
+        node = home(ME, 2)
+        node.append(b"a", b"b", b"c")
+        node.change(leader=2, leader_epoch=1)
+        polls = [DataWait([node.partition], missing_bytes=count, timeout_ms=LATE_MS) for count in (1, 2)]
+        node.partition.took_over(2, 0, 0)
+        assert [poll.future.done() for poll in polls] == [True, False]
+        polls[1].future.cancel()
+
     def test_what_a_follower_must_make_durable_it_asks_to_be(self, home: MakeHome) -> None:
         node = home(ME, 2, flush_messages=2)
         node.append(b"a")

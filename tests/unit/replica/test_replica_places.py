@@ -265,6 +265,20 @@ class TestLater:
         await asyncio.sleep(0)
         assert left() == 21
 
+    async def test_a_removal_that_fails_takes_its_directory_offline(
+        self, broker: Broker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        broker.topic("t", 5)
+        log_dir = broker.find("t").log.log_dir
+
+        def fails(key: tuple[str, int]) -> bool:
+            raise StorageError(log_dir, "dead")
+
+        monkeypatch.setattr(broker.logs, "delete", fails)
+        broker.tell(RemoveTopicRecord(topic_id=UUID(int=5)))
+        assert broker.failed == [log_dir]
+        assert broker.refusal("t") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
     async def test_closing_ends_what_is_to_be_made(self, broker: Broker) -> None:
         broker.topic("t", 5, *[[ME]] * 9)
         await broker.replicas.close()
