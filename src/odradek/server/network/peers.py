@@ -61,8 +61,13 @@ class BrokerPeers:
         if task is None:
             task = asyncio.get_running_loop().create_task(self._connect(broker_id, address))
             self._connecting[broker_id] = task
-            task.add_done_callback(lambda _: self._connecting.pop(broker_id, None))
+            task.add_done_callback(lambda done: self._connected(broker_id, done))
         return await asyncio.shield(task)
+
+    def _connected(self, broker_id: int, task: asyncio.Task[Connection]) -> None:
+        self._connecting.pop(broker_id, None)
+        if not task.cancelled():
+            task.exception()  # if all who asked have given up, none of them takes it
 
     async def _connect(self, broker_id: int, address: tuple[str, int]) -> Connection:
         made = await connect(self._network, *address, client_id=self._client_id, timeout_s=REQUEST_TIMEOUT_S)
