@@ -9,6 +9,8 @@ ARGS   ?=
 unexport PYTHONDONTWRITEBYTECODE
 # Test files at once. Most tests wait, for brokers, clients and time: two and a half for each of two processors.
 JOBS   ?= 5
+# What `make check` has just run.
+CHECKED := --ignore=tests/test_tidy.py --ignore=tests/test_words.py
 # What `make test` gives the fuzzers of each of the five kinds of input: kept inputs and some more; `make test-all`: a minute.
 FUZZ_SECONDS ?= 6
 
@@ -35,13 +37,13 @@ unit: $(STAMP) ## What to run between edits: no test of these waits, opens a soc
 	@$(PYTHON) -m pytest -q -m "not slow" -n 2 --dist worksteal tests/unit tests/scenarios/test_scenario_files.py $(ARGS)
 
 test: check ## What CI runs (JOBS=5 test files at once, FUZZ_SECONDS=6 of fuzzing for each kind of input)
-	@$(JAVA) && FUZZ_SECONDS=$(FUZZ_SECONDS) $(PYTHON) -m pytest -m "not slow" -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(JAVA) && FUZZ_SECONDS=$(FUZZ_SECONDS) $(PYTHON) -m pytest -m "not slow" -n $(JOBS) --dist loadfile --no-loadscope-reorder $(CHECKED) $(ARGS)
 
 test-slow: $(STAMP) ## The tests that `make test` leaves out: more seeds, whole foreign suites, kills of Spark
 	@$(JAVA) && $(PYTHON) -m pytest -m slow $(ARGS)
 
 test-all: check ## Every test, before an issue is called resolved (hours)
-	@$(JAVA) && FUZZ_SECONDS=60 $(PYTHON) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(JAVA) && FUZZ_SECONDS=60 $(PYTHON) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(CHECKED) $(ARGS)
 
 check: $(STAMP) ## Fast checks: format, lint, types, layering, tidiness
 	@$(VENV)/bin/ruff format --check .
