@@ -266,6 +266,14 @@ def test_avro_that_is_wrong_in_a_batch_does_not_shift_the_others() -> None:
         assert list(wrong) == [2] and wrong[2].startswith("not Avro of the schema: "), why
 
 
+def test_avro_of_the_right_length_in_all_and_not_in_each() -> None:
+    kind = {"type": "fixed", "name": "F", "size": 8}
+    schema = json.dumps({"type": "record", "name": "R", "fields": [{"name": "v", "type": kind}]})
+    column, wrong = AvroValues(schema, pa.struct([("v", pa.binary())])).decode(pa.array([b"x" * 16, b"", b"y" * 8]))
+    assert column.to_pylist() == [None, None, {"v": b"y" * 8}]
+    assert wrong[0].endswith("8 bytes are left over") and sorted(wrong) == [0, 1]
+
+
 def test_avro_of_all_logical_types_and_names() -> None:
     def of(kind: str, logical: str, **more: object) -> dict[str, object]:
         return {"type": kind, "logicalType": logical, **more}
