@@ -101,15 +101,18 @@ class TransactionalWriter(Client):
         self._ledger = ledger
         self._group = f"group-of-{name}"
         self._identity = (-1, -1)
+        # Transactional ids under which it was given a producer.
+        self._given: set[str] = set()
         self._sequences: dict[int, int] = {}
         self._number = 0
         self._committed_number = -1
         self.stopping = False
 
     @property
-    def producer(self) -> tuple[str, int]:
-        """Its transactional id, and its producer's; -1 where that is another one's, too, or begins again."""
-        return self._id, -1 if self._fights else self._identity[0]
+    def producers(self) -> list[tuple[str, int]]:
+        """Its transactional id, and its producer's; -1 where that is another one's, too, or begins again. None before
+        it was given one."""
+        return [(self._id, -1 if self._fights else self._identity[0])] if self._id in self._given else []
 
     async def run(self) -> None:
         """Transact until `stopping`; every transaction that was begun has an end that is known."""
@@ -309,6 +312,7 @@ class TransactionalWriter(Client):
         answer = await self._answer(await self._coordinator(self._id, 1), request, InitProducerIdResponse, 4)
         check(answer.error_code, self._id)
         self._identity = (answer.producer_id, answer.producer_epoch)
+        self._given.add(self._id)
         given = Identity(self._id, *self._identity)
         self.recorder.complete(Operation(self.process, Outcome.OK, [given], invoked=invoked))
         if self._version == 0:

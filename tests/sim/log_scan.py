@@ -72,7 +72,7 @@ class LogScan:
                 yield from self._read(log, disk.seen(segment.path), segment, scanned)
             end, epoch = max(end, scanned.next_offset), scanned.leader_epoch
         starts = [start for _, start in log.epochs.entries()]
-        if len(starts) > 1 and starts[1] <= log.log_start_offset:
+        if len(starts) > 1 and starts[1] < log.log_start_offset:
             yield f"epochs begin at {starts}, the log at {log.log_start_offset}"
         if end > log.log_end_offset or (self._contiguous and end != log.log_end_offset):
             yield f"the last batch ends at {end}, the log at {log.log_end_offset}"

@@ -76,7 +76,7 @@ class TransactionalNode(Scenario):
         async with progress(world.loop, PROGRESS_S, who_waits, self.recorder.problems):
             await asyncio.gather(*tasks)
             await self.drain(reader)
-            producers = dict(writer.producer for writer in writers)
+            producers = dict(given for writer in writers for given in writer.producers)
             await inspector.see_transactions_ended(producers, self.topic, self.partitions)
             await self.converge()
         for client in clients:

@@ -200,6 +200,7 @@ def epoch_not_known(scene: Scene) -> None:
 
 def epochs_before_the_start(scene: Scene) -> None:
     scene.log.epochs.take([(-1, 0), *scene.log.epochs.entries()])
+    scene.log.log_start_offset = 1
     scene.log.cut_count += 1
 
 
@@ -270,7 +271,7 @@ ONE_NODE: dict[Callable[[Scene], Any], str] = {
     overlap_in_the_log: "offset 10 where 12 was to be",
     epoch_goes_back_in_the_log: "behind one of",
     epoch_not_known: "counts as of -1",
-    epochs_before_the_start: "epochs begin at [0, 0], the log at 0",
+    epochs_before_the_start: "epochs begin at [0, 0], the log at 1",
     damage_in_the_log: "is damaged at position",
     bytes_behind_the_last_batch: "7 bytes behind its last batch",
     acknowledged_and_not_there: "999 was acknowledged at offset",
