@@ -247,8 +247,8 @@ async def test_indexes_that_end_before_the_damage_are_made_again(cluster: Replic
     assert await values(follower, cluster) == [value(number) for number in range(COUNT)]
     assert follower.file_bytes() == cluster.nodes[1].file_bytes()
     segment = follower.log().segments[1]
-    segment.load_indexes()
-    assert segment.offsets.last_position() > segment.size_bytes - 1000
+    segment.indexes.load()
+    assert segment.indexes.offsets.last_position() > segment.size_bytes - 1000
 
 
 async def test_where_the_first_replica_is_damaged_too_the_next_is_asked(cluster: ReplicaCluster) -> None:

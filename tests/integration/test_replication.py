@@ -11,6 +11,7 @@ import pytest
 
 from odradek.client.connection import Connection
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.log.retention import delete_records
 from odradek.log.rolling import roll
 from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from odradek.protocol.messages.fetch_response import FetchResponse, PartitionData
@@ -129,7 +130,7 @@ async def test_a_new_replica_begins_at_the_leaders_start(cluster: ReplicaCluster
     cluster.publish()
     leader.append(b"y", b"z")
     roll(leader.log(), leader.clock.now_ms())
-    leader.partition().delete_records(11)
+    delete_records(leader.partition().log, 11)
     leader.append(b"last")
     await follower.start()
     await caught_up(cluster, 1, 2)
@@ -142,7 +143,7 @@ async def test_deleted_records_are_gone_from_followers_too(cluster: ReplicaClust
     cluster.create([1, 2])
     cluster.nodes[1].append(b"a", b"b", b"c")
     await caught_up(cluster, 1, 2)
-    cluster.nodes[1].partition().delete_records(2)
+    delete_records(cluster.nodes[1].partition().log, 2)
     cluster.nodes[1].append(b"d")
     await eventually_async(lambda: cluster.nodes[2].log().log_start_offset == 2, "the follower's start moves")
 

@@ -154,7 +154,7 @@ ONE_NODE = (
     ),
     Bug(
         "index points one batch too far",
-        "log.segment:Segment.index_batch",
+        "log.segment_indexes:SegmentIndexes.add",
         "self.offsets.append(header.base_offset + header.last_offset_delta, position)",
         "self.offsets.append(header.base_offset, position + header.size_bytes)",
         "a read that begins at an index entry skips a batch",
@@ -175,17 +175,17 @@ ONE_NODE = (
     ),
     Bug(
         "answers in the order in which they are ready",
-        "server.network.connection:Connection._answer",
-        "if slot is None and self._slots:",
-        "if slot is not None:\n    self._slots.remove(slot)\n    slot = None\nif False:",
+        "server.network.response_order:ResponseOrder.add",
+        "if slot is None:",
+        "if slot is not None:\n    self._slots.remove(slot)\nwriter.add(chunks)\nif True:\n    return\nif False:",
         "a slow request is overtaken by those behind it",
     ),
     Bug(
         "answer to the wrong request",
         "server.network.connection:Connection._answer",
         "chunks = encode_response(context.api_key, context.api_version, context.correlation_id, response)",
-        "chunks = encode_response(context.api_key, context.api_version, context.correlation_id - bool(self._slots), "
-        "response)",
+        "chunks = encode_response(context.api_key, context.api_version, "
+        "context.correlation_id - bool(len(self._responses)), response)",
         "the answer bears the number of the request before it",
     ),
     # fsync.
@@ -250,8 +250,8 @@ ONE_NODE = (
         "recovery trusts the index",
         "log.recovery:_verify",
         "for found in check_batches(segment, expected_offset=segment.base_offset):",
-        "segment.load_indexes()\n"
-        "start = segment.offsets.last_position()\n"
+        "segment.indexes.load()\n"
+        "start = segment.indexes.offsets.last_position()\n"
         "end = next((header.base_offset for _, header in segment.headers(start)), end)\n"
         "for found in check_batches(segment, position=start, expected_offset=end):",
         "batches before the last index entry are not looked at",

@@ -207,7 +207,7 @@ MOVING = (
     ),
     Bug(
         "all committed records are deleted",
-        "replica.partition:Partition.delete_records",
+        "log.retention:delete_records",
         "offset = watermark if before_offset == -1 else before_offset",
         "offset = watermark",
         "a request for a few takes what is behind them, too",

@@ -8,7 +8,7 @@ DAMAGED = (
     Bug(
         "what was here before is not verified",
         "log.segment:Segment.read",
-        "position < self._checked_tail",
+        "not self.verification.covers(position, length)",
         "False",
         "a reader gets a batch that the disk has changed",
     ),

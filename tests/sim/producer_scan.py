@@ -110,7 +110,7 @@ class ProducerScan:
         base = log.segments[0].base_offset
         yield from self._compare_producers(log, base)
         yield from self._compare_stable(log, base)
-        if any(segment.transactions_damaged for segment in log.segments):
+        if any(segment.indexes.transactions_damaged for segment in log.segments):
             return  # it is made again when somebody asks for it
         wanted = [each for each in self.aborted if each[2] >= base and each[1] >= base]
         found = [each for segment in log.segments for each in _indexed(segment, disk) if each[1] >= base]
@@ -185,8 +185,8 @@ def _with_what_was_dropped(producer: Producer, known: Producer, base: int) -> Pr
 
 def _indexed(segment: Segment, disk: SimDisk) -> list[tuple[int, int, int]]:
     """A segment's index of aborted transactions: as it is in memory, else as a reader would load it."""
-    index = segment.transactions
-    if segment._indexes_loaded:
+    index = segment.indexes.transactions
+    if segment.indexes.is_loaded:
         return [(each.producer_id, each.first_offset, each.last_offset) for each in index.entries]
     if not disk.exists(index.path):
         return []

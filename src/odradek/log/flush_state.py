@@ -18,7 +18,8 @@ from odradek.log.files import SharedFile, make_durable
 from odradek.log.partition_dir import PartitionDir
 from odradek.log.producer_state import ProducerState
 from odradek.log.recovery import LoadedLog, snapshot_offsets
-from odradek.log.segment import Segment, segment_path
+from odradek.log.segment import Segment
+from odradek.log.segment_file import segment_path
 from odradek.log.segment_list import SegmentList
 
 
@@ -122,11 +123,7 @@ class FlushState:
         paths, self._unsynced_snapshots = self._unsynced_snapshots, []
         try:
             held = self._write_indexes(dirty)
-            paths += [
-                segment.transactions.path
-                for segment in dirty
-                if segment.transactions.is_written and segment.transactions.take_unsynced()
-            ]
+            paths += _unsynced_transaction_indexes(dirty)
         except OSError as error:
             raise partition_dir.failed(error) from error
         directories = self._changed_directories(dirty, has_new_files=bool(paths))
@@ -160,10 +157,10 @@ class FlushState:
     def _write_indexes(self, dirty: list[Segment]) -> list[SharedFile]:
         """Hand the index entries that are in memory to the page cache; returns the segments' open files."""
         for segment in dirty:
-            unless_full(segment.flush_indexes)
+            unless_full(segment.indexes.flush)
             segment.has_unsynced_cut = segment.has_unsynced_indexes = False
         held = [segment.hold() for segment in dirty]
-        self._aborted_left_out = not all(segment.transactions.is_written for segment in dirty)
+        self._aborted_left_out = not all(segment.indexes.transactions.is_written for segment in dirty)
         return held
 
     def _changed_directories(self, dirty: list[Segment], *, has_new_files: bool) -> list[Path]:
@@ -210,3 +207,8 @@ class FlushState:
             offsets = snapshot_offsets(self._dir.files.disk, self._dir.path)
             self._unsynced_snapshots = [segment_path(self._dir.path, offset, ".snapshot") for offset in offsets]
         self._dir.is_new = True
+
+
+def _unsynced_transaction_indexes(segments: list[Segment]) -> list[Path]:
+    indexes = [segment.indexes.transactions for segment in segments]
+    return [index.path for index in indexes if index.is_written and index.take_unsynced()]

@@ -317,7 +317,7 @@ class Log:
                 self.producers.map_end_offset = header.last_offset + 1
             elif header.is_control:
                 note_batch(self.producers, segment, chunk, header, self.last_stable_offset)
-                if segment.transactions.entries:
+                if segment.indexes.transactions.entries:
                     segments.summary.noted_aborted()
             else:
                 self.producers.update(header)
@@ -400,7 +400,7 @@ class Log:
             position, first = found
             if first.base_offset >= upper:
                 break
-            end_offset = self.end_of(segment)
+            end_offset = self.segments.end_of(segment, self.log_end_offset)
             piece = segment.read(
                 position,
                 first,

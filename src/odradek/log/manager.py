@@ -453,10 +453,10 @@ class LogManager:
         log.producers.expire(self.clock.monotonic_ms(), producer_expiration_ms)
         try:
             while not log.has_left and (unread := (found := deletable(log, now_ms)).unread) is not None:
-                load = unread.begin_load(newest_only=True)
+                load = unread.indexes.begin_load(newest_only=True)
                 twin = None if load is None else await self.disk.off_loop(load)
                 if twin is not None and not log.has_left:
-                    unread.adopt(twin)
+                    unread.indexes.adopt(twin)
         except OSError as error:
             if log.has_left:
                 return 0

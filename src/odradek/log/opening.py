@@ -67,12 +67,12 @@ def _write_for_next_start(log: Log) -> None:
     Without space for them the next start reads more of the log, and no more: the same after a loss of power, so that
     this snapshot is not synced.
     """
-    log.segments.active.load_indexes()
+    log.segments.active.indexes.load()
     end = log.log_end_offset
     if end > log.segments.bases[0]:
         unless_full(lambda: log.flush_state.snapshot_producers(log.producers, end, in_next_flush=False))
     for segment in log.segments:
-        unless_full(segment.flush_indexes)
+        unless_full(segment.indexes.flush)
 
 
 def share_files(log: Log, files: FileCache) -> None:

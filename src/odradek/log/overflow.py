@@ -16,7 +16,8 @@ from odradek.common.ports import Disk, File
 from odradek.log.compaction.output import CLEANED
 from odradek.log.compaction.swap import SWAP, settle_swap
 from odradek.log.files import FileCache, raw_batches
-from odradek.log.segment import MAX_RELATIVE_OFFSET, Segment, segment_path
+from odradek.log.segment import Segment
+from odradek.log.segment_file import MAX_RELATIVE_OFFSET, segment_path
 
 COPY_BYTES = 1 << 20
 

@@ -25,7 +25,8 @@ from odradek.log.epoch_cache import EpochCache
 from odradek.log.files import FileCache
 from odradek.log.overflow import may_overflow, split_off
 from odradek.log.producer_state import CorruptSnapshotError, ProducerState
-from odradek.log.segment import Segment, segment_path
+from odradek.log.segment import Segment
+from odradek.log.segment_file import segment_path
 from odradek.log.transactions import rebuild_transactions, replay_batch
 from odradek.log.verification import Damage, check_batches, write_again
 from odradek.record.batch import BatchHeader
@@ -112,7 +113,7 @@ def load_directory(
     )
     producers = load_producers(disk, directory, segments, end, notes, indexed_to=written_to)
     _mend_transactions(segments)
-    is_whole = epochs_are_written and all(segment.transactions.is_written for segment in segments)
+    is_whole = epochs_are_written and all(segment.indexes.transactions.is_written for segment in segments)
     recovered = end if clean_shutdown and is_whole else written_to
     if not clean_shutdown and flush_messages < NEVER:
         _name_again(disk, directory, [segment for segment in segments if segment.base_offset >= recovered])
@@ -136,10 +137,10 @@ def load_directory(
 def _mend_transactions(segments: list[Segment]) -> None:
     """Make damaged indexes of aborted transactions again, before entries are written behind what is damaged there: the
     file would look whole, without those before. Raises OSError."""
-    if any(segment.transactions_damaged for segment in segments):
+    if any(segment.indexes.transactions_damaged for segment in segments):
         rebuild_transactions(segments)
         for segment in segments:
-            unless_full(partial(segment.flush_indexes, sync=True))
+            unless_full(partial(segment.indexes.flush, sync=True))
 
 
 def begin_directory(files: FileCache, directory: Path, *, now_ms: int) -> LoadedLog:
@@ -181,8 +182,8 @@ def _remove_orphans(disk: Disk, directory: Path, bases: set[int]) -> None:
 
 def _end_of(segment: Segment) -> int | None:
     """The offset behind a segment's last batch by headers alone; None where the file does not end with one."""
-    segment.load_indexes()
-    end, position = segment.base_offset, segment.offsets.last_position()
+    segment.indexes.load()
+    end, position = segment.base_offset, segment.indexes.offsets.last_position()
     for start, header in segment.headers(position):
         end, position = header.last_offset + 1, start + header.size_bytes
     return end if position == segment.size_bytes else None
@@ -232,7 +233,7 @@ def _recover(
     if was_split:
         rebuild_transactions(segments)
         for segment in segments:
-            segment.flush_indexes(sync=True)
+            segment.indexes.flush(sync=True)
     return end
 
 
@@ -263,7 +264,7 @@ def _make_durable(
         if following is None or following.base_offset > recovery_point:
             found = segment.locate(recovery_point)
             write_again(segment, found[0] if found is not None else 0)
-            segment.flush_indexes()
+            segment.indexes.flush()
             segment.sync_with_names()
     return epochs is None or write_lines_if_space(disk, directory / LEADER_EPOCHS, epochs.lines())
 
@@ -282,17 +283,17 @@ def _verify(segment: Segment, index_interval_bytes: int, following: int | None) 
             )
         if isinstance(found, Damage):
             if not is_indexed:
-                segment.clear_indexes()
+                segment.indexes.clear()
             return end, found
         if found[0] == 0:
-            segment.clear_indexes()
+            segment.indexes.clear()
             is_indexed = True
         segment.index_batch(found[1], found[0], index_interval_bytes)
         end = found[1].last_offset + 1
     if not is_indexed:
-        segment.clear_indexes()
-    segment.all_checked()
-    segment.transactions.note_unsynced()
+        segment.indexes.clear()
+    segment.verification.verified_all()
+    segment.indexes.transactions.note_unsynced()
     return end, None
 
 
@@ -389,8 +390,8 @@ def _forget_aborted(segments: list[Segment], offset: int) -> None:
     of markers that it took, or later ones without earlier ones."""
     for segment, following in zip(segments, [*segments[1:], None], strict=True):
         if following is None or following.base_offset > offset:
-            segment.load_indexes()
-            segment.transactions.truncate(offset)
+            segment.indexes.load()
+            segment.indexes.transactions.truncate(offset)
 
 
 def _write_snapshot(disk: Disk, path: Path, state: ProducerState) -> None:
@@ -410,8 +411,8 @@ def _widen_windows(state: ProducerState, segments: list[Segment]) -> None:
     left = WINDOW_BYTES
     batches: list[BatchHeader] = []
     for segment in reversed(segments):
-        segment.load_indexes()
-        start = segment.offsets.boundary_before(max(0, segment.size_bytes - left))
+        segment.indexes.load()
+        start = segment.indexes.offsets.boundary_before(max(0, segment.size_bytes - left))
         known = [header for _, header in segment.headers(start) if header.has_producer_id and not header.is_control]
         batches[:0] = known
         left -= segment.size_bytes - start

@@ -132,7 +132,7 @@ def rewrite_batches(disk: Disk, log: Log, hole: Hole, batches: Sequence[Batch]) 
     try:
         twin = Segment(FileCache(disk, capacity=1), old.directory, old.base_offset, created_ms=old.created_ms)
         twin.open()
-        twin.load_indexes()
+        twin.indexes.load()
         fresh = CleanedSegment(
             FileCache(disk, capacity=1),
             old.directory,
@@ -147,7 +147,7 @@ def rewrite_batches(disk: Disk, log: Log, hole: Hole, batches: Sequence[Batch]) 
         if not hole.is_open:
             for header, batch in _undamaged(twin, hole.end_position, twin.size_bytes, hole.end_offset):
                 fresh.add(header, batch)
-        fresh.finish(twin.transactions.entries)
+        fresh.finish(twin.indexes.transactions.entries)
     except OSError as error:
         raise StorageError(log.log_dir, f"{old.path}: {error}") from error
 
@@ -182,10 +182,10 @@ def _due_at(segment: Segment, position: int, end_offset: int) -> tuple[int, int]
     Undamaged batches that end at the position say which offset that is. Where damage lies between them and the
     position, it does not follow from them, and the repair begins at that damage.
     """
-    segment.load_indexes()
+    segment.indexes.load()
     begin = position
     while begin > 0:
-        begin = segment.offsets.boundary_before(begin - 1)
+        begin = segment.indexes.offsets.boundary_before(begin - 1)
         at, offset = begin, segment.base_offset
         while at < position and (header := _batch_at(segment, at, offset, end_offset)) is not None:
             at, offset = at + header.size_bytes, header.last_offset + 1
@@ -231,7 +231,7 @@ def _candidates(segment: Segment, position: int) -> Iterator[int]:
             break
     if last < segment.size_bytes:
         yield last
-    yield from segment.offsets.positions_after(position)
+    yield from segment.indexes.offsets.positions_after(position)
 
 
 def _other(hole: Hole, why: str) -> ApiError:

@@ -10,12 +10,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.ports import Disk
 from odradek.log.config import LogConfig
 from odradek.log.files import make_durable, rename_deleted
 from odradek.log.recovery import forget_snapshots
 from odradek.log.rolling import roll
-from odradek.log.segment import Segment, segment_path
+from odradek.log.segment import Segment
+from odradek.log.segment_file import segment_path
 
 if TYPE_CHECKING:
     from odradek.log.log import Log
@@ -52,14 +54,20 @@ def count_deletable(
         if not (end <= log_start_offset or is_excess):
             if not config.deletes or config.retention_ms < 0:
                 break
-            if not segment.newest_is_known:
+            if not segment.indexes.newest_is_known:
                 return Deletable(count, segment)
-            newest = segment.max_timestamp_ms if segment.max_timestamp_ms >= 0 else segment.created_ms
-            if now_ms - newest <= config.retention_ms:
+            if not _is_too_old(segment, now_ms, config.retention_ms):
                 break
         excess -= segment.size_bytes
         count += 1
     return Deletable(count)
+
+
+def _is_too_old(segment: Segment, now_ms: int, retention_ms: int) -> bool:
+    newest = segment.indexes.max_timestamp_ms
+    if newest < 0:
+        newest = segment.created_ms  # its records have no time
+    return now_ms - newest > retention_ms
 
 
 def deletable(log: Log, now_ms: int) -> Deletable:
@@ -108,7 +116,25 @@ def finish_delete(log: Log, renamed: list[Path] | None) -> None:
 def delete_old_segments(log: Log, now_ms: int) -> int:
     """Drop what retention or the log start leaves behind; returns how many segments. Blocks. For tools and tests."""
     while (unread := (found := deletable(log, now_ms)).unread) is not None:
-        unread.load_indexes()
+        unread.indexes.load()
     if found.segment_count:
         finish_delete(log, begin_delete(log, found.segment_count, now_ms)())
     return found.segment_count
+
+
+def delete_records(log: Log, before_offset: int) -> int:
+    """Make `before_offset` (-1: the high watermark) the log's start; returns the new start.
+
+    Raises:
+        ApiError: OFFSET_OUT_OF_RANGE, above the high watermark.
+    """
+    watermark = log.high_watermark
+    offset = watermark if before_offset == -1 else before_offset
+    if not 0 <= offset <= watermark:
+        topic, partition_id = log.topic_partition
+        raise ApiError(
+            ErrorCode.OFFSET_OUT_OF_RANGE, f"{topic}-{partition_id} is committed up to {watermark}, not {offset}"
+        )
+    if offset > log.log_start_offset:
+        log.advance_log_start(offset)
+    return log.log_start_offset

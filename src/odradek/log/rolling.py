@@ -9,7 +9,8 @@ from odradek.common.errors import ApiError
 from odradek.common.ports import is_disk_full
 from odradek.log.config import LogConfig
 from odradek.log.index import INDEX_ENTRY_BYTES
-from odradek.log.segment import MAX_RELATIVE_OFFSET, Segment
+from odradek.log.segment import Segment
+from odradek.log.segment_file import MAX_RELATIVE_OFFSET
 from odradek.record.batch import BatchHeader
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def must_roll(
         return False
     if segment.size_bytes + size_bytes > config.segment_bytes:
         return True
-    if segment.index_bytes + INDEX_ENTRY_BYTES > config.segment_index_bytes:
+    if segment.indexes.size_bytes + INDEX_ENTRY_BYTES > config.segment_index_bytes:
         return True
     first = segment.first_timestamp_ms()
     newest = max(headers[-1].max_timestamp, headers[0].max_timestamp)
@@ -50,8 +51,8 @@ def roll(log: Log, now_ms: int) -> None:
     if active.size_bytes == 0 and active.base_offset == end:
         return
     try:
-        active.note_newest()
-        active.flush_indexes()
+        active.indexes.note_newest()
+        active.indexes.flush()
         log.flush_state.snapshot_producers(log.producers, end)
         log.segments.roll(end, now_ms)
     except OSError as error:

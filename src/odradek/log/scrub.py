@@ -103,7 +103,7 @@ class SegmentCheck:
         twin = Segment(
             FileCache(disk.hold(log.directory), capacity=1), log.directory, segment.base_offset, created_ms=0
         )
-        twin.size_bytes = segment.size_bytes
+        twin.batches.size_bytes = segment.size_bytes
         self._batches = check_batches(twin, position=position, expected_offset=self.next_offset, read_bytes=READ_BYTES)
 
     @property

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.common.ports import File
 from odradek.log.index import AbortedTransaction
-from odradek.log.segment import Segment, read_headers
+from odradek.log.segment import Segment
+from odradek.log.segment_file import read_headers
+from odradek.log.segment_indexes import SegmentIndexes
 from odradek.log.segment_list import SegmentList
 from odradek.log.transactions import rebuild_transactions
 from odradek.record.reader import outline_records, records_bytes
@@ -60,7 +62,7 @@ class TimestampSearch:
         self._loading: Segment | None = None
         self.found: FoundTimestamp | None = None
 
-    def next_step(self) -> Callable[[], Segment | FoundTimestamp | None] | None:
+    def next_step(self) -> Callable[[], SegmentIndexes | FoundTimestamp | None] | None:
         """What to do next off the loop; None when the search has ended."""
         if self._timestamp_ms is None:
             newest = self._segments.summary.newest()
@@ -86,9 +88,9 @@ class TimestampSearch:
                 return step
         return None
 
-    def _load(self, segment: Segment) -> Callable[[], Segment | None] | None:
+    def _load(self, segment: Segment) -> Callable[[], SegmentIndexes | None] | None:
         """Work that reads the indexes of a segment; None where they are there."""
-        load = segment.begin_load()
+        load = segment.indexes.begin_load()
         if load is None:
             return None
         self._loading = segment
@@ -96,22 +98,22 @@ class TimestampSearch:
 
     def _step_in(self, segment: Segment) -> Callable[[], FoundTimestamp | None] | None:
         timestamp_ms, start = self._timestamp_ms or 0, self._log_start_offset
-        found = segment.locate(max(segment.offset_before(timestamp_ms), start))
+        found = segment.locate(max(segment.indexes.offset_before(timestamp_ms), start))
         if found is None:
             return None
         held, end, base = segment.hold(), segment.size_bytes, segment.base_offset
         limit = self._max_decompressed_bytes
         return lambda: _first_in(held.file, found[0], end, base, timestamp_ms, start, limit)
 
-    def take(self, result: Segment | FoundTimestamp | None) -> None:
+    def take(self, result: SegmentIndexes | FoundTimestamp | None) -> None:
         """What the step came to."""
         loading, self._loading = self._loading, None
         if loading is None:
-            assert not isinstance(result, Segment)
+            assert not isinstance(result, SegmentIndexes)
             self.found = result
-        elif isinstance(result, Segment):
-            loading.adopt(result)
-        elif not loading.is_dropped:
+        elif isinstance(result, SegmentIndexes):
+            loading.indexes.adopt(result)
+        elif not loading.batches.is_dropped:
             raise FileNotFoundError(errno.ENOENT, "a segment is gone", str(loading.path))
 
     def run(self) -> FoundTimestamp | None:
@@ -127,8 +129,8 @@ def search_timestamp(log: Log, timestamp_ms: int | None) -> TimestampSearch:
     return TimestampSearch(log.segments, timestamp_ms, log.log_start_offset, limit)
 
 
-def _unless_gone(load: Callable[[], Segment]) -> Callable[[], Segment | None]:
-    def work() -> Segment | None:
+def _unless_gone(load: Callable[[], SegmentIndexes]) -> Callable[[], SegmentIndexes | None]:
+    def work() -> SegmentIndexes | None:
         try:
             return load()
         except FileNotFoundError:
@@ -159,7 +161,7 @@ def _first_in(
 def take_aborted(segment: Segment, start_offset: int, end_offset: int, found: list[AbortedTransaction]) -> bool:
     """Add the aborted transactions of a segment, whose indexes are loaded, that have records in [start, end); returns
     whether later segments have none: everything that begins before this one's last stable offset has ended by then."""
-    entries = segment.transactions.entries
+    entries = segment.indexes.transactions.entries
     found += [entry for entry in entries if entry.last_offset >= start_offset and entry.first_offset < end_offset]
     return bool(entries) and entries[-1].last_stable_offset >= end_offset
 
@@ -170,8 +172,8 @@ def aborted_transactions(log: Log, start_offset: int, end_offset: int) -> list[A
     segments = log.segments
     first = segments.bases[segments.index_of(start_offset)]
     for segment in segments.summary.with_aborted(log.partition_dir.files.disk, log.directory, first):
-        segment.load_indexes()
-        if segment.transactions_damaged:
+        segment.indexes.load()
+        if segment.indexes.transactions_damaged:
             # It needs the segments before it to be rebuilt: all are, and looked through from the start.
             rebuild_transactions(segments)
             segments.summary.forget_aborted()

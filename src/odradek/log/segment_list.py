@@ -39,7 +39,7 @@ class SegmentList(Sequence[Segment]):
         self.active = segments[-1]
         self.summary = Summary(segments, self.bases)
         for segment in segments[:-1]:
-            segment.is_sealed = True
+            segment.indexes.is_sealed = True
 
     def __len__(self) -> int:
         return len(self._segments)
@@ -65,6 +65,8 @@ class SegmentList(Sequence[Segment]):
 
     def end_of(self, segment: Segment, log_end_offset: int) -> int:
         """Where a segment of this log ends (exclusive offset)."""
+        if segment is self.active:
+            return log_end_offset  # of most questions
         following = bisect_right(self.bases, segment.base_offset)
         return self.bases[following] if following < len(self.bases) else log_end_offset
 

@@ -86,7 +86,7 @@ class Summary:
         if unread is not None:
             return unread
         active = self._segments[-1]
-        return max([*self._newest[-1:], active.max_timestamp_ms]) if active.newest_is_known else active
+        return max([*self._newest[-1:], active.indexes.max_timestamp_ms]) if active.indexes.newest_is_known else active
 
     def since(self, timestamp_ms: int, number: int) -> int | Segment | None:
         """The number of the first segment from `number` on with a record that is at least so new; a segment whose
@@ -102,9 +102,9 @@ class Summary:
         # Earlier ones are so new, and nothing of it may be read: that goes for the segment of the log start.
         for each in range(number, len(self._segments)):
             segment = self._segments[each]
-            if not segment.newest_is_known:
+            if not segment.indexes.newest_is_known:
                 return segment
-            if segment.max_timestamp_ms >= timestamp_ms:
+            if segment.indexes.max_timestamp_ms >= timestamp_ms:
                 return each
         return None
 
@@ -116,23 +116,23 @@ class Summary:
             if timestamp_ms is not None and newest and latest >= timestamp_ms:
                 return None
             segment = self._segments[len(newest)]
-            if not segment.newest_is_known:
+            if not segment.indexes.newest_is_known:
                 return segment
-            newest.append(max(latest, segment.max_timestamp_ms))
+            newest.append(max(latest, segment.indexes.max_timestamp_ms))
         return None
 
     def with_aborted(self, disk: Disk, directory: Path, base_offset: int) -> Iterator[Segment]:
         """The segments from this base offset on that may have aborted transactions, in order; raises OSError."""
         if self._aborted is None:
             # A segment whose indexes were not read, or were let go, has what its file has; most have no file.
-            unread = [segment for segment in self._segments if segment.is_unread]
+            unread = [segment for segment in self._segments if not segment.indexes.is_loaded]
             names = set(disk.list_dir(directory)) if unread else set()
             self._aborted = [
                 segment.base_offset
                 for segment in self._segments
-                if segment.transactions.entries
-                or segment.transactions_damaged
-                or segment.transactions.path.name in names
+                if segment.indexes.transactions.entries
+                or segment.indexes.transactions_damaged
+                or segment.indexes.transactions.path.name in names
             ]
         aborted = self._aborted
         for number in range(bisect_left(aborted, base_offset), len(aborted)):

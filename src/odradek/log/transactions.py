@@ -36,10 +36,10 @@ def note_batch(
     epoch = marker_coordinator_epoch(record)
     aborted = producers.end_transaction(header, kind, epoch, last_stable_offset)
     if aborted is not None:
-        segment.load_indexes()
-        entries = segment.transactions.entries
+        segment.indexes.load()
+        entries = segment.indexes.transactions.entries
         if not entries or entries[-1].last_offset < aborted.last_offset:  # else it reached the file before a crash
-            segment.transactions.append(aborted)
+            segment.indexes.transactions.append(aborted)
 
 
 def replay_batch(state: ProducerState, segment: Segment, position: int, header: BatchHeader, notes: list[str]) -> None:
@@ -68,7 +68,7 @@ def rebuild_transactions(segments: Sequence[Segment]) -> None:
     """Rebuild the indexes of aborted transactions from the whole log, one of them being damaged."""
     state = ProducerState()
     for segment in segments:
-        segment.transactions.clear()
-        segment.transactions_damaged = False
+        segment.indexes.transactions.clear()
+        segment.indexes.transactions_damaged = False
         for position, header in segment.headers(0):
             replay_batch(state, segment, position, header, [])

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.log.recovery import load_producers, snapshot_offsets
-from odradek.log.segment import Segment, segment_path
+from odradek.log.segment import Segment
+from odradek.log.segment_file import segment_path
 
 if TYPE_CHECKING:
     from odradek.log.log import Log

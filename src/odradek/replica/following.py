@@ -49,9 +49,21 @@ def append_from_leader(
     before = log.high_watermark
     if records:
         partition.log.append_as_follower(records, now_ms=now_ms, leader_epoch=leader_epoch)
-    partition.took_over(high_watermark, log_start_offset, len(records))
+    take_marks(partition, high_watermark, log_start_offset, len(records))
     after, end_offset = log.high_watermark, log.log_end_offset
     assert before <= after <= end_offset, f"{partition.name}: watermark {before} -> {after}, end {end_offset}"
+
+
+def take_marks(partition: Partition, high_watermark: int, log_start_offset: int, gained_bytes: int) -> None:
+    """The leader's marks are ours as far as our log goes, after what it sent was appended."""
+    log = partition.log
+    watermark = min(high_watermark, log.log_end_offset)
+    if watermark > log.high_watermark:
+        partition.set_high_watermark(watermark, max(1, gained_bytes))
+    if log_start_offset > log.log_start_offset:
+        log.advance_log_start(min(log_start_offset, log.high_watermark))
+    if partition.flush_is_due:
+        partition.request_flush(partition)
 
 
 def cut_to_divergence(partition: Partition, leader_epoch: int, end_offset: int) -> None:

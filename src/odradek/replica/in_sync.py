@@ -112,6 +112,14 @@ class InSync:
             return self.isr
         return (*self.isr, *(each for each in self.pending.isr if each not in self.isr))
 
+    def have_all_below(self, offset: int) -> bool:
+        """Whether every follower that may be in the set has all records below `offset` (exclusive)."""
+        followers = self.followers
+        return all(
+            each == self.leader_id or (each in followers and followers[each].log_end_offset >= offset)
+            for each in self.maximal_isr
+        )
+
     def begin(self, replicas: Collection[int], isr: tuple[int, ...], now_ms: int) -> None:
         """A leadership begins: nothing is known of any. In-sync replicas have replica.lag.time.max.ms to fetch."""
         self.followers = {}

@@ -23,6 +23,7 @@ from odradek.protocol.messages.alter_partition_request import (
     TopicData,
 )
 from odradek.protocol.messages.alter_partition_response import AlterPartitionResponse
+from odradek.replica.followers import isr_answered, maybe_shrink
 from odradek.replica.in_sync import IsrChange, Outcome, outcome_of
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class IsrService:
             await asyncio.sleep(max(10, self.max_lag_ms // 2) / 1000)
             now_ms = self._clock.monotonic_ms()
             for partition in tuple(self._partitions()):
-                change = partition.maybe_shrink(now_ms=now_ms, max_lag_ms=self.max_lag_ms)
+                change = maybe_shrink(partition, now_ms=now_ms, max_lag_ms=self.max_lag_ms)
                 if change is not None:
                     self._tell_fallen(partition, change, now_ms)
 
@@ -193,8 +194,8 @@ class IsrService:
                 )
             else:
                 _log.info("in-sync set", partition=partition.name, isr=list(answer.isr))
-            partition.isr_answered(
-                change, outcome, isr=tuple(answer.isr), partition_epoch=answer.partition_epoch, now_ms=now_ms
+            isr_answered(
+                partition, change, outcome, isr=tuple(answer.isr), partition_epoch=answer.partition_epoch, now_ms=now_ms
             )
         return again
 

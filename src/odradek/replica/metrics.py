@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from odradek.common.metrics import Family, Sample
+from odradek.replica.followers import is_under_replicated
 
 if TYPE_CHECKING:
     from odradek.replica.manager import ReplicaManager
@@ -31,7 +32,7 @@ def replication_families(replicas: ReplicaManager) -> Iterator[Family]:
     yield Family.gauge(
         "odradek_partitions_under_replicated",
         "Partitions led here of which a replica is not in sync.",
-        sum(partition.is_under_replicated for partition in leading),
+        sum(is_under_replicated(partition) for partition in leading),
     )
     yield Family.gauge(
         "odradek_partitions_under_min_isr",

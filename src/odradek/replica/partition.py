@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.common.log_lines import get_logger
 from odradek.log.config import NEVER
 from odradek.log.producer_state import NOT_REQUIRED, Verification
 from odradek.log.search import aborted_transactions
 from odradek.metadata.model import NO_LEADER, PartitionImage
 from odradek.record.batch import total_bytes
-from odradek.replica.in_sync import InSync, IsrChange, IsrCounts, Outcome
+from odradek.replica.followers import warn_too_few_in_sync
+from odradek.replica.in_sync import InSync, IsrCounts
 from odradek.replica.isr import effective_min_in_sync, high_watermark
-from odradek.replica.selector import Candidate, Selector
 from odradek.replica.throttle import NOT_THROTTLED
 from odradek.replica.waiters import DataWait, OffsetWaiters
 
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from odradek.log.log import AppendInfo, Log
     from odradek.record.validation import BatchRules
 
-_log = get_logger("replica.partition")
 CONSUMER = -1
 READ_COMMITTED = 1
 # More appended batches than these that the followers have not all fetched are counted as one.
@@ -60,11 +58,6 @@ class Partition:
 
     __slots__ = (
         "_flush_messages",
-        "_may_be_in_sync",
-        "_monotonic_ms",
-        "_request_flush",
-        "_request_isr",
-        "_told_epoch",
         "_unreplicated",
         "append_count",
         "assigned_replicas",
@@ -80,15 +73,20 @@ class Partition:
         "leader_epoch_start_offset",
         "leader_id",
         "log",
+        "may_be_in_sync",
         "min_in_sync_replicas",
+        "monotonic_ms",
         "partition_epoch",
         "partition_id",
         "repair",
         "replicated",
+        "request_flush",
+        "request_isr",
         "rules",
         "throttled",
         "topic",
         "topic_id",
+        "warned_epoch",
     )
 
     def __init__(
@@ -117,11 +115,8 @@ class Partition:
         self.partition_id = partition_id
         self.topic_id = topic_id
         self.log = log
-        self.rules: BatchRules = log.config.batch_rules()
-        self.codec: int | None = log.config.codec
         self.broker_id = broker_id
         self.throttled = NOT_THROTTLED
-        self.min_in_sync_replicas: int = log.config.min_insync_replicas
         self.leader_id = NO_LEADER
         self.leader_epoch = -1
         self.partition_epoch = -1
@@ -135,14 +130,14 @@ class Partition:
         self.closed = False
         self.cut_off = False  # others may lead by now, see `isolation`
         self.repair: asyncio.Future[None] | None = None  # of what is damaged: its readers wait for it
-        self._flush_messages: int = log.config.flush_messages
-        self._request_flush = request_flush
-        self._request_isr = request_isr
-        self._may_be_in_sync = may_be_in_sync
-        self._monotonic_ms = monotonic_ms
-        self._told_epoch = -1
+        self.request_flush = request_flush
+        self.request_isr = request_isr
+        self.may_be_in_sync = may_be_in_sync
+        self.monotonic_ms = monotonic_ms
+        self.warned_epoch = -1
         self.in_sync = InSync(broker_id, isr_counts)
-        self._unreplicated: deque[tuple[int, int]] = deque()
+        self._unreplicated: deque[tuple[int, int]] = deque()  # end offset and size of what followers may lack
+        self._take_config()
 
     @property
     def name(self) -> str:
@@ -155,12 +150,15 @@ class Partition:
 
     def config_changed(self) -> None:
         """The log has other settings: go by them from now on."""
-        self.rules = self.log.config.batch_rules()
-        self.codec = self.log.config.codec
-        self.min_in_sync_replicas = self.log.config.min_insync_replicas
-        self._flush_messages = self.log.config.flush_messages
-        if self.is_leader:
-            self._advance_high_watermark()
+        self._take_config()
+        self._advance_as_leader()
+
+    def _take_config(self) -> None:
+        config = self.log.config
+        self.rules: BatchRules = config.batch_rules()
+        self.codec: int | None = config.codec
+        self.min_in_sync_replicas: int = config.min_insync_replicas
+        self._flush_messages: int = config.flush_messages
 
     # Leadership
 
@@ -178,22 +176,24 @@ class Partition:
         self.isr, self.assigned_replicas = image.isr, image.replicas
         began = self.is_leader and (not led or image.leader_epoch != old_epoch)
         if began:
-            self.in_sync.begin(image.replicas, image.isr, now_ms)
-            self._unreplicated.clear()
-            self.leader_epoch_start_offset = self.log.log_end_offset
-            if len(image.replicas) > 1:
-                # It shows followers where logs diverge. Alone, the first append of the leadership is early enough,
-                # and saves an fsync for each of ten thousand partitions at start.
-                self.log.assign_epoch(image.leader_epoch, self.log.log_end_offset)
+            self._begin_leadership(image, now_ms)
         elif self.is_leader and image.partition_epoch != old_partition_epoch:
             self.in_sync.commit(image.replicas, image.isr, now_ms)
         if led and (not self.is_leader or began):
             self.end_waits(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.name} has a new leader"))
         elif image.leader_epoch != old_epoch:
             self.wake_readers()
-        if self.is_leader:
-            self._advance_high_watermark()
+        self._advance_as_leader()
         return began
+
+    def _begin_leadership(self, image: PartitionImage, now_ms: int) -> None:
+        self.in_sync.begin(image.replicas, image.isr, now_ms)
+        self._unreplicated.clear()
+        self.leader_epoch_start_offset = self.log.log_end_offset
+        if len(image.replicas) > 1:
+            # It shows followers where logs diverge. Alone, the first append of the leadership is early enough, and
+            # saves an fsync for each of ten thousand partitions at start.
+            self.log.assign_epoch(image.leader_epoch, self.log.log_end_offset)
 
     def switch_log(self, log: Log) -> None:
         """The log is in another directory from now on: another object, with the same records and marks."""
@@ -224,6 +224,19 @@ class Partition:
             raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"{self.name} is only at leader epoch {self.leader_epoch}")
         if self.closed:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.name} is no longer here")
+
+    def follows(self, leader_epoch: int) -> bool:
+        """Whether this replica follows a leader of that epoch."""
+        follows = self.leader_id not in (self.broker_id, NO_LEADER) and not self.closed
+        return follows and self.leader_epoch == leader_epoch
+
+    @property
+    def is_being_repaired(self) -> bool:
+        return self.repair is not None
+
+    def wait_repaired(self) -> asyncio.Future[None] | None:
+        """None where no damage is being repaired, else a future of the end of that, well or not."""
+        return None if self.repair is None else asyncio.shield(self.repair)
 
     # Writing
 
@@ -267,7 +280,7 @@ class Partition:
         if not self.is_leader or self.cut_off:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.broker_id} does not lead {self.name}")
         if required_acks == -1 and len(self.isr) < self.min_in_sync_replicas and self.too_few_in_sync():
-            self.tell_too_few(ErrorCode.NOT_ENOUGH_REPLICAS)
+            warn_too_few_in_sync(self, ErrorCode.NOT_ENOUGH_REPLICAS)
             raise ApiError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{self.name} has {len(self.isr)} in-sync replicas, min.insync.replicas is {self.min_in_sync_replicas}",
@@ -289,7 +302,7 @@ class Partition:
         """
         if not self.flush_is_due or self.log.recovery_point >= end_offset:
             return None
-        self._request_flush(self)
+        self.request_flush(self)
         return self.durable.wait(end_offset)
 
     @property
@@ -301,65 +314,42 @@ class Partition:
         """The log was made durable up to its recovery point."""
         self.durable.advance_to(self.log.recovery_point)
         if self.is_leader:
-            self._advance_high_watermark()
+            self.advance_high_watermark()
 
     def too_few_in_sync(self) -> bool:
         """Whether what was just replicated is on fewer replicas than min.insync.replicas asks for."""
         return len(self.isr) < effective_min_in_sync(self.min_in_sync_replicas, len(self.assigned_replicas))
 
-    def tell_too_few(self, code: ErrorCode) -> None:
-        """A log line that says who fell out of the in-sync set, why and since when; one for each state of the set."""
-        if self._told_epoch != self.partition_epoch:
-            self._told_epoch = self.partition_epoch
-            out = self.in_sync.describe_out(self._monotonic_ms())
-            _log.warning(
-                code.name,
-                partition=self.name,
-                min_insync_replicas=self.min_in_sync_replicas,
-                isr=list(self.isr),
-                out=out,
-            )
-
-    @property
-    def is_under_replicated(self) -> bool:
-        """Whether a replica is not in sync, seen by the leader."""
-        return self.is_leader and len(self.isr) < len(self.assigned_replicas)
-
     def offsets_are_known(self) -> bool:
         """Whether the watermark has reached what the last leader may have committed; until then it lags (KIP-207)."""
         return self.log.high_watermark >= self.leader_epoch_start_offset
-
-    def preferred_read_replica(
-        self, select: Selector, rack: str, fetch_offset: int, rack_of: Callable[[int], str | None]
-    ) -> int | None:
-        """The replica that a consumer in `rack` should read `fetch_offset` from; None for this one (KIP-392)."""
-        candidates = [Candidate(self.broker_id, rack_of(self.broker_id), self.log.log_end_offset, True)]
-        for replica_id, follower in self.in_sync.followers.items():
-            if replica_id in self.isr and follower.log_start_offset <= fetch_offset <= follower.log_end_offset:
-                candidates.append(Candidate(replica_id, rack_of(replica_id), follower.log_end_offset, False))
-        chosen = select(rack, candidates)
-        return None if chosen == self.broker_id else chosen
 
     def _appended(self, end_offset: int, size_bytes: int) -> None:
         unreplicated = self._unreplicated
         alone = self.isr == (self.broker_id,) and self.in_sync.pending is None
         alone = alone and (self.min_in_sync_replicas <= 1 or not self.too_few_in_sync())
         if alone and not unreplicated and not self.flush_is_due:
-            self._set_high_watermark(end_offset, size_bytes)
+            # The way of most records where there is one replica: nothing is to be computed.
+            self.set_high_watermark(end_offset, size_bytes)
         else:
             counted = unreplicated.pop()[1] if len(unreplicated) >= MAX_UNREPLICATED_ENTRIES else 0
             unreplicated.append((end_offset, counted + size_bytes))
-            self._advance_high_watermark()
+            self.advance_high_watermark()
         for wait in tuple(self.data_waits):
             if wait.replica:
                 wait.gained(size_bytes)
 
-    def _advance_high_watermark(self) -> None:
+    def _advance_as_leader(self) -> None:
+        if self.is_leader:
+            self.advance_high_watermark()
+
+    def advance_high_watermark(self) -> None:
+        """Move the watermark as far as those allow who may be in sync, or who are to be after a change in flight."""
         old = self.log.high_watermark
         own_end = self.log.log_end_offset
         if self.flush_is_due:
-            own_end = self.log.recovery_point
-            self._request_flush(self)
+            own_end = self.log.recovery_point  # flush.messages: what is not durable here counts for nothing
+            self.request_flush(self)
         new = high_watermark(
             current=old,
             leader_id=self.broker_id,
@@ -370,12 +360,14 @@ class Partition:
             min_in_sync_replicas=effective_min_in_sync(self.min_in_sync_replicas, len(self.assigned_replicas)),
         )
         if new > old:
+            assert new <= own_end and self.in_sync.have_all_below(new), "the watermark passes no in-sync replica's end"
             gained = 0
             while self._unreplicated and self._unreplicated[0][0] <= new:
                 gained += self._unreplicated.popleft()[1]
-            self._set_high_watermark(new, max(1, gained))
+            self.set_high_watermark(new, max(1, gained))
 
-    def _set_high_watermark(self, offset: int, gained_bytes: int) -> None:
+    def set_high_watermark(self, offset: int, gained_bytes: int) -> None:
+        """Move the watermark, and wake those for whom it was waited; `gained_bytes` are new for consumers."""
         stable_before = self.log.last_stable_offset if self.data_waits else 0
         self.log.update_high_watermark(offset)
         if len(self.replicated):
@@ -394,6 +386,11 @@ class Partition:
         self.replicated.fail(error)
         self.durable.fail(error)
         self.wake_readers()
+
+    def wake_readers(self) -> None:
+        """What they wait for may not come here, or not as they think: let them look again."""
+        for wait in tuple(self.data_waits):
+            wait.wake()
 
     # Reading
 
@@ -426,19 +423,23 @@ class Partition:
         read.diverging = self.diverges(fetch_offset, last_fetched_epoch)
         if read.diverging is not None:
             return read
-        if fetch_offset > end and replica_id < 0 and not self.is_leader:
-            raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{self.name} has come to {end} only, and follows")
         if not start <= fetch_offset <= end:
-            raise ApiError(
-                ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.name} holds offsets {start} to {end - 1}, not {fetch_offset}"
-            )
+            raise self._out_of_range(fetch_offset, start, end, replica_id)
         upper = end if replica_id >= 0 else stable if isolation_level == READ_COMMITTED else watermark
-        if fetch_offset < upper and (max_bytes > 0 or at_least_one):
+        if fetch_offset < upper:
             result = log.read(fetch_offset, max_bytes=max_bytes, upper_offset=upper, at_least_one=at_least_one)
             read.chunks, read.size_bytes = result.chunks, result.size_bytes
         if isolation_level == READ_COMMITTED and replica_id < 0:
             read.aborted_transactions = list(aborted_transactions(log, fetch_offset, upper)) if read.size_bytes else []
         return read
+
+    def _out_of_range(self, fetch_offset: int, start: int, end: int, replica_id: int) -> ApiError:
+        if fetch_offset > end and replica_id < 0 and not self.is_leader:
+            # Its leader may have the offset: the consumer asks again, and resets nothing.
+            return ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{self.name} has come to {end} only, and follows")
+        return ApiError(
+            ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.name} holds offsets {start} to {end - 1}, not {fetch_offset}"
+        )
 
     def diverges(self, fetch_offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
         """(epoch, end offset) up to which a reader's history may be ours, None where all of it is (KIP-595).
@@ -457,144 +458,8 @@ class Partition:
             )
         return (epoch, end) if epoch < last_fetched_epoch or end < fetch_offset else None
 
-    # Followers, seen by their leader
-
-    def follower_fetched(
-        self,
-        replica_id: int,
-        *,
-        fetch_offset: int,
-        log_start_offset: int,
-        now_ms: int,
-        broker_epoch: int,
-        last_fetched_epoch: int = -1,
-        current_leader_epoch: int = -1,
-    ) -> None:
-        """A follower asks for `fetch_offset`: it has all below, and the watermark and the in-sync set may move.
-
-        That is said only by one whose history is ours up to there, and whose offset is in our log.
-
-        Args:
-            now_ms: monotonic.
-        Raises:
-            ApiError: UNKNOWN_LEADER_EPOCH where it is not among the replicas that we know of yet, or
-                NOT_LEADER_OR_FOLLOWER where it did not say under which leader epoch it asks, or has started again
-                since; OFFSET_OUT_OF_RANGE as `diverges`.
-        """
-        self.check_replica(replica_id, current_leader_epoch)
-        follower = self.in_sync.followers[replica_id]
-        log = self.log
-        if self.diverges(fetch_offset, last_fetched_epoch) is not None:
-            return
-        if not log.log_start_offset <= fetch_offset <= log.log_end_offset:
-            return
-        follower.fetched(
-            fetch_offset=fetch_offset,
-            log_start_offset=log_start_offset,
-            leader_end_offset=log.log_end_offset,
-            now_ms=now_ms,
-            broker_epoch=broker_epoch,
-        )
-        if replica_id not in self.isr and self.in_sync.pending is None:
-            change = self.in_sync.maybe_expand(
-                replica_id,
-                leader_epoch=self.leader_epoch,
-                partition_epoch=self.partition_epoch,
-                leader_epoch_start=self.leader_epoch_start_offset,
-                high_watermark=log.high_watermark,
-                now_ms=now_ms,
-                may_be_in_sync=self._may_be_in_sync,
-            )
-            if change is not None:
-                self._request_isr(self)
-        self._advance_high_watermark()
-
-    def check_replica(self, replica_id: int, current_leader_epoch: int) -> None:
-        """Raises as `follower_fetched` where that broker is no replica."""
-        if replica_id not in self.in_sync.followers:
-            known = current_leader_epoch >= 0
-            code = ErrorCode.UNKNOWN_LEADER_EPOCH if known else ErrorCode.NOT_LEADER_OR_FOLLOWER
-            raise ApiError(code, f"{replica_id} is no replica of {self.name}")
-
-    def maybe_shrink(self, *, now_ms: int, max_lag_ms: int) -> IsrChange | None:
-        """Ask for an in-sync set without those who were not caught up for `max_lag_ms`; None where all are."""
-        if not self.is_leader:
-            return None
-        change = self.in_sync.maybe_shrink(
-            leader_epoch=self.leader_epoch,
-            partition_epoch=self.partition_epoch,
-            leader_end_offset=self.log.log_end_offset,
-            now_ms=now_ms,
-            max_lag_ms=max_lag_ms,
-        )
-        if change is not None:
-            self._request_isr(self)
-        return change
-
-    def isr_answered(
-        self, change: IsrChange, outcome: Outcome, *, isr: tuple[int, ...], partition_epoch: int, now_ms: int
-    ) -> None:
-        """The controller has decided on a change; newer metadata may have overtaken the answer, and then it is void.
-
-        Args:
-            isr, partition_epoch: as the controller has them, where `outcome` is DONE.
-        """
-        if self.in_sync.pending is not change or not self.is_leader:
-            return
-        if outcome is Outcome.REFUSED:
-            self.in_sync.refused(now_ms)
-        elif outcome is Outcome.DONE and partition_epoch >= self.partition_epoch:
-            self.partition_epoch, self.isr = partition_epoch, isr
-            self.in_sync.commit(self.assigned_replicas, isr, now_ms)
-        self._advance_high_watermark()
-
-    @property
-    def is_being_repaired(self) -> bool:
-        return self.repair is not None
-
-    def wait_repaired(self) -> asyncio.Future[None] | None:
-        """None where no damage is being repaired, else a future of the end of that, well or not."""
-        return None if self.repair is None else asyncio.shield(self.repair)
-
-    # Following
-
-    def follows(self, leader_epoch: int) -> bool:
-        """Whether this replica follows a leader of that epoch."""
-        follows = self.leader_id not in (self.broker_id, NO_LEADER) and not self.closed
-        return follows and self.leader_epoch == leader_epoch
-
-    def took_over(self, high_watermark: int, log_start_offset: int, gained_bytes: int) -> None:
-        """The leader's marks are ours as far as our log goes, after what it sent was appended."""
-        log = self.log
-        watermark = min(high_watermark, log.log_end_offset)
-        if watermark > log.high_watermark:
-            self._set_high_watermark(watermark, max(1, gained_bytes))
-        if log_start_offset > log.log_start_offset:
-            log.advance_log_start(min(log_start_offset, log.high_watermark))
-        if self.flush_is_due:
-            self._request_flush(self)
-
-    def wake_readers(self) -> None:
-        """What they wait for may not come here, or not as they think: let them look again."""
-        for wait in tuple(self.data_waits):
-            wait.wake()
-
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """(largest epoch not above the asked one, its end offset exclusive); (-1, -1) where there is none (KIP-279)."""
         if leader_epoch == self.leader_epoch:
             return leader_epoch, self.log.log_end_offset
         return self.log.end_offset_for_epoch(leader_epoch)
-
-    def delete_records(self, before_offset: int) -> int:
-        """Make `before_offset` (-1: the high watermark) the log's start; returns the new start.
-
-        Raises:
-            ApiError: OFFSET_OUT_OF_RANGE, above the high watermark.
-        """
-        watermark = self.log.high_watermark
-        offset = watermark if before_offset == -1 else before_offset
-        if not 0 <= offset <= watermark:
-            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.name} is committed up to {watermark}, not {offset}")
-        if offset > self.log.log_start_offset:
-            self.log.advance_log_start(offset)
-        return self.log.log_start_offset

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def is_quiet(
-    partition: Partition, leader_epoch: int, fetch_offset: int, told_high_watermark: int, told_log_start_offset: int
+    partition: Partition, leader_epoch: int, fetch_offset: int, sent_high_watermark: int, sent_log_start_offset: int
 ) -> bool:
     """Whether a follower whose history was found to be ours, up to our end, is there still, and got all marks.
 
@@ -28,8 +28,8 @@ def is_quiet(
     log = partition.log
     return (
         partition.leader_epoch == leader_epoch
-        and fetch_offset == told_high_watermark == log.log_end_offset == log.high_watermark
-        and told_log_start_offset == log.log_start_offset
+        and fetch_offset == sent_high_watermark == log.log_end_offset == log.high_watermark
+        and sent_log_start_offset == log.log_start_offset
         and partition.is_leader
     )
 
@@ -37,7 +37,7 @@ def is_quiet(
 def stays(
     partition: Partition, replica_id: int, *, fetch_offset: int, log_start_offset: int, now_ms: int, broker_epoch: int
 ) -> bool:
-    """`Partition.follower_fetched` of a quiet partition, where it comes to a note of the time and nothing else.
+    """`followers.follower_fetched` of a quiet partition, where it comes to a note of the time and nothing else.
 
     That is so of a follower that is in sync and asks for the offset that it has asked for: the watermark is at the end
     already, none is to join, and its history was compared when it was first found quiet. What is left of the full

@@ -202,7 +202,7 @@ class RepairService:
             await self._disk.off_loop(log.partition_dir.work(lambda disk: held.file.sync(), by_name=False))
             if not _is_there(partition, log, hole):
                 raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} has changed meanwhile")
-            hole.segment.index_anew_behind(hole.position, log.config.index_interval_bytes)
+            hole.segment.indexes.rebuild_behind(hole.position, log.config.index_interval_bytes)
         elif is_full and log.config.compacted:
             if hole.segment is log.segments[-1]:
                 roll(log, self._clock.now_ms())

@@ -20,6 +20,7 @@ from odradek.settings.options import config, option
 if TYPE_CHECKING:
     from random import Random
 
+    from odradek.protocol.messages.fetch_request import FetchRequest
     from odradek.replica.partition import Partition
 
 NO_SESSION = 0
@@ -46,10 +47,10 @@ class FetchSessionConfig:
     )
 
 
-class Asked:
+class CachedPartition:
     """One partition as a reader asks for it, and what it was sent last.
 
-    `settled` is the partition in which a follower was found to have all there is, since it asked (`replica.quiet`).
+    `quiet` is the partition in which a follower was found to have all there is, since it asked (`replica.quiet`).
     """
 
     __slots__ = (
@@ -59,9 +60,9 @@ class Asked:
         "log_start_offset",
         "max_bytes",
         "partition_id",
-        "settled",
-        "told_high_watermark",
-        "told_log_start",
+        "quiet",
+        "sent_high_watermark",
+        "sent_log_start",
         "topic",
     )
 
@@ -69,13 +70,13 @@ class Asked:
         """`wanted` is a FetchPartition of the request."""
         self.topic = topic
         self.partition_id: int = wanted.partition
-        self.told_high_watermark = -1
-        self.told_log_start = -1
+        self.sent_high_watermark = -1
+        self.sent_log_start = -1
         self.update(wanted)
 
     def update(self, wanted: Any) -> None:
         """The reader asks again."""
-        self.settled: Partition | None = None
+        self.quiet: Partition | None = None
         self.fetch_offset: int = wanted.fetch_offset
         self.max_bytes: int = wanted.partition_max_bytes
         self.current_leader_epoch: int = wanted.current_leader_epoch
@@ -85,15 +86,15 @@ class Asked:
     def is_news(self, answer: Any) -> bool:
         """Whether an incremental answer must name this partition; remembers what is sent."""
         news = bool(answer.error_code) or _has_records(answer) or answer.diverging_epoch.epoch >= 0
-        if answer.high_watermark != self.told_high_watermark:
-            self.told_high_watermark, news = answer.high_watermark, True
-        if answer.log_start_offset != self.told_log_start:
-            self.told_log_start, news = answer.log_start_offset, True
+        if answer.high_watermark != self.sent_high_watermark:
+            self.sent_high_watermark, news = answer.high_watermark, True
+        if answer.log_start_offset != self.sent_log_start:
+            self.sent_log_start, news = answer.log_start_offset, True
         if answer.preferred_read_replica != -1:
             news = True
         if answer.error_code:
             # An error is sent until it is over: the marks of the next good answer must count as changed.
-            self.told_high_watermark = -1
+            self.sent_high_watermark = -1
         return news
 
 
@@ -123,7 +124,7 @@ class FetchSession:
         self.epoch = 1
         self.created_ms = now_ms
         self.last_used_ms = now_ms
-        self.partitions: dict[PartitionKey, Asked] = {}
+        self.partitions: dict[PartitionKey, CachedPartition] = {}
         self.hurry: Callable[[], None] = lambda: None  # answers the request that waits for data, where one does
 
     def update(self, topics: Iterable[tuple[TopicKey, Any]], forgotten: Iterable[PartitionKey]) -> None:
@@ -131,17 +132,18 @@ class FetchSession:
         for topic, wanted in topics:
             asked = self.partitions.get((topic, wanted.partition))
             if asked is None:
-                self.partitions[topic, wanted.partition] = Asked(topic, wanted)
+                self.partitions[topic, wanted.partition] = CachedPartition(topic, wanted)
             else:
                 asked.update(wanted)
         for key in forgotten:
             self.partitions.pop(key, None)
 
-    def gave_records(self, key: PartitionKey) -> None:
+    def move_to_end(self, *keys: PartitionKey) -> None:
         """Let the others come first next time."""
-        asked = self.partitions.pop(key, None)
-        if asked is not None:
-            self.partitions[key] = asked
+        for key in keys:
+            asked = self.partitions.pop(key, None)
+            if asked is not None:
+                self.partitions[key] = asked
 
 
 class FetchSessionCache:
@@ -162,6 +164,32 @@ class FetchSessionCache:
     def partition_count(self) -> int:
         """Partitions in all sessions."""
         return sum(len(session.partitions) for session in self._sessions.values())
+
+    def resolve(
+        self, request: FetchRequest, *, by_id: bool, is_follower: bool
+    ) -> tuple[FetchSession | None, Iterable[CachedPartition], bool]:
+        """What a request asks for: (its session where it has one, the partitions to read, whether it names changes).
+
+        Raises:
+            ApiError: as `resume`.
+        """
+        if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            if request.session_id != NO_SESSION:
+                self.remove(request.session_id)
+            asked = [CachedPartition(topic, wanted) for topic, wanted in _named(request, by_id)]
+            if request.session_epoch == FINAL_EPOCH:
+                return None, asked, False
+            distinct = {(each.topic, each.partition_id): each for each in asked}
+            created = self.create(len(distinct), privileged=is_follower, by_topic_id=by_id)
+            if created is not None:
+                created.partitions = distinct
+            return created, asked, False
+        session = self.resume(request.session_id, request.session_epoch, by_topic_id=by_id)
+        session.update(_named(request, by_id), _forgotten(request, by_id))
+        if not session.partitions:
+            self.remove(request.session_id)
+            return None, (), False
+        return session, tuple(session.partitions.values()), True
 
     def resume(self, session_id: int, epoch: int, *, by_topic_id: bool) -> FetchSession:
         """The session of an incremental request, moved on by one epoch.
@@ -214,3 +242,17 @@ class FetchSessionCache:
 
 def _worth(session: FetchSession) -> tuple[bool, int]:
     return (session.privileged, len(session.partitions))
+
+
+def _named(request: FetchRequest, by_id: bool) -> Iterable[tuple[TopicKey, Any]]:
+    for topic in request.topics:
+        key: TopicKey = topic.topic_id if by_id else topic.topic
+        for wanted in topic.partitions:
+            yield key, wanted
+
+
+def _forgotten(request: FetchRequest, by_id: bool) -> Iterable[PartitionKey]:
+    for topic in request.forgotten_topics_data:
+        key: TopicKey = topic.topic_id if by_id else topic.topic
+        for partition_id in topic.partitions:
+            yield key, partition_id

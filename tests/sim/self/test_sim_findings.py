@@ -328,7 +328,7 @@ def damage_before_the_last_index_entry_is_found() -> None:
     log = opened(disk, LOOSE)
     for _ in range(20):
         append(log)
-    log.segments[-1].flush_indexes()
+    log.segments[-1].indexes.flush()
     size = disk.size(LOG / f"{0:020d}.log") // 20
     disk.process_died()
     # The tenth batch: what the body held never reached the disk.

@@ -93,8 +93,10 @@ WRONG: dict[str, Callable[[Log], object]] = {
     "forgotten": lambda log: log.producers.producers.pop(1),
     "invented": lambda log: log.producers.producers.update({9: ProducerEntry(9)}),
     "stable too far": lambda log: log.producers._open_transactions.clear(),
-    "abort not in the index": lambda log: log.segments[0].transactions.entries.clear(),
-    "commit in the index": lambda log: log.segments[0].transactions.entries.append(AbortedTransaction(3, 9, 10, 9)),
+    "abort not in the index": lambda log: log.segments[0].indexes.transactions.entries.clear(),
+    "commit in the index": lambda log: log.segments[0].indexes.transactions.entries.append(
+        AbortedTransaction(3, 9, 10, 9)
+    ),
 }
 
 

@@ -210,7 +210,7 @@ async def damage_in_the_log(scene: Scene) -> None:
 
 def bytes_behind_the_last_batch(scene: Scene) -> None:
     scene.tail().extend(b"\1" * 7)
-    scene.log.segments[-1].size_bytes += 7
+    scene.log.segments[-1].batches.size_bytes += 7
     scene.log.cut_count += 1  # so that it is read again
 
 

@@ -38,6 +38,7 @@ from odradek.protocol.messages.partition_change_record import PartitionChangeRec
 from odradek.record.reader import read_batches
 from odradek.replica.config import FetcherConfig
 from odradek.replica.fetcher import EARLIEST_LOCAL, LATEST, Fetcher
+from odradek.replica.followers import isr_answered, maybe_shrink
 from odradek.replica.in_sync import IsrChange, outcome_of
 from odradek.replica.manager import ReplicaManager
 from odradek.replica.partition import Partition
@@ -330,7 +331,8 @@ class ReplicaWalk:
             broker.isr_wanted = True
             return
         reported = answer.topics[0].partitions[0]
-        partition.isr_answered(
+        isr_answered(
+            partition,
             change,
             outcome_of(reported.error_code),
             isr=tuple(reported.isr),
@@ -353,7 +355,7 @@ class ReplicaWalk:
     def _shrink(self, broker: WalkBroker) -> None:
         partition = broker.leads
         if partition is not None:
-            partition.maybe_shrink(now_ms=self.now, max_lag_ms=LAG_MS)
+            maybe_shrink(partition, now_ms=self.now, max_lag_ms=LAG_MS)
 
     def _lag(self, broker: WalkBroker) -> None:
         self.now += 2 * LAG_MS

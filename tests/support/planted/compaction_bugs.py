@@ -114,8 +114,8 @@ AT_DEATH = (
     Bug(
         "index without fsync",
         "log.compaction.output:CleanedSegment.finish",
-        "self._segment.flush_indexes(sync=True)",
-        "self._segment.flush_indexes()",
+        "self._segment.indexes.flush(sync=True)",
+        "self._segment.indexes.flush()",
         "a loss of power leaves the transaction index empty, and aborted records are read",
     ),
     Bug(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.sim.planted import Bug
 
-_SEGMENT, _TRUNCATION, _FLUSH = "log.segment:Segment.", "log.truncation:", "log.flush_state:FlushState."
+_TRUNCATION, _FLUSH = "log.truncation:", "log.flush_state:FlushState."
 _RECOVERY, _INDEX, _EPOCHS = "log.recovery:", "log.index:", "log.epoch_cache:EpochCache."
 _SUMMARY = "log.summary:Summary."
 
@@ -12,9 +12,9 @@ _SUMMARY = "log.summary:Summary."
 IN_WALKS = (
     Bug(
         "transaction index not read before it is kept",
-        _SEGMENT + "clear_indexes",
-        "if not self._indexes_loaded:",
-        "self._indexes_loaded = True\nif False:",
+        "log.segment_indexes:SegmentIndexes.clear",
+        "if not self.is_loaded:",
+        "self.is_loaded = True\nif False:",
         "after a kill, readers of committed data are given aborted records",
     ),
     Bug(
@@ -75,9 +75,9 @@ IN_WALKS = (
     ),
     Bug(
         "retention by the oldest record",
-        "log.retention:count_deletable",
-        "newest = segment.max_timestamp_ms if segment.max_timestamp_ms >= 0 else segment.created_ms",
-        "newest = segment.first_timestamp_ms() or segment.created_ms",
+        "log.retention:_is_too_old",
+        "newest = segment.indexes.max_timestamp_ms",
+        "newest = segment.first_timestamp_ms() or -1",
         "fresh records go with old ones",
     ),
     Bug(

@@ -239,11 +239,11 @@ def test_any_byte_of_a_time_index_may_change_and_every_time_is_found(home: Home)
             flip(path, position, position % 8)
             log = home.start()
             for segment in log.segments:
-                segment.load_indexes()
+                segment.indexes.load()
             for number in range(COUNT):
                 found = search_timestamp(log, NOW_MS + number).run()
                 assert found is not None and found.offset == number, (path.name, position)
-            newest = [segment.max_timestamp_ms for segment in log.segments]
+            newest = [segment.indexes.max_timestamp_ms for segment in log.segments]
             ends = [*log.segments.bases[1:], COUNT]
             assert newest == [NOW_MS + end - 1 for end in ends], "retention goes by it"
             home.stop(clean=True)

@@ -173,7 +173,7 @@ def test_entries_behind_a_damaged_index_are_not_all_of_it() -> None:
     abort(log, 8)
     abort(log, 9)
     disk.process_died()
-    index = disk.open(log.segments[0].transactions.path)
+    index = disk.open(log.segments[0].indexes.transactions.path)
     index.write_at(34, [bytes(10)])  # as a full disk leaves of an entry
     index.close()
     manager, log = start(disk)

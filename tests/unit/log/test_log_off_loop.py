@@ -175,7 +175,7 @@ async def test_indexes_of_closed_segments_are_let_go(tmp_path: Path, monkeypatch
     assert await home.search(None) == (NOW_MS + 391, 79)
     for number in (0, 35, 20, 3):
         assert await home.search(NOW_MS + number * 10) == (NOW_MS + number * 10, 2 * number)
-    loaded = [segment for segment in log.segments if len(segment.offsets) or len(segment.times)]
+    loaded = [segment for segment in log.segments if len(segment.indexes.offsets) or len(segment.indexes.times)]
     assert 0 < len(loaded) <= 3, "two closed ones and the active one"
     home.append(b"goes on")
     assert log.log_end_offset == 81

@@ -12,7 +12,7 @@ from odradek.log.files import FileCache
 from odradek.log.log import Log
 from odradek.log.opening import close_log, open_log
 from odradek.log.search import aborted_transactions, search_timestamp
-from odradek.log.segment import segment_path
+from odradek.log.segment_file import segment_path
 from odradek.record.batch import patch_base_offset, patch_leader_epoch
 from tests.sim.disk import DiskFaults
 from tests.support.disks.crashing import Crash, CrashingDisk

@@ -120,8 +120,8 @@ def test_records_without_a_time_are_as_old_as_their_segment(make: Make) -> None:
 def test_what_is_not_read_must_be_read_before_it_goes(make: Make) -> None:
     first, second = make(0, NOW_MS - 400), make(10, NOW_MS - 400)
     second.seal()
-    second._unload_indexes()
-    second._newest_is_known = False
+    second.indexes._unload()
+    second.indexes._newest_was_known = False
     arguments = {"now_ms": NOW_MS, "high_watermark": 100}
     old = LogConfig(retention_ms=100)
     assert count_deletable([first, second], [10, 20], old, log_start_offset=0, **arguments) == Deletable(1, second)
@@ -153,8 +153,8 @@ def test_a_segment_takes_what_fits(make: Make) -> None:
 
 def test_a_segment_ends_when_another_entry_does_not_fit_into_an_index(make: Make) -> None:
     segment = make(0, NOW_MS)
-    segment.times.maybe_append(NOW_MS, 0)
-    assert segment.index_bytes == 12
+    segment.indexes.times.maybe_append(NOW_MS, 0)
+    assert segment.indexes.size_bytes == 12
     assert not rolls(segment, segment_index_bytes=24)
     assert rolls(segment, segment_index_bytes=23)
 

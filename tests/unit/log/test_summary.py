@@ -49,13 +49,13 @@ class Shelf:
         """A segment whose indexes were let go, and whose newest timestamp is not known."""
         segment = self.segments[number]
         segment.seal()
-        segment._unload_indexes()
-        segment._newest_is_known = False
+        segment.indexes._unload()
+        segment.indexes._newest_was_known = False
         return segment
 
     def abort(self, number: int) -> None:
         base = self.bases[number]
-        self.segments[number].transactions.append(AbortedTransaction(5, base, base + 1, base))
+        self.segments[number].indexes.transactions.append(AbortedTransaction(5, base, base + 1, base))
 
     def aborted(self, base_offset: int = 0) -> list[int]:
         return [each.base_offset for each in self.summary.with_aborted(self.disk, self.directory, base_offset)]
@@ -63,7 +63,7 @@ class Shelf:
     def check(self) -> None:
         """What is kept is what is so."""
         assert self.summary.size_bytes == sum(each.size_bytes for each in self.segments)
-        times = [each.max_timestamp_ms for each in self.segments]
+        times = [each.indexes.max_timestamp_ms for each in self.segments]
         assert self.summary.newest() == max(times)
         for number in range(len(times)):
             for time in range(-1, 12):
@@ -90,7 +90,7 @@ def test_it_stays_so_while_segments_come_and_go(tmp_path: Path, times: tuple[int
     del shelf.segments[:1], shelf.bases[:1]
     shelf.summary.dropped()
     shelf.check()
-    shelf.segments[0].max_timestamp_ms = 11
+    shelf.segments[0].indexes.max_timestamp_ms = 11
     shelf.summary.mended()
     shelf.check()
     shelf.roll(9)
@@ -116,7 +116,7 @@ def test_what_is_not_read_is_named_before_an_answer_depends_on_it(tmp_path: Path
     assert shelf.summary.since(4, 1) is second
     assert shelf.summary.since(5, 0) is second
     assert shelf.summary.since(2, 2) == 2, "what is before does not matter"
-    shelf.segments[1].load_indexes()
+    shelf.segments[1].indexes.load()
     shelf.check()
 
 
@@ -147,7 +147,7 @@ def test_segments_with_aborted_transactions_are_found_from_an_offset_on(tmp_path
 
 def test_what_is_damaged_or_in_a_file_alone_may_have_some(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path, 1, 2, 3, 4)
-    shelf.segments[0].transactions_damaged = True
+    shelf.segments[0].indexes.transactions_damaged = True
     for number in (1, 2):
         if number == 1:
             shelf.abort(number)

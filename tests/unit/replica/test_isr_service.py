@@ -191,7 +191,7 @@ async def test_who_lags_is_asked_out(asking: Asking, caplog: pytest.LogCaptureFi
     await asking.service.stop()
     asking.service.max_lag_ms = 20
     for home in asking.homes:
-        home.partition._request_isr = asking.service.request
+        home.partition.request_isr = asking.service.request
     asking.homes[0].append(b"x")
     for home in asking.homes:
         home.fetched(2, 0, now_ms=4000)

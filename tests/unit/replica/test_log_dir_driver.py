@@ -13,6 +13,7 @@ from uuid import UUID
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
+from odradek.log.retention import delete_records
 from odradek.log.truncation import truncate_to
 from odradek.protocol.messages.remove_topic_record import RemoveTopicRecord
 from odradek.replica import log_dir_move
@@ -290,14 +291,14 @@ class TestOneMove:
         return token, b"".join(chunk.read() for chunk in chunks)
 
     async def test_marks_come_along_with_each_piece(self, moving: Moving, move: LogDirMove) -> None:
-        moving.partition.delete_records(1)
+        delete_records(moving.partition.log, 1)
         seen = []
         while (piece := self.read(move))[1]:
             assert move.take(*piece, NOW_MS) == len(piece[1])
             seen.append((move.lag, move.future.high_watermark, move.future.log_start_offset))
         assert seen[0] == (3, 2, 1)
         assert seen[-1] == (0, 5, 1)
-        moving.partition.delete_records(3)
+        delete_records(moving.partition.log, 3)
         assert move.finish(NOW_MS)
         assert move.future.log_start_offset == 3
 

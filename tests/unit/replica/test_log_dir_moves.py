@@ -297,8 +297,8 @@ def test_a_log_whose_end_was_compacted_away_is_copied_to_its_end() -> None:
     # As compaction leaves a segment of which every record went.
     segment = log.segments[1]
     disk.open(segment.path).truncate(0)
-    segment.size_bytes = 0
-    segment.rebuild_indexes(4096)
+    segment.batches.size_bytes = 0
+    segment.indexes.rebuild(4096)
     move = LogDirMove(partition, logs.futures.create(log, TOPIC_ID, TWO))
     copy_all(move)
     assert move.lag == 0 and move.future.log_end_offset == 2

@@ -17,8 +17,10 @@ from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
 from odradek.log.log import AppendInfo, Log
 from odradek.log.opening import close_log, open_log
+from odradek.log.retention import delete_records
 from odradek.metadata.model import PartitionImage
 from odradek.record.reader import read_batches
+from odradek.replica.followers import follower_fetched
 from odradek.replica.partition import MAX_UNREPLICATED_ENTRIES, READ_COMMITTED, Partition, PartitionRead
 from odradek.replica.waiters import DataWait
 from tests.support.models.batches import NOW_MS, batch, header_of
@@ -61,7 +63,7 @@ class Home:
 
     def fetched(self, follower: int, offset: int, **fields: Any) -> None:
         fields = {"now_ms": NOW_MS, "broker_epoch": -1, "log_start_offset": 0, **fields}
-        self.partition.follower_fetched(follower, fetch_offset=offset, **fields)
+        follower_fetched(self.partition, follower, fetch_offset=offset, **fields)
 
     def read(self, offset: int, **fields: Any) -> PartitionRead:
         return self.partition.read(offset, **{"max_bytes": 2**20, "at_least_one": True, **fields})
@@ -329,7 +331,7 @@ class TestReading:
         node = home()
         for value in (b"a", b"b", b"c"):
             node.append(value)
-        node.partition.delete_records(1)
+        delete_records(node.partition.log, 1)
         assert refused(lambda: node.read(offset)) is ErrorCode.OFFSET_OUT_OF_RANGE
 
     async def test_between_the_watermark_and_the_end_is_no_error(self, home: MakeHome) -> None:
@@ -356,11 +358,11 @@ class TestReading:
         for value in (b"a", b"b", b"c"):
             node.append(value)
         node.fetched(2, 2)
-        assert refused(lambda: node.partition.delete_records(3)) is ErrorCode.OFFSET_OUT_OF_RANGE
-        assert refused(lambda: node.partition.delete_records(-2)) is ErrorCode.OFFSET_OUT_OF_RANGE
-        assert node.partition.delete_records(1) == 1
-        assert node.partition.delete_records(0) == 1
-        assert node.partition.delete_records(-1) == 2
+        assert refused(lambda: delete_records(node.partition.log, 3)) is ErrorCode.OFFSET_OUT_OF_RANGE
+        assert refused(lambda: delete_records(node.partition.log, -2)) is ErrorCode.OFFSET_OUT_OF_RANGE
+        assert delete_records(node.partition.log, 1) == 1
+        assert delete_records(node.partition.log, 0) == 1
+        assert delete_records(node.partition.log, -1) == 2
 
 
 class TestLongPolls:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ from odradek.common.errors import ErrorCode
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
 from odradek.log.opening import close_log, open_log
+from odradek.log.retention import delete_records
+from odradek.replica.followers import is_under_replicated, isr_answered, maybe_shrink, preferred_read_replica
+from odradek.replica.following import take_marks
 from odradek.replica.in_sync import IsrChange, Outcome
 from odradek.replica.partition import MAX_UNREPLICATED_ENTRIES, Partition
 from odradek.replica.selector import Candidate, rack_aware
@@ -110,10 +114,10 @@ class TestLeaderships:
 class TestInSyncSets:
     def test_a_leader_knows_whether_a_replica_is_out(self, home: MakeHome) -> None:
         node = home(ME, 2)
-        seen = [node.partition.is_under_replicated]
+        seen = [is_under_replicated(node.partition)]
         for fields in ({"isr": (ME,)}, {"leader": 2, "leader_epoch": 1}):
             node.change(**fields)
-            seen.append(node.partition.is_under_replicated)
+            seen.append(is_under_replicated(node.partition))
         assert seen == [False, True, False]
 
     def test_who_has_come_far_enough_is_asked_for_once(self, home: MakeHome) -> None:
@@ -134,7 +138,7 @@ class TestInSyncSets:
     def test_who_lags_is_asked_out_by_the_leader_alone(self, home: MakeHome) -> None:
         node = home(ME, 2)
         node.append(b"a")
-        shrink = node.partition.maybe_shrink
+        shrink = partial(maybe_shrink, node.partition)
         assert shrink(now_ms=1000, max_lag_ms=1000) is None and node.isr_asked == []
         change = shrink(now_ms=1001, max_lag_ms=1000)
         assert change is not None and change.leaving == (2,)
@@ -158,7 +162,7 @@ class TestInSyncSets:
         for _ in range(2):
             node.append(b"b")
         node.fetched(2, 4)
-        node.partition.delete_records(3)
+        delete_records(node.partition.log, 3)
         follower = node.partition.in_sync.followers[2]
         follower.log_end_offset = -1
         node.fetched(2, offset, last_fetched_epoch=epoch)
@@ -168,7 +172,7 @@ class TestInSyncSets:
     def asking(node: Home) -> IsrChange:
         """The leader has asked that 2 leaves the set, without whom a record would be committed."""
         node.append(b"a", acks=1)
-        change = node.partition.maybe_shrink(now_ms=5000, max_lag_ms=1000)
+        change = maybe_shrink(node.partition, now_ms=5000, max_lag_ms=1000)
         assert change is not None and node.watermark == 0
         return change
 
@@ -193,7 +197,7 @@ class TestInSyncSets:
     ) -> None:
         node = home(ME, 2)
         change = self.asking(node)
-        node.partition.isr_answered(change, outcome, isr=(ME,), partition_epoch=partition_epoch, now_ms=5100)
+        isr_answered(node.partition, change, outcome, isr=(ME,), partition_epoch=partition_epoch, now_ms=5100)
         assert (node.partition.isr, node.watermark) == (isr, watermark)
         assert (node.partition.in_sync.pending is None) == is_over
         assert node.partition.in_sync.isr == isr
@@ -204,7 +208,7 @@ class TestInSyncSets:
         node.fetched(2, 0, now_ms=100)
         change = node.partition.in_sync.pending
         assert change is not None
-        node.partition.isr_answered(change, Outcome.REFUSED, isr=(), partition_epoch=-1, now_ms=100)
+        isr_answered(node.partition, change, Outcome.REFUSED, isr=(), partition_epoch=-1, now_ms=100)
         node.fetched(2, 0, now_ms=599)
         assert node.partition.in_sync.pending is None
         node.fetched(2, 0, now_ms=600)
@@ -215,7 +219,7 @@ class TestInSyncSets:
         node = home(ME, 2, 3)
         change = self.asking(node)
         node.change(**fields)
-        node.partition.isr_answered(change, Outcome.DONE, isr=(ME,), partition_epoch=9, now_ms=5100)
+        isr_answered(node.partition, change, Outcome.DONE, isr=(ME,), partition_epoch=9, now_ms=5100)
         assert (node.partition.isr, node.watermark) == ((ME, 2, 3), 0)
         assert node.partition.partition_epoch == 1
 
@@ -272,7 +276,7 @@ class TestReadersElsewhere:
             return ME
 
         racks = {ME: "a", 2: "b", 3: None}
-        assert node.partition.preferred_read_replica(select, "b", fetch_offset, racks.__getitem__) is None
+        assert preferred_read_replica(node.partition, select, "b", fetch_offset, racks.__getitem__) is None
         return seen
 
     @pytest.mark.parametrize(
@@ -297,7 +301,7 @@ class TestReadersElsewhere:
         racks = {ME: "a", 2: "b", 3: "c"}
         for isr, expected in (((ME, 2, 3), 2), ((ME, 3), None)):
             node.change(isr=isr)
-            assert node.partition.preferred_read_replica(rack_aware, "b", 1, racks.__getitem__) == expected
+            assert preferred_read_replica(node.partition, rack_aware, "b", 1, racks.__getitem__) == expected
 
 
 class TestWaitingForMarks:
@@ -357,7 +361,7 @@ class TestFollowing:
         marks = []
         for watermark, start in ((2, 0), (1, 1), (2, 9), (9, 9)):
             poll = DataWait([node.partition], missing_bytes=1, timeout_ms=LATE_MS)
-            node.partition.took_over(watermark, start, 0)
+            take_marks(node.partition, watermark, start, 0)
             marks.append((node.watermark, node.log.log_start_offset, poll.future.done()))
             poll.future.cancel()
         assert marks == [(2, 0, True), (2, 1, False), (2, 2, False), (3, 3, True)]
@@ -367,7 +371,7 @@ class TestFollowing:
         node.append(b"a", b"b", b"c")
         node.change(leader=2, leader_epoch=1)
         polls = [DataWait([node.partition], missing_bytes=count, timeout_ms=LATE_MS) for count in (1, 2)]
-        node.partition.took_over(2, 0, 0)
+        take_marks(node.partition, 2, 0, 0)
         assert [poll.future.done() for poll in polls] == [True, False]
         polls[1].future.cancel()
 
@@ -375,11 +379,11 @@ class TestFollowing:
         node = home(ME, 2, flush_messages=2)
         node.append(b"a")
         node.change(leader=2, leader_epoch=1)
-        node.partition.took_over(0, 0, 0)
+        take_marks(node.partition, 0, 0, 0)
         assert node.flush_asked == []
         node.log.config = replace(node.log.config, flush_messages=1)
         node.partition.config_changed()
-        node.partition.took_over(0, 0, 0)
+        take_marks(node.partition, 0, 0, 0)
         assert node.flush_asked == [node.partition]
 
 

@@ -13,7 +13,9 @@ from odradek.common.real_io import RealDisk
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
 from odradek.log.opening import close_log, open_log
+from odradek.log.retention import delete_records
 from odradek.metadata.model import PartitionImage
+from odradek.replica.followers import follower_fetched, maybe_shrink
 from odradek.replica.partition import Partition
 from odradek.replica.quiet import is_quiet, stays
 from tests.support.models.batches import NOW_MS, batch, header_of
@@ -48,7 +50,7 @@ def append(partition: Partition) -> None:
 
 
 def fetched(partition: Partition, follower: int, offset: int = 3) -> None:
-    partition.follower_fetched(follower, fetch_offset=offset, log_start_offset=0, now_ms=NOW_MS, broker_epoch=7)
+    follower_fetched(partition, follower, fetch_offset=offset, log_start_offset=0, now_ms=NOW_MS, broker_epoch=7)
 
 
 def quiet(partition: Partition, *, epoch: int = 4, offset: int = 3, watermark: int = 3, start: int = 0) -> bool:
@@ -70,7 +72,7 @@ def test_who_has_all_and_knows_all_marks_is_passed_over_and_is_caught_up_by_it(p
     assert (after.caught_up_ms, after.last_fetch_ms, after.broker_epoch) == (NOW_MS + LATE_MS, NOW_MS + LATE_MS, 8)
     # What is written a long time after it was last looked at in full does not make it late.
     append(partition)
-    assert partition.maybe_shrink(now_ms=NOW_MS + LATE_MS + 100, max_lag_ms=30_000) is not None, "the other one is"
+    assert maybe_shrink(partition, now_ms=NOW_MS + LATE_MS + 100, max_lag_ms=30_000) is not None, "the other one is"
     assert partition.in_sync.pending is not None
     assert partition.in_sync.pending.leaving == (OTHER,)
 
@@ -84,7 +86,7 @@ def test_who_was_reported_something_else_is_read_for(partition: Partition, repor
 
 CHANGES: dict[str, Callable[[Partition], object]] = {
     "a record came": append,
-    "the log begins elsewhere": lambda partition: partition.delete_records(2),
+    "the log begins elsewhere": lambda partition: delete_records(partition.log, 2),
     "the reign ended": lambda partition: partition.update(
         replace(IMAGE, leader=FOLLOWER, leader_epoch=5, partition_epoch=1)
     ),
@@ -105,10 +107,10 @@ def test_what_is_not_committed_is_looked_at_by_every_fetch(partition: Partition)
 
 
 def test_a_fetch_that_stays_does_what_one_that_is_heard_in_full_does(partition: Partition) -> None:
-    """`stays` is `Partition.follower_fetched` without what cannot happen then."""
+    """`stays` is `followers.follower_fetched` without what cannot happen then."""
     asked: list[Partition] = []
-    partition._request_isr = asked.append
-    partition._request_flush = asked.append
+    partition.request_isr = asked.append
+    partition.request_flush = asked.append
 
     def left(after: Callable[[], object]) -> tuple[object, ...]:
         follower = partition.in_sync.followers[FOLLOWER]
@@ -120,8 +122,8 @@ def test_a_fetch_that_stays_does_what_one_that_is_heard_in_full_does(partition: 
         return (replace(follower), marks, partition.isr, partition.in_sync.pending)
 
     in_full = left(
-        lambda: partition.follower_fetched(
-            FOLLOWER, fetch_offset=3, log_start_offset=0, now_ms=NOW_MS + LATE_MS, broker_epoch=8
+        lambda: follower_fetched(
+            partition, FOLLOWER, fetch_offset=3, log_start_offset=0, now_ms=NOW_MS + LATE_MS, broker_epoch=8
         )
     )
     assert quiet(partition)

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -22,6 +23,7 @@ from odradek.protocol.messages.remove_topic_record import RemoveTopicRecord
 from odradek.protocol.messages.topic_record import TopicRecord
 from odradek.replica.config import FetcherConfig
 from odradek.replica.fetcher_manager import ReplicaFetcherManager
+from odradek.replica.followers import follower_fetched
 from odradek.replica.manager import DISCARDED_AT_ONCE, MADE_AT_ONCE
 from odradek.replica.metrics import replication_families
 from odradek.replica.throttle import NOT_THROTTLED, Throttled
@@ -309,7 +311,7 @@ class TestMetrics:
         broker.tell(config("t", "min.insync.replicas", "2"))
         for _ in range(3):
             append(broker.find("t"))
-        fetch = broker.find("t").follower_fetched
+        fetch = partial(follower_fetched, broker.find("t"))
         fetch(2, fetch_offset=2, log_start_offset=0, now_ms=0, broker_epoch=1)
         found = self.values(broker)
         assert found["odradek_follower_lag_records"] == {("t", "0", "2"): 1, ("t", "0", "3"): 3}

@@ -14,7 +14,7 @@ from odradek.protocol.messages.fetch_response import EpochEndOffset, PartitionDa
 from odradek.server.fetch_session_cache import (
     EVICTION_MS,
     MAX_EPOCH,
-    Asked,
+    CachedPartition,
     FetchSession,
     FetchSessionCache,
     FetchSessionConfig,
@@ -164,11 +164,11 @@ class TestPartitions:
         assert list(session.partitions) == [("t", 1), ("t", 2), ("u", 0)]
         assert (session.partitions["t", 1].fetch_offset, session.partitions["t", 1].max_bytes) == (7, 9)
 
-    def test_who_gave_records_goes_to_the_end(self) -> None:
+    def test_who_move_to_end_goes_to_the_end(self) -> None:
         session = self.session(0, 1, 2)
-        session.gave_records(("t", 0))
+        session.move_to_end(("t", 0))
         assert self.order(session) == [1, 2, 0]
-        session.gave_records(("t", 5))
+        session.move_to_end(("t", 5))
         assert self.order(session) == [1, 2, 0]
 
     def test_ids_are_keys_as_names_are(self) -> None:
@@ -183,8 +183,8 @@ class TestNews:
         return PartitionData(**{"high_watermark": 5, "log_start_offset": 0, "records": b"", **fields})
 
     @pytest.fixture
-    def asked(self) -> Asked:
-        asked = Asked("t", FetchPartition(partition=0))
+    def asked(self) -> CachedPartition:
+        asked = CachedPartition("t", FetchPartition(partition=0))
         assert asked.is_news(self.answer()), "the first time"
         assert not asked.is_news(self.answer())
         return asked
@@ -199,14 +199,14 @@ class TestNews:
             {"preferred_read_replica": 3},
         ],
     )
-    def test_what_is_reported(self, asked: Asked, fields: dict[str, Any]) -> None:
+    def test_what_is_reported(self, asked: CachedPartition, fields: dict[str, Any]) -> None:
         assert asked.is_news(self.answer(**fields))
 
-    def test_marks_are_reported_once(self, asked: Asked) -> None:
+    def test_marks_are_reported_once(self, asked: CachedPartition) -> None:
         assert asked.is_news(self.answer(high_watermark=9))
         assert not asked.is_news(self.answer(high_watermark=9))
 
-    def test_an_error_is_reported_every_time_and_its_end_once(self, asked: Asked) -> None:
+    def test_an_error_is_reported_every_time_and_its_end_once(self, asked: CachedPartition) -> None:
         broken = self.answer(error_code=ErrorCode.OFFSET_OUT_OF_RANGE, high_watermark=-1, log_start_offset=-1)
         assert [asked.is_news(broken) for _ in range(3)] == [True] * 3
         assert [asked.is_news(self.answer()) for _ in range(2)] == [True, False]

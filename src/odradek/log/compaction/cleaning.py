@@ -20,7 +20,8 @@ from odradek.log.compaction.output import CleanedSegment
 from odradek.log.compaction.transactions import AbortedData
 from odradek.log.files import FileCache
 from odradek.log.index import AbortedTransaction, CorruptIndexError, TransactionIndex
-from odradek.log.segment import MAX_RELATIVE_OFFSET, Segment, segment_path
+from odradek.log.segment import Segment
+from odradek.log.segment_file import MAX_RELATIVE_OFFSET, segment_path
 from odradek.log.verification import Damage, check_batches
 from odradek.record.batch import BatchHeader
 

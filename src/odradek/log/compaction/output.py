@@ -10,7 +10,8 @@ from odradek.common.numbers import INT32_MAX
 from odradek.common.ports import Buffer
 from odradek.log.files import FileCache
 from odradek.log.index import AbortedTransaction
-from odradek.log.segment import Segment, segment_path
+from odradek.log.segment import Segment
+from odradek.log.segment_file import segment_path
 from odradek.record.batch import BatchHeader
 
 CLEANED = ".cleaned"
@@ -70,10 +71,10 @@ class CleanedSegment:
         """
         self._write()
         for entry in aborted:
-            self._segment.transactions.append(entry)
+            self._segment.indexes.transactions.append(entry)
         self._segment.seal()
-        self._segment.transactions.flush(create=True)
-        self._segment.flush_indexes(sync=True)
+        self._segment.indexes.transactions.flush(create=True)
+        self._segment.indexes.flush(sync=True)
         self._segment.sync()
         return self._segment.size_bytes
 

@@ -100,8 +100,8 @@ def _overdue_ms(log: Log, segment: Segment, now_ms: int) -> int:
 
 
 def _newest_ms(segment: Segment) -> int:
-    segment.load_indexes()
-    return segment.max_timestamp_ms if segment.max_timestamp_ms >= 0 else segment.created_ms
+    segment.indexes.load()
+    return segment.indexes.max_timestamp_ms if segment.indexes.max_timestamp_ms >= 0 else segment.created_ms
 
 
 def make_plan(log: Log, dirtiness: Dirtiness, config: CleanerConfig, now_ms: int) -> CleaningPlan:
@@ -140,10 +140,10 @@ def _aborted_behind(segments: Sequence[Segment], first: int, end_offset: int) ->
     """
     found: list[AbortedTransaction] = []
     for segment in segments[first:]:
-        segment.load_indexes()
-        if segment.transactions_damaged:
+        segment.indexes.load()
+        if segment.indexes.transactions_damaged:
             rebuild_transactions(segments)
-            segment.load_indexes()
+            segment.indexes.load()
         if take_aborted(segment, 0, end_offset, found):
             break
     return tuple(sorted(found, key=lambda entry: entry.first_offset))

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 from odradek.common.ports import Disk
 from odradek.log.compaction.output import CLEANED, INDEX_SUFFIXES, cleaned_paths
 from odradek.log.files import FileCache, raw_batches
-from odradek.log.segment import Segment, segment_path
+from odradek.log.segment import Segment
+from odradek.log.segment_file import segment_path
 
 if TYPE_CHECKING:
     from odradek.log.log import Log
@@ -65,9 +66,7 @@ def swap_in(files: FileCache, directory: Path, old: Sequence[Segment]) -> tuple[
     _take_place(disk, directory, base)
     fresh = Segment(files, directory, base, created_ms=old[-1].created_ms)
     fresh.open()
-    fresh.is_sealed = True
-    for segment in old:
-        segment.replaced_by = fresh
+    fresh.indexes.is_sealed = True
     return fresh, removed
 
 

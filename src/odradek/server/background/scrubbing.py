@@ -102,7 +102,7 @@ class Scrubbing:
     async def _repaired(self, log: Log, segment: Segment, position: int, offset: int) -> SegmentCheck | None:
         """Let damage be repaired; a check of what is there then and behind it, None where it stays damaged."""
         self.counts.damaged += 1
-        segment.distrust()
+        segment.verification.distrust()
         log.damage.found(segment, position, offset)
         partition = self._replicas.partition(*log.topic_partition)
         repair = None if partition is None else partition.wait_repaired()

@@ -11,6 +11,7 @@ Not done: waiting for followers to move theirs, which they do with their next fe
 from __future__ import annotations
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
+from odradek.log.retention import delete_records
 from odradek.protocol.messages.delete_records_request import DeleteRecordsRequest
 from odradek.protocol.messages.delete_records_response import (
     DeleteRecordsPartitionResult,
@@ -37,7 +38,7 @@ def handle(context: RequestContext, request: DeleteRecordsRequest) -> DeleteReco
                 partition.check_leader()
                 if not partition.log.config.deletes:
                     raise ApiError(ErrorCode.POLICY_VIOLATION, "cleanup.policy has no delete")
-                answer.low_watermark = partition.delete_records(wanted.offset)
+                answer.low_watermark = delete_records(partition.log, wanted.offset)
             except StorageError as error:
                 context.broker.replicas.storage_failed(error)
                 answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR

@@ -18,12 +18,11 @@ that the partition is part of it; from version 12 on the question makes it so. U
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from odradek.common.errors import ApiError, ErrorCode, OdradekError, StorageError
 from odradek.common.log_lines import get_logger
-from odradek.log.producer_state import NOT_REQUIRED, ProducerState, Verification
 from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.messages.produce_response import (
     BatchIndexAndErrorMessage,
@@ -36,25 +35,20 @@ from odradek.protocol.messages.produce_response import (
 from odradek.record.batch import HEADER_BYTES, BatchHeader
 from odradek.record.recompression import recompress
 from odradek.record.validation import InvalidRecordsError, TooLongForLoopError, admit, is_long_walk
+from odradek.server.acknowledgement import Waiting, when_acknowledged
 from odradek.server.handlers.shared import ADMIN_CLIENT_ID, INTERNAL_TOPICS, leader_hint
 from odradek.server.log_creation import must_wait, when_made
-from odradek.server.transactions.verification import RETRIABLE
+from odradek.server.transactions.produce_verification import Check, Unverified, Verified, find_unverified, verify
 
 if TYPE_CHECKING:
     from odradek.replica.partition import Partition
     from odradek.server.context import RequestContext
 
 _log = get_logger("server.produce")
-# What a transactional batch is appended under, or why it may not be.
-Check = Verification | ApiError | None
-Verified = Mapping[tuple[str, int], Check]
 _NAMELESS = ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transaction needs a transactional id")
 _NONE_VERIFIED: Verified = {}
 _FIRST_WITH_LEADER_HINT = 10
-_FIRST_ABORTABLE = 11
-_FIRST_ADDING = 12
 _FIRST_WITH_TOPIC_IDS = 13
-Waiting = tuple[PartitionProduceResponse, "Partition", "asyncio.Future[None]"]
 
 
 def handle(
@@ -66,7 +60,7 @@ def handle(
     ):
         return when_made(context, request, handle)
     if request.transactional_id is not None:
-        unverified = _unverified(context, request)
+        unverified = find_unverified(context, request)
         if unverified:
             return _verify_and_append(context, request, unverified)
     return _Appends(context, request).run()
@@ -111,7 +105,7 @@ class _Appends:
             )
         if self._acks == 0:
             return None
-        return _when_replicated(response, self._waiting, self._request) if self._waiting else response
+        return when_acknowledged(response, self._waiting, self._request) if self._waiting else response
 
     def _find(self, topic: TopicProduceData, name: str | None, wanted: PartitionProduceData) -> Partition:
         replicas, records = self._context.broker.replicas, wanted.records
@@ -274,110 +268,10 @@ def _other_codec(partition: Partition, records: Any) -> bool:
     return codec is not None and len(records) >= HEADER_BYTES and BatchHeader.read(records).compression != codec
 
 
-# -- transactions ---------------------------------------------------------------------------------------------------
-
-
-def _unverified(context: RequestContext, request: ProduceRequest) -> list[tuple[Partition, BatchHeader]]:
-    """The partitions whose log knows of no open transaction that the batch belongs to, with the batches' headers."""
-    found = []
-    image, by_id = context.broker.image, context.api_version >= _FIRST_WITH_TOPIC_IDS
-    for topic in request.topic_data:
-        known = image.topics_by_id.get(topic.topic_id) if by_id else image.topic(topic.name)
-        for wanted in topic.partition_data if known is not None else ():
-            partition = context.broker.replicas.partition(known.name, wanted.index) if known is not None else None
-            records = wanted.records
-            if partition is None or not isinstance(records, bytes | bytearray | memoryview):
-                continue
-            if not partition.is_leader or len(records) < HEADER_BYTES:
-                continue
-            header = BatchHeader.read(records)
-            is_open = partition.log.producers.has_open_transaction(header.producer_id, header.producer_epoch)
-            if header.is_transactional and not is_open:
-                found.append((partition, header))
-    return found
-
-
 async def _verify_and_append(
-    context: RequestContext, request: ProduceRequest, unverified: list[tuple[Partition, BatchHeader]]
+    context: RequestContext, request: ProduceRequest, unverified: list[Unverified]
 ) -> ProduceResponse | None:
-    """Ask the coordinator, then append as ever. A marker that comes meanwhile makes the answer worthless."""
-    verifier, version = context.broker.verifier, context.api_version
-    add = version >= _FIRST_ADDING
-    verified: dict[tuple[str, int], Verification | ApiError] = {}
-    asked: dict[tuple[int, int], dict[tuple[str, int], tuple[ProducerState, Verification]]] = {}
-    for partition, header in unverified:
-        key = (partition.topic, partition.partition_id)
-        if not add and not verifier.config.enable:
-            verified[key] = NOT_REQUIRED
-            continue
-        producers, producer_id, epoch = partition.log.producers, header.producer_id, header.producer_epoch
-        verification = producers.begin_verification(producer_id, epoch, is_bumped_by_ends=add)
-        verified[key] = verification
-        asked.setdefault((producer_id, epoch), {})[key] = producers, verification
-    for (producer_id, epoch), places in asked.items():
-        codes = await verifier.ask(request.transactional_id or "", producer_id, epoch, list(places), add=add)
-        for key, code in codes.items():
-            producers, verification = places[key]
-            producers.end_verification(producer_id, verification, is_confirmed=not code)
-            if code:
-                verified[key] = _verification_error(code, version)
+    """Ask the coordinator, then append as ever."""
+    verified = await verify(context, request, unverified)
     outcome = _Appends(context, request, verified).run()
     return await outcome if isinstance(outcome, asyncio.Future) else outcome
-
-
-def _verification_error(code: ErrorCode, version: int) -> ApiError:
-    """What a producer's client of that version acts on rightly."""
-    if code in RETRIABLE:
-        # Clients of all ages send the batch again after this one, and need not ask for the partition's leader.
-        return ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, f"the transaction could not be verified: {code.name}")
-    if code is ErrorCode.TRANSACTION_ABORTABLE and version < _FIRST_ABORTABLE:
-        code = ErrorCode.INVALID_TXN_STATE
-    return ApiError(code, "the partition is not part of an open transaction of this producer")
-
-
-def _take_end(
-    answer: PartitionProduceResponse, partition: Partition, error: BaseException | None, *, all_in_sync: bool
-) -> None:
-    """Mark the answer for a partition whose wait has ended, with `error` where it failed."""
-    if isinstance(error, ApiError):
-        answer.error_code, answer.error_message, answer.base_offset = error.code, error.message, -1
-    elif all_in_sync and not answer.error_code and partition.too_few_in_sync():
-        # The set shrank while the records were replicated: they are written, and fewer than asked for have them.
-        answer.error_code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-        partition.tell_too_few(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-
-
-def _when_replicated(
-    response: ProduceResponse,
-    waiting: list[Waiting],
-    request: ProduceRequest,
-) -> asyncio.Future[Any]:
-    """A future of the response: when all waits have ended, or at the time-out with those marked that have not."""
-    timeout_ms, all_in_sync = request.timeout_ms, request.acks == -1
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Any] = loop.create_future()
-    left = len(waiting)
-
-    def one_ended(answer: PartitionProduceResponse, partition: Partition, wait: asyncio.Future[None]) -> None:
-        nonlocal left
-        left -= 1
-        error = None if wait.cancelled() else wait.exception()
-        if done.done():
-            return
-        _take_end(answer, partition, error, all_in_sync=all_in_sync)
-        if not left:
-            done.set_result(response)
-
-    def timed_out() -> None:
-        for answer, partition, wait in waiting:
-            if not wait.done():
-                answer.error_code, answer.base_offset = ErrorCode.REQUEST_TIMED_OUT, -1
-                answer.error_message = f"{partition.name} was not replicated within {timeout_ms} ms"
-        if not done.done():
-            done.set_result(response)
-
-    timer = loop.call_later(max(0, timeout_ms) / 1000, timed_out)
-    done.add_done_callback(lambda _: timer.cancel())
-    for answer, partition, wait in waiting:
-        wait.add_done_callback(lambda ended, a=answer, p=partition: one_ended(a, p, ended))  # type: ignore[misc]
-    return done

@@ -16,20 +16,22 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from odradek.common.errors import ApiError, ErrorCode, ProtocolError, StorageError
+from odradek.common.errors import ApiError, ProtocolError
 from odradek.common.log_lines import get_logger
 from odradek.common.ports import Buffer
 from odradek.common.steps import next_step
-from odradek.common.turns import in_turns
 from odradek.protocol.codec import decode_in_steps, decode_prefix
 from odradek.protocol.declare import Message
-from odradek.protocol.framing import decode_request_header, encode_response, encode_response_in_steps
+from odradek.protocol.framing import decode_request_header, encode_response
 from odradek.server.context import ANONYMOUS, RequestContext
-from odradek.server.network.request_memory import allowed_ms, stall_ms
+from odradek.server.network.frame_budget import FrameBudget
+from odradek.server.network.long_messages import IN_STEPS_BYTES, decode_and_handle, encode_and_send, is_long
+from odradek.server.network.request_failures import failure_response
 from odradek.server.network.request_reader import RequestReader
+from odradek.server.network.response_order import ResponseOrder, ResponseSlot
 from odradek.server.network.response_writer import ResponseWriter, SocketWriter, TransportWriter
 
 if TYPE_CHECKING:
@@ -45,56 +47,28 @@ MAX_UNSENT_BYTES = 256 * 1024
 # Requests of one connection whose answers are waited for at the same time. librdkafka sends up to a million in theory,
 # Java 5; beyond this the rest stays in the socket.
 MAX_OVERLAPPING = 256
-# Requests of at least so many bytes, and answers of so many elements, may take more than a turn's time.
-IN_STEPS_BYTES = 64 * 1024
-IN_STEPS_ELEMENTS = 1000
-
 _FIXED_HEADER = struct.Struct(">hhih")
 _log = get_logger("server.network.connection")
-
-
-def is_long(response: Message) -> bool:
-    """Whether a response has a list of very many elements."""
-    for spec in response.FIELDS:
-        if spec.wire_type == "array":
-            items = getattr(response, spec.name)
-            if items is not None and len(items) > IN_STEPS_ELEMENTS:
-                return True
-    return False
-
-
-class _Slot:
-    """The place of one answer in the order of answers."""
-
-    __slots__ = ("chunks",)
-
-    def __init__(self) -> None:
-        self.chunks: list[Any] | None = None
 
 
 class Connection(asyncio.BufferedProtocol):
     """The server's end of one connection."""
 
     __slots__ = (
-        "_ahead_bytes",
-        "_closing",
+        "_budget",
         "_dispatcher",
-        "_exclusive",
-        "_frames_seen",
         "_inbound",
-        "_memory",
         "_outbound",
         "_pending",
         "_read_bytes",
         "_reading",
-        "_reserved_bytes",
+        "_responses",
         "_scheduled",
         "_sent_bytes_seen",
-        "_slots",
         "_transport",
         "_waits",
-        "_watched_frame",
-        "_watched_since_ms",
+        "is_closing",
+        "is_exclusive",
         "last_active_ms",
         "listener",
         "local_address",
@@ -118,21 +92,16 @@ class Connection(asyncio.BufferedProtocol):
         self.local_address: tuple[str, int] = ("", 0)
         self.last_active_ms = 0
         self._inbound = RequestReader(dispatcher.scratch, dispatcher.config.max_request_bytes, dispatcher.used_buffers)
-        self._memory = dispatcher.memory
-        self._reserved_bytes = 0  # for the frame that comes, until it is begun
-        self._ahead_bytes = 0  # read before their turn
-        self._frames_seen = 0
-        self._watched_frame = -1
-        self._watched_since_ms = 0
+        self._budget = FrameBudget(dispatcher.memory)
         self._pending: deque[Buffer] = deque()
-        self._slots: deque[_Slot] = deque()
+        self._responses = ResponseOrder()
         self._waits: dict[asyncio.Future[Any], None] = {}
-        self._exclusive = False
+        self.is_exclusive = False
         self._scheduled = False
         self._reading = True
         self._read_bytes = 0
         self._sent_bytes_seen = 0
-        self._closing = False
+        self.is_closing = False
         self._transport: asyncio.Transport | None = None
         self._outbound: ResponseWriter | None = None
 
@@ -151,18 +120,18 @@ class Connection(asyncio.BufferedProtocol):
         refusal = connections.admit(self, self.peer_host, -1 if sock is None else sock.fileno())
         if refusal is not None:
             _log.warning("connection refused", alike=refusal, peer=self.peer, reason=refusal)
-            self._closing = True
+            self.is_closing = True
             transport.abort()
             return
         if sock is None or transport.get_extra_info("sslcontext") is not None:
-            self._outbound = TransportWriter(transport, self._advance)
+            self._outbound = TransportWriter(transport, self.advance)
         else:
             self._dispatcher.tune_socket(sock)
             below = connections.descriptors.clients_below
-            self._outbound = SocketWriter(transport, self._advance, sock.fileno(), own_below=below)
+            self._outbound = SocketWriter(transport, self.advance, sock.fileno(), own_below=below)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._inbound.buffer(short=self._memory.is_short)
+        return self._inbound.buffer(short=self._budget.is_short)
 
     def buffer_updated(self, nbytes: int) -> None:
         full = self._inbound.filled_buffer(nbytes)
@@ -174,12 +143,11 @@ class Connection(asyncio.BufferedProtocol):
         # Of any bytes, not of whole frames: a large request over a slow link is not idle.
         self.last_active_ms = self._dispatcher.services.clock.monotonic_ms()
         if frames:
-            self._frames_seen += 1
+            self._budget.frames_came()
             self._pending.extend(frames)
         self._take_turn(nbytes, full, bool(frames))
         if self._pending or self._inbound.wanted_bytes:
-            self._ahead_bytes += nbytes
-            self._memory.read_ahead(nbytes)
+            self._budget.read_ahead(nbytes)
 
     def _take_turn(self, nbytes: int, full: bool, has_frames: bool) -> None:
         """Go on with what was received, now or, where this connection has had its share, after the others."""
@@ -194,7 +162,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._read_bytes = 0
         if has_frames and not self._scheduled:
-            self._advance()
+            self.advance()
         elif self._inbound.wanted_bytes:
             self._read_on()
 
@@ -202,10 +170,10 @@ class Connection(asyncio.BufferedProtocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._closing = True
+        self.is_closing = True
         self._pending.clear()
         self._inbound.drop()
-        self._let_go_of_memory()
+        self._budget.let_go(self, self.peer_host)
         for wait in tuple(self._waits):
             wait.cancel()
         if self._outbound is not None:
@@ -235,9 +203,14 @@ class Connection(asyncio.BufferedProtocol):
         return f"{self.peer_host}:{self.peer_port}"
 
     @property
+    def is_silent(self) -> bool:
+        """Whether no response leaves."""
+        return self.listener.scope in self._dispatcher.silent_scopes
+
+    @property
     def busy(self) -> bool:
         """Whether a request is under way or an answer not sent."""
-        return bool(self._exclusive or self._slots or self._pending or self._unsent_bytes)
+        return bool(self.is_exclusive or self._responses or self._pending or self._unsent_bytes)
 
     def idle_since_ms(self, now_ms: int) -> int:
         """Monotonic ms of the last byte that the peer sent or took; `now_ms` while it waits for us.
@@ -257,14 +230,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def close_because(self, reason: str) -> None:
         """End the connection for something that the peer did; one log line."""
-        if not self._closing:
+        if not self.is_closing:
             listener = self.listener.name
             _log.warning("connection closed", alike=listener + reason, peer=self.peer, listener=listener, reason=reason)
         self.close()
 
     def close(self) -> None:
         """End the connection at once, without a word."""
-        self._closing = True
+        self.is_closing = True
         if self._transport is not None:
             self._transport.abort()
 
@@ -277,52 +250,26 @@ class Connection(asyncio.BufferedProtocol):
 
     def memory_granted(self, size_bytes: int) -> None:
         """The frame that waited may be received."""
-        self._reserved_bytes = size_bytes
-        if not self._closing:
+        self._budget.granted(size_bytes)
+        if not self.is_closing:
             self._inbound.go_on()
             self._read_on()
 
     def slowness(self, now_ms: int) -> str:
-        """What is wrong with the pace of the frame that is under way; "" where nothing is. Asked about once a second.
-
-        Time counts from the first time that the frame is seen here, and not while we do not read: unless it holds
-        memory that others may wait for.
-        """
-        inbound = self._inbound
-        size_bytes = self._reserved_bytes or (inbound.under_way_bytes if self._reading else 0)
-        if not size_bytes:
-            self._watched_frame = -1
-            return ""
-        if self._watched_frame != self._frames_seen:
-            self._watched_frame, self._watched_since_ms = self._frames_seen, now_ms
-            return ""
-        idle_ms, pressed = self._dispatcher.config.idle_ms, self._memory.is_pressed(size_bytes)
-        still_ms = now_ms - max(self.last_active_ms, self._watched_since_ms)
-        if still_ms >= stall_ms(idle_ms, pressed=pressed):
-            return f"a request of {size_bytes} bytes came to a halt {still_ms // 1000} s ago"
-        came_ms = now_ms - self._watched_since_ms
-        if came_ms >= allowed_ms(size_bytes, idle_ms, pressed=pressed):
-            return f"a request of {size_bytes} bytes is not here after {came_ms // 1000} s"
-        return ""
+        """What is wrong with the pace of the frame under way; "" where nothing is. Asked about once a second."""
+        return self._budget.slowness(
+            now_ms,
+            coming_bytes=self._inbound.under_way_bytes if self._reading else 0,
+            last_active_ms=self.last_active_ms,
+            idle_ms=self._dispatcher.config.idle_ms,
+        )
 
     def _reserve(self, size_bytes: int) -> bool:
         """Whether there is memory for a frame, and its request could be begun; otherwise it waits."""
         outbound = self._outbound
         if self._pending or outbound is None or not self._may_begin(outbound):
             return False
-        if not self._memory.reserve(self, size_bytes, self.peer_host):
-            return False
-        self._reserved_bytes = size_bytes
-        return True
-
-    def _let_go_of_memory(self) -> None:
-        self._memory.leave_line(self, self.peer_host)
-        if self._ahead_bytes:
-            self._memory.read_ahead(-self._ahead_bytes)
-            self._ahead_bytes = 0
-        if self._reserved_bytes:
-            self._memory.release(self._reserved_bytes)
-            self._reserved_bytes = 0
+        return self._budget.reserve(self, self.peer_host, size_bytes)
 
     def _read_on(self) -> None:
         """Read on unless something waits for its turn, for memory, or to be sent."""
@@ -330,9 +277,8 @@ class Connection(asyncio.BufferedProtocol):
         if inbound.wanted_bytes and self._reserve(inbound.wanted_bytes):
             inbound.go_on()
         waits = bool(self._pending) or inbound.wanted_bytes > 0
-        if self._ahead_bytes and not waits:
-            self._memory.read_ahead(-self._ahead_bytes)
-            self._ahead_bytes = 0
+        if not waits:
+            self._budget.caught_up()
         self._set_reading(not waits and outbound is not None and outbound.pending_bytes < MAX_UNSENT_BYTES)
 
     def _schedule(self) -> None:
@@ -342,12 +288,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def _scheduled_turn(self) -> None:
         self._scheduled = False
-        self._advance()
+        self.advance()
 
-    def _advance(self) -> None:
+    def advance(self) -> None:
         """Begin what may be begun, send what is answered, and decide whether to read on."""
         outbound = self._outbound
-        if self._closing or outbound is None:
+        if self.is_closing or outbound is None:
             return
         left = REQUESTS_PER_TURN
         pending = self._pending
@@ -356,10 +302,7 @@ class Connection(asyncio.BufferedProtocol):
         while True:
             while pending and left and self._may_begin(outbound):
                 left = left - 1 if clock.monotonic_ms() < ends_ms else 0
-                if self._reserved_bytes:
-                    self._begin_reserved(pending.popleft())
-                else:
-                    self._begin(pending.popleft())
+                self._begin_next(pending.popleft())
             if outbound.pending_bytes:
                 outbound.flush()
             if not pending or not self._may_begin(outbound):
@@ -372,10 +315,10 @@ class Connection(asyncio.BufferedProtocol):
     def _may_begin(self, outbound: ResponseWriter) -> bool:
         return (
             self.listener.scope in self._dispatcher.open_scopes
-            and not self._exclusive
-            and not self._closing
+            and not self.is_exclusive
+            and not self.is_closing
             and outbound.pending_bytes < MAX_UNSENT_BYTES
-            and len(self._slots) < MAX_OVERLAPPING
+            and len(self._responses) < MAX_OVERLAPPING
         )
 
     def _set_reading(self, reading: bool) -> None:
@@ -386,14 +329,18 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 self._transport.pause_reading()
 
-    def _begin_reserved(self, frame: Buffer) -> None:
-        """Begin a request that had reserved memory, which is free when its handler needs the request no more."""
-        reserved_bytes, self._reserved_bytes = self._reserved_bytes, 0
+    def _begin_next(self, frame: Buffer) -> None:
+        """Begin a request; memory that it had reserved is free when its handler needs the request no more."""
+        budget = self._budget
+        if not budget.has_reserved:
+            self._begin(frame)
+            return
+        reserved_bytes = budget.take()
         task = self._begin(frame)
         if task is None:
-            self._memory.release(reserved_bytes)
+            budget.release(reserved_bytes)
         else:
-            task.add_done_callback(lambda _: self._memory.release(reserved_bytes))
+            task.add_done_callback(lambda _: budget.release(reserved_bytes))
 
     def _begin(self, frame: Buffer) -> asyncio.Future[Any] | None:
         """Decode one request and let its handler decide; returns the task of a handler that goes on."""
@@ -409,33 +356,15 @@ class Connection(asyncio.BufferedProtocol):
                 steps = decode_in_steps(route.request, frame, context.api_version, body_offset)
                 decoded = next_step(steps)
                 if decoded is None:
-                    self._exclusive = True
-                    return self._dispatcher.start_task(self._decode_on(context, route, steps, len(frame)))
+                    self.is_exclusive = True
+                    return self._dispatcher.start_task(decode_and_handle(self, context, route, steps, len(frame)))
                 request = decoded[0]
         except ProtocolError as error:
             self.close_because(str(error))
             return None
-        return self._handle(context, route, request, len(frame))
+        return self.handle(context, route, request, len(frame))
 
-    async def _decode_on(
-        self, context: RequestContext, route: Route, steps: Generator[None, None, tuple[Any, int]], frame_bytes: int
-    ) -> None:
-        """Decode a request of very many elements while others have their turns; nothing behind it is begun."""
-        try:
-            request, _ = await in_turns(steps)
-        except ProtocolError as error:
-            self.close_because(str(error))
-            return
-        finally:
-            self._exclusive = False
-        if self._closing:
-            return
-        task = self._handle(context, route, request, frame_bytes)
-        self._advance()
-        if task is not None:
-            await asyncio.wait([task])  # which keeps the request's memory
-
-    def _handle(
+    def handle(
         self, context: RequestContext, route: Route, request: Any, frame_bytes: int
     ) -> asyncio.Future[Any] | None:
         """Let the handler decide; returns its task where it goes on."""
@@ -484,102 +413,65 @@ class Connection(asyncio.BufferedProtocol):
 
     def _await(self, context: RequestContext, route: Route, outcome: Any) -> asyncio.Future[Any] | None:
         """Give an answer its place; returns the task that was begun where there is one."""
-        slot = _Slot()
-        self._slots.append(slot)
+        slot = self._responses.place()
         if asyncio.isfuture(outcome):
             wait: asyncio.Future[Any] = outcome
             self._waits[wait] = None
         else:
-            self._exclusive = not route.overlapping
+            self.is_exclusive = not route.overlapping
             wait = self._dispatcher.start_task(outcome)
 
         def finished(done: asyncio.Future[Any]) -> None:
             self._waits.pop(done, None)
             if done is not outcome and not route.overlapping:
-                self._exclusive = False
+                self.is_exclusive = False
             if done.cancelled():
                 slot.chunks = []
                 return
             error = done.exception()
             response = done.result() if error is None else self._failed(context, route, error)
-            if self._closing:
+            if self.is_closing:
                 return
-            if done is not outcome and response is not None and is_long(response):
-                self._dispatcher.start_task(self._answer_in_turns(slot, context, route, response))
+            if wait is not outcome and response is not None and is_long(response):
+                self._dispatcher.start_task(encode_and_send(self, slot, context, route, response))
                 return
             self._answer(slot, context, route, response)
             if self._waits or self._scheduled:
                 self._schedule()  # others may end in this turn of the loop: their answers leave in one write
             else:
-                self._advance()
+                self.advance()
 
         wait.add_done_callback(finished)
         return wait if wait is not outcome else None
 
-    def _answer(self, slot: _Slot | None, context: RequestContext, route: Route, response: Message | None) -> None:
+    def _answer(
+        self, slot: ResponseSlot | None, context: RequestContext, route: Route, response: Message | None
+    ) -> None:
         """Queue an answer in its place; None where the client wants no answer (acks=0)."""
-        if self.listener.scope in self._dispatcher.silent_scopes:
+        if self.is_silent:
             return
         chunks: list[Any] = []
         if response is not None:
             try:
                 chunks = encode_response(context.api_key, context.api_version, context.correlation_id, response)
             except (ValueError, ApiError) as error:
-                self._not_encodable(error, context, route)
+                self.not_encodable(error, context, route)
                 return
-        if slot is None and self._slots:
-            slot = _Slot()
-            self._slots.append(slot)
-        self._send(slot, chunks)
+        self.send(slot, chunks)
 
-    async def _answer_in_turns(self, slot: _Slot, context: RequestContext, route: Route, response: Message) -> None:
-        """As `_answer`, of a response of very many elements: others have their turns meanwhile."""
-        if self.listener.scope in self._dispatcher.silent_scopes:
-            return
-        steps = encode_response_in_steps(context.api_key, context.api_version, context.correlation_id, response)
-        try:
-            chunks = await in_turns(steps)
-        except (ValueError, ApiError) as error:
-            self._not_encodable(error, context, route)
-            return
-        if not self._closing:
-            self._send(slot, chunks)
-            self._advance()
-
-    def _not_encodable(self, error: Exception, context: RequestContext, route: Route) -> None:
+    def not_encodable(self, error: Exception, context: RequestContext, route: Route) -> None:
         api = route.name
         _log.bug("an answer cannot be encoded", error, alike=api, api=api, version=context.api_version)
         self.close()
 
-    def _send(self, slot: _Slot | None, chunks: list[Any]) -> None:
+    def send(self, slot: ResponseSlot | None, chunks: list[Any]) -> None:
         """Hand an answer to the peer once those before it are."""
-        outbound = self._outbound
-        assert outbound is not None
-        if slot is None:
-            outbound.add(chunks)
-            return
-        slot.chunks = chunks
-        slots = self._slots
-        while slots and slots[0].chunks is not None:
-            outbound.add(slots.popleft().chunks or [])
+        assert self._outbound is not None
+        self._responses.add(slot, chunks, self._outbound)
 
     def _failed(self, context: RequestContext, route: Route, error: BaseException) -> Message | None:
-        """The answer to a request whose handler raised; the connection ends where the API has no place for an error."""
-        route.error_count += 1
-        if isinstance(error, ProtocolError):
-            self.close_because(str(error))
-            return None
-        if isinstance(error, ApiError):
-            code, text = error.code, error.message
-        elif isinstance(error, StorageError):
-            alike = f"{route.name} {error}"
-            _log.error("storage failed", alike=alike, api=route.name, log_dir=error.log_dir, error=error)
-            code, text = ErrorCode.KAFKA_STORAGE_ERROR, "the broker's disk failed"
-        else:
-            alike, version, client = f"{route.name} {type(error).__name__}", context.api_version, context.client_id
-            _log.bug("a handler failed", error, alike=alike, api=route.name, version=version, client=client)
-            code, text = ErrorCode.UNKNOWN_SERVER_ERROR, ""
-        answer = route.error_answer(context.api_version, code, text)
-        if answer is None:
-            self.close_because(f"{route.name} failed with {code.name} {text}".rstrip())
-        return answer
+        """The response to a request whose handler raised; None where the connection ends instead."""
+        response, reason = failure_response(context, route, error)
+        if reason:
+            self.close_because(reason)
+        return response

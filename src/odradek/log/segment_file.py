@@ -1,0 +1,87 @@
+"""The file of a segment's batches: headers are read from it in order; slices of it go to readers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from odradek.common.ports import Disk, File
+from odradek.log.files import FileCache, SharedFile
+from odradek.record.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, BatchHeader
+
+# What an index has 32 bits for.
+MAX_RELATIVE_OFFSET = 2**31 - 1
+# One read covers an index interval, so that finding a batch is one or two reads.
+SCAN_BYTES = 4096 + HEADER_BYTES
+
+
+def segment_path(directory: Path, base_offset: int, suffix: str) -> Path:
+    """`<directory>/00000000000000000042.log` and the like."""
+    return directory / f"{base_offset:020d}{suffix}"
+
+
+def read_headers(
+    file: File, position: int, end_position: int, segment_offset: int
+) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of each whole batch of a segment's file; reads no more than it is asked for.
+
+    Ends before what cannot be a batch of this segment, which only damage below the recovery point brings about: a start
+    does not verify there.
+
+    Args:
+        position, end_position: a batch boundary, and an exclusive end, in bytes.
+        segment_offset: the segment's base offset.
+    """
+    window, start = b"", position
+    while position + HEADER_BYTES <= end_position:
+        inside = position - start
+        if inside < 0 or inside + HEADER_BYTES > len(window):
+            window, start, inside = file.read_at(position, SCAN_BYTES), position, 0
+            if len(window) < HEADER_BYTES:
+                return
+        header = BatchHeader.read(window, inside)
+        size = header.batch_length + LOG_OVERHEAD_BYTES
+        if size < HEADER_BYTES or position + size > end_position or header.magic != MAGIC:
+            return
+        last_offset = header.base_offset + header.last_offset_delta
+        if not segment_offset <= header.base_offset <= last_offset <= segment_offset + MAX_RELATIVE_OFFSET:
+            return
+        yield position, header
+        position += size
+
+
+class SegmentFile:
+    """The `.log` file of one segment.
+
+    Attributes:
+        files: the open files of the broker.
+        size_bytes: of the batches that readers may see; moves after each write.
+        is_dropped: retention let the segment go: the name may soon be another file's.
+    """
+
+    __slots__ = ("base_offset", "directory", "files", "is_dropped", "path", "size_bytes")
+
+    def __init__(self, files: FileCache, directory: Path, base_offset: int, suffix: str) -> None:
+        self.files = files
+        self.directory = directory
+        self.base_offset = base_offset
+        self.path = segment_path(directory, base_offset, ".log" + suffix)
+        self.size_bytes = 0
+        self.is_dropped = False
+
+    @property
+    def disk(self) -> Disk:
+        return self.files.disk
+
+    def hold(self) -> SharedFile:
+        """The open file, good as long as it is held, whatever becomes of the segment; raises OSError."""
+        return self.files.get(self.path)
+
+    def headers(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
+        """(position, header) of each whole batch from a batch boundary on."""
+        return read_headers(self.files.get(self.path).file, position, self.size_bytes, self.base_offset)
+
+    def moved_to(self, directory: Path) -> None:
+        """The directory has another name; who holds the open file keeps it."""
+        self.directory = directory
+        self.path = directory / self.path.name

@@ -1,0 +1,100 @@
+"""What the requests of one connection cost while they come: the memory that is reserved for the frame under way, what
+was read ahead of its turn, and whether the frame comes fast enough."""
+
+from __future__ import annotations
+
+from odradek.server.network.request_memory import RequestMemory, Taker, allowed_ms, stall_ms
+
+
+class FrameBudget:
+    """One connection's part of the memory that all requests share."""
+
+    __slots__ = ("_ahead_bytes", "_frames_seen", "_memory", "_reserved_bytes", "_watched_frame", "_watched_since_ms")
+
+    def __init__(self, memory: RequestMemory) -> None:
+        self._memory = memory
+        self._reserved_bytes = 0  # for the frame that comes, until its request is begun
+        self._ahead_bytes = 0
+        self._frames_seen = 0
+        self._watched_frame = -1
+        self._watched_since_ms = 0
+
+    @property
+    def is_short(self) -> bool:
+        """Whether connections are to be read in small pieces."""
+        return self._memory.is_short
+
+    @property
+    def has_reserved(self) -> bool:
+        return self._reserved_bytes > 0
+
+    def reserve(self, taker: Taker, address: str, size_bytes: int) -> bool:
+        """Whether there is memory for a frame; otherwise `taker` waits in line, and hears of it."""
+        if not self._memory.reserve(taker, size_bytes, address):
+            return False
+        self._reserved_bytes = size_bytes
+        return True
+
+    def granted(self, size_bytes: int) -> None:
+        """What was waited for is reserved."""
+        self._reserved_bytes = size_bytes
+
+    def take(self) -> int:
+        """The frame is here and its request is begun: the memory is the request's, which releases it."""
+        size_bytes, self._reserved_bytes = self._reserved_bytes, 0
+        return size_bytes
+
+    def release(self, size_bytes: int) -> None:
+        """A request needs its memory no more."""
+        self._memory.release(size_bytes)
+
+    def read_ahead(self, size_bytes: int) -> None:
+        """So much was read that has to wait for its turn."""
+        self._ahead_bytes += size_bytes
+        self._memory.read_ahead(size_bytes)
+
+    def caught_up(self) -> None:
+        """Nothing waits for its turn."""
+        if self._ahead_bytes:
+            self._memory.read_ahead(-self._ahead_bytes)
+            self._ahead_bytes = 0
+
+    def let_go(self, taker: Taker, address: str) -> None:
+        """The connection has ended."""
+        self._memory.leave_line(taker, address)
+        self.caught_up()
+        if self._reserved_bytes:
+            self._memory.release(self.take())
+
+    # -- pace ---------------------------------------------------------------------------------------------------
+
+    def frames_came(self) -> None:
+        """Whole frames came: what comes next is another one."""
+        self._frames_seen += 1
+
+    def slowness(self, now_ms: int, *, coming_bytes: int, last_active_ms: int, idle_ms: int) -> str:
+        """What is wrong with the pace of the frame that is under way; "" where nothing is. Asked about once a second.
+
+        Time counts from the first time that the frame is seen here.
+
+        Args:
+            coming_bytes: size of the frame that is read; 0 where none is, or where nothing is read for now: its time
+                stops, unless it has reserved memory that others may wait for.
+            last_active_ms: of the last byte.
+            idle_ms: connections.max.idle.ms.
+        """
+        size_bytes = self._reserved_bytes or coming_bytes
+        if not size_bytes:
+            self._watched_frame = -1
+            return ""
+        if self._watched_frame != self._frames_seen:
+            self._watched_frame, self._watched_since_ms = self._frames_seen, now_ms
+            return ""
+        is_pressed = self._memory.is_pressed(size_bytes)
+        still_ms = now_ms - max(last_active_ms, self._watched_since_ms)
+        if still_ms >= stall_ms(idle_ms, pressed=is_pressed):
+            return f"a request of {size_bytes} bytes came to a halt {still_ms // 1000} s ago"
+        came_ms = now_ms - self._watched_since_ms
+        if came_ms >= allowed_ms(size_bytes, idle_ms, pressed=is_pressed):
+            return f"a request of {size_bytes} bytes is not here after {came_ms // 1000} s"
+        return ""

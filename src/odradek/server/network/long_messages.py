@@ -1,0 +1,72 @@
+"""Requests and responses of very many elements: decoded and encoded in steps, while others have their turns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+from odradek.common.errors import ApiError, ProtocolError
+from odradek.common.turns import in_turns
+from odradek.protocol.declare import Message
+from odradek.protocol.framing import encode_response_in_steps
+
+if TYPE_CHECKING:
+    from odradek.server.context import RequestContext
+    from odradek.server.network.connection import Connection
+    from odradek.server.network.dispatch import Route
+    from odradek.server.network.response_order import ResponseSlot
+
+# Requests of at least so many bytes, and responses of so many elements, may take more than a turn's time.
+IN_STEPS_BYTES = 64 * 1024
+IN_STEPS_ELEMENTS = 1000
+
+
+def is_long(response: Message) -> bool:
+    """Whether a response has a list of very many elements."""
+    for spec in response.FIELDS:
+        if spec.wire_type == "array":
+            items = getattr(response, spec.name)
+            if items is not None and len(items) > IN_STEPS_ELEMENTS:
+                return True
+    return False
+
+
+async def decode_and_handle(
+    connection: Connection,
+    context: RequestContext,
+    route: Route,
+    steps: Generator[None, None, tuple[Any, int]],
+    frame_bytes: int,
+) -> None:
+    """Decode the rest of a request; nothing behind it is begun before it is decided."""
+    try:
+        request, _ = await in_turns(steps)
+    except ProtocolError as error:
+        connection.close_because(str(error))
+        return
+    finally:
+        connection.is_exclusive = False
+    if connection.is_closing:
+        return
+    task = connection.handle(context, route, request, frame_bytes)
+    connection.advance()
+    if task is not None:
+        await asyncio.wait([task])  # which keeps the request's memory
+
+
+async def encode_and_send(
+    connection: Connection, slot: ResponseSlot, context: RequestContext, route: Route, response: Message
+) -> None:
+    """Encode a response, and send it in its place."""
+    if connection.is_silent:
+        return
+    steps = encode_response_in_steps(context.api_key, context.api_version, context.correlation_id, response)
+    try:
+        chunks = await in_turns(steps)
+    except (ValueError, ApiError) as error:
+        connection.not_encodable(error, context, route)
+        return
+    if not connection.is_closing:
+        connection.send(slot, chunks)
+        connection.advance()

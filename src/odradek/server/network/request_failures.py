@@ -1,0 +1,37 @@
+"""What a client gets whose request could not be handled, and what the node's log says of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.common.errors import ApiError, ErrorCode, ProtocolError, StorageError
+from odradek.common.log_lines import get_logger
+from odradek.protocol.declare import Message
+
+if TYPE_CHECKING:
+    from odradek.server.context import RequestContext
+    from odradek.server.network.dispatch import Route
+
+_log = get_logger("server.network.request_failures")
+
+
+def failure_response(context: RequestContext, route: Route, error: BaseException) -> tuple[Message | None, str]:
+    """(The response to a request whose handler raised, why the connection must end): one of both, as some APIs have no
+    place for an error."""
+    route.error_count += 1
+    if isinstance(error, ProtocolError):
+        return None, str(error)
+    if isinstance(error, ApiError):
+        code, text = error.code, error.message
+    elif isinstance(error, StorageError):
+        alike = f"{route.name} {error}"
+        _log.error("storage failed", alike=alike, api=route.name, log_dir=error.log_dir, error=error)
+        code, text = ErrorCode.KAFKA_STORAGE_ERROR, "the broker's disk failed"
+    else:
+        alike, version, client = f"{route.name} {type(error).__name__}", context.api_version, context.client_id
+        _log.bug("a handler failed", error, alike=alike, api=route.name, version=version, client=client)
+        code, text = ErrorCode.UNKNOWN_SERVER_ERROR, ""
+    response = route.error_answer(context.api_version, code, text)
+    if response is None:
+        return None, f"{route.name} failed with {code.name} {text}".rstrip()
+    return response, ""

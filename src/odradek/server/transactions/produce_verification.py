@@ -1,0 +1,86 @@
+"""Whether the batches of a Produce belong to open transactions: where the log does not know, the coordinator is asked
+(KIP-890)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.log.producer_state import NOT_REQUIRED, ProducerState, Verification
+from odradek.protocol.messages.produce_request import ProduceRequest
+from odradek.record.batch import HEADER_BYTES, BatchHeader
+from odradek.server.transactions.verification import RETRIABLE
+
+if TYPE_CHECKING:
+    from odradek.replica.partition import Partition
+    from odradek.server.context import RequestContext
+
+# What a transactional batch is appended under, or why it may not be.
+Check = Verification | ApiError | None
+# By topic and partition.
+Verified = Mapping[tuple[str, int], Check]
+Unverified = tuple["Partition", BatchHeader]
+_FIRST_ABORTABLE = 11
+_FIRST_ADDING = 12
+_FIRST_WITH_TOPIC_IDS = 13
+
+
+def find_unverified(context: RequestContext, request: ProduceRequest) -> list[Unverified]:
+    """The partitions whose log knows of no open transaction that the batch belongs to, with the batches' headers."""
+    found = []
+    image, by_id = context.broker.image, context.api_version >= _FIRST_WITH_TOPIC_IDS
+    for topic in request.topic_data:
+        known = image.topics_by_id.get(topic.topic_id) if by_id else image.topic(topic.name)
+        for wanted in topic.partition_data if known is not None else ():
+            partition = context.broker.replicas.partition(known.name, wanted.index) if known is not None else None
+            header = None if partition is None else _header_to_verify(partition, wanted.records)
+            if partition is not None and header is not None:
+                found.append((partition, header))
+    return found
+
+
+def _header_to_verify(partition: Partition, records: Any) -> BatchHeader | None:
+    """The header of a transactional batch, where the partition's log knows of no transaction that it belongs to."""
+    if not partition.is_leader or not isinstance(records, bytes | bytearray | memoryview):
+        return None
+    if len(records) < HEADER_BYTES:
+        return None
+    header = BatchHeader.read(records)
+    is_open = partition.log.producers.has_open_transaction(header.producer_id, header.producer_epoch)
+    return header if header.is_transactional and not is_open else None
+
+
+async def verify(context: RequestContext, request: ProduceRequest, unverified: list[Unverified]) -> Verified:
+    """Ask the coordinator of each transaction. A marker that comes meanwhile makes the answer worthless."""
+    verifier, version = context.broker.verifier, context.api_version
+    add = version >= _FIRST_ADDING
+    verified: dict[tuple[str, int], Check] = {}
+    asked: dict[tuple[int, int], dict[tuple[str, int], tuple[ProducerState, Verification]]] = {}
+    for partition, header in unverified:
+        key = (partition.topic, partition.partition_id)
+        if not add and not verifier.config.enable:
+            verified[key] = NOT_REQUIRED
+            continue
+        producers, producer_id, epoch = partition.log.producers, header.producer_id, header.producer_epoch
+        verification = producers.begin_verification(producer_id, epoch, is_bumped_by_ends=add)
+        verified[key] = verification
+        asked.setdefault((producer_id, epoch), {})[key] = producers, verification
+    for (producer_id, epoch), places in asked.items():
+        codes = await verifier.ask(request.transactional_id or "", producer_id, epoch, list(places), add=add)
+        for key, code in codes.items():
+            producers, verification = places[key]
+            producers.end_verification(producer_id, verification, is_confirmed=not code)
+            if code:
+                verified[key] = _verification_error(code, version)
+    return verified
+
+
+def _verification_error(code: ErrorCode, version: int) -> ApiError:
+    """What a producer's client of that version acts on rightly."""
+    if code in RETRIABLE:
+        # Clients of all ages send the batch again after this one, and need not ask for the partition's leader.
+        return ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, f"the transaction could not be verified: {code.name}")
+    if code is ErrorCode.TRANSACTION_ABORTABLE and version < _FIRST_ABORTABLE:
+        code = ErrorCode.INVALID_TXN_STATE
+    return ApiError(code, "the partition is not part of an open transaction of this producer")
