@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from uuid import UUID
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -72,6 +73,27 @@ def test_cuts_cover_every_offset_once(
     assert all(piece.count > 0 for piece in pieces)
     if max_records is not None:
         assert all(piece.count <= max_records for piece in pieces)
+
+
+@pytest.mark.parametrize(
+    ("counts", "limits", "lengths"),
+    [
+        ((300, 100), {}, [[300], [100]]),
+        ((300, 100), {"min_partitions": 2}, [[300], [100]]),
+        ((300, 100), {"min_partitions": 4}, [[100, 100, 100], [100]]),
+        ((300, 1), {"min_partitions": 3}, [[100, 100, 100], [1]]),
+        ((300, 100), {"max_records": 150}, [[150, 150], [100]]),
+        ((301, 100), {"max_records": 150}, [[100, 100, 101], [100]]),
+        ((300, 100), {"min_partitions": 4, "max_records": 50}, [[50] * 6, [50, 50]]),
+        ((3, 0), {"min_partitions": 9}, [[1, 1, 1], []]),
+    ],
+)
+def test_pieces_are_as_many_as_asked_for_and_alike(
+    counts: tuple[int, ...], limits: dict[str, int], lengths: list[list[int]]
+) -> None:
+    ranges = [OffsetRange("t", number, 7, 7 + count) for number, count in enumerate(counts)]
+    pieces = cut(ranges, **limits)
+    assert [[piece.count for piece in pieces if piece.partition_id == number] for number in (0, 1)] == lengths
 
 
 def test_losses_are_exact() -> None:

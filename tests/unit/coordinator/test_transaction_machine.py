@@ -10,6 +10,7 @@ import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.coordinator.log import all_whole
+from odradek.coordinator.transaction.connections import Arrival
 from odradek.coordinator.transaction.machine import ProducerIdNeededError, Request, TransactionMachine
 from odradek.coordinator.transaction.metadata import TransactionMetadata
 from odradek.coordinator.transaction.metrics import TransactionCounts, transaction_families
@@ -290,6 +291,23 @@ class TestPartitions:
         node = Machine(x=replace(AT_REST, producer_epoch=LAST_EPOCH))
         node.apply(node.machine.add_partitions(Request("x", 7, LAST_EPOCH), PARTITIONS, NOW_MS))
         assert node.present.state is ONGOING
+
+    def test_a_request_over_an_earlier_connection_is_late_until_the_id_is_forgotten(self) -> None:
+        node = Machine(x=OPEN)
+
+        def add(connection: int) -> None:
+            request = Request("x", 7, 4, arrival=Arrival(connection, connection))
+            node.apply(node.machine.add_partitions(request, PARTITIONS, NOW_MS))
+
+        add(1)
+        add(2)
+        assert refused(lambda: add(1)) is ErrorCode.INVALID_TXN_STATE
+        for metadata in (None, OPEN):
+            node.machine.replay(TransactionRecord("x", metadata), 0)
+        add(1)
+        add(2)
+        node.machine.on_unloaded()
+        add(1)
 
 
 class TestTime:
