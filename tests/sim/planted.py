@@ -390,9 +390,8 @@ ONE_NODE = (
     Bug(
         "generation of a commit not checked",
         "coordinator.group.offsets.commits:Commits._check_commit",
-        "group.check_member(request.member_id, request.group_instance_id)\n"
-        "        if generation_id != group.generation_id:",
-        "if False:",
+        "_check_generation(group, request)",
+        "pass",
         "a member that was given up commits over the one that has its partition",
     ),
     Bug(

@@ -14,7 +14,7 @@ COPYING = (
     ),
     Bug(
         "member epochs of a transaction's offsets are not checked",
-        "coordinator.group.offsets.commits:Commits._check_transactional_committer",
+        "coordinator.group.offsets.commits:_check_transactional_member",
         "check_commit(consumers, request.member_id, epoch, MEMBER_EPOCH_VERSION, _partitions(request))",
         "pass",
         "a member that was given up commits what its successor copies too",

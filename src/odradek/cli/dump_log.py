@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +18,7 @@ from odradek.cli.output import note
 
 if TYPE_CHECKING:
     from odradek.cli.log_files import DumpOptions
+    from odradek.cli.log_records import Decoder
 
 app = typer.Typer(add_completion=False)
 
@@ -58,35 +59,43 @@ def dump_log(
     from odradek.cli.log_files import DumpOptions
     from odradek.cli.log_records import Decoder
 
-    chosen = [
-        decoder
-        for given, decoder in (
+    decoder = _one_of(
+        (
             (offsets_decoder, Decoder.GROUP),
             (transaction_log_decoder, Decoder.TRANSACTION),
             (cluster_metadata_decoder, Decoder.CLUSTER_METADATA),
             (share_group_state_decoder, Decoder.SHARE),
         )
-        if given
-    ]
-    if len(chosen) > 1:
-        raise CliError("a log has one kind of records; choose one of the decoders", code=USAGE)
+    )
     paths = [*(files or []), *(Path(name) for name in files_option.split(",") if name)]
     if not paths:
         raise CliError("name files of a log directory, or the directory of a partition", code=USAGE)
-    options = DumpOptions(print_data_log or deep_iteration, chosen[0] if chosen else None, max_bytes)
-    content = print_data_log or bool(chosen)
+    options = DumpOptions(print_data_log or deep_iteration, decoder, max_bytes)
+    content = print_data_log or decoder is not None
     show: Callable[[Path, dict[str, Any]], None] = _silent
     if not verify_index_only:
         show = _show_json if as_json else _Text(content=content, metadata=not skip_record_metadata).show
     damages = 0
     for index, path in enumerate(_expanded(paths)):
         if not (verify_index_only or as_json):
-            typer.echo(f"{chr(10) if index else ''}Dumping {path}")
-            if path.suffix == ".log" and path.stem.isdigit():
-                typer.echo(f"Log starting offset: {int(path.stem)}")
+            _print_head(path, is_first=not index)
         damages += _dump(path, options, show)
     if damages:
         raise typer.Exit(FAILED)
+
+
+def _one_of(asked: Iterable[tuple[bool, Decoder]]) -> Decoder | None:
+    """The decoder that was asked for; None where none was."""
+    chosen = [decoder for given, decoder in asked if given]
+    if len(chosen) > 1:
+        raise CliError("a log has one kind of records; choose one of the decoders", code=USAGE)
+    return chosen[0] if chosen else None
+
+
+def _print_head(path: Path, *, is_first: bool) -> None:
+    typer.echo(f"{'' if is_first else chr(10)}Dumping {path}")
+    if path.suffix == ".log" and path.stem.isdigit():
+        typer.echo(f"Log starting offset: {int(path.stem)}")
 
 
 def _expanded(paths: list[Path]) -> list[Path]:

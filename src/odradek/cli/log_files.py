@@ -126,32 +126,43 @@ def _batches(path: Path, options: DumpOptions, *, is_snapshot: bool) -> Iterator
     # A decoder that was only asked for may be the wrong one: what it cannot read is then no damage of the file.
     foreign = _Foreign(decoder) if decoder is not own else None
     position, last_offset, saw_footer = 0, -1, False
-    with path.open("rb") as file:
-        end = path.stat().st_size
-        while position < end and (options.max_bytes is None or position < options.max_bytes):
-            found = _next_batch(file, position, end)
-            if found is None:
-                break
-            if isinstance(found, Damage):
-                yield found
-                return
-            header, batch = found
-            intact = crc_is_valid(batch, header)
-            yield _batch_entry(header, position, intact)
-            if not intact:
-                yield Damage(position, f"the checksum of the batch at offset {header.base_offset} does not match")
-            if header.base_offset <= last_offset:
-                yield Damage(position, f"the batch at offset {header.base_offset} goes back behind {last_offset}")
-            last_offset = max(last_offset, header.last_offset)
-            if intact and (options.records or decoder is not Decoder.NONE or is_snapshot):
-                for entry in _records(batch, header, position, decoder, foreign):
-                    saw_footer = saw_footer or _is_footer(entry)
-                    yield entry
-            position += header.size_bytes
+    for found in _whole_batches(path, options.max_bytes):
+        if isinstance(found, Damage):
+            yield found
+            return
+        position, header, batch = found
+        intact = crc_is_valid(batch, header)
+        yield _batch_entry(header, position, intact)
+        if not intact:
+            yield Damage(position, f"the checksum of the batch at offset {header.base_offset} does not match")
+        if header.base_offset <= last_offset:
+            yield Damage(position, f"the batch at offset {header.base_offset} goes back behind {last_offset}")
+        last_offset = max(last_offset, header.last_offset)
+        if intact and (options.records or decoder is not Decoder.NONE or is_snapshot):
+            for entry in _records(batch, header, position, decoder, foreign):
+                saw_footer = saw_footer or _is_footer(entry)
+                yield entry
+        position += header.size_bytes
     if foreign is not None and foreign.first:
         yield Damage(None, str(foreign))
     if is_snapshot and options.max_bytes is None and not saw_footer:
         yield Damage(position, "the snapshot ends without its footer")
+
+
+def _whole_batches(path: Path, max_bytes: int | None) -> Iterator[tuple[int, BatchHeader, bytes] | Damage]:
+    """Batches that begin within the first `max_bytes` of a file, each with its position; a damage ends them."""
+    position, end = 0, path.stat().st_size
+    with path.open("rb") as file:
+        while position < end and (max_bytes is None or position < max_bytes):
+            found = _next_batch(file, position, end)
+            if found is None:
+                return
+            if isinstance(found, Damage):
+                yield found
+                return
+            header, batch = found
+            yield position, header, batch
+            position += header.size_bytes
 
 
 def _next_batch(file: BinaryIO, position: int, end: int) -> tuple[BatchHeader, bytes] | Damage | None:

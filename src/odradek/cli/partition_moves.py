@@ -50,34 +50,35 @@ async def look(cluster: Cluster, *, topic: str | None = None, sizes: bool = Fals
         CliError: no regular expression; ApiError.
     """
     try:
-        pattern = re.compile(topic) if topic is not None else None
+        pattern = re.compile(topic if topic is not None else ".*")
     except re.error as error:
         raise CliError(f"--topic {topic}: {error}", code=2) from None
     described = await describe_cluster(cluster, fenced=True)
     racks = {broker.broker_id: broker.rack for broker in described.brokers}
-    resting = {broker.broker_id for broker in described.brokers if broker.is_fenced}
-    awake = sorted(racks.keys() - resting)
-    for broker in awake:
-        try:
-            (found,) = await describe_configs(cluster, ResourceType.BROKER, [str(broker)])
-        except GONE:
-            resting.add(broker)  # the controller has not noticed yet
-        else:
-            if any(entry.name == DRAIN_KEY for entry in found.configs):
-                resting.add(broker)
+    fenced = {broker.broker_id for broker in described.brokers if broker.is_fenced}
+    awake = sorted(racks.keys() - fenced)
+    resting = fenced | {broker for broker in awake if await _rests(cluster, broker)}
     partitions = {
         (found.name or "", partition.partition_index): partition
         for found in (await cluster.metadata()).topics
-        if pattern is None or pattern.fullmatch(found.name or "")
+        if pattern.fullmatch(found.name or "")
         for partition in found.partitions
     }
-    if not partitions and pattern is not None:
+    if not partitions and topic is not None:
         raise CliError(f"no topic matches {topic}; `odradek topics list` shows them", code=4)
     view = View(racks, resting, partitions)
-    if sizes:
-        for (key, _), size in (await replica_sizes(cluster, awake)).items():
-            view.weights[key] = max(view.weights.get(key, 0), size)
+    for (key, _), size in (await replica_sizes(cluster, awake)).items() if sizes else ():
+        view.weights[key] = max(view.weights.get(key, 0), size)
     return view
+
+
+async def _rests(cluster: Cluster, broker_id: int) -> bool:
+    """Whether a broker drains, or is gone and the controller has not noticed yet."""
+    try:
+        (found,) = await describe_configs(cluster, ResourceType.BROKER, [str(broker_id)])
+    except GONE:
+        return True
+    return any(entry.name == DRAIN_KEY for entry in found.configs)
 
 
 async def min_isr_of(cluster: Cluster, topics: Iterable[str]) -> dict[str, int]:

@@ -145,6 +145,28 @@ def _ids(replicas: Sequence[int]) -> str:
     return ",".join(map(str, replicas)) or "-"
 
 
+def _parse_move(text: str) -> tuple[TopicPartition, tuple[int, ...]]:
+    """What `--to` says: a partition and its brokers. Raises CliError."""
+    where, equals, listed = text.partition("=")
+    (key,) = parse_partitions([where])
+    brokers = tuple(parse_brokers(listed, "--to")) if equals else ()
+    if not brokers:
+        raise CliError(f"--to {text}: write partition=brokers, as orders-0=1,2", code=USAGE)
+    return key, brokers
+
+
+async def _checked_view(cluster: Cluster, wanted: Assignment) -> View:
+    """Where everything lies, where the plan can be. Raises CliError, ApiError."""
+    from odradek.cli.partition_moves import check_plan, look
+
+    view = await look(cluster)
+    problems = await check_plan(cluster, view, wanted)
+    if problems:
+        listed = "".join(f"\n  {problem}" for problem in problems)
+        raise CliError(f"nothing was moved, because the plan cannot be:{listed}")
+    return view
+
+
 @app.command("move")
 def move(
     plan_file: PlanOption = None,
@@ -163,12 +185,7 @@ def move(
 ) -> None:
     """Give partitions other replicas. All of a plan is checked before anything is moved."""
     wanted = dict(read_plan(plan_file)) if plan_file is not None else {}
-    for text in to or ():
-        where, equals, listed = text.partition("=")
-        ((key),) = parse_partitions([where])
-        if not equals or not parse_brokers(listed, "--to"):
-            raise CliError(f"--to {text}: write partition=brokers, as orders-0=1,2", code=USAGE)
-        wanted[key] = tuple(parse_brokers(listed, "--to"))
+    wanted |= dict(map(_parse_move, to or ()))
     if plan_file is None and not wanted:
         raise CliError("name a --plan or partitions with --to", code=USAGE)
     if not wanted:
@@ -176,17 +193,7 @@ def move(
         return
     where_to = target(bootstrap_server, command_config)
 
-    async def check(cluster: Cluster) -> View:
-        from odradek.cli.partition_moves import check_plan, look
-
-        view = await look(cluster)
-        problems = await check_plan(cluster, view, wanted)
-        if problems:
-            listed = "".join(f"\n  {problem}" for problem in problems)
-            raise CliError(f"nothing was moved, because the plan cannot be:{listed}")
-        return view
-
-    view = administer(where_to, check)
+    view = administer(where_to, lambda cluster: _checked_view(cluster, wanted))
     changes = {key: replicas for key, replicas in wanted.items() if replicas != view.assignment[key]}
     if as_json:
         print_json(to_json(changes))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -32,6 +32,7 @@ from odradek.common.numbers import INT16_MAX, INT32_MAX
 
 if TYPE_CHECKING:
     from odradek.client.cluster import Cluster
+    from odradek.protocol.messages.describe_configs_response import DescribeConfigsResourceResult
     from odradek.protocol.messages.metadata_response import MetadataResponsePartition, MetadataResponseTopic
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Create, list, describe, alter and delete topics.")
@@ -287,17 +288,12 @@ async def _described(cluster: Cluster, topics: Sequence[MetadataResponseTopic]) 
     from odradek.client.admin import ResourceType, describe_configs
     from odradek.raft.quorum_state import uuid_text
 
-    own: dict[str, dict[str, str | None]] = {}
-    compacted: list[MetadataResponseTopic] = []
-    if topics:
-        for result in await describe_configs(cluster, ResourceType.TOPIC, [each.name or "" for each in topics]):
-            own[result.resource_name] = {
-                entry.name: entry.value for entry in result.configs if entry.config_source == DYNAMIC_TOPIC
-            }
-            policy = next((entry.value or "" for entry in result.configs if entry.name == "cleanup.policy"), "")
-            if "compact" in policy:
-                compacted += [each for each in topics if each.name == result.resource_name]
-    states = await ask_states(cluster, compacted)
+    names = [each.name or "" for each in topics]
+    settings = {
+        result.resource_name: result.configs
+        for result in (await describe_configs(cluster, ResourceType.TOPIC, names) if names else ())
+    }
+    states = await ask_states(cluster, [each for each in topics if _is_compacted(settings.get(each.name or "", ()))])
     return [
         {
             "topic": each.name,
@@ -305,7 +301,11 @@ async def _described(cluster: Cluster, topics: Sequence[MetadataResponseTopic]) 
             "internal": each.is_internal,
             "partition_count": len(each.partitions),
             "replication_factor": len(each.partitions[0].replica_nodes) if each.partitions else 0,
-            "configs": own.get(each.name or "", {}),
+            "configs": {
+                entry.name: entry.value
+                for entry in settings.get(each.name or "", ())
+                if entry.config_source == DYNAMIC_TOPIC
+            },
             "partitions": [
                 _partition(one) | states.get((each.name or "", one.partition_index), {})
                 for one in sorted(each.partitions, key=lambda partition: partition.partition_index)
@@ -313,6 +313,10 @@ async def _described(cluster: Cluster, topics: Sequence[MetadataResponseTopic]) 
         }
         for each in topics
     ]
+
+
+def _is_compacted(settings: Iterable[DescribeConfigsResourceResult]) -> bool:
+    return any(entry.name == "cleanup.policy" and "compact" in (entry.value or "") for entry in settings)
 
 
 # Kafka's ConfigSource of a setting that the topic itself has.
@@ -331,35 +335,42 @@ def _partition(partition: MetadataResponsePartition) -> dict[str, Any]:
 
 
 def _print_topics(topics: list[dict[str, Any]], *, heads: bool, partitions: bool) -> None:
-    from odradek.cli.compaction import compaction_text
-
-    rows = []
-    for each in topics:
-        configs = ",".join(f"{key}={value}" for key, value in sorted(each["configs"].items())) or "-"
-        if heads:
-            rows.append([each["topic"], each["topic_id"], each["partition_count"], each["replication_factor"], configs])
     if heads:
-        print_table(["TOPIC", "TOPIC-ID", "PARTITIONS", "REPLICATION-FACTOR", "CONFIGS"], rows)
+        _print_heads(topics)
     if heads and partitions:
         typer.echo("")
     if partitions:
-        dirty = any("compaction" in one for each in topics for one in each["partitions"])
-        print_table(
-            ["TOPIC", "PARTITION", "LEADER", "REPLICAS", "ISR", "OFFLINE", *(["COMPACTION"] if dirty else [])],
+        _print_partitions(topics)
+
+
+def _print_heads(topics: list[dict[str, Any]]) -> None:
+    rows = []
+    for each in topics:
+        configs = ",".join(f"{key}={value}" for key, value in sorted(each["configs"].items())) or "-"
+        rows.append([each["topic"], each["topic_id"], each["partition_count"], each["replication_factor"], configs])
+    print_table(["TOPIC", "TOPIC-ID", "PARTITIONS", "REPLICATION-FACTOR", "CONFIGS"], rows)
+
+
+def _print_partitions(topics: list[dict[str, Any]]) -> None:
+    from odradek.cli.compaction import compaction_text
+
+    dirty = any("compaction" in one for each in topics for one in each["partitions"])
+    print_table(
+        ["TOPIC", "PARTITION", "LEADER", "REPLICAS", "ISR", "OFFLINE", *(["COMPACTION"] if dirty else [])],
+        [
             [
-                [
-                    each["topic"],
-                    one["partition"],
-                    "none" if one["leader"] is None else one["leader"],
-                    _ids(one["replicas"]),
-                    _ids(one["isr"]),
-                    _ids(one["offline_replicas"]) or "-",
-                    *([compaction_text(one.get("compaction"))] if dirty else []),
-                ]
-                for each in topics
-                for one in each["partitions"]
-            ],
-        )
+                each["topic"],
+                one["partition"],
+                "none" if one["leader"] is None else one["leader"],
+                _ids(one["replicas"]),
+                _ids(one["isr"]),
+                _ids(one["offline_replicas"]) or "-",
+                *([compaction_text(one.get("compaction"))] if dirty else []),
+            ]
+            for each in topics
+            for one in each["partitions"]
+        ],
+    )
 
 
 def _ids(brokers: list[int]) -> str:

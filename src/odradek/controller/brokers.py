@@ -98,17 +98,40 @@ class Brokers:
         """
         self._check_registration(request)
         old = self._state.brokers.get(request.broker_id)
-        same_process = old is not None and old.incarnation_id == request.incarnation_id
-        if old is not None and not same_process and self._has_session(old, now_ms) and not _same_disks(old, request):
+        same = old if old is not None and old.incarnation_id == request.incarnation_id else None
+        if old is not None and same is None:
+            self._check_takeover(old, request, now_ms)
+        record = self._registration(request, same, next_offset)
+        assert old is None or record.broker_epoch >= old.broker_epoch, f"{record} after {old}"
+        records: list[Any] = [record]
+        self._state.full_directories.pop(request.broker_id, None)
+        if same is not None:
+            lost = set(same.directories) - set(request.log_dirs) if record.log_dirs else set()
+            records.extend(self._partitions.directories_leave(request.broker_id, lost) if lost else ())
+        elif old is not None:
+            # It may lack what its predecessor had not flushed, unless that one left word of a clean stop (KIP-966).
+            unclean = self._state.elr_enabled and request.previous_broker_epoch != old.broker_epoch
+            records.extend(self._partitions.broker_leaves(request.broker_id, unclean_shutdown=unclean))
+            records.extend(self._end_of_drain(request.broker_id))
+        return Result(records, BrokerRegistrationResponse(broker_epoch=record.broker_epoch))
+
+    def _check_takeover(self, old: BrokerImage, request: BrokerRegistrationRequest, now_ms: int) -> None:
+        """Another process has the id: it is a later start of the same broker, or the one before has gone silent."""
+        if self._has_session(old, now_ms) and not _same_disks(old, request):
             raise ApiError(
                 ErrorCode.DUPLICATE_BROKER_REGISTRATION,
                 f"Another broker is registered with that broker id. If the broker was recently restarted this should "
                 f"self-resolve once the heartbeat manager expires the broker's session ({request.broker_id}).",
             )
-        record = RegisterBrokerRecord(
+
+    def _registration(
+        self, request: BrokerRegistrationRequest, same: BrokerImage | None, next_offset: int
+    ) -> RegisterBrokerRecord:
+        """The registration that was asked for; the same process that registers again keeps its epoch and its state."""
+        return RegisterBrokerRecord(
             broker_id=request.broker_id,
             incarnation_id=request.incarnation_id,
-            broker_epoch=old.broker_epoch if old is not None and same_process else next_offset,
+            broker_epoch=next_offset if same is None else same.broker_epoch,
             end_points=[
                 BrokerEndpoint(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
                 for e in request.listeners
@@ -122,22 +145,10 @@ class Brokers:
                 for feature in request.features
             ],
             rack=request.rack,
-            fenced=old.fenced if old is not None and same_process else True,
-            in_controlled_shutdown=bool(old and same_process and old.in_controlled_shutdown),
+            fenced=same is None or same.fenced,
+            in_controlled_shutdown=same is not None and same.in_controlled_shutdown,
             log_dirs=sorted(request.log_dirs) if self._state.metadata_version >= DIRECTORY_ASSIGNMENT else [],
         )
-        assert old is None or record.broker_epoch >= old.broker_epoch, f"{record} after {old}"
-        records: list[Any] = [record]
-        self._state.full_directories.pop(request.broker_id, None)
-        if old is not None and not same_process:
-            # It may lack what its predecessor had not flushed, unless that one left word of a clean stop (KIP-966).
-            unclean = self._state.elr_enabled and request.previous_broker_epoch != old.broker_epoch
-            records.extend(self._partitions.broker_leaves(request.broker_id, unclean_shutdown=unclean))
-            records.extend(self._end_of_drain(request.broker_id))
-        elif old is not None and record.log_dirs:
-            lost = set(old.directories) - set(request.log_dirs)
-            records.extend(self._partitions.directories_leave(request.broker_id, lost))
-        return Result(records, BrokerRegistrationResponse(broker_epoch=record.broker_epoch))
 
     def _end_of_drain(self, broker_id: int) -> list[ConfigRecord]:
         """A broker that drained has stopped, and is back."""

@@ -68,25 +68,8 @@ class Features:
         kind = update.upgrade_type
         if version == 0:
             kind = SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE
-        if kind not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
-            raise ApiError(ErrorCode.INVALID_UPDATE_VERSION, "The controller does not support the given upgrade type.")
-        if level < 0:
-            raise ApiError(
-                ErrorCode.INVALID_UPDATE_VERSION,
-                f"Invalid update version {level} for feature {name}. A feature version cannot be less than 0.",
-            )
         current = kraft_version if name == KRAFT_VERSION else self._state.features.get(name, 0)
-        if level < current and kind == UPGRADE:
-            raise ApiError(
-                ErrorCode.INVALID_UPDATE_VERSION,
-                f"Invalid update version {level} for feature {name}. Can't downgrade the version of this feature "
-                "without setting the upgrade type to either safe or unsafe downgrade.",
-            )
-        if level > current and kind != UPGRADE:
-            raise ApiError(
-                ErrorCode.INVALID_UPDATE_VERSION,
-                f"Invalid update version {level} for feature {name}. Can't upgrade with a downgrade type.",
-            )
+        _check_direction(name, current, level, kind)
         self._check_supported(name, level)
         if name == KRAFT_VERSION:
             self._check_controllers(name, level)
@@ -98,8 +81,10 @@ class Features:
             raise ApiError(
                 ErrorCode.INVALID_UPDATE_VERSION, f"Invalid update version {level} for feature {name}: {need}."
             )
-        if level == current:
-            return []
+        return [] if level == current else self._change(name, current, level)
+
+    def _change(self, name: str, current: int, level: int) -> list[Any]:
+        """The records that take a feature to another level, with what must change beside it."""
         records: list[Any] = [FeatureLevelRecord(name=name, feature_level=level)]
         if name == ELR_VERSION and current == 0:
             records.extend(self._configs.safety_records())
@@ -143,3 +128,21 @@ class Features:
         else:
             text = "Refusing to perform the requested downgrade because it might delete metadata information."
         raise ApiError(ErrorCode.INVALID_UPDATE_VERSION, f"Invalid metadata.version {metadata_name(level)}. {text}")
+
+
+def _check_direction(name: str, current: int, level: int, kind: int) -> None:
+    """Whether the kind of update allows this step. Raises ApiError: INVALID_UPDATE_VERSION."""
+    if kind not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+        raise ApiError(ErrorCode.INVALID_UPDATE_VERSION, "The controller does not support the given upgrade type.")
+    reason = ""
+    if level < 0:
+        reason = "A feature version cannot be less than 0."
+    elif level < current and kind == UPGRADE:
+        reason = (
+            "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe "
+            "downgrade."
+        )
+    elif level > current and kind != UPGRADE:
+        reason = "Can't upgrade with a downgrade type."
+    if reason:
+        raise ApiError(ErrorCode.INVALID_UPDATE_VERSION, f"Invalid update version {level} for feature {name}. {reason}")

@@ -106,28 +106,8 @@ class PartitionMachineLog(Generic[RecordT]):
         log = self._partition.log
         offset, end_offset = log.log_start_offset, log.log_end_offset
         while offset < end_offset:
-            log = self._partition.log  # another one has the same records, where it was moved to another directory
-            if log.has_left:
-                raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self._partition.name} is no longer here")
-            try:
-                read = log.read(offset, max_bytes=LOAD_SLICE_BYTES, upper_offset=end_offset, at_least_one=True)
-                data: bytes | None = b"".join(chunk.read() for chunk in read.chunks)
-            except ApiError as error:
-                if error.code is not ErrorCode.CORRUPT_MESSAGE:
-                    raise
-                if (repair := self._partition.wait_repaired()) is not None:
-                    await repair
-                data = None
-            except (StorageError, OSError) as error:
-                if is_out_of_descriptors(error) or is_out_of_descriptors(error.__cause__):
-                    yield []
-                    continue
-                failed = error if isinstance(error, StorageError) else StorageError(log.log_dir, str(error))
-                self._on_storage_error(failed)
-                raise failed from error
-            if data is None or not all_whole(data):
-                if self._partition.leader_epoch != self._leader_epoch:
-                    raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self._partition.name} has a new leader epoch")
+            data = await self._read(offset, end_offset)
+            if data is None:
                 yield []
                 continue
             records, next_offset = decode_batches(self._codec, data)
@@ -136,3 +116,29 @@ class PartitionMachineLog(Generic[RecordT]):
             # The first batch may begin below the place that was asked for.
             yield [each for each in records if each[0] >= offset]
             offset = next_offset
+
+    async def _read(self, offset: int, end_offset: int) -> bytes | None:
+        """Whole batches from `offset` on; None where they cannot be read at the moment. Raises as `read_all`."""
+        log = self._partition.log  # another one has the same records, where it was moved to another directory
+        if log.has_left:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self._partition.name} is no longer here")
+        try:
+            read = log.read(offset, max_bytes=LOAD_SLICE_BYTES, upper_offset=end_offset, at_least_one=True)
+            data = b"".join(chunk.read() for chunk in read.chunks)
+            if all_whole(data):
+                return data
+        except ApiError as error:
+            if error.code is not ErrorCode.CORRUPT_MESSAGE:
+                raise
+            if (repair := self._partition.wait_repaired()) is not None:
+                await repair
+        except (StorageError, OSError) as error:
+            if is_out_of_descriptors(error) or is_out_of_descriptors(error.__cause__):
+                return None
+            failed = error if isinstance(error, StorageError) else StorageError(log.log_dir, str(error))
+            self._on_storage_error(failed)
+            raise failed from error
+        # A batch is damaged. While this leadership lasts it is read again, or repaired from another replica.
+        if self._partition.leader_epoch != self._leader_epoch:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self._partition.name} has a new leader epoch")
+        return None

@@ -100,11 +100,8 @@ class MetadataImage:
     def records(self) -> Iterator[Any]:
         """This image as records, metadata.version first, so that a reader knows how to read the rest."""
         level = self.metadata_version
-        if METADATA_VERSION in self.features:
-            yield FeatureLevelRecord(name=METADATA_VERSION, feature_level=level)
-        for name, feature_level in sorted(self.features.items()):
-            if name != METADATA_VERSION:
-                yield FeatureLevelRecord(name=name, feature_level=feature_level)
+        for name, feature_level in sorted(self.features.items(), key=lambda item: (item[0] != METADATA_VERSION, item)):
+            yield FeatureLevelRecord(name=name, feature_level=feature_level)
         for _, broker in sorted(self.brokers.items()):
             yield broker_record(broker, level)
         for _, controller in sorted(self.controllers.items()):

@@ -230,7 +230,7 @@ BUGS: tuple[tuple[str, Bug], ...] = (
         "eligible_levels",
         Bug(
             "eligible replicas outlive their feature",
-            "controller.features:Features._update_one",
+            "controller.features:Features._change",
             "elif name == ELR_VERSION and level == 0:",
             "elif False:",
             "what nobody keeps up to date is elected after the next upgrade",

@@ -282,27 +282,14 @@ class TransactionMachine:
         present = self.ids.get(request.transactional_id)
         if present is None:
             raise _not_mapped(request)
-        bumps = request.version >= BUMPS_EPOCH and present.version >= BUMPS_EPOCH
-        if bumps and present.is_ending and _identity(request) == present.next_identity:
-            raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS, f"{request.transactional_id}: the last one is ending")
         again = _is_again(request, present)
-        if present.producer_id != request.producer_id and not again:
-            raise _not_mapped(request)
-        if request.producer_epoch != present.producer_epoch and not again:
-            raise _fenced(request, present)
-        if present.producer_epoch > LAST_CLIENT_EPOCH and not present.is_ending:
-            raise _fenced(request, present)  # what is left to markers is given to no producer
+        _check_ender(request, present, again=again)
         self._check_arrival(Kind.END, request)
         if present.state is TransactionState.ONGOING:
             return self._end_ongoing(request, present, commit, fresh_producer_id, now_ms)
         if present.is_ending:
-            if (present.state is TransactionState.PREPARE_COMMIT) == commit and (
-                again or present.version < BUMPS_EPOCH
-            ):
-                raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS, f"{request.transactional_id}: markers are under way")
-            raise _invalid_state(request, present, commit)
-        same_end = present.state in COMPLETE and (present.state is TransactionState.COMPLETE_COMMIT) == commit
-        if same_end and (again or (request.version < BUMPS_EPOCH and present.version < BUMPS_EPOCH)):
+            raise _while_ending(request, present, commit, again=again)
+        if _has_ended_so(request, present, commit, again=again):
             return Result([], Outcome(present.next_identity))
         if request.version >= BUMPS_EPOCH and not commit and not again:
             # A transaction that wrote nothing: its epoch is used up all the same, the client counts on it.
@@ -424,6 +411,40 @@ def _is_again(request: Request, present: TransactionMetadata) -> bool:
         return request.producer_epoch + 1 == present.producer_epoch
     replaced = request.producer_id == present.previous_producer_id and present.producer_epoch == 0
     return replaced and request.producer_epoch == LAST_CLIENT_EPOCH
+
+
+def _check_ender(request: Request, present: TransactionMetadata, *, again: bool) -> None:
+    """Whether the request may end a transaction of its transactional id.
+
+    Args:
+        again: it is the one that brought about the present state, from the epoch before.
+    Raises:
+        ApiError: CONCURRENT_TRANSACTIONS, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED.
+    """
+    bumps = request.version >= BUMPS_EPOCH and present.version >= BUMPS_EPOCH
+    if bumps and present.is_ending and _identity(request) == present.next_identity:
+        raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS, f"{request.transactional_id}: the last one is ending")
+    if present.producer_id != request.producer_id and not again:
+        raise _not_mapped(request)
+    if request.producer_epoch != present.producer_epoch and not again:
+        raise _fenced(request, present)
+    if present.producer_epoch > LAST_CLIENT_EPOCH and not present.is_ending:
+        raise _fenced(request, present)  # what is left to markers is given to no producer
+
+
+def _while_ending(request: Request, present: TransactionMetadata, commit: bool, *, again: bool) -> ApiError:
+    """The answer while markers are under way: to the request that asked for this very end, that it is to wait."""
+    same_end = (present.state is TransactionState.PREPARE_COMMIT) == commit
+    # Version 2 distinguishes it by its epoch, the one before; in an earlier version any such request may be it.
+    if same_end and (again or present.version < BUMPS_EPOCH):
+        return ApiError(ErrorCode.CONCURRENT_TRANSACTIONS, f"{request.transactional_id}: markers are under way")
+    return _invalid_state(request, present, commit)
+
+
+def _has_ended_so(request: Request, present: TransactionMetadata, commit: bool, *, again: bool) -> bool:
+    """Whether the end that is asked for is complete: the client did not get the answer, and tries again."""
+    same_end = present.state in COMPLETE and (present.state is TransactionState.COMPLETE_COMMIT) == commit
+    return same_end and (again or (request.version < BUMPS_EPOCH and present.version < BUMPS_EPOCH))
 
 
 def _not_mapped(request: Request) -> ApiError:

@@ -316,25 +316,35 @@ def _problem(request: ConsumerGroupHeartbeatRequest, api_version: int) -> str | 
     """What is wrong with the request itself; None where nothing is."""
     if not request.group_id:
         return "GroupId can't be empty."
-    if request.instance_id is not None and not request.instance_id.strip():
+    if _is_blank(request.instance_id):
         return "InstanceId can't be empty."
-    if request.rack_id is not None and not request.rack_id.strip():
+    if _is_blank(request.rack_id):
         return "RackId can't be empty."
     names_itself = api_version >= CLIENT_MAKES_ID_VERSION or request.member_epoch != JOINING_EPOCH
-    if names_itself and not request.member_id.strip():
+    if names_itself and _is_blank(request.member_id):
         return "MemberId can't be empty."
     if request.member_epoch == JOINING_EPOCH:
-        if request.rebalance_timeout_ms == -1:
-            return "RebalanceTimeoutMs must be provided in first request."
-        if request.topic_partitions is None or request.topic_partitions:
-            return "TopicPartitions must be empty when (re-)joining."
-        if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
-            return "Either SubscribedTopicNames or SubscribedTopicRegex must be set in first request."
-    elif request.member_epoch == LEAVING_FOR_A_WHILE_EPOCH:
-        if request.instance_id is None:
-            return "InstanceId can't be null."
-    elif request.member_epoch < LEAVING_FOR_A_WHILE_EPOCH:
+        return _problem_of_joining(request)
+    if request.member_epoch == LEAVING_FOR_A_WHILE_EPOCH and request.instance_id is None:
+        return "InstanceId can't be null."
+    if request.member_epoch < LEAVING_FOR_A_WHILE_EPOCH:
         return f"MemberEpoch is invalid: {request.member_epoch}."
+    return None
+
+
+def _is_blank(text: str | None) -> bool:
+    """Given, and nothing but white space."""
+    return text is not None and not text.strip()
+
+
+def _problem_of_joining(request: ConsumerGroupHeartbeatRequest) -> str | None:
+    """A member that joins says all of itself, and owns nothing yet."""
+    if request.rebalance_timeout_ms == -1:
+        return "RebalanceTimeoutMs must be provided in first request."
+    if request.topic_partitions is None or request.topic_partitions:
+        return "TopicPartitions must be empty when (re-)joining."
+    if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+        return "Either SubscribedTopicNames or SubscribedTopicRegex must be set in first request."
     return None
 
 

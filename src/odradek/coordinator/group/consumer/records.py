@@ -6,7 +6,7 @@ has, 16 what a regular expression matched; 4 (the topics' partitions) is of Kafk
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -187,41 +187,82 @@ def _stored(partitions: Partitions, epochs: Mapping[tuple[UUID, int], int]) -> l
 
 
 def apply_record(group: ConsumerGroup, record: ConsumerGroupRecord) -> None:
-    """Change the group as the record says."""
-    key, value = record.key, record.value
-    if isinstance(key, ConsumerGroupMetadataKey):
-        before = group.group_epoch.value
-        assert value is None or value.epoch >= before, f"{group.group_id}: epoch {before} -> {value.epoch}"
-        group.group_epoch.value = INITIAL_EPOCH if value is None else value.epoch
-        group.metadata_hash.value = 0 if value is None else value.metadata_hash
-    elif isinstance(key, ConsumerGroupMemberMetadataKey):
-        if value is None:
-            group.drop_member(key.member_id)
-        else:
-            group.put_member(key.member_id, _member(value))
-    elif isinstance(key, ConsumerGroupTargetAssignmentMetadataKey):
-        before = group.assignment_epoch.value
-        assert value is None or value.assignment_epoch >= before, f"{group.group_id}: {before} -> {value}"
-        group.assignment_epoch.value = INITIAL_EPOCH if value is None else value.assignment_epoch
-        group.assignment_timestamp_ms.value = 0 if value is None else value.assignment_timestamp
-    elif isinstance(key, ConsumerGroupTargetAssignmentMemberKey):
-        if value is None:
-            group.target.pop(key.member_id, None)
-        else:
-            group.target[key.member_id] = _partitions(value.topic_partitions)
-    elif isinstance(key, ConsumerGroupCurrentMemberAssignmentKey):
-        if value is None:
-            group.drop_current(key.member_id)
-        else:
-            group.put_current(key.member_id, _current(value))
-    elif isinstance(key, ConsumerGroupRegularExpressionKey):
-        if value is None:
-            group.regexes.pop(key.regular_expression, None)
-        else:
-            resolved = ResolvedRegex(tuple(value.topics), value.version, value.timestamp)
-            group.regexes[key.regular_expression] = resolved
+    """Change the group as the record says; a value of None takes back what the key names."""
+    _APPLY[type(record.key)](group, record.key, record.value)
+
+
+def _apply_epoch(group: ConsumerGroup, key: ConsumerGroupMetadataKey, value: ConsumerGroupMetadataValue | None) -> None:
+    before = group.group_epoch.value
+    assert value is None or value.epoch >= before, f"{group.group_id}: epoch {before} -> {value.epoch}"
+    group.group_epoch.value = INITIAL_EPOCH if value is None else value.epoch
+    group.metadata_hash.value = 0 if value is None else value.metadata_hash
+
+
+def _apply_member(
+    group: ConsumerGroup, key: ConsumerGroupMemberMetadataKey, value: ConsumerGroupMemberMetadataValue | None
+) -> None:
+    if value is None:
+        group.drop_member(key.member_id)
     else:
-        assert isinstance(key, ConsumerGroupPartitionMetadataKey), record
+        group.put_member(key.member_id, _member(value))
+
+
+def _apply_target_epoch(
+    group: ConsumerGroup,
+    key: ConsumerGroupTargetAssignmentMetadataKey,
+    value: ConsumerGroupTargetAssignmentMetadataValue | None,
+) -> None:
+    before = group.assignment_epoch.value
+    assert value is None or value.assignment_epoch >= before, f"{group.group_id}: {before} -> {value}"
+    group.assignment_epoch.value = INITIAL_EPOCH if value is None else value.assignment_epoch
+    group.assignment_timestamp_ms.value = 0 if value is None else value.assignment_timestamp
+
+
+def _apply_target(
+    group: ConsumerGroup,
+    key: ConsumerGroupTargetAssignmentMemberKey,
+    value: ConsumerGroupTargetAssignmentMemberValue | None,
+) -> None:
+    if value is None:
+        group.target.pop(key.member_id, None)
+    else:
+        group.target[key.member_id] = _partitions(value.topic_partitions)
+
+
+def _apply_current(
+    group: ConsumerGroup,
+    key: ConsumerGroupCurrentMemberAssignmentKey,
+    value: ConsumerGroupCurrentMemberAssignmentValue | None,
+) -> None:
+    if value is None:
+        group.drop_current(key.member_id)
+    else:
+        group.put_current(key.member_id, _current(value))
+
+
+def _apply_regex(
+    group: ConsumerGroup, key: ConsumerGroupRegularExpressionKey, value: ConsumerGroupRegularExpressionValue | None
+) -> None:
+    if value is None:
+        group.regexes.pop(key.regular_expression, None)
+    else:
+        resolved = ResolvedRegex(tuple(value.topics), value.version, value.timestamp)
+        group.regexes[key.regular_expression] = resolved
+
+
+def _apply_nothing(group: ConsumerGroup, key: ConsumerGroupPartitionMetadataKey, value: object) -> None:
+    """Kafka up to 4.0 wrote down what it knew of the topics."""
+
+
+_APPLY: Mapping[type, Callable[[ConsumerGroup, Any, Any], None]] = {
+    ConsumerGroupMetadataKey: _apply_epoch,
+    ConsumerGroupMemberMetadataKey: _apply_member,
+    ConsumerGroupTargetAssignmentMetadataKey: _apply_target_epoch,
+    ConsumerGroupTargetAssignmentMemberKey: _apply_target,
+    ConsumerGroupCurrentMemberAssignmentKey: _apply_current,
+    ConsumerGroupRegularExpressionKey: _apply_regex,
+    ConsumerGroupPartitionMetadataKey: _apply_nothing,
+}
 
 
 def _member(value: ConsumerGroupMemberMetadataValue) -> MemberMetadata:

@@ -205,14 +205,7 @@ class Commits:
         epoch = request.generation_id_or_member_epoch
         consumers = self._consumers.find(request.group_id)
         if consumers is not None:
-            if epoch == -1 and not request.member_id and request.group_instance_id is None:
-                return
-            try:
-                check_commit(consumers, request.member_id, epoch, MEMBER_EPOCH_VERSION, _partitions(request))
-            except ApiError as error:
-                if error.code is ErrorCode.STALE_MEMBER_EPOCH:  # which no producer knows
-                    raise ApiError(ErrorCode.ILLEGAL_GENERATION, error.message) from None
-                raise
+            _check_transactional_member(consumers, request, epoch)
             return
         group = self._groups.find(request.group_id)
         if group is None:
@@ -221,10 +214,8 @@ class Commits:
             return
         if epoch < 0 and group.is_in(GroupState.EMPTY):
             return
-        if epoch >= 0 or request.member_id or request.group_instance_id is not None:
-            group.check_member(request.member_id, request.group_instance_id)
-            if epoch != group.generation_id:
-                raise ApiError(ErrorCode.ILLEGAL_GENERATION, f"the group is at generation {group.generation_id}")
+        if epoch >= 0 or _names_member(request):
+            _check_generation(group, request)
         member = group.members.get(request.member_id)
         if member is not None:
             self._rebalance.renew_session(group, member, now)
@@ -254,10 +245,8 @@ class Commits:
         generation_id = request.generation_id_or_member_epoch
         if generation_id < 0 and group.is_in(GroupState.EMPTY):
             return
-        if generation_id >= 0 or request.member_id or request.group_instance_id is not None:
-            group.check_member(request.member_id, request.group_instance_id)
-            if generation_id != group.generation_id:
-                raise ApiError(ErrorCode.ILLEGAL_GENERATION, f"the group is at generation {group.generation_id}")
+        if generation_id >= 0 or _names_member(request):
+            _check_generation(group, request)
         elif not group.is_in(GroupState.EMPTY):
             raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, "the group has members: commit as one of them")
         if group.is_in(GroupState.COMPLETING_REBALANCE):
@@ -469,6 +458,28 @@ def _value(
         expire_timestamp=expire_ms,
         topic_id=topic_id,
     )
+
+
+def _names_member(request: OffsetCommitRequest | TxnOffsetCommitRequest) -> bool:
+    return bool(request.member_id) or request.group_instance_id is not None
+
+
+def _check_generation(group: ClassicGroup, request: OffsetCommitRequest | TxnOffsetCommitRequest) -> None:
+    """Whether who commits is a member of the present generation."""
+    group.check_member(request.member_id, request.group_instance_id)
+    if request.generation_id_or_member_epoch != group.generation_id:
+        raise ApiError(ErrorCode.ILLEGAL_GENERATION, f"the group is at generation {group.generation_id}")
+
+
+def _check_transactional_member(consumers: ConsumerGroup, request: TxnOffsetCommitRequest, epoch: int) -> None:
+    if epoch == -1 and not _names_member(request):
+        return
+    try:
+        check_commit(consumers, request.member_id, epoch, MEMBER_EPOCH_VERSION, _partitions(request))
+    except ApiError as error:
+        if error.code is ErrorCode.STALE_MEMBER_EPOCH:  # which no producer knows
+            raise ApiError(ErrorCode.ILLEGAL_GENERATION, error.message) from None
+        raise
 
 
 def _check_count(records: Records, most: int) -> None:
