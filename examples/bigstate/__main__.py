@@ -145,7 +145,7 @@ class Run:
         name = lease_group(GATE) if group == "a" else progress_group(GATE, group)
         deadline = time.monotonic() + READY_S
         while True:
-            offsets = cluster.asking("progress", lambda: cluster.fetch_offsets(name, stable=False))
+            offsets = cluster.retrying("progress", lambda: cluster.fetch_offsets(name, stable=False))
             found = {(topic, number): offset for topic, number, offset, _ in offsets}
             if all(found.get((key.topic, key.partition_id), 0) >= end for key, end in ends.items()):
                 break

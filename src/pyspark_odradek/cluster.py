@@ -88,11 +88,11 @@ NO_TOPIC_ID = UUID(int=0)
 NAMES = "it is letters, digits, '.', '_' and '-', 249 of them at most"
 
 
-class PassingError(Exception):
+class RetriableError(Exception):
     """The answer may be another one in a moment."""
 
 
-class NoTopicError(PassingError):
+class NoTopicError(RetriableError):
     """The topic is not there, or another one is that has its name; a broker that has just started may say so too."""
 
 
@@ -196,7 +196,7 @@ class Cluster:
         wanted = None if topics is None else sorted(set(topics))
         deadline = time.monotonic() + UNKNOWN_TOPIC_PATIENCE_S
         while True:
-            found = self.asking("the topics", lambda: self._metadata(wanted))
+            found = self.retrying("the topics", lambda: self._metadata(wanted))
             missing = [topic for topic in wanted or () if topic not in found]
             if not missing or not must_exist:
                 return found
@@ -213,7 +213,7 @@ class Cluster:
         vanishes in between is left out.
         """
         level = self.settings.isolation_level if isolation_level is None else isolation_level
-        return self.asking("offsets", lambda: self._list_offsets(asked, level)) if asked else {}
+        return self.retrying("offsets", lambda: self._list_offsets(asked, level)) if asked else {}
 
     def commit(self, group: str, positions: Positions, metadata: str = "odradek-spark") -> None:
         """Commit offsets for a group that has no members: what `odradek groups describe` shows as its progress.
@@ -232,7 +232,7 @@ class Cluster:
             group_id=group,
             topics=[OffsetCommitRequestTopic(name=name, partitions=parts) for name, parts in by_topic.items()],
         )
-        self.asking("the coordinator", lambda: self._commit(group, message))
+        self.retrying("the coordinator", lambda: self._commit(group, message))
 
     def fetch_offsets(
         self, group: str, *, stable: bool, partitions: Iterable[TopicPartition] | None = None
@@ -244,7 +244,7 @@ class Cluster:
             partitions: None for all; Apache Kafka then passes over those that were never committed before the open
                 transaction, stable or not.
         Raises:
-            OSError, ProtocolError, PassingError: ask again, `asking` does.
+            OSError, ProtocolError, PassingError: ask again, `retrying` does.
             ClusterError: the cluster refused.
         """
         topics: dict[str, list[int]] = {}
@@ -276,7 +276,7 @@ class Cluster:
             connection = self.leader(next(iter(positions)))
             self.send_fetch(connection, positions, wait_ms, 1)
             connection.receive()
-        except (OSError, ProtocolError, PassingError, ClusterError) as error:
+        except (OSError, ProtocolError, RetriableError, ClusterError) as error:
             log.debug("the long poll ended early: %s", error)
             self.close()
             time.sleep(wait_ms / 1000)
@@ -320,10 +320,10 @@ class Cluster:
             raise NoTopicError(f"the topic {partition.topic} does not exist any more")
         node_id = self._leaders.get(partition, -1)
         if node_id not in self._nodes:
-            raise PassingError(f"{partition.topic}-{partition.partition_id} has no leader")
+            raise RetriableError(f"{partition.topic}-{partition.partition_id} has no leader")
         return self._connection(self._nodes[node_id])
 
-    def ask_another(self) -> None:
+    def rotate_bootstrap(self) -> None:
         """Let another broker answer next where any may.
 
         One that is fenced or cut off has old metadata: that a topic is gone is not to be believed of one alone.
@@ -336,7 +336,7 @@ class Cluster:
         self._leaders.clear()
         self._coordinators.clear()
 
-    def asking(self, what: str, ask: Callable[[], T]) -> T:
+    def retrying(self, what: str, ask: Callable[[], T]) -> T:
         """Call `ask` again after passing errors, until it answers or the time is over. Raises ClusterError."""
         deadline = time.monotonic() + self.settings.default_api_timeout_ms / 1000
         backoff = Backoff(FIRST_BACKOFF_MS, LAST_BACKOFF_MS)
@@ -344,7 +344,7 @@ class Cluster:
         while True:
             try:
                 return ask()
-            except (OSError, ProtocolError, PassingError) as error:
+            except (OSError, ProtocolError, RetriableError) as error:
                 self.forget()
                 if time.monotonic() + backoff.pause_ms / 1000 > deadline:
                     seconds = self.settings.default_api_timeout_ms / 1000
@@ -400,7 +400,7 @@ class Cluster:
                 self._leaders = {p: leader for p, leader in self._leaders.items() if p.topic != topic.name}
                 continue
             if topic.error_code in PASSING:
-                raise PassingError(f"{topic.name}: {error_name(topic.error_code)}")
+                raise RetriableError(f"{topic.name}: {error_name(topic.error_code)}")
             if topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION:
                 raise ClusterError(f"{topic.name!r} can be no topic's name: {NAMES}")
             if topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
@@ -433,7 +433,7 @@ class Cluster:
         offsets: dict[TopicPartition, int] = {}
         for node_id, topics in by_leader.items():
             if node_id not in self._nodes:
-                raise PassingError(f"a partition of {', '.join(topics)} has no leader")
+                raise RetriableError(f"a partition of {', '.join(topics)} has no leader")
             message = ListOffsetsRequest(
                 replica_id=-1,
                 isolation_level=isolation_level,
@@ -444,7 +444,7 @@ class Cluster:
             for topic in answer.topics:
                 for part in topic.partitions:
                     if part.error_code in PASSING:
-                        raise PassingError(f"{topic.name}-{part.partition_index}: {error_name(part.error_code)}")
+                        raise RetriableError(f"{topic.name}-{part.partition_index}: {error_name(part.error_code)}")
                     if part.error_code != ErrorCode.NONE:
                         raise ClusterError(f"{topic.name}-{part.partition_index}: {error_name(part.error_code)}")
                     offsets[TopicPartition(topic.name, part.partition_index)] = part.offset
@@ -482,19 +482,19 @@ class Cluster:
             if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
                 return False
             if result.error_code in PASSING or result.error_code == ErrorCode.NOT_CONTROLLER:
-                raise PassingError(f"{topic}: {error_name(result.error_code)}")
+                raise RetriableError(f"{topic}: {error_name(result.error_code)}")
             if result.error_code != ErrorCode.NONE:
                 why = f": {result.error_message}" if result.error_message else ""
                 raise ClusterError(f"topic {topic} cannot be created: {error_name(result.error_code)}{why}")
             return True
 
-        return self.asking(f"whether topic {topic} could be created", create)
+        return self.retrying(f"whether topic {topic} could be created", create)
 
     def settings_of(self, kind: int, name: str, wanted: list[str]) -> dict[str, str | None]:
         """Values of settings of a TOPIC, or of a BROKER by its id, asked once; what it does not have is left out.
 
         Raises:
-            OSError, ProtocolError, PassingError: ask again, `asking` does.
+            OSError, ProtocolError, PassingError: ask again, `retrying` does.
             ClusterError: the cluster refused.
         """
         connection = self._any_connection() if kind == TOPIC else self._connection(self._nodes[int(name)])
@@ -525,7 +525,7 @@ class Cluster:
 def check(code: int, what: str) -> None:
     """Raise PassingError or ClusterError for an error code that is not NONE."""
     if code in PASSING:
-        raise PassingError(f"{what}: {error_name(code)}")
+        raise RetriableError(f"{what}: {error_name(code)}")
     if code != ErrorCode.NONE:
         raise ClusterError(f"{what}: {error_name(code)}")
 

@@ -233,11 +233,11 @@ class Connection:
     def _authenticate(self, who: Credentials) -> None:
         if ApiKey.SASL_HANDSHAKE not in self._versions:
             raise ClusterError(f"{self.address} offers no SASL. {WHICH_LISTENER}")
-        asking = login(who, self.address)
+        retrying = login(who, self.address)
         try:
-            asked, kind = next(asking)
+            asked, kind = next(retrying)
             while True:
-                asked, kind = asking.send(self.request(ApiKey(asked.KEY or 0), asked, kind))
+                asked, kind = retrying.send(self.request(ApiKey(asked.KEY or 0), asked, kind))
         except StopIteration:
             return
         except RefusedLoginError as error:

@@ -168,7 +168,7 @@ class _ExactWriter:
         if partitions or self.options.gate is not None:
             transaction.commit(work)
         else:
-            transaction.pass_over(work)
+            transaction.skip_empty(work)
         _sweep(self.staging, query_id, run_id, batch_id)
 
     def _look_for(self, partitions: frozenset[TopicPartition]) -> None:

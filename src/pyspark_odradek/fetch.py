@@ -17,7 +17,7 @@ from pyspark_odradek.cluster import (
     ClientSettings,
     Cluster,
     NoTopicError,
-    PassingError,
+    RetriableError,
     error_name,
     shared_cluster,
 )
@@ -63,10 +63,10 @@ def read_range(
         before = reader.position
         try:
             yield from reader.read_on(deadline)
-        except (OSError, ProtocolError, PassingError) as error:
+        except (OSError, ProtocolError, RetriableError) as error:
             reader.cluster.forget()
             if isinstance(error, NoTopicError):
-                reader.cluster.ask_another()
+                reader.cluster.rotate_bootstrap()
             now = time.monotonic()
             if reader.position > before:
                 deadline = now + patience_s
@@ -125,7 +125,7 @@ class _RangeReader:
             with telling_where(*self.partition, self.position):
                 batches = list(whole_batches(fetched, check_crc=settings.check_crcs))
             if not batches and time.monotonic() > deadline:
-                raise PassingError(
+                raise RetriableError(
                     f"no record came; the log's last stable offset is {answer.last_stable_offset}"
                     " (an open transaction holds records back)"
                 )
@@ -161,7 +161,7 @@ class _RangeReader:
         answer = connection.receive()
         assert isinstance(answer, FetchResponse)
         if answer.error_code != ErrorCode.NONE:
-            raise PassingError(f"fetch: {error_name(answer.error_code)}")
+            raise RetriableError(f"fetch: {error_name(answer.error_code)}")
         parts = [part for topic in answer.responses for part in topic.partitions]
         if len(parts) != 1:
             raise ProtocolError(f"a fetch of one partition was answered with {len(parts)}")
@@ -170,7 +170,7 @@ class _RangeReader:
             self._skip_lost()
             return None
         if code in PASSING:
-            raise PassingError(f"fetch: {error_name(code)}")
+            raise RetriableError(f"fetch: {error_name(code)}")
         if code == ErrorCode.CORRUPT_MESSAGE:
             raise RecordFormatError("the broker finds the batch there damaged (CORRUPT_MESSAGE)")
         if code != ErrorCode.NONE:
@@ -181,7 +181,7 @@ class _RangeReader:
         start = self.cluster.list_offsets({self.partition: EARLIEST}).get(self.partition, self.wanted.end)
         end = self.cluster.list_offsets({self.partition: LATEST}).get(self.partition, self.position)
         if start <= self.position < end:
-            raise PassingError("the offset is out of range on this replica")
+            raise RetriableError("the offset is out of range on this replica")
         if start > self.position:
             self._lose(min(start, self.wanted.end), f"the log now starts at {start}")
         else:

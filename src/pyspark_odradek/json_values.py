@@ -104,14 +104,14 @@ class JsonValues:
             text = value.decode("utf-8", "surrogateescape")  # bytes that are no text hurt only where they are wanted
             return to_python(self._read(text), self.wanted, "value")
         except (ValueError, RecursionError, OverflowError) as error:
-            wrong[number] = _told(error)
+            wrong[number] = _reported(error)
             return None
 
     def _fitting(self, row: Any, number: int, wrong: dict[int, str]) -> Any:
         try:
             pa.array([row], self.wanted)
         except (ValueError, OverflowError, pa.ArrowException) as error:
-            wrong[number] = _told(error)
+            wrong[number] = _reported(error)
             return None
         return row
 
@@ -146,7 +146,7 @@ class JsonValues:
             return None
 
 
-def _told(error: Exception) -> str:
+def _reported(error: Exception) -> str:
     return f"not JSON of the schema: {str(error)[:300]}"
 
 

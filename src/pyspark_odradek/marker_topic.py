@@ -28,7 +28,7 @@ from odradek.common.errors import ErrorCode, ProtocolError
 from odradek.protocol.messages.fetch_response import FetchResponse, PartitionData
 from odradek.record.builder import build_batch
 from odradek.record.record import Record
-from pyspark_odradek.cluster import TOPIC, Cluster, PassingError, check
+from pyspark_odradek.cluster import TOPIC, Cluster, RetriableError, check
 from pyspark_odradek.decode import Batch, Decoder, RecordFormatError, is_abort_marker, whole_batches
 from pyspark_odradek.encode import EncodedBatch
 from pyspark_odradek.errors import ClusterError
@@ -153,7 +153,7 @@ class MarkerTopic:
             topic, 1, self.replication_factor, SETTINGS
         ):
             log.warning("created the marker topic %s", topic)
-        found = cluster.asking(
+        found = cluster.retrying(
             f"the settings of topic {topic}", lambda: cluster.settings_of(TOPIC, topic, ["cleanup.policy"])
         )
         policy = found.get("cleanup.policy") or ""
@@ -195,7 +195,7 @@ class MarkerTopic:
             batch_id = _batch_of(entry)
             if found is None or batch_id is None or batch_id > found.batch_id:
                 where = f"--topic {self.topic} --partition {partition_id}"
-                raise PassingError(
+                raise RetriableError(
                     f"a transaction of {key} is open in {self.topic}-{partition_id} at offset {entry.offset}. Where it "
                     f"stays so, `odradek transactions find-hanging {where}` shows whether it will be ended, and "
                     f"`odradek transactions abort {where} --start-offset …` ends it: the batch of its marker "
@@ -215,7 +215,7 @@ class MarkerTopic:
         # the end is asked for last; and uncommitted, as another query's open transaction would hold it back.
         end = self.cluster.list_offsets({partition: LATEST}, READ_UNCOMMITTED).get(partition)
         if end is None or start is None:
-            raise PassingError(f"{self.topic}-{partition_id} is not there")
+            raise RetriableError(f"{self.topic}-{partition_id} is not there")
         topic_id = self.cluster.topic_ids.get(self.topic)
         place = (os.getpid(), topic_id, partition, key)
         position, newest = _READ.get(place, (start, None))
@@ -225,7 +225,7 @@ class MarkerTopic:
             answer = self._fetch(partition, position)
             if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 _READ.pop(place, None)  # it may have been cut at its end, too: what was read does not count any more
-                raise PassingError(f"{self.topic}-{partition_id} does not have offset {position} any more")
+                raise RetriableError(f"{self.topic}-{partition_id} does not have offset {position} any more")
             fetched = memoryview(answer.records or b"")  # type: ignore[arg-type]  # bytes, in an answer
             try:
                 batches = list(whole_batches(fetched, check_crc=self.cluster.settings.check_crcs))
@@ -246,7 +246,7 @@ class MarkerTopic:
             if is_end:
                 return found
             if not batches:
-                raise PassingError(f"{self.topic}-{partition_id} has no record from offset {position} on")
+                raise RetriableError(f"{self.topic}-{partition_id} has no record from offset {position} on")
 
     def _fetch(self, partition: TopicPartition, position: int) -> PartitionData:
         """An answer, which may say that the offset is out of range; waits as long as a quota puts it off."""
@@ -264,7 +264,7 @@ class MarkerTopic:
             if parts or not answer.throttle_time_ms:
                 break
             if time.monotonic() > deadline:
-                raise PassingError(f"{where} is put off by a quota again and again")
+                raise RetriableError(f"{where} is put off by a quota again and again")
             time.sleep(answer.throttle_time_ms / 1000)
         if len(parts) != 1:
             raise ProtocolError(f"{where} was answered with {len(parts)} partitions")

@@ -22,7 +22,7 @@ SAMPLE_RECORDS = 1000
 
 
 @dataclass(frozen=True)
-class Marks:
+class OffsetBounds:
     """The log start and the readable end of every partition of the query, as one look at the cluster found them."""
 
     earliest: Positions
@@ -62,7 +62,7 @@ def recreated_topics(known: Mapping[str, UUID], found: Mapping[str, UUID]) -> se
     return {topic for topic, topic_id in known.items() if found.get(topic, topic_id) != topic_id}
 
 
-def lost_ranges(began: Positions, others: set[str], marks: Marks, seen: Positions) -> list[LostRange]:
+def lost_ranges(began: Positions, others: set[str], marks: OffsetBounds, seen: Positions) -> list[LostRange]:
     """What was not read of topics in whose place another one is; nothing where no records in them are known.
 
     Args:
@@ -80,7 +80,7 @@ def lost_ranges(began: Positions, others: set[str], marks: Marks, seen: Position
     return [LostRange(*p, began[p], max(began[p], seen.get(p, 0)), why) for p in left]
 
 
-def look(cluster: Cluster, partitions: list[TopicPartition], behind: Positions | None = None) -> Marks:
+def look(cluster: Cluster, partitions: list[TopicPartition], behind: Positions | None = None) -> OffsetBounds:
     """Ask for both ends of the partitions; again for a while where an end lies before a position of `behind`."""
     deadline = time.monotonic() + GONE_PATIENCE_S
     while True:
@@ -88,7 +88,7 @@ def look(cluster: Cluster, partitions: list[TopicPartition], behind: Positions |
         latest = cluster.list_offsets(dict.fromkeys(partitions, LATEST))
         both = earliest.keys() & latest.keys()
         # Asked one after the other: the start may have been moved past the end of the first response.
-        marks = Marks({p: earliest[p] for p in both}, {p: max(latest[p], earliest[p]) for p in both})
+        marks = OffsetBounds({p: earliest[p] for p in both}, {p: max(latest[p], earliest[p]) for p in both})
         went_back = [p for p, offset in (behind or {}).items() if p in both and marks.latest[p] < offset]
         if not went_back or time.monotonic() > deadline:
             return marks
@@ -99,7 +99,7 @@ def resolve(
     cluster: Cluster,
     options: ReadOptions,
     partitions: list[TopicPartition],
-    marks: Marks,
+    marks: OffsetBounds,
     *,
     at_start: bool,
     until: Positions | None = None,
@@ -225,7 +225,7 @@ def _existing(
         is_as_known = existing.issuperset(known) and not recreated_topics(topic_ids or {}, cluster.topic_ids)
         if is_as_known or time.monotonic() > deadline:
             return existing
-        cluster.ask_another()
+        cluster.rotate_bootstrap()
         time.sleep(0.2)
 
 
@@ -253,7 +253,7 @@ def bytes_per_offset(cluster: Cluster, positions: Positions) -> float:
                         span += batches[-1].last_offset - batches[0].header.base_offset + 1
         return size, span
 
-    size, span = cluster.asking("a sample of its records", sample)
+    size, span = cluster.retrying("a sample of its records", sample)
     return size / span if span else 1.0
 
 
@@ -295,7 +295,7 @@ def _by_time(
     cluster: Cluster,
     options: ReadOptions,
     partitions: list[TopicPartition],
-    marks: Marks,
+    marks: OffsetBounds,
     position: Timestamps,
     at_start: bool,
 ) -> Positions:

@@ -9,7 +9,7 @@ from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.messages.produce_response import ProduceResponse
 from odradek.record.batch import advance_sequence, stamp_producer
-from pyspark_odradek.cluster import PASSING, Cluster, PassingError, error_name
+from pyspark_odradek.cluster import PASSING, Cluster, RetriableError, error_name
 from pyspark_odradek.connection import Connection
 from pyspark_odradek.encode import EncodedBatch
 from pyspark_odradek.errors import ClusterError
@@ -129,7 +129,7 @@ class TransactionalSender:
                     continue
                 where = f"{topic.name}-{part.index}"
                 if code in BEGIN_ANEW:
-                    raise PassingError(f"Produce to {where}: {error_name(code)}")
+                    raise RetriableError(f"Produce to {where}: {error_name(code)}")
                 advice = ""
                 if code in TOO_LARGE:
                     advice = "; lower the option kafka.batch.size, or raise the topic's max.message.bytes"

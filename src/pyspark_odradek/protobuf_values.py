@@ -81,7 +81,7 @@ class ProtobufValues:
                     if not found.IsInitialized():
                         raise DecodeError(f"it lacks {', '.join(found.FindInitializationErrors())}")
                 except DecodeError as error:
-                    found, wrong[number] = None, self._told(error)
+                    found, wrong[number] = None, self._reported(error)
             messages.append(found)
         try:
             return self._structs(messages), wrong
@@ -90,13 +90,13 @@ class ProtobufValues:
                 try:
                     self._structs([found])
                 except (pa.ArrowException, OverflowError, ValueError) as error:
-                    messages[number], wrong[number] = None, self._told(error)
+                    messages[number], wrong[number] = None, self._reported(error)
             return self._structs(messages), wrong
 
     def _structs(self, messages: list[Any]) -> Any:
         return _structs(messages, self._nothing, self._message, self.wanted)
 
-    def _told(self, error: Exception) -> str:
+    def _reported(self, error: Exception) -> str:
         return f"not a {self._message.full_name} of Protobuf: {str(error)[:300]}"
 
 

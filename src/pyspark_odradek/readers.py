@@ -39,7 +39,7 @@ from pyspark_odradek.offsets import (
 )
 from pyspark_odradek.options import READ_SETTINGS, ReadOptions, warn_of_unread_settings
 from pyspark_odradek.planning import (
-    Marks,
+    OffsetBounds,
     bytes_per_offset,
     look,
     lost_ranges,
@@ -262,7 +262,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         report(lost, fail=self.options.fail_on_data_loss)
         return end, {p: same.get(p, marks.earliest[p]) for p in end}
 
-    def _give_up(self, began: Positions, others: set[str], marks: Marks) -> None:
+    def _give_up(self, began: Positions, others: set[str], marks: OffsetBounds) -> None:
         """Say what was not read of topics that others have the names of now.
 
         Without `failOnDataLoss` a batch takes all their partitions to the beginning of the new ones, and reads nothing

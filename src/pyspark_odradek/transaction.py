@@ -54,7 +54,7 @@ from pyspark_odradek.cluster import (
     LAST_BACKOFF_MS,
     TRANSACTION,
     Cluster,
-    PassingError,
+    RetriableError,
     check,
     error_name,
 )
@@ -170,7 +170,7 @@ class TransactionalCommit:
                 session.is_settled = False
                 session.transacting_since = time.monotonic()
                 self._transact(session, work, deadline)
-            except (OSError, ProtocolError, PassingError) as error:
+            except (OSError, ProtocolError, RetriableError) as error:
                 self.cluster.forget()
                 if time.monotonic() + backoff.pause_ms / 1000 > deadline:
                     raise ClusterError(
@@ -183,7 +183,7 @@ class TransactionalCommit:
                 session.is_settled = True
                 return True
 
-    def pass_over(self, work: Work) -> None:
+    def skip_empty(self, work: Work) -> None:
         """A batch without rows leaves no marker; this process has not missed it."""
         self._session(work)
 
@@ -200,10 +200,10 @@ class TransactionalCommit:
         answer = self._coordinated(ApiKey.INIT_PRODUCER_ID, request, InitProducerIdResponse, deadline)
         code = answer.error_code
         if code in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED):
-            self._tell_fence_from_timeout(session)
+            self._raise_fenced_or_timeout(session)
         if code in (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.UNKNOWN_PRODUCER_ID):
             session.producer_id = session.producer_epoch = -1  # the coordinator has forgotten the query: begin as new
-            raise PassingError(f"InitProducerId: {error_name(code)}")
+            raise RetriableError(f"InitProducerId: {error_name(code)}")
         if code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
             raise ClusterError(
                 f"kafka.transaction.timeout.ms={self.transaction_timeout_ms} is above the cluster's "
@@ -213,7 +213,7 @@ class TransactionalCommit:
         session.producer_id, session.producer_epoch = answer.producer_id, answer.producer_epoch
         session.sequences.clear()
 
-    def _tell_fence_from_timeout(self, session: Session) -> NoReturn:
+    def _raise_fenced_or_timeout(self, session: Session) -> NoReturn:
         """The coordinator fences a transaction that it times out as it fences one that was taken over."""
         is_late = (time.monotonic() - session.transacting_since) * 1000 >= self.transaction_timeout_ms
         found = self.marker() if is_late else None
@@ -224,13 +224,13 @@ class TransactionalCommit:
             )
         log.warning("a transaction took over %d ms and was taken back by the cluster", self.transaction_timeout_ms)
         session.producer_id = session.producer_epoch = -1
-        raise PassingError("the transaction timed out (kafka.transaction.timeout.ms)")
+        raise RetriableError("the transaction timed out (kafka.transaction.timeout.ms)")
 
     def _abort(self, session: Session, deadline: float) -> None:
         """Take back what this run left unfinished; only then may it go on under its own producer id (KIP-360)."""
         try:
             self.end(session, deadline, committed=False)
-        except PassingError as error:
+        except RetriableError as error:
             log.debug("nothing to take back: %s", error)
 
     def marker(self, *, stable: bool = True) -> Marker | None:
@@ -344,19 +344,19 @@ class TransactionalCommit:
             self.produce(session, work, deadline)
             if work.batch_id is not None:
                 self.mark(session, work, deadline)
-        except (OSError, ProtocolError, PassingError):
+        except (OSError, ProtocolError, RetriableError):
             raise  # starting again aborts the transaction
         except Exception:
-            self._take_back(session)
+            self._reset(session)
             raise
         self.end(session, deadline)
 
-    def _take_back(self, session: Session) -> None:
+    def _reset(self, session: Session) -> None:
         """Abort at once, where it can be had: readers need not wait for the timeout of the transaction."""
         try:
             self.cluster.forget()
             self.end(session, time.monotonic() + LAST_BACKOFF_MS / 1000, committed=False)
-        except (OSError, ProtocolError, PassingError, ClusterError) as error:
+        except (OSError, ProtocolError, RetriableError, ClusterError) as error:
             log.debug("the transaction is taken back by its timeout: %s", error)
 
     def _refuse_if_behind(self, batch_id: int, plan: str) -> None:
@@ -372,7 +372,7 @@ class TransactionalCommit:
             try:
                 found = self.marker(stable=tries > 0)
                 break
-            except PassingError:
+            except RetriableError:
                 if not tries:
                     raise
                 tries -= 1
@@ -397,7 +397,7 @@ class TransactionalCommit:
             return
         try:
             kept_min = int(self.cluster.broker_setting("offsets.retention.minutes") or 0)
-        except (OSError, ProtocolError, PassingError, ClusterError, ValueError) as error:
+        except (OSError, ProtocolError, RetriableError, ClusterError, ValueError) as error:
             log.debug("the retention of offsets in this cluster is not known: %s", error)
             return
         if 0 < kept_min * 60_000 < time.time_ns() // 1_000_000 - planned:
@@ -424,7 +424,7 @@ class TransactionalCommit:
 
     def _passed(self, code: int, what: str) -> None:
         if code in LOST:
-            raise PassingError(f"{what}: {error_name(code)}")
+            raise RetriableError(f"{what}: {error_name(code)}")
         check(code, what)
 
     def _session(self, work: Work) -> Session:
@@ -450,5 +450,5 @@ def _follows(batch_id: int | None, last: int | None) -> bool:
 
 def _pause(deadline: float, what: str) -> None:
     if time.monotonic() > deadline:
-        raise PassingError(f"{what}: the transaction before does not end")
+        raise RetriableError(f"{what}: the transaction before does not end")
     time.sleep(CONCURRENT_BACKOFF_S)

@@ -43,7 +43,7 @@ def decoded(batches: Iterator[Any], options: ReadOptions, schema: Any) -> Iterat
     for batch in batches:
         column, wrong = values.decode(batch.column("value"))
         if wrong and letters is None and options.bad_records == "fail":
-            raise BadRecordError(_told(batch, wrong))
+            raise BadRecordError(_reported(batch, wrong))
         if wrong and letters is not None:
             letters.send(batch, wrong)
             keep = np.ones(batch.num_rows, np.bool_)
@@ -132,7 +132,7 @@ class DeadLetters:
             self._failures.append(error.str())
 
 
-def _told(batch: Any, wrong: Mapping[int, str]) -> str:
+def _reported(batch: Any, wrong: Mapping[int, str]) -> str:
     row = min(wrong)
     topic, partition, offset = (batch.column(name)[row].as_py() for name in ("topic", "partition", "offset"))
     more = f" (and {len(wrong) - 1} more near it)" if len(wrong) > 1 else ""

@@ -33,8 +33,8 @@ from odradek.protocol.record_types import (
 from odradek.server.network.request_reader import (
     FIRST_BUFFER_BYTES,
     MAX_USED_BYTES,
+    BufferPool,
     RequestReader,
-    UsedBuffers,
     new_scratch,
 )
 from tests.fuzz.engine import Target
@@ -81,7 +81,7 @@ def split_plainly(stream: bytes) -> tuple[list[bytes], bool]:
 class _Peer:
     """One connection that receives a stream in pieces; keeps its frames as they were handed out."""
 
-    def __init__(self, stream: bytes, used: UsedBuffers) -> None:
+    def __init__(self, stream: bytes, used: BufferPool) -> None:
         self.stream = stream
         self.inbound = RequestReader(_SCRATCH, MAX_FRAME_BYTES, used)
         self.sent = 0
@@ -107,7 +107,7 @@ class _Peer:
 
 def run_stream(data: bytes) -> None:
     rng = Random(data[:4])
-    used = UsedBuffers()
+    used = BufferPool()
     one, other = _Peer(data[4:], used), _Peer(data[4:], used)
     most = rng.choice((1, 5, 100, 5000, 300_000)) if len(data) < 20_000 else rng.choice((5000, 100_000, 300_000))
     while not (one.done and other.done):

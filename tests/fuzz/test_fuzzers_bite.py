@@ -16,7 +16,7 @@ from odradek.protocol import codec, record_types
 from odradek.raft import metadata_log, quorum_state
 from odradek.record import compression, validation, walk
 from odradek.record.reader import read_records
-from odradek.server.network.request_reader import UsedBuffers
+from odradek.server.network.request_reader import BufferPool
 from odradek.settings import listeners
 from pyspark_odradek import decode
 from tests.fuzz import engine, targets_protocol
@@ -27,7 +27,7 @@ SEED = 3
 PATIENCE_S = 200.0
 
 
-def take_though_used(self: UsedBuffers, size_bytes: int) -> bytearray | None:
+def take_though_used(self: BufferPool, size_bytes: int) -> bytearray | None:
     """A buffer is used again while a handler still reads its frame."""
     return next((buffer for buffer in self._buffers if len(buffer) >= size_bytes), None)
 
@@ -74,7 +74,7 @@ def believe(*_: object) -> bool:
 
 
 BUGS: tuple[tuple[str, Any, str, Callable[..., Any]], ...] = (
-    ("frames", UsedBuffers, "take", take_though_used),
+    ("frames", BufferPool, "take", take_though_used),
     ("requests", targets_protocol, "decode", decode_and_leak),
     ("responses", targets_protocol, "decode", decode_and_leak),
     ("stored_records", record_types, "decode", decode_and_leak),

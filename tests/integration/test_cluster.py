@@ -330,9 +330,9 @@ class TestDeathIsNoticed:
             waited_s = time.monotonic() - asked_s
         partition = after.topics[0].partitions[0]
         is_new = partition.leader_id not in (dead, -1) and partition.leader_epoch == 1
-        is_named = dead in {each.node_id for each in after.brokers} and dead in partition.offline_replicas
+        is_advertised = dead in {each.node_id for each in after.brokers} and dead in partition.offline_replicas
         eventually(lambda: dead not in {each.node_id for each in metadata(witness).brokers})
-        return waited_s, is_new and is_named
+        return waited_s, is_new and is_advertised
 
     def test_one_that_stands_still_keeps_its_session(self, combined: Cluster) -> None:
         leader = combined.await_controller()

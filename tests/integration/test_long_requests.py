@@ -44,7 +44,7 @@ from odradek.protocol.messages.txn_offset_commit_request import (
 )
 from odradek.server.broker import Broker
 from odradek.server.context import RequestContext
-from odradek.testing.faults import Wires
+from odradek.testing.faults import NetworkLinks
 from odradek.testing.node_thread import NodeThread
 from tests.support.nodes.node import free_port
 
@@ -58,7 +58,7 @@ QUESTION = struct.pack(">ihhih", 10, ApiKey.API_VERSIONS, 0, 7, -1)
 @pytest.fixture(scope="module")
 def thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeThread]:
     directory: Path = tmp_path_factory.mktemp("node")
-    node = NodeThread(1, Wires())
+    node = NodeThread(1, NetworkLinks())
     port, controller_port = free_port(), free_port()
     overrides = {
         "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",

@@ -146,7 +146,7 @@ class ControllerWords:
         self.harness.now_ms += int(command.arguments[0])
         fenced: int | None = -1
         while fenced is not None:
-            fenced = self.harness.do(self.harness.machine.brokers.fence_silent(self.harness.now_ms))
+            fenced = self.harness.do(self.harness.machine.brokers.fence_expired(self.harness.now_ms))
             if fenced is not None:
                 yield f"broker {fenced} fenced"
 
@@ -251,8 +251,8 @@ class ControllerWords:
         (answer,) = self.harness.do(self.harness.machine.configs.incremental_alter(request)).responses
         if answer.error_code:
             yield f"{ErrorCode(answer.error_code).name}: {answer.error_message}"
-        self.harness.do(self.harness.machine.partitions.elect_leaderless())
-        self.harness.do(self.harness.machine.leaders.leave_draining())
+        self.harness.do(self.harness.machine.partitions.elect_offline_partitions())
+        self.harness.do(self.harness.machine.leaders.move_leaders_off_draining())
 
     def do_level(self, command: Command) -> Iterator[str]:
         feature, level = command.arguments

@@ -236,7 +236,7 @@ class SimDisk:
     def mutex(self) -> Mutex:
         return SimMutex()
 
-    async def off_loop(self, work: Callable[[], T]) -> T:
+    async def run_blocking(self, work: Callable[[], T]) -> T:
         """Blocking work takes simulated time, before and after it touches the disk, so that others run meanwhile."""
         low, high = self.faults.sync_ms
         if self.hit("slow sync", self.faults.slow_sync):
@@ -348,7 +348,7 @@ class SimWorker:
         self._answer = answer
 
     async def ask(self, question: object) -> Any:
-        return await self._disk.off_loop(lambda: self._answer(question))
+        return await self._disk.run_blocking(lambda: self._answer(question))
 
     async def close(self) -> None:
         """Nothing of it is left."""

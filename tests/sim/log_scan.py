@@ -39,7 +39,7 @@ class LogScan:
         self._expires = expires
         self._log = weakref.ref(log)
         self._contiguous = contiguous
-        self._cut_count = log.cut_count
+        self._cut_count = log.truncation_count
         self._segments: weakref.WeakKeyDictionary[Segment, Scanned] = weakref.WeakKeyDictionary()
         self._known: tuple[int, int, int, int] | None = None
         self._producers = ProducerScan(expires=self._expires)
@@ -53,12 +53,12 @@ class LogScan:
         log = self._log()
         if log is None:
             return
-        known = (log.segments[0].base_offset, log.log_end_offset, log.cut_count, log.high_watermark)
+        known = (log.segments[0].base_offset, log.log_end_offset, log.truncation_count, log.high_watermark)
         if known == self._known and self._contiguous:
             return
         self._known = known
-        if log.cut_count != self._cut_count:
-            self._cut_count = log.cut_count
+        if log.truncation_count != self._cut_count:
+            self._cut_count = log.truncation_count
             self._segments.clear()
             self._producers = ProducerScan(expires=self._expires)
         end, epoch = log.segments[0].base_offset, -1

@@ -44,7 +44,7 @@ class NetworkFaults:
 
 
 @dataclass
-class Wires:
+class NetworkLinks:
     """Which ways are open, and every connection; shared by all hosts."""
 
     loop: SimLoop
@@ -127,7 +127,7 @@ class Wires:
 class SimListener:
     """A bound address of one host."""
 
-    def __init__(self, wires: Wires, host: str, address: tuple[str, int], factory: ProtocolFactory) -> None:
+    def __init__(self, wires: NetworkLinks, host: str, address: tuple[str, int], factory: ProtocolFactory) -> None:
         self._wires = wires
         self.host = host
         self.factory = factory
@@ -145,7 +145,7 @@ class SimListener:
 class SimNetwork:
     """The network as one host sees it."""
 
-    def __init__(self, wires: Wires, host: str) -> None:
+    def __init__(self, wires: NetworkLinks, host: str) -> None:
         self._wires = wires
         self._host = host
 
@@ -201,7 +201,7 @@ class SimTransport(asyncio.Transport):
     bytes that the peer's protocol has not taken: over HIGH_WATER_BYTES the writer is paused.
     """
 
-    def __init__(self, wires: Wires, host: str, here: tuple[str, int], there: tuple[str, int]) -> None:
+    def __init__(self, wires: NetworkLinks, host: str, here: tuple[str, int], there: tuple[str, int]) -> None:
         super().__init__({"sockname": here, "peername": there})
         self.host = host
         self.peer: SimTransport | None = None

@@ -161,7 +161,7 @@ ONE_NODE = (
     ),
     Bug(
         "lost wake-up of a fetch",
-        "replica.waiters:DataWait.gained",
+        "replica.waiters:DataWait.bytes_available",
         "if self._missing_bytes <= 0:",
         "if self._missing_bytes < -(1 << 30):",
         "a long poll waits to its end though records came",
@@ -192,8 +192,8 @@ ONE_NODE = (
     Bug(
         "fsync answered early",
         "replica.flusher:Flusher._flush",
-        "await self._disk.off_loop(work)\n            log.finish_flush(end_offset)\n            partition.flushed()",
-        "log.finish_flush(end_offset)\npartition.flushed()\nawait self._disk.off_loop(work)",
+        "await self._disk.run_blocking(work)\nlog.finish_flush(end_offset)\npartition.flushed()",
+        "log.finish_flush(end_offset)\npartition.flushed()\nawait self._disk.run_blocking(work)",
         "with flush.messages=1 a record is acknowledged before its fsync has ended",
     ),
     Bug(
@@ -276,7 +276,7 @@ ONE_NODE = (
     Bug(
         "cut not synced",
         "log.recovery:_recover",
-        "segment.sync_with_names()",
+        "segment.sync_file_and_directory()",
         "pass",
         "a second loss of power brings back what was cut off",
     ),
@@ -290,7 +290,7 @@ ONE_NODE = (
     Bug(
         "recovered data not written again",
         "log.recovery:_make_durable",
-        "write_again(segment, found[0] if found is not None else 0)",
+        "rewrite_from(segment, found[0] if found is not None else 0)",
         "pass",
         "after a failed fsync and a restart, the next fsync has nothing to do and says that all is well",
     ),
@@ -333,7 +333,7 @@ ONE_NODE = (
     Bug(
         "metadata committed before its fsync",
         "raft.driver:RaftDriver._sync",
-        "await self._disk.off_loop(self.log.begin_flush())",
+        "await self._disk.run_blocking(self.log.begin_flush())",
         "work = self.log.begin_flush()\n"
         "def late() -> None:\n"
         "    try:\n"

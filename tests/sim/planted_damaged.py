@@ -28,7 +28,7 @@ DAMAGED = (
     ),
     Bug(
         "only the frame of a batch is put right",
-        "log.repair:write_over",
+        "log.repair:overwrite",
         "[chunk for chunk, _ in batches]",
         "[bytes(chunk)[:HEADER_BYTES] for chunk, _ in batches]",
         "what is counted as mended is damaged as before",
@@ -42,7 +42,7 @@ DAMAGED = (
     ),
     Bug(
         "batches are put behind the hole",
-        "log.repair:write_over",
+        "log.repair:overwrite",
         "hole.position + segment.hold().file.write_at(hole.position,",
         "hole.position + segment.hold().file.write_at(hole.end_position,",
         "what was sound is written over",

@@ -25,7 +25,7 @@ DIRECTORY_BUGS = (
     ),
     Bug(
         "the copy knows no producers",
-        "log.future:take_place_of",
+        "log.future:inherit_state_from",
         "log.producers = other.producers",
         "log.producers = type(log.producers)()",
         "a batch that is sent again is written again",
@@ -33,7 +33,7 @@ DIRECTORY_BUGS = (
     Bug(
         "a move of long ago goes on after a cut",
         "replica.log_dir_move:LogDirMove.begin_read",
-        "if self._cut_count != source.cut_count or not _lies_within(future, source):",
+        "if self._cut_count != source.truncation_count or not _lies_within(future, source):",
         "if not _lies_within(future, source):",
         "the copy keeps what an election took from the log, and what came in its place lies behind it",
     ),

@@ -23,7 +23,7 @@ PRODUCER_BUGS = (
     ),
     Bug(
         "windows as narrow as the snapshot",
-        _STATE + "widen_windows",
+        _STATE + "restore_dedup_window",
         "for header in reversed(batches):",
         "for header in ():",
         "what is sent again after a restart is refused as out of order",

@@ -7,14 +7,14 @@ from tests.sim.planted import Bug
 TRANSACTIONS = (
     Bug(
         "marker skipped",
-        "coordinator.transaction.driver:MarkerDriver.deliver",
+        "coordinator.transaction.driver:TransactionMarkerSender.deliver",
         "left = set(ended.metadata.partitions)",
         "left = set(sorted(ended.metadata.partitions)[1:])",
         "the first partition of a transaction never hears of its end",
     ),
     Bug(
         "failed marker not sent again",
-        "coordinator.transaction.driver:MarkerDriver._is_settled",
+        "coordinator.transaction.driver:TransactionMarkerSender._is_settled",
         "return False",
         "return True",
         "a partition that could not take its marker never gets it",

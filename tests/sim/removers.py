@@ -72,7 +72,7 @@ class Remover(Meddler):
         self.asked = dict.fromkeys(NAMES, 0)
         self._copies = copies
         self._topics: dict[str, Passing] = {}
-        self._doomed: dict[UUID, None] = {}
+        self._pending_deletion: dict[UUID, None] = {}
         self._value = 0
 
     def pause_s(self) -> float:
@@ -83,7 +83,7 @@ class Remover(Meddler):
         until_s = self.world.loop.time() + CATCH_UP_S
         while True:
             try:
-                for topic_id in tuple(self._doomed):
+                for topic_id in tuple(self._pending_deletion):
                     await self._delete(topic_id)
                 for name, topic in self._topics.items():
                     await self._verify(name, topic, until_s)
@@ -104,7 +104,7 @@ class Remover(Meddler):
         else:
             # Deleted for certain, or not known: nothing is expected of it from here on.
             del self._topics[name]
-            self._doomed[topic.topic_id] = None
+            self._pending_deletion[topic.topic_id] = None
             if self.random.random() < 0.7:
                 await self._write_under_deletion(name, topic)
             else:
@@ -121,7 +121,7 @@ class Remover(Meddler):
             await asyncio.gather(*writes, return_exceptions=True)
 
     async def _make(self, name: str) -> None:
-        for topic_id in tuple(self._doomed):
+        for topic_id in tuple(self._pending_deletion):
             await self._delete(topic_id)
         try:
             await create_topic(self.cluster, name, partitions=1, replication_factor=self._copies, configs=SETTINGS)
@@ -143,7 +143,7 @@ class Remover(Meddler):
         if answer.error_code != ErrorCode.UNKNOWN_TOPIC_ID:
             check(answer.error_code, str(topic_id), answer.error_message)
             self.world.count("topic deleted")
-        del self._doomed[topic_id]
+        del self._pending_deletion[topic_id]
         self.deleted[topic_id] = None
 
     async def _write(self, name: str, topic: Passing) -> None:

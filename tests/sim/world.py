@@ -22,7 +22,7 @@ from tests.sim.clock import SimClock
 from tests.sim.disk import UNLIMITED_BYTES, DiskFaults, SimDisk
 from tests.sim.faults import DISK_ERRORS, Swarm, counted
 from tests.sim.loop import SimLoop
-from tests.sim.network import NetworkFaults, SimNetwork, Wires
+from tests.sim.network import NetworkFaults, NetworkLinks, SimNetwork
 
 PORT = 9092
 RESTART_S = (0.05, 3.0)
@@ -169,7 +169,7 @@ class World:
         self.settings = settings or {}
         self.random = Random(seed)
         self.loop = SimLoop(Random(self.random.getrandbits(64)))
-        self.wires = Wires(self.loop, Random(self.random.getrandbits(64)), swarm.network)
+        self.wires = NetworkLinks(self.loop, Random(self.random.getrandbits(64)), swarm.network)
         self.wires.happens = swarm.happens
         self.loop.buggify = self._hold_up
         self._chance = Random(seed ^ POINTS_SALT)

@@ -236,7 +236,7 @@ def test_nothing_is_planned_between_two_topics_or_backwards(odradek: str, topic:
 
 def test_what_was_seen_of_a_topic_and_not_read_is_lost_with_it() -> None:
     at = OfTopic("t", 0)
-    marks = planning.Marks({at: 0}, {at: 5})
+    marks = planning.OffsetBounds({at: 0}, {at: 5})
     assert planning.lost_ranges({at: 0}, {"t"}, marks, {}) == []
     (lost,) = planning.lost_ranges({at: 0}, {"t"}, marks, {at: 10})
     assert (lost.start, lost.end) == (0, 10)

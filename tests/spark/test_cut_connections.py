@@ -60,8 +60,8 @@ class CuttingProxy:
 
     def _serve(self, client: socket.socket, budget: int) -> None:
         with client, socket.create_connection(("127.0.0.1", self.target_port)) as server:
-            asking = threading.Thread(target=_pump, args=(client, server), daemon=True)
-            asking.start()
+            retrying = threading.Thread(target=_pump, args=(client, server), daemon=True)
+            retrying.start()
             with contextlib.suppress(OSError):
                 while data := server.recv(min(65536, max(1, budget))):
                     client.sendall(data)
@@ -72,7 +72,7 @@ class CuttingProxy:
             for side in (client, server):
                 with contextlib.suppress(OSError):
                     side.shutdown(socket.SHUT_RDWR)
-            asking.join(10)
+            retrying.join(10)
 
 
 def _pump(source: socket.socket, target: socket.socket) -> None:

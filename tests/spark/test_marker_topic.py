@@ -25,7 +25,7 @@ from odradek.protocol.messages.fetch_response import FetchResponse, PartitionDat
 from odradek.record.builder import build_batch
 from odradek.record.record import Record
 from pyspark_odradek import transaction
-from pyspark_odradek.cluster import PassingError
+from pyspark_odradek.cluster import RetriableError
 from pyspark_odradek.connection import Connection
 from pyspark_odradek.decode import whole_batches
 from pyspark_odradek.errors import ClusterError, FencedError, OptionError
@@ -90,7 +90,7 @@ class Query:
     def settle(self) -> None:
         """Wait until the last batch counts: its end is answered before it is in the topics."""
         run = self.run()
-        run.cluster.asking("the marker", run.marker)
+        run.cluster.retrying("the marker", run.marker)
 
     def expire(self) -> None:
         """The group's offsets are gone."""
@@ -106,10 +106,10 @@ def expire(bootstrap: str, group: str, topic: str, partitions: int) -> None:
 
     def look() -> None:
         if all(offset < 0 for _, _, offset, _ in at.fetch_offsets(group, stable=True, partitions=asked)):
-            raise PassingError(f"{group} has no offsets yet")
+            raise RetriableError(f"{group} has no offsets yet")
 
     at = cluster(bootstrap)
-    at.asking("the offsets of the group", look)
+    at.retrying("the offsets of the group", look)
     client = admin(bootstrap)  # a client that is collected before it is answered gives up
     client.delete_consumer_groups([group], request_timeout=30)[group].result(60)
 
@@ -303,7 +303,7 @@ def test_a_process_reads_on_from_where_it_was(ours: Query) -> None:
     assert sorted(fetched) == fetched
     assert fetched[-1] >= 6, "a marker and the end of its transaction each"
     transaction._SESSIONS.clear()
-    assert run.cluster.asking("the marker", run.marker) == Marker(3, "run")
+    assert run.cluster.retrying("the marker", run.marker) == Marker(3, "run")
     ours.expire()
     assert run.marker() == Marker(3, "run"), "what was read before counts"
 
@@ -315,11 +315,11 @@ def test_what_was_open_when_it_was_read_counts_when_it_has_ended(query: Query) -
     deadline = time.monotonic() + 60
     run.produce(session, query.batch(1), deadline)
     assert run.marker_topic is not None
-    with pytest.raises(PassingError, match=r"a transaction of .* is open"):
+    with pytest.raises(RetriableError, match=r"a transaction of .* is open"):
         run.marker_topic.read(query.id, stable=True)
     assert run.marker_topic.read(query.id, stable=False) == Marker(0, "run")
     run.end(session, deadline)
-    found = run.cluster.asking("the marker", lambda: run.marker_topic.read(query.id, stable=True))  # type: ignore[union-attr]
+    found = run.cluster.retrying("the marker", lambda: run.marker_topic.read(query.id, stable=True))  # type: ignore[union-attr]
     assert found == Marker(1, "run")
 
 
@@ -390,7 +390,7 @@ def test_an_end_that_never_comes_is_waited_for_only_where_nothing_else_says(ours
     assert ours.write(1) is False, "the group tells that batch"
     ours.expire()
     with pytest.raises(
-        PassingError, match=f"find-hanging --topic {markers} --partition 0`.*abort.*counts as not written"
+        RetriableError, match=f"find-hanging --topic {markers} --partition 0`.*abort.*counts as not written"
     ):
         ours.run().marker()
     produce_all(ours.bootstrap, str(markers), [(ours.id.encode(), b'{"batch":1,"run":"by hand","plan":""}')])

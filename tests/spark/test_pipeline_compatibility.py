@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pyspark_odradek.pipelines.compatibility import columns_change, flow_changes, judge
+from pyspark_odradek.pipelines.compatibility import columns_change, compare, flow_changes
 from pyspark_odradek.pipelines.graph import SINK, TABLE, Column, Flow, Graph, Node, Source, State
 
 ID, NAME = Column("id", "bigint"), Column("name", "string")
@@ -92,15 +92,15 @@ def test_a_node_that_is_renewed_is_not_judged_and_a_flow_that_goes_is_reported()
     graph = Graph("p", (Node("visits", TABLE, (NAME,)), Node("out", SINK)), (replace(FLOW, state=()),))
     tables = {"visits": [Column("name", "int")]}
     gone = Flow("old", "out", (), streaming=True)
-    assert [each.subject for each in judge(graph, tables, {"visits": FLOW, "old": gone}, {"visits"})] == ["old"]
-    found = judge(graph, tables, {"visits": FLOW, "old": gone}, set())
+    assert [each.subject for each in compare(graph, tables, {"visits": FLOW, "old": gone}, {"visits"})] == ["old"]
+    found = compare(graph, tables, {"visits": FLOW, "old": gone}, set())
     assert [(each.subject, each.stops) for each in found] == [("visits", True), ("visits", True), ("old", False)]
 
 
 def test_a_checkpoint_that_is_gone_stops_since_its_rows_would_come_twice() -> None:
     graph = Graph("p", (Node("visits", TABLE), Node("out", SINK)), (FLOW, replace(FLOW, name="tell", target="out")))
-    found = judge(graph, {}, {}, set(), begun={"visits", "tell"})
+    found = compare(graph, {}, {}, set(), begun={"visits", "tell"})
     assert [(each.subject, each.stops) for each in found] == [("visits", True), ("tell", True)]
     assert "visits has what it wrote: bring it back, or `odradek pipeline run --full-refresh visits`" in str(found[0])
     assert "or pass --force to write it again" in str(found[1])
-    assert [each.subject for each in judge(graph, {}, {"visits": FLOW}, {"out"}, begun={"visits", "tell"})] == []
+    assert [each.subject for each in compare(graph, {}, {"visits": FLOW}, {"out"}, begun={"visits", "tell"})] == []

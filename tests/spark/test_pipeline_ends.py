@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 from pyspark_odradek.cluster import ClientSettings, Cluster
 from pyspark_odradek.offsets import TopicPartition, to_json
-from pyspark_odradek.pipelines.ends import End, Standing, look
+from pyspark_odradek.pipelines.ends import CheckpointState, End, look
 from tests.support.clients.confluent import create_topic, produce_all
 from tests.support.nodes.node import Node
 
@@ -23,10 +23,10 @@ def reported(*ends: End) -> list[tuple[str, bool]]:
     return [(str(finding), finding.stops) for finding in look(ends)]
 
 
-def at(topic: str, *offsets: int, ids: dict[str, UUID] | None = None) -> dict[str, Standing]:
+def at(topic: str, *offsets: int, ids: dict[str, UUID] | None = None) -> dict[str, CheckpointState]:
     """The checkpoint of `visits`, at these offsets of the topic's partitions."""
     positions = {TopicPartition(topic, number): offset for number, offset in enumerate(offsets)}
-    return {"visits": Standing([to_json(positions, ids)], "make it anew")}
+    return {"visits": CheckpointState([to_json(positions, ids)], "make it anew")}
 
 
 def read(bootstrap: str, **options: str) -> End:
@@ -137,7 +137,7 @@ def test_a_topic_that_was_recreated_since_is_reported(odradek: str, topic: str) 
     assert f"{topic}-0: from offset 2 on, another topic has its name now: it was deleted and recreated" in str(found)
     positions = {TopicPartition(topic, 0): 2}
     of_two_clusters = [to_json(positions, {topic: uuid4()}) for _ in range(2)]
-    assert look([read(odradek, subscribe=topic)], {"visits": Standing(of_two_clusters, "make it anew")}) == []
+    assert look([read(odradek, subscribe=topic)], {"visits": CheckpointState(of_two_clusters, "make it anew")}) == []
 
 
 def test_a_checkpoint_of_another_query_stops(odradek: str, topic: str) -> None:

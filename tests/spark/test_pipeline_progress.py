@@ -11,7 +11,7 @@ import pytest
 
 from pyspark_odradek.pipelines import report
 from pyspark_odradek.pipelines.progress import Tally, lag_of
-from pyspark_odradek.pipelines.running import SENTENCE, Again, heard, is_final
+from pyspark_odradek.pipelines.running import SENTENCE, RetryPolicy, heard, is_final
 
 
 def batch(number: int, rows: int, **more: Any) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def test_the_status_has_the_reason_of_each_flow_that_failed() -> None:
 
 
 def test_a_flow_that_fails_starts_again_a_few_times_and_again_after_a_batch() -> None:
-    again = Again(2)
+    again = RetryPolicy(2)
     assert not again.due(0.0, batches=3)
     assert not again.due(4.9, batches=3)
     assert again.due(5.0, batches=3)
@@ -100,7 +100,7 @@ def test_a_flow_that_has_lost_records_is_not_started_again() -> None:
     lost = f"{trace}pyspark_odradek.errors.DataLossError: data was lost: a-0: offsets 0 to 9"
     assert is_final(lost)
     assert not is_final(lost.replace("DataLossError: ", "ClusterError: "))
-    again = Again(2)
+    again = RetryPolicy(2)
     assert not again.due(0.0, batches=3, final=is_final(lost))
     assert again.given_up
     assert not again.due(1000.0, batches=3)

@@ -25,8 +25,8 @@ from odradek.cli.errors import BAD_CONFIG, USAGE, CliError
 from odradek.cli.group_coordinator import CoordinatorWatch
 from odradek.cli.kafka_client import (
     CONNECT_TIMEOUT_S,
+    ClientErrors,
     Counter,
-    Troubles,
     client_settings,
     failed,
     made,
@@ -146,7 +146,7 @@ class _Reader:
         self,
         where: Target,
         settings: dict[str, Any],
-        troubles: Troubles,
+        troubles: ClientErrors,
         *,
         max_messages: int | None,
         timeout_ms: int | None,

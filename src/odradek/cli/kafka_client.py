@@ -56,13 +56,13 @@ _RENAMED = {
 }
 
 
-class Troubles:
+class ClientErrors:
     """What the client reported of its connections while it ran."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
         self.all_down = False
-        self._told = False
+        self._reported = False
 
     def add(self, error: KafkaError) -> None:
         """A call of the client's."""
@@ -75,13 +75,13 @@ class Troubles:
 
     def tell(self) -> None:
         """Tell, once, that all brokers have gone away; the client goes on trying."""
-        if self.all_down and not self._told:
+        if self.all_down and not self._reported:
             note("odradek: no broker answers any more; waiting for one to come back")
-            self._told = True
+            self._reported = True
 
     def over(self) -> None:
         """Records flow: the next trouble is reported again."""
-        self.all_down = self._told = False
+        self.all_down = self._reported = False
 
     def text(self, otherwise: str) -> str:
         """The first of them, for a person."""
@@ -91,9 +91,9 @@ class Troubles:
         return "connection refused" if refused else first.rpartition("/bootstrap: ")[2].partition(" (after ")[0]
 
 
-def client_settings(where: Target, own: dict[str, Any], given: dict[str, str]) -> tuple[dict[str, Any], Troubles]:
+def client_settings(where: Target, own: dict[str, Any], given: dict[str, str]) -> tuple[dict[str, Any], ClientErrors]:
     """Settings for the C client: ours, above them the file's, then those given; and where it reports its troubles."""
-    troubles = Troubles()
+    troubles = ClientErrors()
 
     settings = {
         "bootstrap.servers": where.bootstrap,
@@ -145,7 +145,7 @@ def made(client: type[Any], settings: dict[str, Any]) -> Any:
         raise CliError(f"{text}; mend it in --command-config or --command-property", code=BAD_CONFIG) from None
 
 
-def topic_partitions(client: Any, where: Target, topic: str, troubles: Troubles) -> list[int]:
+def topic_partitions(client: Any, where: Target, topic: str, troubles: ClientErrors) -> list[int]:
     """The partitions of a topic, once all of them have leaders.
 
     Raises:
@@ -172,7 +172,7 @@ def topic_partitions(client: Any, where: Target, topic: str, troubles: Troubles)
         time.sleep(0.2)
 
 
-def topic_exists(settings: dict[str, Any], where: Target, topic: str, troubles: Troubles) -> bool:
+def topic_exists(settings: dict[str, Any], where: Target, topic: str, troubles: ClientErrors) -> bool:
     """Whether a topic is there. A producer that asks after one makes it; a consumer does not. Raises CliError."""
     from confluent_kafka import Consumer, KafkaError, KafkaException
 
@@ -186,7 +186,7 @@ def topic_exists(settings: dict[str, Any], where: Target, topic: str, troubles: 
     return found.error is None or found.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
-def failed(error: KafkaException, where: Target, troubles: Troubles) -> CliError:
+def failed(error: KafkaException, where: Target, troubles: ClientErrors) -> CliError:
     """One line for what the C client raised."""
     from confluent_kafka import KafkaError
 
@@ -198,7 +198,7 @@ def failed(error: KafkaException, where: Target, troubles: Troubles) -> CliError
     return CliError(reason.str(), code=FAILED)
 
 
-def _metadata(client: Any, topic: str, troubles: Troubles) -> Any:
+def _metadata(client: Any, topic: str, troubles: ClientErrors) -> Any:
     from confluent_kafka import KafkaException
 
     for step_s in ANSWER_STEPS_S:

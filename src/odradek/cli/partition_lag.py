@@ -27,7 +27,7 @@ ANSWER_WITHIN_S = 3.0
 Sizes = dict[tuple[TopicPartition, int], int]
 
 
-async def laggards(cluster: Cluster) -> list[dict[str, Any]]:
+async def lagging_replicas(cluster: Cluster) -> list[dict[str, Any]]:
     """A row for each replica that is not in sync, in order. Raises ApiError."""
     found = await cluster.metadata(None)
     missing = {

@@ -352,9 +352,9 @@ def lagging(
     """Show which replicas are not in sync, and why: fenced, silent, slow or stuck. Takes a second or two."""
 
     async def work(cluster: Cluster) -> list[dict[str, Any]]:
-        from odradek.cli.partition_lag import laggards
+        from odradek.cli.partition_lag import lagging_replicas
 
-        return await laggards(cluster)
+        return await lagging_replicas(cluster)
 
     rows = administer(target(bootstrap_server, command_config), work)
     if as_json:

@@ -22,8 +22,8 @@ from odradek.cli.connect import (
 )
 from odradek.cli.errors import BAD_CONFIG, FAILED, USAGE, CliError
 from odradek.cli.kafka_client import (
+    ClientErrors,
     Counter,
-    Troubles,
     client_settings,
     made,
     progress_bar,
@@ -190,7 +190,7 @@ def _records(inputs: list[_Input], input_format: str, how: LineFormat, common: _
             yield common.apply(record)
 
 
-def _connect(where: Target, topic: str, settings: dict[str, Any], troubles: Troubles) -> tuple[_Writer, bool]:
+def _connect(where: Target, topic: str, settings: dict[str, Any], troubles: ClientErrors) -> tuple[_Writer, bool]:
     """What writes to the topic, and whether the topic came to be by this. Raises CliError."""
     from confluent_kafka import Producer
 
@@ -230,7 +230,7 @@ def _send_all(writer: _Writer, records: Iterator[OutgoingRecord], inputs: list[_
 class _Writer:
     """A producer that counts what is acknowledged."""
 
-    def __init__(self, producer: Any, topic: str, partitions: list[int], troubles: Troubles) -> None:
+    def __init__(self, producer: Any, topic: str, partitions: list[int], troubles: ClientErrors) -> None:
         from confluent_kafka import KafkaException
 
         self._partitions = partitions

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, TypeAlias
 
-from odradek.client.sasl import Credentials, FalseBrokerError, dialogue
+from odradek.client.sasl import Credentials, ServerAuthenticationError, sasl_exchange
 from odradek.common.errors import ErrorCode, OdradekError
 from odradek.protocol.declare import Message
 from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest
@@ -36,7 +36,7 @@ def login(who: Credentials, address: str) -> Login:
         raise RefusedLoginError(
             f"{address} offers {offers} for SASL, not {who.mechanism}; set sasl.mechanism to what it offers"
         )
-    speaking = dialogue(who)
+    speaking = sasl_exchange(who)
     words = next(speaking)
     while True:
         answer = yield SaslAuthenticateRequest(auth_bytes=words), SaslAuthenticateResponse
@@ -47,5 +47,5 @@ def login(who: Credentials, address: str) -> Login:
             words = speaking.send(bytes(answer.auth_bytes))
         except StopIteration:
             return
-        except FalseBrokerError as error:
+        except ServerAuthenticationError as error:
             raise RefusedLoginError(f"{address}: {error}") from None

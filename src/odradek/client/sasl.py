@@ -31,7 +31,7 @@ class SaslSettingError(OdradekError):
     """Settings that cannot be; the text begins with the setting's name."""
 
 
-class FalseBrokerError(OdradekError):
+class ServerAuthenticationError(OdradekError):
     """The broker does not prove that it knows the password, or its words make no sense."""
 
 
@@ -76,7 +76,7 @@ def _unquoted(value: str) -> str:
     return re.sub(r"\\(.)", r"\1", value[1:-1]) if value[0] in "'\"" else value
 
 
-def dialogue(who: Credentials) -> Dialogue:
+def sasl_exchange(who: Credentials) -> Dialogue:
     """What the client says, in order. The generator raises FalseBrokerError."""
     if who.mechanism == "PLAIN":
         return _plain(who.username, who.password)
@@ -96,9 +96,9 @@ def _scram(algorithm: str, username: str, password: str, nonce: str) -> Dialogue
     try:
         theirs, salt, iterations = fields["r"], base64.b64decode(fields["s"]), int(fields["i"])
     except (KeyError, ValueError):
-        raise FalseBrokerError("the broker's SCRAM challenge makes no sense") from None
+        raise ServerAuthenticationError("the broker's SCRAM challenge makes no sense") from None
     if not theirs.startswith(nonce) or len(theirs) == len(nonce) or iterations < MIN_ITERATIONS:
-        raise FalseBrokerError("the broker's SCRAM challenge does not answer ours, or is too weak")
+        raise ServerAuthenticationError("the broker's SCRAM challenge does not answer ours, or is too weak")
     salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), salt, iterations)
     client_key = hmac.digest(salted, b"Client Key", algorithm)
     stored_key = hashlib.new(algorithm, client_key).digest()
@@ -110,12 +110,12 @@ def _scram(algorithm: str, username: str, password: str, nonce: str) -> Dialogue
     server_key = hmac.digest(salted, b"Server Key", algorithm)
     expected = base64.b64encode(hmac.digest(server_key, signed, algorithm)).decode()
     if not hmac.compare_digest(_fields(verdict).get("v", ""), expected):
-        raise FalseBrokerError("the broker does not know the password: it is not the one that it claims to be")
+        raise ServerAuthenticationError("the broker does not know the password: it is not the one that it claims to be")
 
 
 def _fields(message: bytes) -> dict[str, str]:
     try:
         text = message.decode()
     except UnicodeDecodeError:
-        raise FalseBrokerError("the broker's SCRAM message makes no sense") from None
+        raise ServerAuthenticationError("the broker's SCRAM message makes no sense") from None
     return {name: value for name, _, value in (part.partition("=") for part in text.split(","))}

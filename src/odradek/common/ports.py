@@ -56,7 +56,7 @@ class File(Protocol):
     def truncate(self, size: int) -> None: ...
 
     def sync(self) -> None:
-        """Blocks until contents and length are durable (fdatasync). Call through `Disk.off_loop`, never on the loop.
+        """Block until contents and length are durable (fdatasync); call through `Disk.run_blocking`, not on the loop.
 
         A failure means that data is gone: the caller takes the log directory offline and never retries.
         """
@@ -182,7 +182,7 @@ class Disk(Protocol):
         """A new one, for what the loop and work off the loop both change."""
         ...
 
-    async def off_loop(self, work: Callable[[], T]) -> T:
+    async def run_blocking(self, work: Callable[[], T]) -> T:
         """Run blocking work without stopping the event loop; the simulator runs it inline, on simulated time.
 
         Work that was begun is done: who is cancelled meanwhile goes on only then.
@@ -211,7 +211,7 @@ def is_out_of_descriptors(error: BaseException | None) -> bool:
     return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
 
 
-def unless_full(step: Callable[[], None]) -> None:
+def ignore_disk_full(step: Callable[[], None]) -> None:
     """Take a step that can be left out while there is no space; raises OSError for anything else."""
     try:
         step()

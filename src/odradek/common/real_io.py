@@ -272,7 +272,7 @@ class RealDisk:
     def mutex(self) -> Mutex:
         return threading.Lock()
 
-    async def off_loop(self, work: Callable[[], T]) -> T:
+    async def run_blocking(self, work: Callable[[], T]) -> T:
         future = asyncio.get_running_loop().run_in_executor(self._executor, work)
         try:
             return await asyncio.shield(future)

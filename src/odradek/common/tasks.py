@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 
-async def together(*coroutines: Coroutine[Any, Any, None]) -> None:
+async def gather_cancelling(*coroutines: Coroutine[Any, Any, None]) -> None:
     """Run coroutines side by side until all have ended.
 
     Where one fails, or this is cancelled, the others are cancelled in the order in which they were given, and have

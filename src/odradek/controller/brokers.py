@@ -39,7 +39,7 @@ MAX_PRODUCER_ID = (1 << 63) - 1
 
 
 @dataclass(slots=True)
-class Heard:
+class BrokerSession:
     """When an epoch of a broker was last heard of (monotonic ms), and what it said.
 
     Attributes:
@@ -63,20 +63,20 @@ class Brokers:
         self._partitions = partitions
         self.config = config
         self._cluster_id = cluster_id
-        self.heard: dict[int, Heard] = {}
+        self.heard: dict[int, BrokerSession] = {}
 
     def begin_sessions(self, now_ms: int) -> None:
         """This controller begins to lead: every broker that serves has a whole session before it counts as silent."""
         self.heard = {
-            broker.broker_id: Heard(broker.broker_epoch, now_ms)
+            broker.broker_id: BrokerSession(broker.broker_epoch, now_ms)
             for broker in self._state.brokers.values()
             if not broker.fenced
         }
 
     def without_rack(self) -> list[int]:
         """The brokers without a rack where others have one; empty where all or none have."""
-        without = sorted(each.broker_id for each in self._state.brokers.values() if each.rack is None)
-        return without if len(without) < len(self._state.brokers) else []
+        remove_from_isr = sorted(each.broker_id for each in self._state.brokers.values() if each.rack is None)
+        return remove_from_isr if len(remove_from_isr) < len(self._state.brokers) else []
 
     def _has_session(self, broker: BrokerImage, now_ms: int) -> bool:
         heard = self.heard.get(broker.broker_id)
@@ -111,7 +111,7 @@ class Brokers:
         elif old is not None:
             # It may lack what its predecessor had not flushed, unless that one left word of a clean stop (KIP-966).
             unclean = self._state.elr_enabled and request.previous_broker_epoch != old.broker_epoch
-            records.extend(self._partitions.broker_leaves(request.broker_id, unclean_shutdown=unclean))
+            records.extend(self._partitions.handle_broker_fenced(request.broker_id, unclean_shutdown=unclean))
             records.extend(self._end_of_drain(request.broker_id))
         return Result(records, BrokerRegistrationResponse(broker_epoch=record.broker_epoch))
 
@@ -198,7 +198,7 @@ class Brokers:
 
     def registered(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
         """A registration is committed: its session begins. Called by the service, not through the log."""
-        self.heard[broker_id] = Heard(broker_epoch, now_ms)
+        self.heard[broker_id] = BrokerSession(broker_epoch, now_ms)
 
     def heartbeat(
         self, request: BrokerHeartbeatRequest, next_offset: int, now_ms: int
@@ -216,7 +216,7 @@ class Brokers:
         broker = self.check_epoch(request.broker_id, request.broker_epoch)
         heard = self.heard.get(broker.broker_id)
         if heard is None or heard.broker_epoch != broker.broker_epoch:
-            heard = Heard(broker.broker_epoch, now_ms)
+            heard = BrokerSession(broker.broker_epoch, now_ms)
         caught_up = request.current_metadata_offset >= broker.broker_epoch
         records: list[Any] = self._directory_changes(broker, request)
         fenced, stop = broker.fenced, False
@@ -225,7 +225,7 @@ class Brokers:
             # What a lost directory held is decided first: it must not be elected by the same beat.
             if not stop and not request.want_fence and caught_up and not records:
                 records.append(_registration_change(broker, fenced=-1))
-                records.extend(self._partitions.broker_arrives(broker.broker_id))
+                records.extend(self._partitions.handle_broker_unfenced(broker.broker_id))
                 fenced = False
         elif broker.in_controlled_shutdown:
             stop = not self._partitions.leads_any(broker.broker_id) and self._all_have_seen(heard.shutdown_offset)
@@ -234,7 +234,7 @@ class Brokers:
             fenced, stop = True, request.want_shut_down
         elif request.want_shut_down:
             records = [_registration_change(broker, in_controlled_shutdown=1)]
-            records.extend(self._partitions.broker_leaves(broker.broker_id))
+            records.extend(self._partitions.handle_broker_fenced(broker.broker_id))
             heard.shutdown_offset = next_offset + len(records) - 1
         if fenced and not broker.fenced:
             records = self.fence(broker)
@@ -300,7 +300,7 @@ class Brokers:
         Where no other is known to have all, it may stay in the set, or eligible; it leads nothing in any case.
         """
         records: list[Any] = [_registration_change(broker, fenced=1)]
-        records.extend(self._partitions.broker_leaves(broker.broker_id))
+        records.extend(self._partitions.handle_broker_fenced(broker.broker_id))
         return records
 
     def fence_dead(self, broker_id: int, broker_epoch: int) -> Result[Any, None]:
@@ -312,7 +312,7 @@ class Brokers:
         broker = self.check_epoch(broker_id, broker_epoch)
         return Result([] if broker.fenced else self.fence(broker), None, atomic=False)
 
-    def unheard(self) -> list[tuple[int, int]]:
+    def brokers_without_heartbeat(self) -> list[tuple[int, int]]:
         """Brokers that count as serving and have sent no heartbeat since this controller leads: (id, epoch)."""
         return [
             (broker.broker_id, broker.broker_epoch)
@@ -320,7 +320,7 @@ class Brokers:
             if not broker.fenced and ((heard := self.heard.get(broker.broker_id)) is None or heard.metadata_offset < 0)
         ]
 
-    def fence_silent(self, now_ms: int) -> Result[Any, int | None]:
+    def fence_expired(self, now_ms: int) -> Result[Any, int | None]:
         """Fence the broker that has been silent for longest, if for longer than a session; returns its id."""
         silent = [
             broker
@@ -346,7 +346,7 @@ class Brokers:
         if broker is None:
             raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not currently registered.")
         self._state.full_directories.pop(broker_id, None)
-        records: list[Any] = list(self._partitions.broker_leaves(broker_id))
+        records: list[Any] = list(self._partitions.handle_broker_fenced(broker_id))
         records.append(UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=broker.broker_epoch))
         return Result(records, UnregisterBrokerResponse(error_message=None))
 

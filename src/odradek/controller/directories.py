@@ -71,7 +71,7 @@ class Directories:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {broker.broker_id} has no replica of this")
         where = {broker.broker_id: directory}
         if not broker.has_online(directory):
-            return self._partitions.without(broker.broker_id, key, partition, directories=where)
+            return self._partitions.remove_from_isr(broker.broker_id, key, partition, directories=where)
         # With its place known to be there it may be fit to lead; but what was in a directory that is gone is lost.
         is_new = not broker.has_online(partition.directory(broker.broker_id))
         others = tuple(replica for replica in partition.isr if replica != broker.broker_id)

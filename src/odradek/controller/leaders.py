@@ -42,7 +42,7 @@ class Leaders:
                 records.append(record)
         return Result(records, False, atomic=False)
 
-    def leave_draining(self) -> Result[Any, None]:
+    def move_leaders_off_draining(self) -> Result[Any, None]:
         """Move leaders away from brokers that drain, where another replica in sync can lead."""
         records: list[PartitionChangeRecord] = []
         for key, topic, partition in self._partitions.all_partitions():

@@ -80,7 +80,7 @@ class ControllerMachine:
         if METADATA_VERSION not in self.state.features:
             records.append(FeatureLevelRecord(name=METADATA_VERSION, feature_level=DEFAULT_METADATA_VERSION))
         # An interrupted leadership may have changed what is allowed, and not have elected by it.
-        records.extend(self.partitions.elect_leaderless().records)
+        records.extend(self.partitions.elect_offline_partitions().records)
         return Result(records, None, atomic=False)
 
     def _first_records(self) -> list[Any]:

@@ -44,7 +44,7 @@ class Partitions:
         topic_name: str,
         partition: PartitionImage,
         *,
-        without: int = -1,
+        remove_from_isr: int = -1,
         with_: int = -1,
         moved: Mapping[int, UUID] = MappingProxyType({}),
     ) -> ElectionRules:
@@ -57,7 +57,7 @@ class Partitions:
 
         def acceptable(broker_id: int) -> bool:
             broker = brokers.get(broker_id)
-            if broker is None or broker_id == without:
+            if broker is None or broker_id == remove_from_isr:
                 return False
             serves = broker.active or (broker_id == with_ and not broker.in_controlled_shutdown)
             return serves and broker.has_online(moved.get(broker_id, partition.directory(broker_id)))
@@ -79,7 +79,7 @@ class Partitions:
         broker = self._state.brokers.get(broker_id)
         return broker.directories[0] if broker is not None and len(broker.directories) == 1 else UNASSIGNED_DIRECTORY
 
-    def broker_leaves(self, broker_id: int, *, unclean_shutdown: bool = False) -> list[PartitionChangeRecord]:
+    def handle_broker_fenced(self, broker_id: int, *, unclean_shutdown: bool = False) -> list[PartitionChangeRecord]:
         """Records that take a broker out of every in-sync set and leadership.
 
         Args:
@@ -124,12 +124,12 @@ class Partitions:
         return self._without(broker_id, touched)
 
     def _others_can_write(self, broker_id: int, topic: TopicEntry, partition: PartitionImage) -> bool:
-        acceptable = self.rules(topic.name, partition, without=broker_id).acceptable
+        acceptable = self.rules(topic.name, partition, remove_from_isr=broker_id).acceptable
         return any(
             acceptable(other) and not self._state.is_full(other, partition.directory(other)) for other in partition.isr
         )
 
-    def without(
+    def remove_from_isr(
         self,
         broker_id: int,
         key: PartitionKey,
@@ -143,7 +143,7 @@ class Partitions:
         return change_partition(
             *key,
             partition,
-            self.rules(topic.name, partition, without=broker_id),
+            self.rules(topic.name, partition, remove_from_isr=broker_id),
             election=self.online(topic.name),
             target=Target(
                 isr=[replica for replica in partition.isr if replica != broker_id],
@@ -159,15 +159,16 @@ class Partitions:
         unclean_shutdown: Collection[int] = (),
     ) -> list[PartitionChangeRecord]:
         changes = (
-            self.without(broker_id, key, partition, unclean_shutdown=unclean_shutdown) for key, _, partition in touched
+            self.remove_from_isr(broker_id, key, partition, unclean_shutdown=unclean_shutdown)
+            for key, _, partition in touched
         )
         return [record for record in changes if record is not None]
 
-    def broker_arrives(self, broker_id: int) -> list[PartitionChangeRecord]:
+    def handle_broker_unfenced(self, broker_id: int) -> list[PartitionChangeRecord]:
         """Records that let a broker lead the partitions without a leader that it can lead."""
         return self._elect_missing(broker_id)
 
-    def elect_leaderless(self) -> Result[Any, None]:
+    def elect_offline_partitions(self) -> Result[Any, None]:
         """Elect where there is no leader: what may be has changed, as by unclean.leader.election.enable."""
         return Result(self._elect_missing(), None, atomic=False)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from odradek.common.errors import ApiError, ErrorCode, OdradekError
 from odradek.common.log_lines import get_logger
 from odradek.common.ports import Clock
-from odradek.common.tasks import together
+from odradek.common.tasks import gather_cancelling
 from odradek.controller.config import ControllerConfig
 from odradek.controller.configs import ConfigSchema
 from odradek.controller.controllers import register_controller
@@ -110,7 +110,7 @@ class ControllerService:
         self._driver: RaftDriver | None = None
         self._machine: ControllerMachine | None = None
         self._runtime: Runtime[Any] | None = None
-        self._reign: asyncio.Task[None] | None = None
+        self._active_task: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
 
     def attach(self, driver: RaftDriver) -> None:
@@ -119,13 +119,15 @@ class ControllerService:
 
     def elected(self, leader_epoch: int) -> None:
         """This node leads: begin as the active controller."""
-        self._reign = asyncio.get_running_loop().create_task(self._rule(self._reign, self._runtime))
+        self._active_task = asyncio.get_running_loop().create_task(
+            self._run_as_active(self._active_task, self._runtime)
+        )
 
     def resigned(self) -> None:
         """This node leads no more: all who wait get NOT_CONTROLLER. Pass it as the driver's `on_resigned`."""
         self._ready.clear()
-        if self._reign is not None:
-            self._reign.cancel()
+        if self._active_task is not None:
+            self._active_task.cancel()
         if self._runtime is not None:
             self._runtime.unload()
 
@@ -135,9 +137,9 @@ class ControllerService:
 
     async def stop(self) -> None:
         """End as the active controller; callers get NOT_CONTROLLER."""
-        if self._reign is not None:
-            self._reign.cancel()
-            await asyncio.gather(self._reign, return_exceptions=True)
+        if self._active_task is not None:
+            self._active_task.cancel()
+            await asyncio.gather(self._active_task, return_exceptions=True)
         if self._runtime is not None:
             await self._runtime.close()
 
@@ -153,7 +155,7 @@ class ControllerService:
             self._machine.brokers.config = config
             self._machine.partitions.config = config
 
-    async def _rule(self, former: asyncio.Task[None] | None, former_runtime: Runtime[Any] | None) -> None:
+    async def _run_as_active(self, former: asyncio.Task[None] | None, former_runtime: Runtime[Any] | None) -> None:
         assert self._driver is not None, "attach() comes first"
         if former is not None:
             await asyncio.gather(former, return_exceptions=True)
@@ -185,7 +187,7 @@ class ControllerService:
             return
         self._ready.set()
         self._on_active()
-        await together(self._fence_the_silent(machine, runtime), self._balance_leaders(machine, runtime))
+        await gather_cancelling(self._fence_the_silent(machine, runtime), self._balance_leaders(machine, runtime))
 
     async def _fence_the_silent(self, machine: ControllerMachine, runtime: Runtime[Any]) -> None:
         """Look for silent brokers a few times per session timeout."""
@@ -194,7 +196,7 @@ class ControllerService:
             fenced: int | None = -1
             while fenced is not None and runtime.active:
                 try:
-                    fenced = await runtime.run(lambda: machine.brokers.fence_silent(self._clock.monotonic_ms()))
+                    fenced = await runtime.run(lambda: machine.brokers.fence_expired(self._clock.monotonic_ms()))
                 except ApiError:
                     return
 
@@ -204,7 +206,7 @@ class ControllerService:
             await asyncio.sleep(self._config.leader_imbalance_check_interval_seconds)
             more = self._config.auto_leader_rebalance_enable
             try:
-                await runtime.run(machine.partitions.elect_leaderless)
+                await runtime.run(machine.partitions.elect_offline_partitions)
                 while more:
                     more = await runtime.run(machine.leaders.balance)
             except ApiError:
@@ -215,8 +217,8 @@ class ControllerService:
         if not keys.isdisjoint(_SETTINGS_OF_ELECTIONS):
             # Where this fails the leadership is over, and the next one begins with it; the settings are committed.
             with contextlib.suppress(ApiError):
-                await self._run(lambda machine: machine.partitions.elect_leaderless())
-                await self._run(lambda machine: machine.leaders.leave_draining())
+                await self._run(lambda machine: machine.partitions.elect_offline_partitions())
+                await self._run(lambda machine: machine.leaders.move_leaders_off_draining())
 
     def _serving(self) -> tuple[ControllerMachine, Runtime[Any]]:
         if self._machine is None or self._runtime is None or not self._ready.is_set():
@@ -255,8 +257,8 @@ class ControllerService:
         return await self._run(lambda machine: machine.topics.create_in_steps(request), request.timeout_ms)
 
     async def create_partitions(self, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
-        """See `Topics.grow`."""
-        return await self._run(lambda machine: machine.topics.grow(request), request.timeout_ms)
+        """See `Topics.add_partitions`."""
+        return await self._run(lambda machine: machine.topics.add_partitions(request), request.timeout_ms)
 
     async def delete_topics(
         self,
@@ -307,9 +309,11 @@ class ControllerService:
             lambda: machine.brokers.register(request, runtime.next_offset, self._clock.monotonic_ms())
         )
         machine.brokers.registered(request.broker_id, answer.broker_epoch, self._clock.monotonic_ms())
-        without = machine.brokers.without_rack()
-        if without:
-            _log.warning("racks are set for some brokers only: the others count as one rack", without=without)
+        remove_from_isr = machine.brokers.without_rack()
+        if remove_from_isr:
+            _log.warning(
+                "racks are set for some brokers only: the others count as one rack", remove_from_isr=remove_from_isr
+            )
         return answer
 
     async def controller_registration(self, request: ControllerRegistrationRequest) -> ControllerRegistrationResponse:
@@ -329,7 +333,7 @@ class ControllerService:
 
     def unheard_brokers(self) -> list[tuple[int, int]]:
         """Brokers that serve and have sent no heartbeat to this controller: (id, epoch)."""
-        return [] if self._machine is None else self._machine.brokers.unheard()
+        return [] if self._machine is None else self._machine.brokers.brokers_without_heartbeat()
 
     async def add_raft_voter(self, request: AddRaftVoterRequest) -> AddRaftVoterResponse:
         """See `VoterChanges.add`."""

@@ -247,7 +247,9 @@ class Topics:
         )
         return partition_record(topic_id, partition_id, partition, self._state.metadata_version)
 
-    def grow(self, request: create_partitions_request.CreatePartitionsRequest) -> Result[Any, CreatePartitionsResponse]:
+    def add_partitions(
+        self, request: create_partitions_request.CreatePartitionsRequest
+    ) -> Result[Any, CreatePartitionsResponse]:
         """CreatePartitions: give topics more partitions."""
         times = Counter(topic.name for topic in request.topics)
         records: list[Any] = []

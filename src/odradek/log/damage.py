@@ -8,7 +8,7 @@ from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.log_lines import get_logger
 from odradek.log.checkpoints import TopicPartition
 from odradek.log.segment import Segment
-from odradek.log.summary import Summary
+from odradek.log.summary import SegmentSummary
 
 _log = get_logger("log.damage")
 FETCHED_AGAIN = "nothing: it is fetched from another replica"
@@ -29,7 +29,7 @@ class DamageReports:
 
     __slots__ = ("_reported", "_summary", "_topic_partition", "on_found", "repair_count")
 
-    def __init__(self, topic_partition: TopicPartition, summary: Summary) -> None:
+    def __init__(self, topic_partition: TopicPartition, summary: SegmentSummary) -> None:
         self._topic_partition = topic_partition
         self._summary = summary
         self._reported: set[tuple[int, int]] = set()
@@ -59,7 +59,7 @@ class DamageReports:
         """The batch is as it was written: damage at the same place would be reported again."""
         self.repair_count += 1
         self._reported.discard((segment.base_offset, position))
-        self._summary.mended()
+        self._summary.repaired()
 
     def clear_listener(self) -> None:
         """Nothing repairs any more."""

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
-from odradek.common.ports import Disk, is_disk_full, unless_full
+from odradek.common.ports import Disk, ignore_disk_full, is_disk_full
 from odradek.log.checkpoints import LEADER_EPOCHS, PARTITION_METADATA, write_lines, write_lines_if_space
 from odradek.log.config import LogConfig
 from odradek.log.epoch_cache import EpochCache
@@ -157,7 +157,7 @@ class FlushState:
     def _write_indexes(self, dirty: list[Segment]) -> list[SharedFile]:
         """Hand the index entries that are in memory to the page cache; returns the segments' open files."""
         for segment in dirty:
-            unless_full(segment.indexes.flush)
+            ignore_disk_full(segment.indexes.flush)
             segment.has_unsynced_cut = segment.has_unsynced_indexes = False
         held = [segment.hold() for segment in dirty]
         self._aborted_left_out = not all(segment.indexes.transactions.is_written for segment in dirty)

@@ -25,7 +25,7 @@ from odradek.log.checkpoints import TopicPartition, write_topic_id
 from odradek.log.loading import AssignedDirectory, FoundLog
 from odradek.log.log_dir import LogDir
 from odradek.log.opening import share_files
-from odradek.log.placing import PlacedLogs
+from odradek.log.placing import CountedLogs
 from odradek.log.stray import set_aside
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class FutureLogs:
         """`new_name` draws the name of a directory."""
         self._manager = manager
         self._new_name = new_name
-        self.logs = PlacedLogs(manager.placing)
+        self.logs = CountedLogs(manager.placing)
         self.topic_ids: dict[TopicPartition, UUID | None] = {}
         # Where a replica that is not here yet is wanted, when it comes.
         self.preferred: dict[TopicPartition, Path] = {}
@@ -117,10 +117,10 @@ class FutureLogs:
         except OSError as error:
             raise StorageError(future.log_dir, f"{directory}: {error}") from error
         if current is not None:
-            take_place_of(future, current)
+            inherit_state_from(future, current)
         topic_id = self.topic_ids[key]
         self.forget(key)
-        manager.put_in_place(future, topic_id)
+        manager.swap_in(future, topic_id)
         if current is not None:
             # Its files go when both names are durable.
             manager.discard(current, after_names_in=future.log_dir)
@@ -172,7 +172,7 @@ def rename_to(log: Log, directory: Path) -> None:
     log.flush_state.moved()
 
 
-def take_place_of(log: Log, other: Log) -> None:
+def inherit_state_from(log: Log, other: Log) -> None:
     """Take over the marks of a log that has the same batches up to the same end, and what memory alone has of it, such
     as what its producers are about to do."""
     assert log.log_end_offset == other.log_end_offset, "a log is replaced by one that has all of it"

@@ -114,7 +114,7 @@ class Log:
         self.log_end_offset = loaded.log_end_offset
         self._high_watermark = loaded.log_start_offset
         self.cleaned_offset = 0
-        self.cut_count = 0
+        self.truncation_count = 0
         self._jitter = jitter
         self._remove_later = remove_later or self._remove_now
         self._clear_listeners()
@@ -454,7 +454,7 @@ class Log:
     def _clear_listeners(self) -> None:
         # They and the log form reference cycles: of thousands that are deleted, all would be garbage that Python's
         # collector must find, in one turn of the loop.
-        self.on_cleaned_cut: Callable[[], None] = _nothing
+        self.on_cleaned_range_truncated: Callable[[], None] = _nothing
         self.on_cut: Callable[[], None] = _nothing
         self.damage.clear_listener()
 

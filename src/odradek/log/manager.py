@@ -33,7 +33,7 @@ from odradek.log.log import Log
 from odradek.log.log_dir import CLEAN_SHUTDOWN, NO_DIRECTORY, LogDir
 from odradek.log.offset_files import OffsetFiles
 from odradek.log.opening import close_log, share_files
-from odradek.log.placing import PlacedLogs, Placing
+from odradek.log.placing import CountedLogs, Placing
 from odradek.log.retention import begin_delete, deletable, finish_delete
 from odradek.log.space import DirectorySpace
 from odradek.log.stray import free_name
@@ -74,7 +74,7 @@ class LogManager:
         self.space = DirectorySpace(disk, self.dirs)
         self.files.on_no_space = self.space.ran_out
         self.placing = Placing()
-        self.logs = PlacedLogs(self.placing)
+        self.logs = CountedLogs(self.placing)
         self.topic_ids: dict[TopicPartition, UUID | None] = {}
         self.notes: list[str] = []
         self.futures = FutureLogs(self, lambda topic, number: future_name(topic, number, self.draw_bits()))
@@ -86,7 +86,7 @@ class LogManager:
             self._starts,
             OffsetFiles(disk, HIGH_WATERMARK, lambda log: log.high_watermark),
         )
-        self._doomed: list[tuple[int, Path]] = []
+        self._pending_deletion: list[tuple[int, Path]] = []
         self._deleted: dict[TopicPartition, Log] = {}  # whose directories bear their names still
         self._closed: dict[Path, None] = {}
         self._failed_to_close: dict[Path, StorageError] = {}
@@ -163,7 +163,7 @@ class LogManager:
         """
         for path, reason in loader.failures.items():
             self.take_offline(path, reason)
-        self._doomed += [(self.clock.monotonic_ms(), path) for path in loader.doomed]
+        self._pending_deletion += [(self.clock.monotonic_ms(), path) for path in loader.doomed]
         self._renamed_in |= dict.fromkeys(loader.kept_in)
         for found in loader.found.values():
             self.notes += found.notes
@@ -201,7 +201,7 @@ class LogManager:
     def _take(self, log: Log, topic_id: UUID | None) -> None:
         key = log.topic_partition
         self._cleaned.restore(log)
-        log.on_cleaned_cut = lambda: self._cleaned.forget(key, log.log_dir, self.logs.values())
+        log.on_cleaned_range_truncated = lambda: self._cleaned.forget(key, log.log_dir, self.logs.values())
         log.on_cut = lambda: self._was_cut(log)
         self.logs[key] = log
         self.topic_ids[key] = topic_id
@@ -327,12 +327,12 @@ class LogManager:
 
     def delete(self, topic_partition: TopicPartition) -> bool:
         """Forget a partition's log and discard it; returns whether there was one. Raises StorageError."""
-        if not self.delete_soon(topic_partition):
+        if not self.schedule_delete(topic_partition):
             return False
         self.discard(self._deleted.pop(topic_partition))
         return True
 
-    def delete_soon(self, topic_partition: TopicPartition) -> bool:
+    def schedule_delete(self, topic_partition: TopicPartition) -> bool:
         """Forget a partition's log, for `discard_deleted` to discard; returns whether there was one.
 
         Raises:
@@ -385,9 +385,9 @@ class LogManager:
         self._renamed_in[log.log_dir] = None
         if after_names_in is not None:
             self._renamed_in[after_names_in] = None
-        self._doomed.append((self.clock.monotonic_ms() + log.config.file_delete_delay_ms, target))
+        self._pending_deletion.append((self.clock.monotonic_ms() + log.config.file_delete_delay_ms, target))
 
-    def put_in_place(self, log: Log, topic_id: UUID | None) -> None:
+    def swap_in(self, log: Log, topic_id: UUID | None) -> None:
         """A log that was a copy is its partition's log from now on; all of it is to be compacted again."""
         self._take(log, topic_id)
         log.cleaned_offset = 0
@@ -454,15 +454,15 @@ class LogManager:
         try:
             while not log.has_left and (unread := (found := deletable(log, now_ms)).unread) is not None:
                 load = unread.indexes.begin_load(newest_only=True)
-                twin = None if load is None else await self.disk.off_loop(load)
+                twin = None if load is None else await self.disk.run_blocking(load)
                 if twin is not None and not log.has_left:
-                    unread.indexes.adopt(twin)
+                    unread.indexes.install_indexes(twin)
         except OSError as error:
             if log.has_left:
                 return 0
             raise StorageError(log.log_dir, f"{log.directory}: {error}") from error
         if not log.has_left and found.segment_count:
-            finish_delete(log, await self.disk.off_loop(begin_delete(log, found.segment_count, now_ms)))
+            finish_delete(log, await self.disk.run_blocking(begin_delete(log, found.segment_count, now_ms)))
             return found.segment_count
         return 0
 
@@ -476,8 +476,8 @@ class LogManager:
     def take_removals(self) -> Callable[[], None]:
         """Blocking work that removes the files and directories whose time has come; it never raises OSError."""
         now_ms = self.clock.monotonic_ms()
-        due = [path for when, path in self._doomed if when <= now_ms]
-        self._doomed = [(when, path) for when, path in self._doomed if when > now_ms]
+        due = [path for when, path in self._pending_deletion if when <= now_ms]
+        self._pending_deletion = [(when, path) for when, path in self._pending_deletion if when > now_ms]
         disk = self.disk
         renamed_in = tuple(self._renamed_in) if due else ()
         if due:
@@ -525,7 +525,7 @@ class LogManager:
 
     def remove_later(self, paths: list[Path], delay_ms: int) -> None:
         due = self.clock.monotonic_ms() + delay_ms
-        self._doomed += [(due, path) for path in paths]
+        self._pending_deletion += [(due, path) for path in paths]
 
     # -- stopping -----------------------------------------------------------------------------------------------
 

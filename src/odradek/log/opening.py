@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from odradek.common.ports import unless_full
+from odradek.common.ports import ignore_disk_full
 from odradek.log.checkpoints import TopicPartition
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
@@ -70,9 +70,9 @@ def _write_for_next_start(log: Log) -> None:
     log.segments.active.indexes.load()
     end = log.log_end_offset
     if end > log.segments.bases[0]:
-        unless_full(lambda: log.flush_state.snapshot_producers(log.producers, end, in_next_flush=False))
+        ignore_disk_full(lambda: log.flush_state.snapshot_producers(log.producers, end, in_next_flush=False))
     for segment in log.segments:
-        unless_full(segment.indexes.flush)
+        ignore_disk_full(segment.indexes.flush)
 
 
 def share_files(log: Log, files: FileCache) -> None:

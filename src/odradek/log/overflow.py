@@ -69,7 +69,7 @@ def split_off(
     disk.sync_dir(directory)
     settle_swap(disk, directory, [])
     segment.truncate_to(position, expected_offset)
-    segment.sync_with_names()
+    segment.sync_file_and_directory()
     made = []
     for base, _, _ in parts:
         part = Segment(files, directory, base, created_ms=segment.created_ms)

@@ -26,7 +26,7 @@ class Placing:
         return min(dirs, key=self.counts.__getitem__)
 
 
-class PlacedLogs(dict[TopicPartition, Log]):
+class CountedLogs(dict[TopicPartition, Log]):
     """Logs by partition, which are counted in their directories.
 
     Only assignment, `del` and `pop` change it: what else a dict has does not count. A log that is in it stays in its

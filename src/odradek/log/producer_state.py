@@ -300,7 +300,7 @@ class ProducerState:
             self._open_transactions[header.base_offset] = header.producer_id
             self._verifications.pop(header.producer_id, None)
 
-    def widen_windows(self, batches: Sequence[BatchHeader]) -> None:
+    def restore_dedup_window(self, batches: Sequence[BatchHeader]) -> None:
         """Put batches before a producer's oldest known one, as far as they end where that begins.
 
         Args:

@@ -17,7 +17,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from odradek.common.ports import Disk, is_disk_full, read_file, unless_full, write_file_durably
+from odradek.common.ports import Disk, ignore_disk_full, is_disk_full, read_file, write_file_durably
 from odradek.log.checkpoints import LEADER_EPOCHS, CorruptCheckpointError, read_lines, write_lines_if_space
 from odradek.log.compaction.swap import SWAP, settle_swap
 from odradek.log.config import NEVER
@@ -28,7 +28,7 @@ from odradek.log.producer_state import CorruptSnapshotError, ProducerState
 from odradek.log.segment import Segment
 from odradek.log.segment_file import segment_path
 from odradek.log.transactions import rebuild_transactions, replay_batch
-from odradek.log.verification import Damage, check_batches, write_again
+from odradek.log.verification import Damage, check_batches, rewrite_from
 from odradek.record.batch import BatchHeader
 
 _LOG_FILE = re.compile(r"^(\d{20})\.log$")
@@ -140,7 +140,7 @@ def _mend_transactions(segments: list[Segment]) -> None:
     if any(segment.indexes.transactions_damaged for segment in segments):
         rebuild_transactions(segments)
         for segment in segments:
-            unless_full(partial(segment.indexes.flush, sync=True))
+            ignore_disk_full(partial(segment.indexes.flush, sync=True))
 
 
 def begin_directory(files: FileCache, directory: Path, *, now_ms: int) -> LoadedLog:
@@ -227,7 +227,7 @@ def _recover(
         for later in segments[number + 1 :]:
             later.mark_deleted()
         # Before anything follows: were the cut undone by a loss of power, old batches would stand behind new ones.
-        segment.sync_with_names()
+        segment.sync_file_and_directory()
         del segments[number + 1 :]
         break
     if was_split:
@@ -263,9 +263,9 @@ def _make_durable(
     for segment, following in zip(segments, [*segments[1:], None], strict=True):
         if following is None or following.base_offset > recovery_point:
             found = segment.locate(recovery_point)
-            write_again(segment, found[0] if found is not None else 0)
+            rewrite_from(segment, found[0] if found is not None else 0)
             segment.indexes.flush()
-            segment.sync_with_names()
+            segment.sync_file_and_directory()
     return epochs is None or write_lines_if_space(disk, directory / LEADER_EPOCHS, epochs.lines())
 
 
@@ -418,7 +418,7 @@ def _widen_windows(state: ProducerState, segments: list[Segment]) -> None:
         left -= segment.size_bytes - start
         if left <= 0:
             break
-    state.widen_windows(batches)
+    state.restore_dedup_window(batches)
 
 
 def snapshot_offsets(disk: Disk, directory: Path) -> list[int]:

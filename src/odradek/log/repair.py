@@ -34,7 +34,7 @@ NO_EPOCH_LIMIT = INT32_MAX
 
 
 @dataclass(frozen=True, slots=True)
-class Hole:
+class CorruptRange:
     """Where a segment stops making sense, and where it goes on.
 
     Attributes:
@@ -55,7 +55,7 @@ class Hole:
         return self.end_position - self.position
 
 
-def find_hole(log: Log, segment: Segment, position: int) -> Hole | None:
+def find_hole(log: Log, segment: Segment, position: int) -> CorruptRange | None:
     """The hole at a position; None where an undamaged batch is there, or the segment is gone.
 
     It begins earlier where batches just before the position are damaged, too: they must be repaired first.
@@ -76,13 +76,13 @@ def find_hole(log: Log, segment: Segment, position: int) -> Hole | None:
         for candidate in _candidates(segment, position):
             found = _batch_at(segment, candidate, first_offset + 1, end_offset)
             if found is not None and _goes_on(segment, candidate + found.size_bytes, found.last_offset + 1, end_offset):
-                return Hole(segment, position, candidate, first_offset, found.base_offset, is_open=False)
+                return CorruptRange(segment, position, candidate, first_offset, found.base_offset, is_open=False)
     except OSError as error:
         raise StorageError(log.log_dir, f"{segment.path}: {error}") from error
-    return Hole(segment, position, segment.size_bytes, first_offset, end_offset, is_open=True)
+    return CorruptRange(segment, position, segment.size_bytes, first_offset, end_offset, is_open=True)
 
 
-def fitting(log: Log, hole: Hole, data: Buffer) -> tuple[list[Batch], bool]:
+def fitting(log: Log, hole: CorruptRange, data: Buffer) -> tuple[list[Batch], bool]:
     """What another replica gave, as far as it belongs into the hole, and whether those are all.
 
     Args:
@@ -107,7 +107,7 @@ def fitting(log: Log, hole: Hole, data: Buffer) -> tuple[list[Batch], bool]:
     return batches, is_full
 
 
-def write_over(log: Log, hole: Hole, batches: Sequence[Batch]) -> int:
+def overwrite(log: Log, hole: CorruptRange, batches: Sequence[Batch]) -> int:
     """Put batches over the hole, from its start on; returns the position behind them. Not synced.
 
     Raises:
@@ -121,7 +121,7 @@ def write_over(log: Log, hole: Hole, batches: Sequence[Batch]) -> int:
         raise StorageError(log.log_dir, f"{segment.path}: {error}") from error
 
 
-def rewrite_batches(disk: Disk, log: Log, hole: Hole, batches: Sequence[Batch]) -> None:
+def rewrite_batches(disk: Disk, log: Log, hole: CorruptRange, batches: Sequence[Batch]) -> None:
     """Rewrite the segment with these batches in the hole, under names that do not count yet; durable. May run off
     the loop, over a closed segment.
 
@@ -152,13 +152,13 @@ def rewrite_batches(disk: Disk, log: Log, hole: Hole, batches: Sequence[Batch]) 
         raise StorageError(log.log_dir, f"{old.path}: {error}") from error
 
 
-def take_place(log: Log, files: FileCache, hole: Hole) -> bool:
+def take_place(log: Log, files: FileCache, hole: CorruptRange) -> bool:
     """Put what `rewrite_batches` wrote in the segment's place; False where that is gone. Raises StorageError."""
 
     def swap() -> tuple[Segment, list[Path]]:
         names = (cleaned_paths(log.directory, hole.segment.base_offset, suffix) for suffix in (MENDED, CLEANED))
-        for mended, cleaned in zip(*names, strict=True):
-            files.disk.rename(mended, cleaned)  # and not what a cleaner that is at it has made of the damaged one
+        for repaired, cleaned in zip(*names, strict=True):
+            files.disk.rename(repaired, cleaned)  # and not what a cleaner that is at it has made of the damaged one
         return swap_in(files, log.directory, [hole.segment])
 
     return replace_segments(log, [hole.segment], swap)
@@ -234,5 +234,5 @@ def _candidates(segment: Segment, position: int) -> Iterator[int]:
     yield from segment.indexes.offsets.positions_after(position)
 
 
-def _other(hole: Hole, why: str) -> ApiError:
+def _other(hole: CorruptRange, why: str) -> ApiError:
     return ApiError(ErrorCode.CORRUPT_MESSAGE, f"another replica has {why} at {hole.segment.path}")

@@ -65,12 +65,12 @@ def roll_before(log: Log, headers: Sequence[BatchHeader], now_ms: int) -> None:
     """Begin a new active segment for these batches. Raises as `roll`."""
     if headers[-1].last_offset - log.log_end_offset > MAX_RELATIVE_OFFSET:
         # A gap that compaction left: from our end on, an index could not count so far (KAFKA-6264).
-        skip_to(log, headers[0].base_offset, now_ms)
+        advance_end_to(log, headers[0].base_offset, now_ms)
     else:
         roll(log, now_ms)
 
 
-def skip_to(log: Log, offset: int, now_ms: int) -> None:
+def advance_end_to(log: Log, offset: int, now_ms: int) -> None:
     """No records are between the log's end and `offset`, which the next record gets. Raises as `roll`."""
     before, log.log_end_offset = log.log_end_offset, offset
     try:

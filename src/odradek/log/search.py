@@ -112,7 +112,7 @@ class TimestampSearch:
             assert not isinstance(result, SegmentIndexes)
             self.found = result
         elif isinstance(result, SegmentIndexes):
-            loading.indexes.adopt(result)
+            loading.indexes.install_indexes(result)
         elif not loading.batches.is_dropped:
             raise FileNotFoundError(errno.ENOENT, "a segment is gone", str(loading.path))
 

@@ -159,7 +159,7 @@ class Segment:
         """Block until the batches are durable; raises OSError, after which they are not."""
         self.hold().file.sync()
 
-    def sync_with_names(self) -> None:
+    def sync_file_and_directory(self) -> None:
         """Block until the bytes, and all names in the directory, are durable; raises OSError."""
         self.sync()
         self.batches.disk.sync_dir(self.directory)

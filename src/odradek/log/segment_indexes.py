@@ -84,12 +84,12 @@ class SegmentIndexes:
         """An offset such that no record of this segment before it is as new as `timestamp_ms`; raises OSError."""
         self.load()
         entry = self.times.entry_before(timestamp_ms)
-        if entry is not None and not self._is_so_new(*entry):
+        if entry is not None and not self._entry_matches_batch(*entry):
             self.rebuild(INDEX_INTERVAL_BYTES)
             entry = self.times.entry_before(timestamp_ms)
         return entry[1] if entry is not None else self._batches.base_offset
 
-    def _is_so_new(self, timestamp_ms: int, offset: int) -> bool:
+    def _entry_matches_batch(self, timestamp_ms: int, offset: int) -> bool:
         """Whether an entry of the time index is what its batch says: any other flipped bit leaves it in order."""
         for _, header in self._batches.headers(self.offsets.position_for(offset)):
             if header.last_offset >= offset:
@@ -116,7 +116,7 @@ class SegmentIndexes:
             is_missing = self._batches.size_bytes > 0 and not all(disk.exists(path) for path in self.paths()[:2])
             self.offsets.load(log_bytes=self._batches.size_bytes)
             self.times.load()
-            return not is_missing and self._times_fit()
+            return not is_missing and self._time_index_is_consistent()
         except (CorruptIndexError, struct.error):
             return False
 
@@ -132,10 +132,10 @@ class SegmentIndexes:
         for _, header in self._batches.headers(self.offsets.last_position()):
             self._see_timestamp(header)
 
-    def _times_fit(self) -> bool:
+    def _time_index_is_consistent(self) -> bool:
         """Whether the time index ends with what the log says: retention, and who looks for a time, go by its end."""
         newest = self.times.last()
-        if newest is not None and not self._is_so_new(*newest):
+        if newest is not None and not self._entry_matches_batch(*newest):
             return False
         indexed = next(iter(self._batches.headers(self.offsets.last_position())), None) if len(self.offsets) else None
         return indexed is None or indexed[1].max_timestamp <= (newest[0] if newest is not None else -1)
@@ -167,7 +167,7 @@ class SegmentIndexes:
         self.is_loaded = False
 
     def begin_load(self, *, newest_only: bool = False) -> Callable[[], SegmentIndexes] | None:
-        """Work that reads the indexes off the loop, for `adopt` to take; None where they are loaded, or where
+        """Work that reads the indexes off the loop, for `install_indexes` to take; None where they are loaded, or where
         `max_timestamp_ms` is known and `newest_only` says that it is enough. Raises OSError, as the work does."""
         if self.is_loaded or (newest_only and self._newest_was_known):
             return None
@@ -185,7 +185,7 @@ class SegmentIndexes:
 
         return work
 
-    def adopt(self, twin: SegmentIndexes) -> None:
+    def install_indexes(self, twin: SegmentIndexes) -> None:
         """Take what `begin_load` read; where the segment has grown meanwhile, all is read again, here."""
         batches = self._batches
         if self.is_loaded or batches.is_dropped:

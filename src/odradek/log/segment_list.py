@@ -13,7 +13,7 @@ from typing import overload
 
 from odradek.log.partition_dir import PartitionDir
 from odradek.log.segment import Segment
-from odradek.log.summary import Summary
+from odradek.log.summary import SegmentSummary
 
 # Called with each segment that is dropped; its files are then no longer the log's.
 Drop = Callable[[Segment], None]
@@ -37,7 +37,7 @@ class SegmentList(Sequence[Segment]):
         self.bases = [segment.base_offset for segment in segments]
         assert all(base < following for base, following in pairwise(self.bases)), "segments begin one behind another"
         self.active = segments[-1]
-        self.summary = Summary(segments, self.bases)
+        self.summary = SegmentSummary(segments, self.bases)
         for segment in segments[:-1]:
             segment.indexes.is_sealed = True
 
@@ -93,7 +93,7 @@ class SegmentList(Sequence[Segment]):
         found = active.locate(offset)
         if found is not None:
             active.truncate_to(found[0], offset)
-        active.sync_with_names()
+        active.sync_file_and_directory()
         self.summary.cut()
 
     def restart(self, offset: int, now_ms: int, drop: Drop) -> None:
@@ -102,7 +102,7 @@ class SegmentList(Sequence[Segment]):
             drop(segment)
         fresh = Segment(self._dir.files, self._dir.path, offset, created_ms=now_ms)
         fresh.open(create=True)
-        fresh.sync_with_names()
+        fresh.sync_file_and_directory()
         self._segments[:], self.bases[:] = [fresh], [offset]
         self.active = fresh
         self.summary.cut()

@@ -13,7 +13,7 @@ from odradek.common.ports import Disk
 from odradek.log.segment import Segment
 
 
-class Summary:
+class SegmentSummary:
     """Sums, newest timestamps and aborted transactions over the segments of one log; the last is the active one."""
 
     def __init__(self, segments: list[Segment], bases: list[int]) -> None:
@@ -59,7 +59,7 @@ class Summary:
             last = bisect_left(self._aborted, end_offset)
             self._aborted[first:last] = [self._bases[number]] if first < last else []
 
-    def mended(self) -> None:
+    def repaired(self) -> None:
         """Batches are there again that were damaged: a timestamp may be newer than what was known."""
         self._newest.clear()
 

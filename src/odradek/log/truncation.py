@@ -55,11 +55,11 @@ def _drop(log: Log, segment: Segment) -> None:
 
 def _after_cut(log: Log) -> None:
     end = log.log_end_offset
-    log.cut_count += 1
+    log.truncation_count += 1
     log.on_cut()
     if log.cleaned_offset > end:
         log.cleaned_offset = end
-        log.on_cleaned_cut()
+        log.on_cleaned_range_truncated()
     log.epochs.truncate_from_end(end)
     log.flush_state.write_epochs()
     log.producers = load_producers(log.partition_dir.files.disk, log.directory, list(log.segments), end, [])

@@ -80,7 +80,7 @@ class _Window:
         return self._bytes
 
 
-def write_again(segment: Segment, position: int) -> None:
+def rewrite_from(segment: Segment, position: int) -> None:
     """Write the batches from `position` on as they are, so that a sync has something to do; raises OSError.
 
     Each is looked at once more: a bit that flipped on the way up must not become what is stored.

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 # How long a stopping leader waits for the voters to hear of it.
 RESIGN_TIMEOUT_MS = 1000
 # How often a replica looks whether it should ask for something.
-WISH_MS = 500
+VOTER_CHANGE_INTERVAL_MS = 500
 _log = get_logger("raft.driver")
 T = TypeVar("T")
 
@@ -139,9 +139,9 @@ class RaftDriver:
 
     def _init_signals(self) -> None:
         self._dirty, self._idle = asyncio.Event(), asyncio.Event()
-        self._news, self._leader_news, self._poke = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._news, self._leader_news, self._tick_now = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._planned_ms = 0
-        self._told_leader: Leader | None = None
+        self._last_published_leader: Leader | None = None
         self._told_high_watermark = 0
         self._failure: BaseException | None = None
         self._stopping = False
@@ -198,8 +198,8 @@ class RaftDriver:
             cluster_id=self._cluster_id,
             listener_name=self._listener_name,
             endpoints=self._endpoints,
-            hear=self._follower.hear,
-            learn=self._follower.learn,
+            handle_leader_info=self._follower.handle_leader_info,
+            update_leader_endpoint=self._follower.update_leader_endpoint,
             apply_ready=self.apply_ready,
             on_failed=self._fail,
         )
@@ -217,7 +217,7 @@ class RaftDriver:
         self._idle.set()
         steps = [self._sync(), self._tick()]
         if self._peers is not None:
-            steps += [self._follow(), self._wish(), self._space.watch(self._fail)]
+            steps += [self._follow(), self._voter_change_loop(), self._space.watch(self._fail)]
         self._tasks = [asyncio.get_running_loop().create_task(step) for step in steps]
         self.apply_ready(self.node.start(now_ms))
 
@@ -232,7 +232,7 @@ class RaftDriver:
         self._tasks = []
         await self._courier.close()
         if self._failure is None:
-            await self._disk.off_loop(self.log.flush)
+            await self._disk.run_blocking(self.log.flush)
             self.log.write_checkpoints()
         self._commits.fail(ApiError(ErrorCode.NOT_CONTROLLER, "the controller stops"))
         self._signal_news()
@@ -331,7 +331,7 @@ class RaftDriver:
     def begin_quorum_epoch(self, request: BeginQuorumEpochRequest) -> BeginQuorumEpochResponse:
         """Answer BeginQuorumEpoch. Raises StorageError."""
         ready, answer = self._serving.begin_quorum_epoch(request, self._clock.monotonic_ms())
-        self._follower.take_claim(request, answer)
+        self._follower.accept_begin_epoch_endpoints(request, answer)
         self.apply_ready(ready)
         return answer
 
@@ -391,13 +391,13 @@ class RaftDriver:
             self._begin_epoch(ready)
         for node_id, message in ready.messages:
             if not isinstance(message, VoteAnswered):  # those are the answers of requests
-                self._courier.post(node_id, message)
+                self._courier.enqueue(node_id, message)
         self._tell_leader()
         if ready.elected:
             self._on_elected(self.leader_epoch)
         now_ms = self._clock.monotonic_ms()
         if now_ms + self.node.wait_ms(now_ms) < self._planned_ms:
-            self._poke.set()
+            self._tick_now.set()
 
     def _begin_epoch(self, ready: Ready) -> None:
         try:
@@ -458,11 +458,11 @@ class RaftDriver:
 
     def _tell_leader(self) -> None:
         leader = self.leader()
-        if leader == self._told_leader:
+        if leader == self._last_published_leader:
             return
-        self._told_leader = leader
+        self._last_published_leader = leader
         _log.info("quorum leader", leader_id=leader.node_id if leader else NO_NODE, leader_epoch=self.leader_epoch)
-        self._courier.give_up_asking()
+        self._courier.cancel_vote_requests()
         self._leader_news.set()
         self._signal_news()
         self._publisher.controller_changed(leader.node_id if leader else NO_NODE)
@@ -497,10 +497,10 @@ class RaftDriver:
                 async with asyncio.timeout(pause_ms / 1000):
                     await self._leader_news.wait()
 
-    async def _wish(self) -> None:
+    async def _voter_change_loop(self) -> None:
         """Ask the leader now and then for what this replica lacks: to be a voter, or to be known where it is."""
         while True:
-            await asyncio.sleep(WISH_MS / 1000)
+            await asyncio.sleep(VOTER_CHANGE_INTERVAL_MS / 1000)
             try:
                 await self.changes.ask_leader()
             except Exception as error:
@@ -527,7 +527,7 @@ class RaftDriver:
             await buggify("raft: before an fsync")
             try:
                 end_offset = self.log.log_end_offset
-                await self._disk.off_loop(self.log.begin_flush())
+                await self._disk.run_blocking(self.log.begin_flush())
                 self.log.note_synced(end_offset)
                 self.committed(self.node.log_synced(end_offset, self._clock.monotonic_ms()))
                 self._snapshots.clean()
@@ -543,13 +543,13 @@ class RaftDriver:
             now_ms = self._clock.monotonic_ms()
             wait_ms = self.node.wait_ms(now_ms)
             self._planned_ms = now_ms + wait_ms
-            self._poke.clear()
+            self._tick_now.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_ms / 1000):
-                    await self._poke.wait()
+                    await self._tick_now.wait()
             late_ms, self._planned_ms = self._clock.monotonic_ms() - self._planned_ms, 0
             try:
-                self.node.excuse(late_ms)
+                self.node.extend_deadlines_after_stall(late_ms)
                 if not self._stopping:
                     self.apply_ready(self.node.tick(self._clock.monotonic_ms()))
             except Exception as error:
@@ -573,5 +573,5 @@ class RaftDriver:
             ready = Ready()  # others need not wait for a time-out
             self.node.out_of_space(self._clock.monotonic_ms(), ready)
             for node_id, message in ready.messages:
-                self._courier.post(node_id, message)
+                self._courier.enqueue(node_id, message)
             self._on_failed(error)

@@ -126,21 +126,21 @@ class Follower:
         self._next_candidate = (self._next_candidate + 1) % len(candidates)
         return candidates[self._next_candidate - 1]
 
-    def learn(self, known: wire.Known) -> None:
+    def update_leader_endpoint(self, known: wire.Known) -> None:
         """Take where the leader is."""
         endpoint = known.endpoints.get(known.leader_id)
         if endpoint is not None and known.leader_epoch >= self._node.leader_epoch:
             self.learned = (known.leader_id, endpoint)
 
-    def hear(self, known: wire.Known) -> None:
+    def handle_leader_info(self, known: wire.Known) -> None:
         """Take what an answer says of the leader."""
-        self.learn(known)
+        self.update_leader_endpoint(known)
         if known.leader_epoch >= 0:
             self._host.apply_ready(
-                self._node.leader_named(known.leader_id, known.leader_epoch, self._clock.monotonic_ms())
+                self._node.leader_learned(known.leader_id, known.leader_epoch, self._clock.monotonic_ms())
             )
 
-    def take_claim(self, request: BeginQuorumEpochRequest, answer: BeginQuorumEpochResponse) -> None:
+    def accept_begin_epoch_endpoints(self, request: BeginQuorumEpochRequest, answer: BeginQuorumEpochResponse) -> None:
         """Take where a leader says it is, where it is believed to lead."""
         believed = [part.leader_id for topic in answer.topics for part in topic.partitions if not part.error_code]
         for endpoint in request.leader_endpoints if believed else ():
@@ -180,10 +180,12 @@ class Follower:
             return self._not_answered(endpoint, error)
         self._lost = None
         before = (node.leader_id, node.leader_epoch)
-        self.hear(fetched.known)
+        self.handle_leader_info(fetched.known)
         if fetched.known.error:
             self._check_denial(endpoint, fetched.known)
-            self._complain(endpoint, wire.error_name(fetched.known.error), expected=fetched.known.leader_id != NO_NODE)
+            self._log_fetch_failure(
+                endpoint, wire.error_name(fetched.known.error), expected=fetched.known.leader_id != NO_NODE
+            )
             return (node.leader_id, node.leader_epoch) != before and node.leader_id != NO_NODE
         if not self._follows(leader_epoch):
             return True
@@ -192,7 +194,7 @@ class Follower:
         try:
             await self._take(endpoint, fetched, leader_epoch)
         except ProtocolError as error:
-            self._complain(endpoint, str(error), expected=False)
+            self._log_fetch_failure(endpoint, str(error), expected=False)
             return False
         return True
 
@@ -219,10 +221,10 @@ class Follower:
         elif is_leader and isinstance(error, UnreachableError) and self._lost != endpoint:
             self._lost = endpoint
             return True
-        self._complain(endpoint, str(error), expected=False)
+        self._log_fetch_failure(endpoint, str(error), expected=False)
         return False
 
-    def _complain(self, endpoint: Endpoint, reason: str, *, expected: bool) -> None:
+    def _log_fetch_failure(self, endpoint: Endpoint, reason: str, *, expected: bool) -> None:
         """Log a failure once, not every time it repeats."""
         complaint = f"{endpoint} {reason}"
         if complaint != self._complaint and not expected:
@@ -287,10 +289,10 @@ class Follower:
                 position += len(chunk.data)
                 if position > size:
                     raise ProtocolError("the leader sent more of a snapshot than there is")
-            await self._disk.off_loop(file.sync)
+            await self._disk.run_blocking(file.sync)
         finally:
             file.close()
-        return await self._disk.off_loop(lambda: finish_snapshot(self._disk, directory, snapshot_id))
+        return await self._disk.run_blocking(lambda: finish_snapshot(self._disk, directory, snapshot_id))
 
     def _install(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> None:
         _log.info("metadata snapshot fetched", end_offset=snapshot_id.end_offset, leader_epoch=snapshot_id.leader_epoch)
@@ -318,8 +320,8 @@ class Follower:
             self._not_answered(endpoint, error)
             return None
         if chunk.known.error:
-            self.hear(chunk.known)
-            self._complain(endpoint, wire.error_name(chunk.known.error), expected=False)
+            self.handle_leader_info(chunk.known)
+            self._log_fetch_failure(endpoint, wire.error_name(chunk.known.error), expected=False)
             return None
         self._node.leader_heard(self._clock.monotonic_ms())
         return chunk if self._follows(leader_epoch) else None

@@ -131,7 +131,7 @@ class RaftNode:
         tenth_ms = max(1, self._election_timeout_ms // 10)
         self._deadline_ms = now_ms + tenth_ms + self._random.randrange(2 * tenth_ms)
         if self.is_voter and len(self.voters) == 1:
-            self._stand(now_ms, ready)
+            self._start_election(now_ms, ready)
         return ready
 
     def tick(self, now_ms: int) -> Ready:
@@ -142,17 +142,17 @@ class RaftNode:
                 self.resign(now_ms, ready)
             else:
                 self._forget_observers(now_ms)
-                self._remind(now_ms, ready)
+                self._resend_begin_epoch(now_ms, ready)
         elif self.is_voter and now_ms >= self._deadline_ms:
             if not self.may_stand and len(self.voters) > 1:
                 self._look_for_leader(now_ms, ready)
             elif self.role is Role.RESIGNED or len(self.voters) > 1:
                 self._ask_pre_votes(now_ms, ready)
             else:
-                self._stand(now_ms, ready)
+                self._start_election(now_ms, ready)
         return ready
 
-    def excuse(self, late_ms: int) -> None:
+    def extend_deadlines_after_stall(self, late_ms: int) -> None:
         """A tick came so late: this process had no processor, and what others sent meanwhile may lie unread. That time
         is not their silence. A machine with too much to do, as while a thousand partitions change their leaders, would
         otherwise elect one leader after the other, and never end what all wait for. No more is excused at once than a
@@ -190,16 +190,16 @@ class RaftNode:
             self._heard_leader, self._over, self._lost_count = True, None, 0
             self._deadline_ms = now_ms + self._fetch_timeout_ms
 
-    def leader_named(self, leader_id: int, leader_epoch: int, now_ms: int) -> Ready:
+    def leader_learned(self, leader_id: int, leader_epoch: int, now_ms: int) -> Ready:
         """Another replica said in an answer who leads (NO_NODE: it knows of none) in which epoch."""
         ready = Ready()
         if leader_epoch > self.leader_epoch:
             self._see_epoch(leader_epoch, leader_id, now_ms, ready)
         elif leader_epoch == self.leader_epoch and leader_id != NO_NODE and self.role is not Role.LEADER:
-            self._believe(leader_id, leader_epoch, now_ms, ready)
+            self._accept_leader(leader_id, leader_epoch, now_ms, ready)
         return ready
 
-    def _believe(self, leader_id: int, leader_epoch: int, now_ms: int, ready: Ready) -> bool:
+    def _accept_leader(self, leader_id: int, leader_epoch: int, now_ms: int, ready: Ready) -> bool:
         """Follow whom another replica names, unless that leadership is known to be over; whether that is so."""
         over = (leader_id, leader_epoch) == self._over
         if not over:
@@ -293,7 +293,7 @@ class RaftNode:
         self._over, self._heard_leader = (self.leader_id, self.leader_epoch), False
         self._deadline_ms = now_ms + (place * step_ms * 2 + self._random.randrange(step_ms) if place else 0)
 
-    def _remind(self, now_ms: int, ready: Ready) -> None:
+    def _resend_begin_epoch(self, now_ms: int, ready: Ready) -> None:
         """Voters that do not fetch may not know who leads."""
         for key, known in self.replicas.items():
             silent = now_ms - max(known.last_fetch_ms, known.reminded_ms) > self._fetch_timeout_ms // 2
@@ -333,13 +333,13 @@ class RaftNode:
         self._granted.add(self.me.node_id)
         self._send_to_others(VoteAsked(self.me, self.leader_epoch, self._log_end(), pre_vote=True), ready)
         if len(self._granted) >= self.voters.majority:
-            self._stand(now_ms, ready)
+            self._start_election(now_ms, ready)
 
     def _look_for_leader(self, now_ms: int, ready: Ready) -> None:
         self._persist(ElectionState(self.leader_epoch, NO_NODE, self.state.voted), ready)
         self._become(Role.UNATTACHED, now_ms)
 
-    def _stand(self, now_ms: int, ready: Ready) -> None:
+    def _start_election(self, now_ms: int, ready: Ready) -> None:
         self._persist(ElectionState(self.leader_epoch + 1, NO_NODE, self.me), ready)
         self._become(Role.CANDIDATE, now_ms)
         self._granted.add(self.me.node_id)
@@ -421,13 +421,13 @@ class RaftNode:
             return
         if not answer.granted:
             knows = answer.leader_id != NO_NODE and answer.leader_epoch == self.leader_epoch
-            if not knows or self._believe(answer.leader_id, answer.leader_epoch, now_ms, ready):
+            if not knows or self._accept_leader(answer.leader_id, answer.leader_epoch, now_ms, ready):
                 self._reject(answer.voter_id, now_ms)
             return
         self._granted.add(answer.voter_id)
         if answer.pre_vote:
             if len(self._granted) >= self.voters.majority:
-                self._stand(now_ms, ready)
+                self._start_election(now_ms, ready)
         else:
             self._maybe_lead(now_ms, ready)
 

@@ -86,8 +86,8 @@ class OutgoingRequests:
         cluster_id: str,
         listener_name: str,
         endpoints: Mapping[str, Endpoint],
-        hear: Callable[[wire.Known], None],
-        learn: Callable[[wire.Known], None],
+        handle_leader_info: Callable[[wire.Known], None],
+        update_leader_endpoint: Callable[[wire.Known], None],
         apply_ready: Callable[[Ready], None],
         on_failed: Callable[[BaseException], None],
     ) -> None:
@@ -106,8 +106,8 @@ class OutgoingRequests:
         self._cluster_id = cluster_id
         self._listener_name = listener_name
         self._endpoints = endpoints
-        self._hear = hear
-        self._learn = learn
+        self._hear = handle_leader_info
+        self._learn = update_leader_endpoint
         self._obey = apply_ready
         self._on_failed = on_failed
         self._asking: asyncio.Task[Any] | None = None
@@ -123,7 +123,7 @@ class OutgoingRequests:
         if self._peers is not None:
             self._peers.close()
 
-    def give_up_asking(self) -> None:
+    def cancel_vote_requests(self) -> None:
         """The replica that was asked leads no more."""
         if self._asking is not None:
             self._asking.cancel()
@@ -157,7 +157,7 @@ class OutgoingRequests:
         timeout_ms = self._config.request_timeout_ms
         return await self._peers.send(endpoint, request, response, timeout_ms=timeout_ms, min_version=min_version)
 
-    def post(self, node_id: int, message: Message) -> None:
+    def enqueue(self, node_id: int, message: Message) -> None:
         """Send a message of the node to a voter; a newer one of its kind takes the place of an older one."""
         older = self._posts.get((node_id, type(message)))
         if older is not None:
@@ -177,7 +177,7 @@ class OutgoingRequests:
     async def _deliver(self, node_id: int, message: Message) -> None:
         """Send until it is answered, or does not matter any more."""
         backoff = Backoff(self._config.retry_backoff_ms, MAX_BACKOFF_MS, jitter=0.5, random=self._random)
-        while self._matters(message):
+        while self._is_current(message):
             voter = self._node.voters.get(node_id)
             endpoint = voter.endpoints.get(self._listener_name) if voter is not None else None
             if voter is None or endpoint is None or self._peers is None:
@@ -198,7 +198,7 @@ class OutgoingRequests:
             except (UnreachableError, RequestTimeoutError, ProtocolError) as error:
                 if isinstance(message, EpochEnded):
                     return
-                if isinstance(message, VoteAsked) and isinstance(error, RefusedError) and self._matters(message):
+                if isinstance(message, VoteAsked) and isinstance(error, RefusedError) and self._is_current(message):
                     self._node.voter_refused(node_id, self._clock.monotonic_ms())
                     self._obey(Ready())
                 await backoff.sleep()
@@ -206,7 +206,7 @@ class OutgoingRequests:
             self._take_answer(node_id, message, known, granted)
             return
 
-    def _matters(self, message: Message) -> bool:
+    def _is_current(self, message: Message) -> bool:
         if isinstance(message, VoteAsked):
             role = Role.PROSPECTIVE if message.pre_vote else Role.CANDIDATE
             return self._node.role is role and self._node.leader_epoch == message.leader_epoch

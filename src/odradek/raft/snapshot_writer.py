@@ -76,7 +76,7 @@ class SnapshotWriter:
         """Write what is committed as a snapshot. Raises OSError."""
         self._began_ms = self._clock.monotonic_ms()
         snapshot_id, write = self._storage.snapshot_writer(self._clock.now_ms())
-        await self._disk.off_loop(write)
+        await self._disk.run_blocking(write)
         self._storage.snapshot_written()
         self._clean_due = True
         self._sync_soon()

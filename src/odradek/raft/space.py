@@ -106,7 +106,7 @@ class Space:
             if not self._full:
                 continue
             try:
-                await self._disk.off_loop(self._storage.probe)
+                await self._disk.run_blocking(self._storage.probe)
                 self._full, self._node.may_stand = False, True
                 self._host.apply_ready(Ready())
                 if self._node.may_stand:

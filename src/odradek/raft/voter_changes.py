@@ -253,7 +253,7 @@ class VoterChanges:
 
     # -- as a replica -----------------------------------------------------------------------------------------------
 
-    def wish(self) -> Message | None:
+    def next_membership_request(self) -> Message | None:
         """What a follower of a dynamic quorum asks of its leader: to be a voter, or to be found at another address."""
         node, voters = self._node, self._node.voters
         if node.role is not Role.FOLLOWER or not self._endpoints or self._storage.history.kraft_version < DYNAMIC:
@@ -297,7 +297,7 @@ class VoterChanges:
 
     async def ask_leader(self) -> None:
         """Tell the leader this replica's wish, where it has one; what it refuses is asked again later."""
-        request, leader = self.wish(), self._host.leader()
+        request, leader = self.next_membership_request(), self._host.leader()
         if request is None or leader is None or leader.endpoint is None:
             return
         responses: dict[type[Message], Any] = {
@@ -309,7 +309,11 @@ class VoterChanges:
         try:
             answer = await self._host.send(leader.endpoint, request, responses[type(request)], min_version)
         except (UnreachableError, RequestTimeoutError, UnsupportedRequestError, ProtocolError) as error:
-            _log.debug("the leader did not take a wish", wish=type(request).__name__, error=error)
+            _log.debug("the leader did not take a wish", next_membership_request=type(request).__name__, error=error)
         else:
             if answer.error_code:
-                _log.info("the leader refuses", wish=type(request).__name__, code=ErrorCode(answer.error_code).name)
+                _log.info(
+                    "the leader refuses",
+                    next_membership_request=type(request).__name__,
+                    code=ErrorCode(answer.error_code).name,
+                )

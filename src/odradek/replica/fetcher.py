@@ -183,17 +183,17 @@ class Fetcher:
         return request
 
     @property
-    def may_ask_twice(self) -> bool:
+    def can_pipeline(self) -> bool:
         """Whether a request may be sent while one is not answered; at most one."""
         return self._session.is_kept and bool(self._dirty) and self._request_count - self._answer_count == 1
 
     def has_work(self, now_ms: int) -> bool:
         """Whether anything is to be asked of the leader now."""
         self._wake(now_ms)
-        return len(self._paused) < len(self._followed) or self.has_lost
+        return len(self._paused) < len(self._followed) or self.has_out_of_range
 
     @property
-    def has_lost(self) -> bool:
+    def has_out_of_range(self) -> bool:
         """Whether the leader's offsets are to be asked for."""
         return any(each.state is State.LOST for each in self._paused.values())
 

@@ -224,7 +224,7 @@ class _FetchTask:
             return
         connection = await self._connected()
         await buggify("replica: before a fetch")
-        if fetcher.has_lost:
+        if fetcher.has_out_of_range:
             await self._find_lost(connection)
         waiting = deque(self._ask(connection))
         if not waiting and self._held_back:
@@ -234,7 +234,7 @@ class _FetchTask:
             if waiting[0].done():
                 await buggify("replica: before an answer is taken")
                 self._take(waiting.popleft().result())
-            if waiting and fetcher.has_work(clock.monotonic_ms()) and fetcher.may_ask_twice:
+            if waiting and fetcher.has_work(clock.monotonic_ms()) and fetcher.can_pipeline:
                 waiting += self._ask(connection)
 
     async def _connected(self) -> Connection:

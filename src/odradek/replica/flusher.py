@@ -78,7 +78,7 @@ class Flusher:
             while (once or partition.flush_is_due) and not partition.closed and partition not in self._held:
                 once, log = False, partition.log
                 end_offset, work = log.begin_flush()
-                await self._disk.off_loop(work)
+                await self._disk.run_blocking(work)
                 log.finish_flush(end_offset)
                 partition.flushed()
                 if not log.has_left and log.recovery_point < min(end_offset, log.log_end_offset):

@@ -31,7 +31,7 @@ class IsrChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Fallen:
+class OutOfSync:
     """A follower that is not in sync.
 
     Attributes:
@@ -101,7 +101,7 @@ class InSync:
         self.isr: tuple[int, ...] = ()
         self.followers: dict[int, FollowerState] = {}
         self.pending: IsrChange | None = None
-        self.fallen: dict[int, Fallen] = {}
+        self.fallen: dict[int, OutOfSync] = {}
         self.counts = counts or IsrCounts()
         self._refused_until_ms = -1
 
@@ -137,7 +137,7 @@ class InSync:
                 in_sync = replica_id in isr
                 self.followers[replica_id] = FollowerState(caught_up_ms=now_ms if in_sync else -1)
                 if not in_sync:
-                    self.fallen[replica_id] = Fallen("new", now_ms, 0)
+                    self.fallen[replica_id] = OutOfSync("new", now_ms, 0)
         for replica_id in tuple(self.followers):
             if replica_id not in replicas:
                 del self.followers[replica_id]
@@ -147,17 +147,17 @@ class InSync:
         asked = () if self.pending is None else self.pending.leaving
         for replica_id in left:
             if replica_id not in asked:
-                self._fell(replica_id, "fenced", now_ms)
+                self._mark_out_of_sync(replica_id, "fenced", now_ms)
         if self.isr:
             self.counts.shrinks += bool(left)
             self.counts.expansions += bool(joined)
         self.isr, self.pending = isr, None
 
-    def _fell(self, replica_id: int, reason: str, since_ms: int) -> None:
+    def _mark_out_of_sync(self, replica_id: int, reason: str, since_ms: int) -> None:
         known = self.fallen.get(replica_id)
-        self.fallen[replica_id] = Fallen(reason, since_ms, 1 if known is None else known.fall_count + 1)
+        self.fallen[replica_id] = OutOfSync(reason, since_ms, 1 if known is None else known.fall_count + 1)
 
-    def out(self) -> dict[int, Fallen]:
+    def out(self) -> dict[int, OutOfSync]:
         """The followers that are not in sync, and why."""
         return {each: self.fallen[each] for each in self.followers if each not in self.isr and each in self.fallen}
 
@@ -215,7 +215,7 @@ class InSync:
         for replica_id in sorted(late):
             follower = self.followers.get(replica_id, FollowerState())
             stuck = now_ms - max(follower.last_fetch_ms, follower.caught_up_ms) > max_lag_ms
-            self._fell(replica_id, "stuck" if stuck else "slow", follower.caught_up_ms)
+            self._mark_out_of_sync(replica_id, "stuck" if stuck else "slow", follower.caught_up_ms)
         stay = tuple(each for each in self.isr if each not in late)
         self.pending = self._change(stay, leader_epoch, partition_epoch, leaving=tuple(sorted(late)))
         return self.pending

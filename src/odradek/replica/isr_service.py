@@ -72,7 +72,7 @@ class IsrService:
     def start(self) -> None:
         """Begin to ask, and to look for followers that lag."""
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._ask_on()), loop.create_task(self._look_on())]
+        self._tasks = [loop.create_task(self._alter_partition_loop()), loop.create_task(self._shrink_loop())]
 
     async def stop(self) -> None:
         """Ask no more."""
@@ -86,7 +86,7 @@ class IsrService:
         self._wanting[partition] = None
         self._wake.set()
 
-    async def _look_on(self) -> None:
+    async def _shrink_loop(self) -> None:
         while True:
             # As often as Kafka looks: a follower is at most half of it longer in the set than the setting says.
             await asyncio.sleep(max(10, self.max_lag_ms // 2) / 1000)
@@ -94,9 +94,9 @@ class IsrService:
             for partition in tuple(self._partitions()):
                 change = maybe_shrink(partition, now_ms=now_ms, max_lag_ms=self.max_lag_ms)
                 if change is not None:
-                    self._tell_fallen(partition, change, now_ms)
+                    self._log_shrink(partition, change, now_ms)
 
-    def _tell_fallen(self, partition: Partition, change: IsrChange, now_ms: int) -> None:
+    def _log_shrink(self, partition: Partition, change: IsrChange, now_ms: int) -> None:
         for replica_id in change.leaving:
             fallen = partition.in_sync.fallen[replica_id]
             _log.warning(
@@ -109,7 +109,7 @@ class IsrService:
                 falls=fallen.fall_count,
             )
 
-    async def _ask_on(self) -> None:
+    async def _alter_partition_loop(self) -> None:
         backoff = Backoff(RETRY_MS, MAX_RETRY_MS)
         while True:
             await self._wake.wait()

@@ -187,7 +187,7 @@ class LogDirMoves:
         token, chunks = move.begin_read(self.piece_bytes, self._clock.now_ms())
         if not chunks:
             return False
-        data = await self._manager.disk.off_loop(lambda: b"".join(chunk.read() for chunk in chunks))
+        data = await self._manager.disk.run_blocking(lambda: b"".join(chunk.read() for chunk in chunks))
         await buggify("replica: before a piece of a move is taken")
         if self._is_current(move):
             size_bytes = move.take(token, data, self._clock.now_ms())
@@ -209,7 +209,7 @@ class LogDirMoves:
         take_epochs_of(move.future, move.source)
         end_offset, work = move.future.begin_flush()
         move.flushed()
-        await self._manager.disk.off_loop(work)
+        await self._manager.disk.run_blocking(work)
         if self._is_current(move):
             move.future.finish_flush(end_offset)
 

@@ -11,7 +11,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.log.rolling import skip_to
+from odradek.log.rolling import advance_end_to
 from odradek.log.truncation import truncate_fully_and_start_at, truncate_to
 from odradek.replica.following import divergence_cut
 
@@ -87,16 +87,16 @@ class LogDirMove:
             ApiError: CORRUPT_MESSAGE, the log is damaged there. StorageError.
         """
         source, future = self.source, self.future
-        if self._cut_count != source.cut_count or not _lies_within(future, source):
+        if self._cut_count != source.truncation_count or not _lies_within(future, source):
             _align(future, source)
-            self._cut_count = source.cut_count
-        token, offset = source.cut_count, future.log_end_offset
+            self._cut_count = source.truncation_count
+        token, offset = source.truncation_count, future.log_end_offset
         assert source.log_start_offset <= offset <= source.log_end_offset, f"{self.partition.name}: {offset} is copied"
         if offset >= source.log_end_offset:
             return token, []
         chunks = source.read(offset, max_bytes=max_bytes, at_least_one=True).chunks
         if not chunks:
-            skip_to(future, source.log_end_offset, now_ms)  # compaction took all that lay there
+            advance_end_to(future, source.log_end_offset, now_ms)  # compaction took all that lay there
         return token, chunks
 
     def take(self, token: int, data: bytes, now_ms: int) -> int:
@@ -106,7 +106,7 @@ class LogDirMove:
             ApiError: KAFKA_STORAGE_ERROR, no space; CORRUPT_MESSAGE. StorageError.
         """
         source, future = self.source, self.future
-        if token != source.cut_count or source is future:
+        if token != source.truncation_count or source is future:
             return 0
         before = future.log_end_offset
         future.append_as_follower(data, now_ms=now_ms)

@@ -29,7 +29,7 @@ from odradek.replica.in_sync import IsrCounts
 from odradek.replica.isolation import DEFAULT_SESSION_MS, Isolation
 from odradek.replica.log_dir_driver import LogDirMoves, ReportMove
 from odradek.replica.partition import Partition
-from odradek.replica.preparation import PreparationLines
+from odradek.replica.preparation import PartitionWorkQueues
 from odradek.replica.selector import Selector
 from odradek.replica.throttle import throttled
 
@@ -95,7 +95,7 @@ class ReplicaManager:
         self._log_manager = log_manager
         self._on_storage_failed = on_storage_failed
         self._callbacks = callbacks = callbacks or ReplicaCallbacks()
-        self.preparations = PreparationLines(log_manager.disk)
+        self.preparations = PartitionWorkQueues(log_manager.disk)
         self.monotonic_ms = monotonic_ms
         self.selector = selector
         self.isr_counts = IsrCounts()
@@ -385,7 +385,7 @@ class ReplicaManager:
                 if self._removed_count <= DISCARDED_AT_ONCE:
                     self._log_manager.delete((topic, partition_id))
                     return
-                self._log_manager.delete_soon((topic, partition_id))
+                self._log_manager.schedule_delete((topic, partition_id))
             except StorageError as error:
                 self.storage_failed(error)
             if not self._discards_later:

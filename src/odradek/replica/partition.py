@@ -337,7 +337,7 @@ class Partition:
             self.advance_high_watermark()
         for wait in tuple(self.data_waits):
             if wait.replica:
-                wait.gained(size_bytes)
+                wait.bytes_available(size_bytes)
 
     def _advance_as_leader(self) -> None:
         if self.is_leader:
@@ -361,10 +361,10 @@ class Partition:
         )
         if new > old:
             assert new <= own_end and self.in_sync.have_all_below(new), "the watermark passes no in-sync replica's end"
-            gained = 0
+            bytes_available = 0
             while self._unreplicated and self._unreplicated[0][0] <= new:
-                gained += self._unreplicated.popleft()[1]
-            self.set_high_watermark(new, max(1, gained))
+                bytes_available += self._unreplicated.popleft()[1]
+            self.set_high_watermark(new, max(1, bytes_available))
 
     def set_high_watermark(self, offset: int, gained_bytes: int) -> None:
         """Move the watermark, and wake those for whom it was waited; `gained_bytes` are new for consumers."""
@@ -379,7 +379,7 @@ class Partition:
                     if wait.marks:
                         wait.wake()
                 elif stable or not wait.committed_only:
-                    wait.gained(gained_bytes)
+                    wait.bytes_available(gained_bytes)
 
     def end_waits(self, error: ApiError) -> None:
         """Who waits for an acknowledgement gets this error; readers look again."""

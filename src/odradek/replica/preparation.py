@@ -27,7 +27,7 @@ Then = Callable[[Prepared, OdradekError | None], None]
 MAX_AT_WORK = 2
 
 
-class PreparationLines:
+class PartitionWorkQueues:
     """One line for each partition that has something to prepare; a few partitions are worked for at a time."""
 
     def __init__(self, disk: Disk) -> None:
@@ -36,7 +36,7 @@ class PreparationLines:
         self._lines: dict[Partition, deque[tuple[Work, Then]]] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
 
-    def is_waited_in(self, partition: Partition) -> bool:
+    def is_busy(self, partition: Partition) -> bool:
         """Whether an append to this partition must get in line, whatever it needs."""
         return bool(self._lines) and partition in self._lines
 
@@ -53,18 +53,18 @@ class PreparationLines:
             line.append((work, then))
             return
         line = self._lines[partition] = deque([(work, then)])
-        task = asyncio.get_running_loop().create_task(self._work_off(partition, line))
+        task = asyncio.get_running_loop().create_task(self._drain(partition, line))
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
 
-    async def _work_off(self, partition: Partition, line: deque[tuple[Work, Then]]) -> None:
+    async def _drain(self, partition: Partition, line: deque[tuple[Work, Then]]) -> None:
         try:
             while line:
                 work, then = line[0]
                 prepared, failure = None, None
                 try:
                     async with self._at_work:
-                        prepared = await self._disk.off_loop(work)
+                        prepared = await self._disk.run_blocking(work)
                 except OdradekError as error:
                     # Without the frames that raised it, which hold all that was decompressed.
                     failure = error.with_traceback(None)

@@ -1,9 +1,9 @@
 """Followers that have all there is: what a leader need not look at again for each of their fetches.
 
 Pure. A follower's session may hold a thousand partitions of which one has news; reading each of them in full costs ten
-milliseconds and more, for every fetch of every follower. `is_quiet` decides from the marks alone that a read would give
-no records, no error, and no mark that the follower did not get, and `stays` that its fetch offset says nothing new.
-Whatever is not plainly so goes the whole way.
+milliseconds and more, for every fetch of every follower. `is_unchanged` decides from the marks alone that a read would
+give no records, no error, and no mark that the follower did not get; `refresh_caught_up_follower` that its fetch offset
+says nothing new. Every other partition is read in full.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from odradek.replica.partition import Partition
 
 
-def is_quiet(
+def is_unchanged(
     partition: Partition, leader_epoch: int, fetch_offset: int, sent_high_watermark: int, sent_log_start_offset: int
 ) -> bool:
     """Whether a follower whose history was found to be ours, up to our end, is there still, and got all marks.
@@ -34,7 +34,7 @@ def is_quiet(
     )
 
 
-def stays(
+def refresh_caught_up_follower(
     partition: Partition, replica_id: int, *, fetch_offset: int, log_start_offset: int, now_ms: int, broker_epoch: int
 ) -> bool:
     """`followers.follower_fetched` of a quiet partition, where it comes to a note of the time and nothing else.

@@ -19,12 +19,12 @@ from odradek.common.errors import ApiError, ErrorCode, OdradekError, StorageErro
 from odradek.common.log_lines import get_logger
 from odradek.log.repair import (
     MAX_PORTION_BYTES,
-    Hole,
+    CorruptRange,
     find_hole,
     fitting,
+    overwrite,
     rewrite_batches,
     take_place,
-    write_over,
 )
 from odradek.log.rolling import roll
 from odradek.protocol.api_key import ApiKey
@@ -56,7 +56,7 @@ RETRY_S = 0.25
 ConnectTo = Callable[[int], Awaitable[Connection]]
 
 
-class NotYetError(OdradekError):
+class SourceNotReadyError(OdradekError):
     """A replica gives nothing at an offset, and may in a moment."""
 
 
@@ -166,7 +166,7 @@ class RepairService:
         partition.log.damage.repaired(segment, begin)
         return True
 
-    async def _fill(self, partition: Partition, hole: Hole) -> int | None:
+    async def _fill(self, partition: Partition, hole: CorruptRange) -> int | None:
         """As `_from`, of the first replica that can. Raises ApiError where none can. StorageError."""
         deadline_ms = self._clock.monotonic_ms() + PATIENCE_MS
         while True:
@@ -177,7 +177,7 @@ class RepairService:
                     return await self._from(partition, hole, source)
                 except StorageError:
                     raise
-                except NotYetError as error:
+                except SourceNotReadyError as error:
                     may_come, failure = True, error
                 except OdradekError as error:
                     failure = error
@@ -185,7 +185,7 @@ class RepairService:
                 raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(failure))
             await asyncio.sleep(RETRY_S)
 
-    async def _from(self, partition: Partition, hole: Hole, source: int) -> int | None:
+    async def _from(self, partition: Partition, hole: CorruptRange, source: int) -> int | None:
         """Take what belongs into a hole from one replica; returns the position behind it, None for a new segment.
 
         Raises:
@@ -197,16 +197,18 @@ class RepairService:
         if not _is_there(partition, log, hole) or hole.end_position > hole.segment.size_bytes:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} has changed meanwhile")
         if size == hole.size_bytes or (hole.is_open and size < hole.size_bytes and not is_full):
-            end: int | None = write_over(log, hole, batches)
+            end: int | None = overwrite(log, hole, batches)
             held = hole.segment.hold()
-            await self._disk.off_loop(log.partition_dir.work(lambda disk: held.file.sync(), by_name=False))
+            await self._disk.run_blocking(log.partition_dir.work(lambda disk: held.file.sync(), by_name=False))
             if not _is_there(partition, log, hole):
                 raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} has changed meanwhile")
             hole.segment.indexes.rebuild_behind(hole.position, log.config.index_interval_bytes)
         elif is_full and log.config.compacted:
             if hole.segment is log.segments[-1]:
                 roll(log, self._clock.now_ms())
-            await self._disk.off_loop(log.partition_dir.work(lambda disk: rewrite_batches(disk, log, hole, batches)))
+            await self._disk.run_blocking(
+                log.partition_dir.work(lambda disk: rewrite_batches(disk, log, hole, batches))
+            )
             if not _is_there(partition, log, hole) or not take_place(log, self._files, hole):
                 raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} has changed meanwhile")
             end = None
@@ -226,7 +228,7 @@ class RepairService:
         )
         return end
 
-    async def _fetch(self, partition: Partition, hole: Hole, source: int) -> tuple[list[Batch], bool]:
+    async def _fetch(self, partition: Partition, hole: CorruptRange, source: int) -> tuple[list[Batch], bool]:
         """The batches of a hole, and whether those are all. Raises ApiError, OdradekError."""
         connection = await self._connect_to(source)
         data = bytearray()
@@ -241,7 +243,7 @@ class RepairService:
                 taken = sum(len(chunk) for chunk, _ in batches)
                 offset = batches[-1][1].last_offset + 1 if batches else hole.first_offset
                 if not answer:
-                    raise NotYetError(f"broker {source} has nothing at offset {offset}")
+                    raise SourceNotReadyError(f"broker {source} has nothing at offset {offset}")
                 if taken > MAX_PORTION_BYTES:
                     return batches, False
                 del data[taken:]
@@ -254,7 +256,7 @@ class RepairService:
         return [each for each in dict.fromkeys(order) if each >= 0 and each != self._broker_id]
 
 
-def _is_there(partition: Partition, log: Log, hole: Hole) -> bool:
+def _is_there(partition: Partition, log: Log, hole: CorruptRange) -> bool:
     """Whether the segment is still the partition's."""
     return not partition.closed and not log.has_left and hole.segment in log.segments
 

@@ -89,7 +89,7 @@ class DataWait:
         self._timer = loop.call_later(timeout_ms / 1000, self.wake)
         self.future.add_done_callback(self._ended)
 
-    def gained(self, size_bytes: int) -> None:
+    def bytes_available(self, size_bytes: int) -> None:
         """A source has this much more to read."""
         self._missing_bytes -= size_bytes
         if self._missing_bytes <= 0:

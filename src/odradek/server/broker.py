@@ -301,7 +301,7 @@ class Broker:
             self.controller.update_config(current.build(ControllerConfig))
         self.dispatcher.change_limits(current.build(ConnectionConfig))
         cordon(self.log_manager.directories, current.build(BrokerLifecycleConfig))
-        self.lifecycle.beat_soon()
+        self.lifecycle.heartbeat_now()
         if asked_to_stop(image, self.settings.node_id, self.lifecycle.broker_epoch):
             self.stop_requested.set()
         self._jobs.maintenance.change_config(current.build(MaintenanceConfig))
@@ -311,7 +311,7 @@ class Broker:
         self.coordinator.consumer_config = current.build(ConsumerGroupConfig)
 
     def _storage_failed(self, log_dir: Path) -> None:
-        self.lifecycle.beat_soon()
+        self.lifecycle.heartbeat_now()
         holds_metadata = log_dir == Path(self.settings.metadata_log_dir)
         if holds_metadata or not self.log_manager.online_dirs():
             what = "the directory of the metadata log" if holds_metadata else "the last log directory"

@@ -124,7 +124,7 @@ class ControllerGateway:
                     return await self._ask_here(request, response, context)
                 left_ms = max(1, deadline_ms - self._clock.monotonic_ms())
                 if context is None:
-                    return _refusals_raised(await self._own.ask(request, response, timeout_ms=left_ms))
+                    return _raise_top_level_error(await self._own.ask(request, response, timeout_ms=left_ms))
                 return await self._forward(request, response, context, left_ms)
             except ApiError as error:
                 if error.code not in _RETRIED:
@@ -153,7 +153,7 @@ class ControllerGateway:
         return await self._service.ask(request, response, None if context is None else context.api_version)
 
 
-def _refusals_raised(answer: M) -> M:
+def _raise_top_level_error(answer: M) -> M:
     """An answer over the wire as the service itself gives it: what is refused as a whole is raised."""
     code = getattr(answer, "error_code", 0)
     if code:

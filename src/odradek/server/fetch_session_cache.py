@@ -83,7 +83,7 @@ class CachedPartition:
         self.last_fetched_epoch: int = wanted.last_fetched_epoch
         self.log_start_offset: int = wanted.log_start_offset
 
-    def is_news(self, answer: Any) -> bool:
+    def must_respond(self, answer: Any) -> bool:
         """Whether an incremental answer must name this partition; remembers what is sent."""
         news = bool(answer.error_code) or _has_records(answer) or answer.diverging_epoch.epoch >= 0
         if answer.high_watermark != self.sent_high_watermark:
@@ -231,9 +231,9 @@ class FetchSessionCache:
         now = self._now_ms()
         oldest = min(self._sessions.values(), key=lambda session: session.last_used_ms)
         if now - oldest.last_used_ms <= EVICTION_MS:
-            settled = [s for s in self._sessions.values() if now - s.created_ms > EVICTION_MS]
-            oldest = min(settled, key=_worth, default=oldest)
-            if not settled or _worth(oldest) >= (privileged, partition_count):
+            caught_up_partition = [s for s in self._sessions.values() if now - s.created_ms > EVICTION_MS]
+            oldest = min(caught_up_partition, key=_worth, default=oldest)
+            if not caught_up_partition or _worth(oldest) >= (privileged, partition_count):
                 return False
         del self._sessions[oldest.session_id]
         self.evicted_count += 1

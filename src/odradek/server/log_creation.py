@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from odradek.server.context import RequestContext
 
 
-def must_wait(context: RequestContext, partitions: Iterable[Sequence[object]]) -> bool:
+def logs_pending(context: RequestContext, partitions: Iterable[Sequence[object]]) -> bool:
     """Whether a request had better wait while logs are made; `partitions` are those of each of its topics."""
     return not context.broker.replicas.may_make_now(sum(len(each) for each in partitions))
 
 
-async def when_made(context: RequestContext, request: Any, handle: Callable[[RequestContext, Any], Any]) -> Any:
+async def after_logs_created(
+    context: RequestContext, request: Any, handle: Callable[[RequestContext, Any], Any]
+) -> Any:
     """The answer of `handle`, once the logs are there."""
     await context.broker.replicas.logs_made()
     answer: Any | Coroutine[Any, Any, Any] = handle(context, request)

@@ -65,8 +65,8 @@ class Replication:
             address_of=self._address_of,
             on_storage_failed=self._storage_failed,
             full_dirs=log_manager.space.full_paths,
-            on_reached=suspected_brokers.believe,
-            on_lost=suspected_brokers.doubt,
+            on_reached=suspected_brokers.clear_suspicion,
+            on_lost=suspected_brokers.suspect,
         )
         self.isr = IsrService(
             clock,

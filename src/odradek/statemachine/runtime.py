@@ -155,7 +155,7 @@ class _Parked:
             self.future.set_exception(copy)
 
 
-class _Long(Generic[RecordT]):
+class _ChunkedOperation(Generic[RecordT]):
     """An operation of which each turn does a part; it is the only one until it is appended.
 
     Attributes:
@@ -215,7 +215,7 @@ class Runtime(Generic[RecordT]):
         self._state = State.NEW
         self._queue: deque[tuple[_Parked, Operation[RecordT]]] = deque()
         self._parked: deque[_Parked] = deque()
-        self._long: _Long[RecordT] | None = None
+        self._long: _ChunkedOperation[RecordT] | None = None
         self._turn_scheduled = False
         self._committed_offset = 0
         self._end_offset = 0
@@ -346,14 +346,14 @@ class Runtime(Generic[RecordT]):
         if self._long is None:
             self._run_group()
         else:
-            self._go_on(self._long)
+            self._continue(self._long)
         if self._queue or self._long is not None:
             self._schedule_turn()
 
     def _run_group(self) -> None:
         """Run what queued up, replay, append as one group, park."""
         base_offset = self._log.end_offset
-        self._pass_over(base_offset)
+        self._skip_foreign_records(base_offset)
         group: list[_Parked] = []
         prepared: list[Any] = []
         try:
@@ -363,7 +363,7 @@ class Runtime(Generic[RecordT]):
             self._end(error)
             return
         if not self._append(base_offset, next_offset, group, prepared):
-            self._begin_again()
+            self._restart()
 
     def _append(self, base_offset: int, next_offset: int, group: list[_Parked], prepared: list[Any]) -> bool:
         """Append what was replayed; returns whether it is there."""
@@ -391,18 +391,18 @@ class Runtime(Generic[RecordT]):
         self._appended.set()
         return True
 
-    def _begin_again(self) -> None:
+    def _restart(self) -> None:
         """What a long operation decided is not what it would decide at the log's end as it is now."""
         if self._long is not None:
             self._queue.appendleft((self._long.parked, self._long.operation))
             self._long = None
 
-    def _go_on(self, long: _Long[RecordT]) -> None:
+    def _continue(self, long: _ChunkedOperation[RecordT]) -> None:
         """Do the next part of a long operation: decide, prepare its records, replay some of them, append all."""
         if self._log.end_offset != long.base_offset:
             # Records of the log's own came between: those of the quorum's voters.
             self._timeline.revert_to(long.base_offset)
-            self._begin_again()
+            self._restart()
             return
         try:
             if not self._is_prepared(long):
@@ -414,7 +414,7 @@ class Runtime(Generic[RecordT]):
             return
         self._replay_some(long)
 
-    def _is_prepared(self, long: _Long[RecordT]) -> bool:
+    def _is_prepared(self, long: _ChunkedOperation[RecordT]) -> bool:
         """Take a step towards records that can be replayed; whether there was none left to take."""
         if long.result is None:
             assert long.steps is not None
@@ -427,7 +427,7 @@ class Runtime(Generic[RecordT]):
             return False
         return True
 
-    def _replay_some(self, long: _Long[RecordT]) -> None:
+    def _replay_some(self, long: _ChunkedOperation[RecordT]) -> None:
         assert long.result is not None
         records, base_offset = long.result.records, long.base_offset
         if long.replayed_count < len(records):
@@ -441,12 +441,12 @@ class Runtime(Generic[RecordT]):
         else:
             self._end_long(long, records)
 
-    def _end_long(self, long: _Long[RecordT], records: Sequence[RecordT]) -> None:
+    def _end_long(self, long: _ChunkedOperation[RecordT], records: Sequence[RecordT]) -> None:
         """Append what it came to, which is nothing where it was refused."""
         long.parked.end_offset, self._long = long.base_offset + len(records), None
         self._append(long.base_offset, long.parked.end_offset, [long.parked], long.prepared if records else [])
 
-    def _pass_over(self, end_offset: int) -> None:
+    def _skip_foreign_records(self, end_offset: int) -> None:
         """The log may hold records of its own between a machine's, which change nothing here: the quorum's voters."""
         assert end_offset >= self._end_offset, "a machine's log was cut"
         if end_offset > self._end_offset:
@@ -491,7 +491,7 @@ class Runtime(Generic[RecordT]):
                 return result
             decided = result
         assert self._long is None, "one long operation at a time"
-        self._long = _Long(parked, operation, decided, self._next_offset)
+        self._long = _ChunkedOperation(parked, operation, decided, self._next_offset)
         return None
 
     def _release(self) -> None:

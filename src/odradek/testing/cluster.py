@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Self
 
 from odradek.common.real_io import RealDisk
-from odradek.testing.faults import Wires
+from odradek.testing.faults import NetworkLinks
 from odradek.testing.layout import NodePlan, bootstrap_servers, format_cluster, plan_cluster
 from odradek.testing.node_thread import START_TIMEOUT_S, NodeThread
 
@@ -59,7 +59,7 @@ class Cluster:
         self._settings = {**DEFAULTS, **(settings or {})}
         self._own_directory = directory is None
         self._directory = directory
-        self._wires = Wires()
+        self._wires = NetworkLinks()
         self._plans: dict[int, NodePlan] = {}
         self._nodes: dict[int, NodeThread] = {}
 
@@ -158,7 +158,7 @@ class Cluster:
 
     def partition(self, *groups: Iterable[int]) -> None:
         """Cut the network between groups of nodes; nodes that are in none reach everybody. Clients reach all nodes."""
-        self._wires.divide([frozenset(group) for group in groups])
+        self._wires.partition([frozenset(group) for group in groups])
         for node in self._nodes.values():
             node.on_loop(node.network.drop_divided)
 
@@ -172,7 +172,7 @@ class Cluster:
 
     def heal(self) -> None:
         """End all faults of running nodes: pauses, cuts, slow disks, skewed clocks."""
-        self._wires.divide([])
+        self._wires.partition([])
         for node in self._nodes.values():
             node.resume()
             node.disk.delay_ms = node.clock.skew_ms = 0

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 
 from odradek.common.metrics import Family
-from odradek.testing.faults import Wires
+from odradek.testing.faults import NetworkLinks
 from odradek.testing.node_thread import START_TIMEOUT_S, NodeThread
 
 # A test wants small internal topics and no waiting for a group's first members.
@@ -68,7 +68,7 @@ class EmbeddedBroker:
         if self._directory is None:
             self._directory = Path(tempfile.mkdtemp(prefix="odradek-"))
         overrides = [f"{key}={value}" for key, value in {"log.dirs": self._directory, **self._settings}.items()]
-        node = NodeThread(1, Wires())
+        node = NodeThread(1, NetworkLinks())
         try:
             node.begin(None, overrides).result(START_TIMEOUT_S)
         except BaseException:

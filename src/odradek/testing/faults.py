@@ -34,13 +34,13 @@ class SlowDisk(RealDisk):
         super().__init__()
         self.delay_ms = 0
 
-    async def off_loop(self, work: Callable[[], T]) -> T:
+    async def run_blocking(self, work: Callable[[], T]) -> T:
         if self.delay_ms:
             await asyncio.sleep(self.delay_ms / 1000)
-        return await super().off_loop(work)
+        return await super().run_blocking(work)
 
 
-class Wires:
+class NetworkLinks:
     """Which node listens on which port, and which nodes do not reach each other; shared by the nodes of a cluster.
 
     Concurrency: asked by the loops of all nodes, changed by the test's thread.
@@ -61,7 +61,7 @@ class Wires:
         with self._lock:
             return self._owners.get(port)
 
-    def divide(self, groups: list[frozenset[int]]) -> None:
+    def partition(self, groups: list[frozenset[int]]) -> None:
         """Let nodes reach only those of their own group; without groups, everybody."""
         with self._lock:
             self._groups = groups
@@ -76,7 +76,7 @@ class Wires:
 class CutNetwork(RealNetwork):
     """One node's network. What is cut off hangs, as a cable does that was pulled; what is dead is gone at once."""
 
-    def __init__(self, node_id: int, wires: Wires) -> None:
+    def __init__(self, node_id: int, wires: NetworkLinks) -> None:
         self._node_id = node_id
         self._wires = wires
         self._listeners: list[Listener] = []

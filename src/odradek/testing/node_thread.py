@@ -16,7 +16,7 @@ from odradek.server.startup.format import ensure_formatted
 from odradek.server.startup.honoured_settings import honoured_settings
 from odradek.server.startup.process import new_event_loop
 from odradek.settings.node import load_node_settings
-from odradek.testing.faults import CutNetwork, SkewedClock, SlowDisk, Wires
+from odradek.testing.faults import CutNetwork, NetworkLinks, SkewedClock, SlowDisk
 
 START_TIMEOUT_S = 60.0
 LAST_TURNS = 5
@@ -29,7 +29,7 @@ class NodeThread:
     Concurrency: all methods are for the test's thread.
     """
 
-    def __init__(self, node_id: int, wires: Wires) -> None:
+    def __init__(self, node_id: int, wires: NetworkLinks) -> None:
         self.clock = SkewedClock()
         self.disk = SlowDisk()
         self.network = CutNetwork(node_id, wires)

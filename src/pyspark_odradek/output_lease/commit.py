@@ -16,7 +16,7 @@ from typing import ClassVar, NoReturn
 
 from odradek.client.output_lease.lease import OutputLease, creation_id, lease_group, parse_lease, writer_id
 from odradek.client.output_lease.offsets import lease_offsets
-from pyspark_odradek.cluster import Cluster, PassingError
+from pyspark_odradek.cluster import Cluster, RetriableError
 from pyspark_odradek.errors import FencedError, LeaseError, OptionError
 from pyspark_odradek.offsets import Positions, TopicPartition
 from pyspark_odradek.output_lease.batches import Action, Span, action_for, as_covered
@@ -111,9 +111,9 @@ class LeasedCommit(TransactionalCommit):
         """What is to be done. While this group is not fenced, the lease that it holds is where this process put it."""
         if session.is_settled and session.lease is not None and session.lease.group == self.group:
             return action_for(session.lease, self.group, self.span)
-        lease = self.cluster.asking("the gate", lambda: self.read(stable=False))
+        lease = self.cluster.retrying("the gate", lambda: self.read(stable=False))
         if lease is None:  # the transaction that creates it has ended, and its offsets become visible in a moment
-            lease = self.cluster.asking("the gate", lambda: self.read(stable=True, partitions=self.span.end))
+            lease = self.cluster.retrying("the gate", lambda: self.read(stable=True, partitions=self.span.end))
         if lease is None:
             raise LeaseError(
                 f"the gate {self.name} was never made: the source makes it. Give the options gate and groupId to the "
@@ -145,7 +145,7 @@ class LeasedCommit(TransactionalCommit):
             raise _TransferredError
         return action is Action.SKIP
 
-    def _tell_fence_from_timeout(self, session: Session) -> NoReturn:
+    def _raise_fenced_or_timeout(self, session: Session) -> NoReturn:
         """A transfer fences the holder first, and may die then; or another run of the query writes."""
         before = self._current.lease if self._current is not None else None
         lease = self.read(stable=False)
@@ -156,7 +156,7 @@ class LeasedCommit(TransactionalCommit):
                 "run. This one has written nothing of this batch; stop one."
             )
         session.producer_id = session.producer_epoch = -1
-        raise PassingError("the writer was fenced: the gate was switched, or the transaction timed out")
+        raise RetriableError("the writer was fenced: the gate was switched, or the transaction timed out")
 
 
 class _TransferredError(Exception):
@@ -178,15 +178,15 @@ class _LeaseCreation(TransactionalCommit):
         self.end(session, deadline)
         return wanted
 
-    def _tell_fence_from_timeout(self, session: Session) -> NoReturn:
-        raise PassingError("another query creates the gate")
+    def _raise_fenced_or_timeout(self, session: Session) -> NoReturn:
+        raise RetriableError("another query creates the gate")
 
 
 def current_lease(cluster: Cluster, name: str) -> OutputLease | None:
     """The lease by what is committed; a transfer that is under way may not be in it yet."""
     group = lease_group(name)
     try:
-        return cluster.asking("the gate", lambda: parse_lease(cluster.fetch_offsets(group, stable=False)))
+        return cluster.retrying("the gate", lambda: parse_lease(cluster.fetch_offsets(group, stable=False)))
     except ValueError as error:
         raise LeaseError(f"the group {group} is no gate: {error}") from None
 
@@ -199,4 +199,4 @@ def create_lease(cluster: Cluster, name: str, group: str, began: Positions) -> O
     """
     wanted = OutputLease(group, 0, "", as_covered(began))
     creation = _LeaseCreation(cluster, creation_id(name))
-    return cluster.asking("whether the gate could be made", lambda: creation.create(name, wanted, ""))
+    return cluster.retrying("whether the gate could be made", lambda: creation.create(name, wanted, ""))

@@ -20,7 +20,7 @@ from odradek.client.output_lease.lease import (
     parse_lease,
     progress_group,
 )
-from pyspark_odradek.cluster import Cluster, PassingError
+from pyspark_odradek.cluster import Cluster, RetriableError
 from pyspark_odradek.errors import LeaseError
 from pyspark_odradek.offsets import Positions, TopicPartition
 from pyspark_odradek.options import ReadOptions
@@ -95,7 +95,7 @@ class LeasedSource:
         while first_ahead(position, lease.covered) is not None:
             try:
                 certain = parse_lease(cluster.fetch_offsets(lease_group(self.name), stable=True))
-            except (OSError, PassingError):
+            except (OSError, RetriableError):
                 certain = None
             beyond = None if certain is None else first_ahead(position, certain.covered)
             if certain is not None and beyond is not None and certain.group == self.group:

@@ -151,9 +151,9 @@ def _judged(
     if unknown:
         raise PipelineError(f"there is no {unknown[0]} to refresh; the pipeline has {', '.join(sorted(everything))}")
     recreated = everything if renewed is None else renewed
-    findings = compatibility.judge(graph, tables.existing(engine, graph), before, recreated, notes.begun(there))
+    findings = compatibility.compare(graph, tables.existing(engine, graph), before, recreated, notes.begun(there))
     standing = {
-        flow.name: ends.Standing(
+        flow.name: ends.CheckpointState(
             there.offsets(flow),
             compatibility.begin_again(flow, is_sink=graph.node(flow.target).kind == SINK),
         )
@@ -237,7 +237,7 @@ def _run_in(engine: Any, args: Options, project: Project, ends: Any, metrics: An
     from py4j.protocol import Py4JError
 
     from pyspark_odradek.pipelines import running
-    from pyspark_odradek.pipelines.refusals import spoken
+    from pyspark_odradek.pipelines.refusals import message_of
 
     notes = Notes(project.state)
     renewed = None if args.full_refresh_all else set(args.full_refresh)
@@ -251,13 +251,13 @@ def _run_in(engine: Any, args: Options, project: Project, ends: Any, metrics: An
     try:
         run.once(refresh=args.refresh, full_refresh=args.full_refresh, full_refresh_all=args.full_refresh_all)
         if args.continuous:
-            run.on_and_on(ends, trigger=args.trigger, refresh_every_s=args.refresh_views_every)
+            run.run_continuously(ends, trigger=args.trigger, refresh_every_s=args.refresh_views_every)
     except PipelineError as error:
         run.write(running.FAILED, str(error))
         raise
     except (Py4JError, ConnectionError) as error:
         log_file = args.spark_log or project.state / "spark.log"
-        reason = f"Spark's JVM has ended, or refused: {spoken(error)}; {log_file} has its own words"
+        reason = f"Spark's JVM has ended, or refused: {message_of(error)}; {log_file} has its own words"
         run.write(running.FAILED, reason)
         raise PipelineError(reason) from None
     except KeyboardInterrupt:

@@ -27,7 +27,7 @@ class Finding:
         return f"{self.subject}: {self.text}"
 
 
-def judge(
+def compare(
     graph: Graph,
     tables: Mapping[str, Sequence[Column]],
     before: Mapping[str, Flow],

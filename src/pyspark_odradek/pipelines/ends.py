@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from odradek.common.errors import ProtocolError
-from pyspark_odradek.cluster import ClientSettings, Cluster, PassingError
+from pyspark_odradek.cluster import ClientSettings, Cluster, RetriableError
 from pyspark_odradek.errors import ClusterError, OptionError, describe
 from pyspark_odradek.offsets import SourceOffset, find_lost, from_json, topic_ids_in
 from pyspark_odradek.options import ReadOptions, kafka_settings, lowered, parse_read_options
@@ -39,14 +39,14 @@ class End:
 
 
 @dataclass(frozen=True)
-class Standing:
+class CheckpointState:
     """Where a flow's checkpoint stands: the offset of each source of topics, and what to do where it cannot go on."""
 
     offsets: Sequence[SourceOffset]
     advice: str
 
 
-def look(ends: Iterable[End], standing: Mapping[str, Standing] | None = None) -> list[Finding]:
+def look(ends: Iterable[End], standing: Mapping[str, CheckpointState] | None = None) -> list[Finding]:
     """What is wrong with them, and with the checkpoints that are to go on there. Writes nothing to any cluster.
 
     Args:
@@ -130,12 +130,12 @@ def _makes_no_topics(cluster: Cluster) -> bool:
     """Whether it is known that no broker makes a topic because somebody asks for it."""
     try:
         return cluster.broker_setting("auto.create.topics.enable") == "false"
-    except (ClusterError, OSError, PassingError, ProtocolError):
+    except (ClusterError, OSError, RetriableError, ProtocolError):
         return False
 
 
 def _answers(
-    settings: ClientSettings, asks: Sequence[_Ask], made: set[str], standing: Mapping[str, Standing]
+    settings: ClientSettings, asks: Sequence[_Ask], made: set[str], standing: Mapping[str, CheckpointState]
 ) -> list[Finding]:
     """What one cluster lacks of what it is asked for."""
     short = replace(
@@ -159,7 +159,7 @@ def _answers(
     return found
 
 
-def _lost(cluster: Cluster, flow: str, options: ReadOptions, standing: Standing) -> list[Finding]:
+def _lost(cluster: Cluster, flow: str, options: ReadOptions, standing: CheckpointState) -> list[Finding]:
     """Whether what a checkpoint is to read next is there. Raises ClusterError."""
     sources = [from_json(offset) for offset in standing.offsets]
     if len(sources) == 1:  # of several it is not known which one has these options

@@ -30,7 +30,7 @@ from pyspark_odradek.pipelines.ends import End
 from pyspark_odradek.pipelines.graph import SINK, TABLE, TEMPORARY, VIEW, Column, Flow, Graph, Node, sorted_graph
 from pyspark_odradek.pipelines.plans import items, reads_of, state_of, texts, topics_of
 from pyspark_odradek.pipelines.project import Project
-from pyspark_odradek.pipelines.refusals import name_of, origin_of, refused_plainly, refused_where, spoken, why
+from pyspark_odradek.pipelines.refusals import message_of, name_of, origin_of, plain_errors, refused_where, why
 
 _CONNECT = "org.apache.spark.sql.connect.service"
 _PLUGIN = "org.apache.spark.sql.connect.SparkConnectPlugin"
@@ -61,7 +61,7 @@ class Engine:
             self.classic: Any = session(project.name, master=master, log_file=log_file, config=settings)
         except Exception as error:
             where = f"; {log_file} has Spark's own words" if log_file else ""
-            raise PipelineError(f"Spark does not start with --master {master}: {spoken(error)}{where}") from None
+            raise PipelineError(f"Spark does not start with --master {master}: {message_of(error)}{where}") from None
         if log_file:
             log_py4j_to(log_file)
         self.jvm: Any = self.classic._jvm
@@ -83,7 +83,9 @@ class Engine:
             self.holder = service.sessionManager().getIsolatedSessionIfPresent(key).get()
         except Exception as error:
             self.stop()
-            raise PipelineError(f"Spark {_version()} has no pipelines as Spark 4.3 has them: {spoken(error)}") from None
+            raise PipelineError(
+                f"Spark {_version()} has no pipelines as Spark 4.3 has them: {message_of(error)}"
+            ) from None
 
     def stop(self) -> None:
         """End both sides of the session, and the JVM's work."""
@@ -129,7 +131,7 @@ class Engine:
 
         project = self.project
         changeable = {c._1() for c in self.jvm.PythonSQLUtils.listRuntimeSQLConfigs()}
-        with refused_plainly():
+        with plain_errors():
             graph_id = create_dataflow_graph(
                 self.spark,
                 default_catalog=project.catalog,
@@ -180,7 +182,7 @@ class Loaded:
         """The graph with its columns, as Spark resolves and validates it. Raises PipelineError with Spark's reason."""
         engine = self.engine
         definitions = engine.holder.dataflowGraphRegistry().getDataflowGraphOrThrow(self.graph_id)
-        with refused_plainly():
+        with plain_errors():
             resolved = definitions.toDataflowGraph().resolve(False)
             failed = engine.listed(resolved.resolutionFailedFlows())
             if failed:

@@ -52,14 +52,14 @@ def first_line(text: object) -> str:
     return " ".join(_AROUND.sub("", said).split())
 
 
-def spoken(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     """The first line of an error, which for one of the JVM is not py4j's."""
     java = getattr(error, "java_exception", None)
     return first_line(error if java is None else java.getMessage() or java)
 
 
 @contextlib.contextmanager
-def refused_plainly() -> Iterator[None]:
+def plain_errors() -> Iterator[None]:
     """What Spark refuses, as one line."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -67,7 +67,7 @@ def refused_plainly() -> Iterator[None]:
     try:
         yield
     except (Py4JError, PySparkException) as error:
-        raise PipelineError(spoken(error)) from None
+        raise PipelineError(message_of(error)) from None
 
 
 @contextlib.contextmanager

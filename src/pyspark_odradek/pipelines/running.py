@@ -53,7 +53,7 @@ def is_final(reason: str) -> bool:
     return _LOSS in reason
 
 
-class Again:
+class RetryPolicy:
     """When a flow that has failed is started again: some times without a batch between, after longer pauses."""
 
     def __init__(self, attempts: int) -> None:
@@ -139,7 +139,7 @@ class Run:
                         noted = True
                         tables.keep(self.engine, self.notes, self.graph)
                         self.notes.keep_flows(self.graph)
-                    self._hear(message)
+                    self._handle_event(message)
                 self._look()
                 if self.ends is not None and self.ends.patience_is_over():
                     self._end()
@@ -155,7 +155,7 @@ class Run:
         if any(tally.status in ("failed", "skipped") for tally in ran):
             raise PipelineError(self.failure or "a flow was left out")
 
-    def _hear(self, message: str) -> None:
+    def _handle_event(self, message: str) -> None:
         """Take in one sentence of Spark's about a flow."""
         said = SENTENCE.fullmatch(message)
         if said is None or (flow := short(said["flow"].replace("`", ""))) not in self.tallies:
@@ -244,7 +244,7 @@ class Run:
             self.looked[name] = found[0]["timestamp"]
         return found[::-1]
 
-    def on_and_on(self, ends: Ends, *, trigger: str, refresh_every_s: float) -> None:
+    def run_continuously(self, ends: Ends, *, trigger: str, refresh_every_s: float) -> None:
         """Go on after `once`, until `ends` is set. Raises PipelineError with the reason where a flow ends by itself.
 
         Args:
@@ -280,7 +280,7 @@ class Run:
     def _watch(self, ends: Ends, start: Callable[[str], None], views: list[str], refresh_every_s: float) -> None:
         rows, refreshed = 0, time.monotonic()
         attempts = int(self.engine.session.conf().get(_ATTEMPTS, "2"))
-        again = {name: Again(attempts) for name in self.going}
+        again = {name: RetryPolicy(attempts) for name in self.going}
         self.say("running on; Ctrl-C ends it")
         while not ends.wait(LOOK_EVERY_S):
             self._look()

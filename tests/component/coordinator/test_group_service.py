@@ -139,7 +139,7 @@ class Node:
             make_log=lambda partition_id, leader_epoch: self.log,
             image=lambda: self.image,
             create_topic=create_topic,
-            off_loop=RealDisk().off_loop,
+            run_blocking=RealDisk().run_blocking,
             producers_of=lambda partition_id: self.producers,
         )
 

@@ -16,7 +16,7 @@ from odradek.common.real_io import RealClock, RealDisk
 from odradek.coordinator.batches import decode_batches, encode_batches
 from odradek.coordinator.transaction import driver
 from odradek.coordinator.transaction.config import TransactionConfig
-from odradek.coordinator.transaction.driver import MarkerDriver
+from odradek.coordinator.transaction.driver import TransactionMarkerSender
 from odradek.coordinator.transaction.machine import ProducerIdNeededError, Request
 from odradek.coordinator.transaction.metadata import MAX_EPOCH, TransactionMetadata
 from odradek.coordinator.transaction.records import TRANSACTION_RECORDS, TRANSACTION_TOPIC, TransactionRecord
@@ -103,7 +103,9 @@ class Node:
         async def create_topic(name: str, count: int, factor: int, configs: Mapping[str, str]) -> None:
             raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS)
 
-        markers = MarkerDriver(image=lambda: self.image, image_is_current=lambda: self.current, send=self.send)
+        markers = TransactionMarkerSender(
+            image=lambda: self.image, image_is_current=lambda: self.current, send=self.send
+        )
         self.service = TransactionCoordinator(
             config or TransactionConfig(),
             node_id=1,
@@ -111,7 +113,7 @@ class Node:
             make_log=lambda partition_id, epoch: self.log,
             image=lambda: self.image,
             create_topic=create_topic,
-            off_loop=RealDisk().off_loop,
+            run_blocking=RealDisk().run_blocking,
             new_producer_id=new_id,
             markers=markers,
         )

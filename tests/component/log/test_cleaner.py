@@ -280,7 +280,7 @@ async def test_two_threads_may_note_cleaned_offsets_at_once(shop: Shop) -> None:
     for offset in range(1, 60):
         log.cleaned_offset = offset
         works = [shop.manager.cleaned_work(log.log_dir) for _ in range(3)]
-        await asyncio.gather(*(shop.disk.off_loop(work) for work in works))
+        await asyncio.gather(*(shop.disk.run_blocking(work) for work in works))
         assert read_offsets(shop.disk, shop.directory / CLEANED) == {("t", 0): offset}
 
 

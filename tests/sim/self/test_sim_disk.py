@@ -316,7 +316,7 @@ def test_work_off_the_loop_is_done_though_nobody_waits_for_it_any_more() -> None
     done: list[int] = []
 
     async def scenario() -> None:
-        task = loop.spawn("a", disk.off_loop(lambda: done.append(1)))
+        task = loop.spawn("a", disk.run_blocking(lambda: done.append(1)))
         await asyncio.sleep(0.00001)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

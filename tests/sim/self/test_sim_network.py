@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from tests.sim.loop import SimLoop
-from tests.sim.network import NetworkFaults, SimNetwork, Wires
+from tests.sim.network import NetworkFaults, NetworkLinks, SimNetwork
 
 
 class Collector(asyncio.Protocol):
@@ -45,7 +45,7 @@ class Pair:
 
     def __init__(self, seed: int, faults: NetworkFaults | None = None) -> None:
         self.loop = SimLoop(Random(seed))
-        self.wires = Wires(self.loop, Random(seed), faults or NetworkFaults())
+        self.wires = NetworkLinks(self.loop, Random(seed), faults or NetworkFaults())
         self.server, self.client = Collector(), Collector()
 
     def run(self, scenario: Coroutine[None, None, None], *, limit_s: float) -> None:

@@ -195,13 +195,13 @@ async def epoch_goes_back_in_the_log(scene: Scene) -> None:
 
 def epoch_not_known(scene: Scene) -> None:
     scene.log.epochs.clear()
-    scene.log.cut_count += 1  # so that it is read again
+    scene.log.truncation_count += 1  # so that it is read again
 
 
 def epochs_before_the_start(scene: Scene) -> None:
     scene.log.epochs.take([(-1, 0), *scene.log.epochs.entries()])
     scene.log.log_start_offset = 1
-    scene.log.cut_count += 1
+    scene.log.truncation_count += 1
 
 
 async def damage_in_the_log(scene: Scene) -> None:
@@ -211,7 +211,7 @@ async def damage_in_the_log(scene: Scene) -> None:
 def bytes_behind_the_last_batch(scene: Scene) -> None:
     scene.tail().extend(b"\1" * 7)
     scene.log.segments[-1].batches.size_bytes += 7
-    scene.log.cut_count += 1  # so that it is read again
+    scene.log.truncation_count += 1  # so that it is read again
 
 
 def _acknowledge(scene: Scene, value: int, offset: int) -> None:

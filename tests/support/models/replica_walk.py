@@ -260,7 +260,7 @@ class ReplicaWalk:
                 request = fetcher.next_request(self.now, broker_epoch=broker.epoch)
                 if request is not None:
                     broker.exchanges[leader_id] = Exchange(request)
-                elif leader.running and fetcher.has_lost:
+                elif leader.running and fetcher.has_out_of_range:
                     self._find_lost(fetcher, leader)
             elif self.random.random() < 0.02 or (not exchange.served and not leader.running):
                 del broker.exchanges[leader_id]

@@ -6,7 +6,7 @@ from tests.sim.planted import Bug
 
 _TRUNCATION, _FLUSH = "log.truncation:", "log.flush_state:FlushState."
 _RECOVERY, _INDEX, _EPOCHS = "log.recovery:", "log.index:", "log.epoch_cache:EpochCache."
-_SUMMARY = "log.summary:Summary."
+_SUMMARY = "log.summary:SegmentSummary."
 
 # Found by random walks beside a plain model.
 IN_WALKS = (
@@ -128,14 +128,14 @@ IN_MOVES = (
     Bug(
         "swapped before it is durable",
         "replica.log_dir_driver:LogDirMoves._flush",
-        "await self._manager.disk.off_loop(work)",
+        "await self._manager.disk.run_blocking(work)",
         "pass",
         "what was acknowledged as durable is lost with the power",
     ),
     Bug(
         "copied what was cut meanwhile",
         "replica.log_dir_move:LogDirMove.take",
-        "if token != source.cut_count or source is future:",
+        "if token != source.truncation_count or source is future:",
         "if False:",
         "the copy has records that the log never had there",
     ),

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from odradek.common.tasks import together
+from odradek.common.tasks import gather_cancelling
 
 MANY = 50
 
@@ -33,7 +33,7 @@ class Members:
 
 async def test_who_is_cancelled_cancels_all_in_order() -> None:
     members = Members()
-    task = asyncio.create_task(together(*map(members.wait, range(MANY))))
+    task = asyncio.create_task(gather_cancelling(*map(members.wait, range(MANY))))
     await members.all_begun()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -49,7 +49,7 @@ async def test_where_one_fails_the_others_end_first() -> None:
         raise ValueError("the first")
 
     with pytest.raises(ValueError, match="the first"):
-        await together(*map(members.wait, range(MANY)), fail())
+        await gather_cancelling(*map(members.wait, range(MANY)), fail())
     assert members.ended == list(range(MANY))
 
 
@@ -61,5 +61,5 @@ async def test_all_are_waited_for() -> None:
             await asyncio.sleep(0)
         done.append(turns)
 
-    await together(take(3), take(1), take(2))
+    await gather_cancelling(take(3), take(1), take(2))
     assert done == [1, 2, 3]

@@ -94,8 +94,8 @@ def test_silence_fences_and_takes_leadership_and_a_beat_gives_it_back() -> None:
     harness = Harness(broker_session_timeout_ms=100)
     harness.brokers(1)
     harness.topic("t", [1])
-    assert harness.do(harness.machine.brokers.fence_silent(99)) is None
-    assert harness.do(harness.machine.brokers.fence_silent(100)) == 1
+    assert harness.do(harness.machine.brokers.fence_expired(99)) is None
+    assert harness.do(harness.machine.brokers.fence_expired(100)) == 1
     assert harness.state.brokers[1].fenced
     offline = harness.partition("t")
     assert offline.leader == -1 and offline.leader_epoch == 1
@@ -133,11 +133,11 @@ def test_a_new_leader_epoch_knows_whom_it_has_not_heard_yet() -> None:
     brokers = harness.machine.brokers
     brokers.begin_sessions(harness.now_ms)
     epochs = {broker_id: harness.state.brokers[broker_id].broker_epoch for broker_id in (1, 2, 3)}
-    assert brokers.unheard() == list(epochs.items())
+    assert brokers.brokers_without_heartbeat() == list(epochs.items())
     harness.beat(2)
-    assert brokers.unheard() == [(1, epochs[1]), (3, epochs[3])]
+    assert brokers.brokers_without_heartbeat() == [(1, epochs[1]), (3, epochs[3])]
     harness.do(brokers.fence_dead(3, epochs[3]))
-    assert brokers.unheard() == [(1, epochs[1])]
+    assert brokers.brokers_without_heartbeat() == [(1, epochs[1])]
 
 
 def test_without_eligible_leader_replicas_the_last_in_sync_replica_stays_in_the_set() -> None:
@@ -145,7 +145,7 @@ def test_without_eligible_leader_replicas_the_last_in_sync_replica_stays_in_the_
     harness.state.features.pop("eligible.leader.replicas.version")
     harness.brokers(1)
     harness.topic("t", [1])
-    harness.do(harness.machine.brokers.fence_silent(100))
+    harness.do(harness.machine.brokers.fence_expired(100))
     assert harness.partition("t").leader == -1 and harness.partition("t").isr == (1,)
     harness.now_ms = 200
     harness.beat(1)
@@ -160,9 +160,9 @@ def test_the_longest_silent_is_fenced_first_and_leaders_move() -> None:
     harness.beat(3)
     harness.now_ms = 120
     harness.machine.brokers.heard[2].at_ms = -5
-    assert harness.do(harness.machine.brokers.fence_silent(120)) == 2
-    assert harness.do(harness.machine.brokers.fence_silent(120)) == 1
-    assert harness.do(harness.machine.brokers.fence_silent(120)) is None
+    assert harness.do(harness.machine.brokers.fence_expired(120)) == 2
+    assert harness.do(harness.machine.brokers.fence_expired(120)) == 1
+    assert harness.do(harness.machine.brokers.fence_expired(120)) is None
     assert [harness.partition("t", number).leader for number in range(3)] == [3, 3, 3]
     assert all(harness.partition("t", number).isr == (3,) for number in range(3))
 
@@ -265,8 +265,8 @@ def test_a_new_leader_epoch_gives_every_serving_broker_a_whole_session() -> None
     harness = Harness(broker_session_timeout_ms=100)
     harness.brokers(1)
     harness.machine.brokers.begin_sessions(1000)
-    assert harness.do(harness.machine.brokers.fence_silent(1099)) is None
-    assert harness.do(harness.machine.brokers.fence_silent(1100)) == 1
+    assert harness.do(harness.machine.brokers.fence_expired(1099)) is None
+    assert harness.do(harness.machine.brokers.fence_expired(1100)) == 1
 
 
 def test_who_has_no_rack_is_reported_where_others_have_one() -> None:

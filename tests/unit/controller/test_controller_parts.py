@@ -140,8 +140,8 @@ def test_a_broker_that_a_new_controller_finds_fenced_has_a_session_from_its_firs
     harness.now_ms += 60_000
     harness.beat(1)
     assert not harness.state.brokers[1].fenced
-    assert harness.do(harness.machine.brokers.fence_silent(harness.now_ms + 8_999)) is None
-    assert harness.do(harness.machine.brokers.fence_silent(harness.now_ms + 9_000)) == 1
+    assert harness.do(harness.machine.brokers.fence_expired(harness.now_ms + 8_999)) is None
+    assert harness.do(harness.machine.brokers.fence_expired(harness.now_ms + 9_000)) == 1
 
 
 def test_a_move_under_way_counts_as_many_replicas_as_it_leads_to() -> None:
@@ -185,7 +185,7 @@ def test_topics_of_one_request_share_the_most_partitions_that_it_may_add() -> No
         topics=[CreatePartitionsTopic(name=n, count=count, assignments=None) for n, count in wanted.items()],
         validate_only=True,
     )
-    answer = harness.do(harness.machine.topics.grow(request))
+    answer = harness.do(harness.machine.topics.add_partitions(request))
     codes = {result.name: result.error_code for result in answer.results}
     assert codes["a"] == codes["c"] == ErrorCode.NONE and codes["b"] != ErrorCode.NONE
 

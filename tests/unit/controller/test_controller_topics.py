@@ -162,21 +162,23 @@ def test_manual_assignments(
     assert code(harness, wanted("t", partitions, factor, assignments=manual)) == expected
 
 
-def grow(harness: Harness, name: str, count: int, *assignments: list[int], validate_only: bool = False) -> int:
+def add_partitions(
+    harness: Harness, name: str, count: int, *assignments: list[int], validate_only: bool = False
+) -> int:
     manual = [CreatePartitionsAssignment(broker_ids=ids) for ids in assignments] or None
     request = CreatePartitionsRequest(
         topics=[CreatePartitionsTopic(name=name, count=count, assignments=manual)], validate_only=validate_only
     )
-    return int(harness.do(harness.machine.topics.grow(request)).results[0].error_code)
+    return int(harness.do(harness.machine.topics.add_partitions(request)).results[0].error_code)
 
 
 def test_partitions_are_added_with_the_replication_of_the_first() -> None:
     harness = Harness()
     harness.brokers(1, 2, 3)
     harness.topic("t", [1, 2])
-    assert grow(harness, "t", 4) == 0
+    assert add_partitions(harness, "t", 4) == 0
     assert all(len(harness.partition("t", number).replicas) == 2 for number in range(4))
-    assert grow(harness, "t", 6, [3, 1], [1, 3]) == 0
+    assert add_partitions(harness, "t", 6, [3, 1], [1, 3]) == 0
     assert harness.partition("t", 5).replicas == (1, 3)
 
 
@@ -185,17 +187,17 @@ def test_partitions_that_cannot_be_added() -> None:
     harness.brokers(1, 2)
     harness.topic("t", [1], [1])
     before = len(harness.log)
-    assert grow(harness, "t", 2) == ErrorCode.INVALID_PARTITIONS
-    assert grow(harness, "t", 1) == ErrorCode.INVALID_PARTITIONS
-    assert grow(harness, "t", -5) == ErrorCode.INVALID_PARTITIONS
-    assert grow(harness, "u", 2) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert grow(harness, "t", 2**31 - 1) == ErrorCode.POLICY_VIOLATION
-    assert grow(harness, "t", 4, [1]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
-    assert grow(harness, "t", 3, [1, 2]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
-    assert grow(harness, "t", 3, [7]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
-    assert grow(harness, "t", 3, validate_only=True) == 0
+    assert add_partitions(harness, "t", 2) == ErrorCode.INVALID_PARTITIONS
+    assert add_partitions(harness, "t", 1) == ErrorCode.INVALID_PARTITIONS
+    assert add_partitions(harness, "t", -5) == ErrorCode.INVALID_PARTITIONS
+    assert add_partitions(harness, "u", 2) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert add_partitions(harness, "t", 2**31 - 1) == ErrorCode.POLICY_VIOLATION
+    assert add_partitions(harness, "t", 4, [1]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert add_partitions(harness, "t", 3, [1, 2]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert add_partitions(harness, "t", 3, [7]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert add_partitions(harness, "t", 3, validate_only=True) == 0
     request = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=3)] * 2)
-    twice = harness.do(harness.machine.topics.grow(request)).results
+    twice = harness.do(harness.machine.topics.add_partitions(request)).results
     assert [result.error_code for result in twice] == [ErrorCode.INVALID_REQUEST]
     assert len(harness.log) == before
 

@@ -140,7 +140,7 @@ class Walk:
 
     def silence(self) -> None:
         self.harness.now_ms += self.chance.choice([1000, 9000])
-        self.harness.do(self.harness.machine.brokers.fence_silent(self.harness.now_ms))
+        self.harness.do(self.harness.machine.brokers.fence_expired(self.harness.now_ms))
 
     def elect(self) -> None:
         self.harness.do(self.harness.machine.leaders.elect_leaders(ElectLeadersRequest(topic_partitions=None)))
@@ -162,14 +162,14 @@ class Walk:
     def settings(self) -> None:
         value = self.chance.choice(["1", "2"])
         self._configure(4, "", AlterableConfig(name="min.insync.replicas", config_operation=0, value=value))
-        self.harness.do(self.harness.machine.partitions.elect_leaderless())
+        self.harness.do(self.harness.machine.partitions.elect_offline_partitions())
 
     def drain(self) -> None:
         broker_id = self.chance.choice(BROKERS)
         ends = self.harness.state.draining(broker_id)
         change = AlterableConfig(name=DRAIN_KEY, config_operation=1 if ends else 0, value=None if ends else "-1")
         self._configure(4, str(broker_id), change)
-        self.harness.do(self.harness.machine.leaders.leave_draining())
+        self.harness.do(self.harness.machine.leaders.move_leaders_off_draining())
 
     def _configure(self, kind: int, name: str, change: AlterableConfig) -> None:
         resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=[change])

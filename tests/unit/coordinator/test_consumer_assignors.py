@@ -76,8 +76,10 @@ def test_uniform_is_even_and_settles(group: tuple[dict[str, Subscriber], dict[UU
             if len(less) + 2 <= len(given_to):
                 movable = {each for each, _ in given_to} & members[taker].topic_ids
                 assert not movable, f"{taker} has {len(less)} and {donor} {len(given_to)}"
-    settled = {name: Subscriber(each.topic_ids, result[name], each.instance_id) for name, each in members.items()}
-    assert uniform_assignment(settled, topics) == result, "an even assignment must not move"
+    rebalance_completed = {
+        name: Subscriber(each.topic_ids, result[name], each.instance_id) for name, each in members.items()
+    }
+    assert uniform_assignment(rebalance_completed, topics) == result, "an even assignment must not move"
 
 
 def test_uniform_moves_only_what_a_new_member_gets() -> None:

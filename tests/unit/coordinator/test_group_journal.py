@@ -19,7 +19,7 @@ from odradek.coordinator.group.journal import (
     MAX_TEXT,
     MAX_WATCHED,
     Journal,
-    Who,
+    MemberIdentity,
 )
 from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
 from odradek.protocol.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
@@ -102,7 +102,7 @@ def test_a_static_member_that_is_replaced_and_one_that_is_away() -> None:
 
 def test_a_refusal_counts_its_repeats_and_makes_no_group_known() -> None:
     journal = Journal()
-    who = Who("m", "i", "client", "/10.0.0.1")
+    who = MemberIdentity("m", "i", "client", "/10.0.0.1")
     journal.refused("stranger", ErrorCode.UNKNOWN_MEMBER_ID, at(0), who)
     assert journal.timeline("stranger", at(0)) is None
     journal.note("g", "joined", at(0), who)
@@ -117,12 +117,12 @@ def test_a_refusal_counts_its_repeats_and_makes_no_group_known() -> None:
 def test_nothing_grows_without_bound() -> None:
     journal = Journal()
     for n in range(2 * MAX_EVENTS_PER_GROUP):
-        journal.note("one", "joined", at(n), Who(f"m{n}"))
+        journal.note("one", "joined", at(n), MemberIdentity(f"m{n}"))
     timeline = journal.timeline("one", at(0))
     assert timeline is not None
     assert len(timeline["events"]) == MAX_EVENTS_PER_GROUP and timeline["dropped_events"] == MAX_EVENTS_PER_GROUP
     for n in range(100_000):
-        journal.note(f"g{n}", "joined", at(n), Who("m", None, "x" * 40_000, "/h"), "r" * 40_000)
+        journal.note(f"g{n}", "joined", at(n), MemberIdentity("m", None, "x" * 40_000, "/h"), "r" * 40_000)
     assert len(journal) <= MAX_EVENTS
     assert sum(journal.timeline(f"g{n}", at(0)) is not None for n in range(100_000)) <= MAX_GROUPS
     last = journal.timeline("g99999", at(0))

@@ -25,7 +25,7 @@ from odradek.log.compaction.config import CleanerConfig
 from odradek.log.config import LogConfig
 from odradek.log.log import Log
 from odradek.log.manager import LogManager
-from odradek.log.repair import Hole, rewrite_batches
+from odradek.log.repair import CorruptRange, rewrite_batches
 from odradek.log.replicated import read_replicated
 from odradek.log.search import search_timestamp
 from tests.support.models.batches import NOW_MS, batch, header_of
@@ -92,7 +92,7 @@ class InlineDisk(RealDisk):
         super().__init__(workers=1)
         self.calls = calls
 
-    async def off_loop(self, work: Callable[[], T]) -> T:
+    async def run_blocking(self, work: Callable[[], T]) -> T:
         return self.calls.run(work)
 
     async def start_worker(self, make: Any, argument: object, *, bytes_per_second: float) -> Any:
@@ -168,7 +168,7 @@ def deleted(home: Home) -> None:
 
 
 def deleted_soon(home: Home) -> None:
-    home.manager.delete_soon(KEY)
+    home.manager.schedule_delete(KEY)
 
 
 def removed(home: Home) -> None:
@@ -233,7 +233,7 @@ def mend(home: Home) -> None:
         data, next_offset=segment.base_offset, latest_epoch=-1, leader_epoch=2**31 - 1, is_empty=True
     )[:1]
     size, end = batches[0][1].size_bytes, batches[0][1].last_offset + 1
-    hole = Hole(segment, 0, size, segment.base_offset, end, is_open=False)
+    hole = CorruptRange(segment, 0, size, segment.base_offset, end, is_open=False)
     home.disk.calls.run(log.partition_dir.work(lambda disk: rewrite_batches(disk, log, hole, batches)))
 
 

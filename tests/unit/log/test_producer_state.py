@@ -156,7 +156,7 @@ def test_behind_a_marker_alone_sequences_begin_at_zero(
 def widened(*earlier: BatchHeader) -> list[int]:
     """First sequences of what is known of a producer whose batch of sequence 10 is at offset 20."""
     state = state_of(sent(10, offset=20))
-    state.widen_windows(earlier)
+    state.restore_dedup_window(earlier)
     return [each.first_sequence for each in state.producers[ID].batches]
 
 
@@ -175,7 +175,7 @@ def test_batches_that_join_are_put_before_the_oldest() -> None:
         assert widened(other) == [10]
     state = ProducerState()
     ended(state, 4)
-    state.widen_windows([sent(9, offset=3)])
+    state.restore_dedup_window([sent(9, offset=3)])
     assert state.producers[ID].batches == (), "nothing that it could join"
 
 

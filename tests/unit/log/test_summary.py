@@ -10,7 +10,7 @@ from odradek.common.real_io import RealDisk
 from odradek.log.files import FileCache
 from odradek.log.index import AbortedTransaction
 from odradek.log.segment import Segment
-from odradek.log.summary import Summary
+from odradek.log.summary import SegmentSummary
 from odradek.record.batch import patch_base_offset
 from tests.support.models.batches import batch, header_of
 
@@ -24,7 +24,7 @@ class Shelf:
         self._files = FileCache(self.disk)
         self.segments: list[Segment] = []
         self.bases: list[int] = []
-        self.summary = Summary(self.segments, self.bases)
+        self.summary = SegmentSummary(self.segments, self.bases)
         for time in times:
             self.add(time)
 
@@ -91,7 +91,7 @@ def test_it_stays_so_while_segments_come_and_go(tmp_path: Path, times: tuple[int
     shelf.summary.dropped()
     shelf.check()
     shelf.segments[0].indexes.max_timestamp_ms = 11
-    shelf.summary.mended()
+    shelf.summary.repaired()
     shelf.check()
     shelf.roll(9)
     shelf.check()

@@ -131,12 +131,12 @@ def test_time_that_a_process_did_not_have_is_not_the_silence_of_others() -> None
     assert leader is not None
     follower = next(node for node in cluster.nodes.values() if node is not leader)
     now_ms = cluster.now_ms + 3_500
-    leader.excuse(1_800)
+    leader.extend_deadlines_after_stall(1_800)
     assert not leader.tick(now_ms).lost_leadership, "it could not have heard of anybody for 1.8 of 3.5 s"
-    follower.excuse(1_800)
+    follower.extend_deadlines_after_stall(1_800)
     assert not follower.tick(now_ms).messages
     assert follower.role is Role.FOLLOWER
-    leader.excuse(LATE_MS - 1)
+    leader.extend_deadlines_after_stall(LATE_MS - 1)
     assert leader.tick(now_ms + 1_800).lost_leadership, "they were silent all the while"
     assert follower.tick(now_ms + 1_800).messages, "it asks the others"
 
@@ -146,7 +146,7 @@ def test_who_stood_still_for_long_is_excused_for_one_fetch_timeout_only() -> Non
     cluster.run(15_000)
     leader = cluster.leader
     assert leader is not None
-    leader.excuse(60_000)
+    leader.extend_deadlines_after_stall(60_000)
     assert leader.tick(cluster.now_ms + 60_000).lost_leadership
 
 

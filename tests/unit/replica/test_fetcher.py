@@ -176,7 +176,7 @@ def old_answers_are_dropped(directory: Path) -> None:
         node.answer(data())
         node.asked()
         node.change(leader_epoch=5)
-        assert node.fetcher.may_ask_twice
+        assert node.fetcher.can_pipeline
         node.asked()
         node.answer(data(error_code=ErrorCode.FENCED_LEADER_EPOCH))
         assert node.state().state is State.FETCHING
@@ -324,7 +324,7 @@ def test_out_of_range(tmp_path: Path, held: int, start: int, end: int, expected:
             node.hold((0, held))
         node.asked()
         node.answer(data(error_code=ErrorCode.OFFSET_OUT_OF_RANGE))
-        assert node.state().state is State.LOST and node.fetcher.has_lost
+        assert node.state().state is State.LOST and node.fetcher.has_out_of_range
         earliest, latest = node.fetcher.offsets_request(EARLIEST_LOCAL), node.fetcher.offsets_request(LATEST)
         assert earliest is not None and latest is not None
         assert (earliest[0].replica_id, earliest[0].topics[0].partitions[0].current_leader_epoch) == (ME, 3)
@@ -371,15 +371,15 @@ def test_only_one_request_may_overtake(tmp_path: Path) -> None:
     with following(tmp_path, 2) as node:
         node.asked()
         node.change(1, leader_epoch=4)
-        assert not node.fetcher.may_ask_twice, "there is no session yet"
+        assert not node.fetcher.can_pipeline, "there is no session yet"
         node.answer(data(0), data(1))
         node.asked()
-        assert not node.fetcher.may_ask_twice, "nothing new"
+        assert not node.fetcher.can_pipeline, "nothing new"
         node.change(1, leader_epoch=5)
-        assert node.fetcher.may_ask_twice
+        assert node.fetcher.can_pipeline
         assert positions(node.asked()) == {1: 0}
         node.change(1, leader_epoch=6)
-        assert not node.fetcher.may_ask_twice
+        assert not node.fetcher.can_pipeline
 
 
 def nothing_is_acknowledged_before_it_is_durable(directory: Path) -> None:

@@ -128,7 +128,7 @@ class TestBackingOff:
             assert node.log.log_end_offset == 1, "the answer is that to the newest request"
             node.asked()
             node.change(1, leader_epoch=4)
-            assert node.fetcher.may_ask_twice
+            assert node.fetcher.can_pipeline
 
     @pytest.mark.parametrize(("code", "reason"), [(6, "NOT_LEADER_OR_FOLLOWER"), (9999, "error 9999")])
     def test_the_reason_is_logged_once(
@@ -271,7 +271,7 @@ class TestFindingTheWayBack:
             node.answer(
                 data(0, error_code=ErrorCode.FENCED_LEADER_EPOCH), data(1, error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
             )
-            assert node.fetcher.has_lost and node.fetcher.has_work(node.now)
+            assert node.fetcher.has_out_of_range and node.fetcher.has_work(node.now)
 
     def test_tiered_storage_has_what_is_before_the_local_start(self, tmp_path: Path) -> None:
         with following(tmp_path) as node:
@@ -389,7 +389,7 @@ class TestHistoriesThatPart:
         with following(tmp_path) as node:
             node.hold((3, 4))
             lost(node)
-            before = node.log.cut_count
+            before = node.log.truncation_count
             assert find(node, offsets(4), offsets(4)) == []
-            assert (node.log.cut_count, node.log.log_start_offset, node.log.log_end_offset) == (before, 0, 4)
+            assert (node.log.truncation_count, node.log.log_start_offset, node.log.log_end_offset) == (before, 0, 4)
             assert forgotten(node.asked()) == []

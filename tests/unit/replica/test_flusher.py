@@ -40,14 +40,14 @@ class HeldDisk(FailingDisk):
     def hold(self, directory: Path) -> Disk:
         return self if self.is_dead(directory / "any") else super().hold(directory)
 
-    async def off_loop(self, work: Callable[[], T]) -> T:
+    async def run_blocking(self, work: Callable[[], T]) -> T:
         await self.gate.wait()
         self.work_count += 1
         if isinstance(self.error, OSError):
             raise StorageError(Path("disk"), str(self.error)) from self.error
         if self.error is not None:
             raise self.error
-        return await super().off_loop(work)
+        return await super().run_blocking(work)
 
 
 class Home:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from odradek.common.errors import ErrorCode
-from odradek.replica.in_sync import Fallen, InSync, IsrChange, IsrCounts, Outcome, outcome_of
+from odradek.replica.in_sync import InSync, IsrChange, IsrCounts, Outcome, OutOfSync, outcome_of
 from odradek.replica.isr import FollowerState
 
 ME, ALL = 1, (1, 2, 3)
@@ -66,7 +66,7 @@ class TestBeginning:
     def test_who_is_in_sync_has_the_whole_time_to_fetch_and_who_is_not_is_new(self) -> None:
         found = leading((ME, 2), at_ms=50)
         assert found.followers == {2: FollowerState(caught_up_ms=50), 3: FollowerState(caught_up_ms=-1)}
-        assert found.out() == {3: Fallen("new", 50, 0)}
+        assert found.out() == {3: OutOfSync("new", 50, 0)}
         assert found.isr == (ME, 2)
 
     def test_nothing_of_an_earlier_leadership_is_left(self) -> None:
@@ -80,7 +80,7 @@ class TestBeginning:
         found.begin(ALL, (ME,), 3000)
         assert found.pending is None
         assert found.followers == {2: FollowerState(), 3: FollowerState()}
-        assert found.out() == {2: Fallen("new", 3000, 0), 3: Fallen("new", 3000, 0)}
+        assert found.out() == {2: OutOfSync("new", 3000, 0), 3: OutOfSync("new", 3000, 0)}
         assert (found.counts.shrinks, found.counts.expansions) == counts, "none fell out or came in"
         fetch(found, 3, 10, 10, epoch=70)
         assert expand(found, 3, 20) is not None, "what was refused to another leader may be asked for"
@@ -111,25 +111,25 @@ class TestWhatTheControllerSays:
     def test_whom_the_controller_takes_out_is_fenced_since_then(self) -> None:
         found = leading()
         found.commit(ALL, (ME, 3), 100)
-        assert found.out() == {2: Fallen("fenced", 100, 1)}
+        assert found.out() == {2: OutOfSync("fenced", 100, 1)}
         found.commit(ALL, ALL, 200)
         assert found.out() == {}
         found.commit(ALL, (ME, 3), 300)
-        assert found.out() == {2: Fallen("fenced", 300, 2)}
+        assert found.out() == {2: OutOfSync("fenced", 300, 2)}
 
     def test_whom_this_leader_took_out_keeps_the_reason(self) -> None:
         found = leading()
         fetch(found, 3, 10, 1500)
         assert shrink(found, 1500) is not None
         found.commit(ALL, (ME, 3), 1600)
-        assert found.out() == {2: Fallen("stuck", 0, 1)}
+        assert found.out() == {2: OutOfSync("stuck", 0, 1)}
         assert found.pending is None
 
     def test_a_replica_that_is_no_more_is_forgotten_and_a_new_one_is_known(self) -> None:
         found = leading((ME, 2))
         found.commit((ME, 2, 4), (ME, 2), 100)
         assert set(found.followers) == {2, 4}
-        assert (found.out(), set(found.fallen)) == ({4: Fallen("new", 100, 0)}, {4})
+        assert (found.out(), set(found.fallen)) == ({4: OutOfSync("new", 100, 0)}, {4})
         found.commit((ME, 4), (ME,), 200)
         assert (found.counts.shrinks, set(found.followers)) == (0, {4}), "it did not fall out: it is no replica"
 
@@ -179,7 +179,7 @@ class TestFallingOut:
         fetch(found, 2, 5, 600, epoch=60)
         change = shrink(found, 1001)
         assert change == IsrChange((ME,), (-1,), leader_epoch=4, partition_epoch=7, leaving=(2, 3))
-        assert found.fallen == {2: Fallen("slow", 0, 1), 3: Fallen("stuck", 0, 1)}
+        assert found.fallen == {2: OutOfSync("slow", 0, 1), 3: OutOfSync("stuck", 0, 1)}
         assert tuple(found.maximal_isr) == ALL, "they count until it is decided"
         assert shrink(found, 5000) is None, "one change at a time"
 
@@ -194,7 +194,7 @@ class TestFallingOut:
         found = leading((ME, 2), at_ms=5000)
         assert shrink(found, 6000) is None
         assert shrink(found, 6001) is not None
-        assert found.fallen[2] == Fallen("stuck", 5000, 1)
+        assert found.fallen[2] == OutOfSync("stuck", 5000, 1)
 
     def test_all_in_sync_is_no_change(self) -> None:
         found = leading()

@@ -47,8 +47,8 @@ class BusyDisk(CrashingDisk):
         super().__init__(Random(seed), DiskFaults(sync_ms=(0.0, 0.0)), lambda: NOW_MS)
         self.meanwhile: Callable[[], None] = lambda: None
 
-    async def off_loop(self, work: Callable[[], Any]) -> Any:
-        done = await super().off_loop(work)
+    async def run_blocking(self, work: Callable[[], Any]) -> Any:
+        done = await super().run_blocking(work)
         self.meanwhile()
         return done
 

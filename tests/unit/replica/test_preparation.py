@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 
 from odradek.common.errors import ApiError, ErrorCode, OdradekError
 from odradek.common.real_io import RealDisk
-from odradek.replica.preparation import PreparationLines
+from odradek.replica.preparation import PartitionWorkQueues
 from tests.support.waiting import eventually_async
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ class GatedDisk(RealDisk):
         super().__init__(workers=1)
         self.gates: list[asyncio.Event] = []
 
-    async def off_loop(self, work: Callable[[], T]) -> T:
+    async def run_blocking(self, work: Callable[[], T]) -> T:
         gate = asyncio.Event()
         self.gates.append(gate)
         await gate.wait()
@@ -34,36 +34,36 @@ def refusal() -> str:
 
 async def test_a_partition_keeps_its_order_and_others_do_not_wait() -> None:
     disk = GatedDisk()
-    lines = PreparationLines(disk)
+    lines = PartitionWorkQueues(disk)
     one, two = cast("Any", object()), cast("Any", object())
     seen: list[object] = []
 
     def note(prepared: object, failure: OdradekError | None) -> None:
         seen.append(prepared if failure is None else cast("ApiError", failure).code)
-        assert lines.is_waited_in(one) or lines.is_waited_in(two), "until its append is done nobody may overtake"
+        assert lines.is_busy(one) or lines.is_busy(two), "until its append is done nobody may overtake"
 
     lines.run(one, lambda: "first", note)
     lines.run(one, refusal, note)
     lines.run(one, lambda: "third", note)
     lines.run(two, lambda: "other", note)
-    assert lines.is_waited_in(one) and lines.is_waited_in(two)
+    assert lines.is_busy(one) and lines.is_busy(two)
     await eventually_async(lambda: len(disk.gates) == 2)
     disk.gates[1].set()
     await eventually_async(lambda: seen == ["other"])
-    assert not lines.is_waited_in(two)
+    assert not lines.is_busy(two)
     for number in (0, 2, 3):
         await eventually_async(lambda number=number: len(disk.gates) > number)  # type: ignore[misc]
         disk.gates[number].set()
     await eventually_async(lambda: len(seen) == 4)
     assert seen == ["other", "first", ErrorCode.INVALID_RECORD, "third"]
     await lines.close()
-    assert not lines.is_waited_in(one)
+    assert not lines.is_busy(one)
     disk.close()
 
 
 async def test_a_close_waits_for_all_that_is_in_line() -> None:
     disk = GatedDisk()
-    lines = PreparationLines(disk)
+    lines = PartitionWorkQueues(disk)
     seen: list[object] = []
     lines.run(cast("Any", object()), lambda: "last", lambda prepared, failure: seen.append(prepared))
     closed = asyncio.ensure_future(lines.close())

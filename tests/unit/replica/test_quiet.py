@@ -17,7 +17,7 @@ from odradek.log.retention import delete_records
 from odradek.metadata.model import PartitionImage
 from odradek.replica.followers import follower_fetched, maybe_shrink
 from odradek.replica.partition import Partition
-from odradek.replica.quiet import is_quiet, stays
+from odradek.replica.quiet import is_unchanged, refresh_caught_up_follower
 from tests.support.models.batches import NOW_MS, batch, header_of
 
 ME, FOLLOWER, OTHER, FOREIGN = 1, 2, 3, 9
@@ -54,11 +54,11 @@ def fetched(partition: Partition, follower: int, offset: int = 3) -> None:
 
 
 def quiet(partition: Partition, *, epoch: int = 4, offset: int = 3, watermark: int = 3, start: int = 0) -> bool:
-    return is_quiet(partition, epoch, offset, watermark, start)
+    return is_unchanged(partition, epoch, offset, watermark, start)
 
 
 def stay(partition: Partition, replica_id: int = FOLLOWER, offset: int = 3) -> bool:
-    return stays(
+    return refresh_caught_up_follower(
         partition, replica_id, fetch_offset=offset, log_start_offset=0, now_ms=NOW_MS + LATE_MS, broker_epoch=8
     )
 
@@ -107,7 +107,7 @@ def test_what_is_not_committed_is_looked_at_by_every_fetch(partition: Partition)
 
 
 def test_a_fetch_that_stays_does_what_one_that_is_heard_in_full_does(partition: Partition) -> None:
-    """`stays` is `followers.follower_fetched` without what cannot happen then."""
+    """`refresh_caught_up_follower` is `followers.follower_fetched` without what cannot happen then."""
     asked: list[Partition] = []
     partition.request_isr = asked.append
     partition.request_flush = asked.append

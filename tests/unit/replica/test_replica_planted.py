@@ -76,7 +76,7 @@ BUGS: tuple[tuple[Catcher, Bug], ...] = (
             "replica.following:divergence_cut",
             "return min(own_end, end_offset, log.log_end_offset)",
             "return min(own_end, end_offset + 1, log.log_end_offset)",
-            "a record that the leader never had stays, or the follower never gets on",
+            "a record that the leader never had refresh_caught_up_follower, or the follower never gets on",
         ),
     ),
     (
@@ -233,7 +233,7 @@ BUGS: tuple[tuple[Catcher, Bug], ...] = (
     (
         empty_epochs_go,
         Bug(
-            "an epoch without records stays at the end of a log",
+            "an epoch without records refresh_caught_up_follower at the end of a log",
             "log.truncation:truncate_to",
             "if log.epochs.truncate_from_end(log.log_end_offset):",
             "if False:",

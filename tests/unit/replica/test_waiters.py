@@ -71,9 +71,9 @@ class TestData:
         wait = DataWait([one, two], missing_bytes=100, timeout_ms=LATE_MS)
         for source in (one, two):
             assert list(source.data_waits) == [wait]
-        wait.gained(60)
+        wait.bytes_available(60)
         assert not wait.future.done()
-        wait.gained(40)
+        wait.bytes_available(40)
         assert wait.future.done()
         await asyncio.sleep(0)
         assert not one.data_waits
@@ -92,7 +92,7 @@ class TestData:
         wait = DataWait([source], missing_bytes=100, timeout_ms=SOON_MS)
         wait.wake()
         wait.wake()
-        wait.gained(1000)
+        wait.bytes_available(1000)
         await wait.future
         await asyncio.sleep(0)
         assert wait._timer.cancelled(), "nothing is set twice"
@@ -108,5 +108,5 @@ class TestData:
     async def test_one_byte_at_least_is_waited_for(self) -> None:
         wait = DataWait([], missing_bytes=-5, timeout_ms=LATE_MS)
         assert not wait.future.done()
-        wait.gained(1)
+        wait.bytes_available(1)
         assert wait.future.done()

@@ -168,7 +168,7 @@ async def test_news_is_reported_before_the_next_heartbeat_is_due(node: QuorumNod
     await member.join()
     directory = node.publisher.image.brokers[1].directories[0]
     member.directories.append(LogDir(Path("/data"), directory, cordoned=True))
-    member.lifecycle.beat_soon()
+    member.lifecycle.heartbeat_now()
     await eventually_async(lambda: len(node.publisher.image.brokers[1].cordoned_directories) == 1)
     await member.lifecycle.leave()
 

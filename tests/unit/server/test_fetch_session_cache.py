@@ -185,8 +185,8 @@ class TestNews:
     @pytest.fixture
     def asked(self) -> CachedPartition:
         asked = CachedPartition("t", FetchPartition(partition=0))
-        assert asked.is_news(self.answer()), "the first time"
-        assert not asked.is_news(self.answer())
+        assert asked.must_respond(self.answer()), "the first time"
+        assert not asked.must_respond(self.answer())
         return asked
 
     @pytest.mark.parametrize(
@@ -200,13 +200,13 @@ class TestNews:
         ],
     )
     def test_what_is_reported(self, asked: CachedPartition, fields: dict[str, Any]) -> None:
-        assert asked.is_news(self.answer(**fields))
+        assert asked.must_respond(self.answer(**fields))
 
     def test_marks_are_reported_once(self, asked: CachedPartition) -> None:
-        assert asked.is_news(self.answer(high_watermark=9))
-        assert not asked.is_news(self.answer(high_watermark=9))
+        assert asked.must_respond(self.answer(high_watermark=9))
+        assert not asked.must_respond(self.answer(high_watermark=9))
 
     def test_an_error_is_reported_every_time_and_its_end_once(self, asked: CachedPartition) -> None:
         broken = self.answer(error_code=ErrorCode.OFFSET_OUT_OF_RANGE, high_watermark=-1, log_start_offset=-1)
-        assert [asked.is_news(broken) for _ in range(3)] == [True] * 3
-        assert [asked.is_news(self.answer()) for _ in range(2)] == [True, False]
+        assert [asked.must_respond(broken) for _ in range(3)] == [True] * 3
+        assert [asked.must_respond(self.answer()) for _ in range(2)] == [True, False]

@@ -33,7 +33,7 @@ def test_what_was_imported_is_looked_through_before_the_start() -> None:
     assert imported > 1_000
     made = [Kept() for _ in range(50)]
     assert len(gc.get_objects()) < imported, "what is left to look through"
-    lives.set_aside()
+    lives.freeze()
     assert gc.get_freeze_count() >= imported + len(made)
 
 
@@ -41,7 +41,7 @@ def test_what_was_made_is_set_aside_and_found_when_it_has_gone() -> None:
     kept: list[Kept] = []
     lives = GarbageCollection(lambda: len(kept))
     lives.begin()
-    lives.set_aside()
+    lives.freeze()
     at_start = gc.get_freeze_count()
     kept += [Kept() for _ in range(MANY - 1)]
     lives.look()
@@ -63,7 +63,7 @@ def test_the_collector_keeps_away_from_those_that_are_left_of_many() -> None:
     kept: list[Kept] = []
     lives = GarbageCollection(lambda: len(kept))
     lives.begin()
-    lives.set_aside()
+    lives.freeze()
     kept += [Kept() for _ in range(3 * MANY)]
     lives.look()
     del kept[MANY:]

@@ -55,46 +55,46 @@ async def turns() -> None:
 
 def test_a_fenced_broker_is_named_a_while_longer() -> None:
     world = World()
-    assert not world.suspected_brokers.is_named(7)
+    assert not world.suspected_brokers.is_advertised(7)
     world.fence(FENCED)
-    assert world.suspected_brokers.is_named(7)
+    assert world.suspected_brokers.is_advertised(7)
     world.clock.ms += NAMED_MS - 1
-    assert world.suspected_brokers.is_named(7)
+    assert world.suspected_brokers.is_advertised(7)
     world.clock.ms += 1
-    assert not world.suspected_brokers.is_named(7)
+    assert not world.suspected_brokers.is_advertised(7)
 
 
 def test_one_that_registers_again_or_is_unregistered_is_named_for_what_it_is() -> None:
     world = World()
     world.fence(FENCED)
     world.take(RegisterBrokerRecord(broker_id=7, broker_epoch=9, fenced=True))
-    assert not world.suspected_brokers.is_named(7)
+    assert not world.suspected_brokers.is_advertised(7)
     world = World()
     world.fence(FENCED)
     world.take(UnregisterBrokerRecord(broker_id=7, broker_epoch=3))
-    assert not world.suspected_brokers.is_named(7)
+    assert not world.suspected_brokers.is_advertised(7)
 
 
 async def test_doubt_ends_with_news() -> None:
     for news in ("fenced", "answers"):
         world = World()
         assert not world.suspected_brokers.in_doubt
-        world.suspected_brokers.doubt(7)
+        world.suspected_brokers.suspect(7)
         assert world.suspected_brokers.in_doubt and world.suspected_brokers.doubted() == {7}
-        waiting = asyncio.ensure_future(world.suspected_brokers.settled([7]))
-        others = asyncio.ensure_future(world.suspected_brokers.settled([8]))
+        waiting = asyncio.ensure_future(world.suspected_brokers.wait_resolved([7]))
+        others = asyncio.ensure_future(world.suspected_brokers.wait_resolved([8]))
         await turns()
         assert others.done() and not waiting.done()
-        world.fence(FENCED) if news == "fenced" else world.suspected_brokers.believe(7)
+        world.fence(FENCED) if news == "fenced" else world.suspected_brokers.clear_suspicion(7)
         await waiting
         assert not world.suspected_brokers.in_doubt
 
 
 async def test_doubt_ends_by_itself() -> None:
     world = World()
-    world.suspected_brokers.doubt(7)
+    world.suspected_brokers.suspect(7)
     world.clock.ms += DOUBT_MS - 20
-    waiting = asyncio.ensure_future(world.suspected_brokers.settled([7]))
+    waiting = asyncio.ensure_future(world.suspected_brokers.wait_resolved([7]))
     await asyncio.sleep(0)
     assert not waiting.done()
     world.clock.ms += 20
@@ -105,12 +105,12 @@ async def test_doubt_ends_by_itself() -> None:
 
 async def test_news_of_one_does_not_settle_the_other() -> None:
     world = World()
-    world.suspected_brokers.doubt(7)
-    world.suspected_brokers.doubt(8)
-    waiting = asyncio.ensure_future(world.suspected_brokers.settled([7, 8]))
+    world.suspected_brokers.suspect(7)
+    world.suspected_brokers.suspect(8)
+    waiting = asyncio.ensure_future(world.suspected_brokers.wait_resolved([7, 8]))
     await asyncio.sleep(0)
-    world.suspected_brokers.believe(8)
+    world.suspected_brokers.clear_suspicion(8)
     await turns()
     assert not waiting.done()
-    world.suspected_brokers.believe(7)
+    world.suspected_brokers.clear_suspicion(7)
     await waiting

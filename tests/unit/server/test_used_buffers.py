@@ -7,8 +7,8 @@ import struct
 from odradek.server.network.request_reader import (
     MAX_USED_BUFFERS,
     MAX_USED_BYTES,
+    BufferPool,
     RequestReader,
-    UsedBuffers,
     new_scratch,
 )
 
@@ -33,7 +33,7 @@ def receive_views(inbound: RequestReader, data: bytes) -> list[memoryview]:
 
 
 def test_a_second_frame_lies_in_the_buffer_of_the_first() -> None:
-    used = UsedBuffers()
+    used = BufferPool()
     inbound = RequestReader(new_scratch(), 1 << 30, used)
     first = bytes(range(256)) * 4000
     assert receive(inbound, first) == [first]
@@ -46,7 +46,7 @@ def test_a_second_frame_lies_in_the_buffer_of_the_first() -> None:
 
 
 def test_a_frame_that_is_still_read_is_left_alone() -> None:
-    used = UsedBuffers()
+    used = BufferPool()
     inbound = RequestReader(new_scratch(), 1 << 30, used)
     (kept,) = receive_views(inbound, b"a" * 500_000)
     part = kept[1000:2000]
@@ -56,7 +56,7 @@ def test_a_frame_that_is_still_read_is_left_alone() -> None:
 
 
 def test_what_is_kept_is_bounded() -> None:
-    used = UsedBuffers()
+    used = BufferPool()
     inbound = RequestReader(new_scratch(), 1 << 30, used)
     views = [receive_views(inbound, bytes(1_000_000)) for _ in range(40)]
     assert used.held_bytes <= MAX_USED_BYTES
@@ -66,9 +66,9 @@ def test_what_is_kept_is_bounded() -> None:
 
 
 def test_small_frames_that_come_in_pieces_do_not_fill_the_memory() -> None:
-    used = UsedBuffers()
+    used = BufferPool()
     for number in range(1000):
-        used.remember(bytearray(100 + number % 7))
+        used.release(bytearray(100 + number % 7))
     kept = used.held_bytes
     assert kept <= MAX_USED_BUFFERS * 106
     first = bytes(range(256)) * 4000

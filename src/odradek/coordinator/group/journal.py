@@ -55,7 +55,7 @@ FENCED = frozenset(
 )
 
 
-class Who(NamedTuple):
+class MemberIdentity(NamedTuple):
     """A member, or somebody who says to be one. `client_host` is as Kafka writes it: "/127.0.0.1"."""
 
     member_id: str = ""
@@ -64,7 +64,7 @@ class Who(NamedTuple):
     client_host: str = ""
 
 
-NO_CLIENT = Who()
+NO_CLIENT = MemberIdentity()
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class Event:
 
     kind: str
     at_ms: int
-    who: Who = NO_CLIENT
+    who: MemberIdentity = NO_CLIENT
     reason: str = ""
     generation: int = -1
     count: int = 1
@@ -99,18 +99,18 @@ class _Timeline:
     rebalancing_since_ms: int | None = None
 
 
-class Tried(NamedTuple):
+class Attempt(NamedTuple):
     """What an operation was about to do, as it is shown where it came to nothing."""
 
     group_id: str
     now: Moment
-    who: Who
+    who: MemberIdentity
     what: str
     generation: int
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class BufferedEvent:
     """Something written, not yet visible.
 
     Attributes:
@@ -118,7 +118,7 @@ class Held:
     """
 
     apply: Callable[[], None]
-    tried: Tried | None
+    tried: Attempt | None
 
 
 class Journal:
@@ -129,7 +129,7 @@ class Journal:
         self._event_count = 0
         # Wall clock: when the shard was loaded. What happened before is not known.
         self.since_ms = 0
-        self._held: list[Held] | None = None
+        self._held: list[BufferedEvent] | None = None
 
     def __len__(self) -> int:
         return self._event_count
@@ -145,36 +145,42 @@ class Journal:
         """Keep back what is written until `take`: an operation is decided."""
         self._held = []
 
-    def take(self) -> list[Held]:
+    def take(self) -> list[BufferedEvent]:
         """What was written since `hold`; from here on everything is written at once again."""
         held, self._held = self._held, None
         return held or []
 
-    def write(self, held: Iterable[Held]) -> None:
+    def write(self, held: Iterable[BufferedEvent]) -> None:
         """What an operation says of itself is true: its records are through, or it had none."""
         for write in held:
             write.apply()
 
-    def write_unstored(self, held: Iterable[Held], code: ErrorCode) -> None:
+    def write_unstored(self, held: Iterable[BufferedEvent], code: ErrorCode) -> None:
         """The records of an operation were refused: the journal shows what was tried, and that it came to nothing."""
         for write in held:
             if (tried := write.tried) is not None:
                 reason = f"{code.name}: {tried.what}"
                 self.note(tried.group_id, "unstored", tried.now, tried.who, reason, tried.generation)
 
-    def _is_held(self, apply: Callable[[], None], tried: Tried | None = None) -> bool:
+    def _is_held(self, apply: Callable[[], None], tried: Attempt | None = None) -> bool:
         if self._held is None:
             return False
-        self._held.append(Held(apply, tried))
+        self._held.append(BufferedEvent(apply, tried))
         return True
 
     # ---- the events
 
     def note(
-        self, group_id: str, kind: str, now: Moment, who: Who = NO_CLIENT, reason: str = "", generation: int = -1
+        self,
+        group_id: str,
+        kind: str,
+        now: Moment,
+        who: MemberIdentity = NO_CLIENT,
+        reason: str = "",
+        generation: int = -1,
     ) -> None:
         """Something happened. What only repeats one of the last events counts there."""
-        tried = Tried(group_id, now, who, f"{kind}: {reason}" if reason else kind, generation)
+        tried = Attempt(group_id, now, who, f"{kind}: {reason}" if reason else kind, generation)
         if self._is_held(lambda: self.note(group_id, kind, now, who, reason, generation), tried):
             return
         timeline = self._touch(group_id)
@@ -186,7 +192,7 @@ class Journal:
         self._append(timeline, Event(kind, now.wall_ms, who, reason, generation))
 
     def refused(
-        self, group_id: str, code: ErrorCode, now: Moment, who: Who, message: str = "", *, asked: str = ""
+        self, group_id: str, code: ErrorCode, now: Moment, who: MemberIdentity, message: str = "", *, asked: str = ""
     ) -> None:
         """A request was refused; of groups that nothing else is known of, nothing is kept.
 
@@ -200,7 +206,7 @@ class Journal:
 
     def rebalance(self, group_id: str, now: Moment, reason: str, generation: int, *, restart: bool = False) -> None:
         """A rebalance begins that leads to this generation; `restart` where the last one is over in any case."""
-        tried = Tried(group_id, now, NO_CLIENT, f"rebalance: {reason}", generation)
+        tried = Attempt(group_id, now, NO_CLIENT, f"rebalance: {reason}", generation)
         if self._is_held(lambda: self.rebalance(group_id, now, reason, generation, restart=restart), tried):
             return
         timeline = self._touch(group_id)
@@ -236,9 +242,9 @@ class Journal:
         if timeline.rebalancing_since_ms is not None:
             event.took_ms = now.monotonic_ms - timeline.rebalancing_since_ms
 
-    def settled(self, group_id: str) -> None:
+    def rebalance_completed(self, group_id: str) -> None:
         """The rebalance is over."""
-        if self._is_held(lambda: self.settled(group_id)):
+        if self._is_held(lambda: self.rebalance_completed(group_id)):
             return
         if (timeline := self._timelines.get(group_id)) is not None:
             timeline.rebalancing_since_ms = None
@@ -282,9 +288,9 @@ class Journal:
         }
 
 
-def _cut(who: Who) -> Who:
+def _cut(who: MemberIdentity) -> MemberIdentity:
     instance_id = None if who.instance_id is None else who.instance_id[:MAX_TEXT]
-    return Who(who.member_id[:MAX_TEXT], instance_id, who.client_id[:MAX_TEXT], who.client_host[:MAX_TEXT])
+    return MemberIdentity(who.member_id[:MAX_TEXT], instance_id, who.client_id[:MAX_TEXT], who.client_host[:MAX_TEXT])
 
 
 def _plain(event: Event) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from odradek.coordinator.group.config import GroupConfig
 from odradek.coordinator.group.consumer.config import ConsumerGroupConfig
 from odradek.coordinator.group.consumer.regex import TopicMatches
 from odradek.coordinator.group.consumer.topics import TopicsView
-from odradek.coordinator.group.journal import Held, Who
+from odradek.coordinator.group.journal import BufferedEvent, MemberIdentity
 from odradek.coordinator.group.machine import GroupMachine
 from odradek.coordinator.group.outcome import Outcome, PendingWrite
 from odradek.coordinator.group.records import CoordinatorRecord
@@ -117,14 +117,14 @@ class Shard(CoordinatorShard[CoordinatorRecord]):
     def note_refused(self, request: FromMember, caller: Caller | None, code: ErrorCode, message: str = "") -> None:
         """A request was answered with an error, perhaps one that those who ask why should know of."""
         instance_id = getattr(request, "group_instance_id", None) or getattr(request, "instance_id", None)
-        who = Who(request.member_id, instance_id, *_sender(caller))
+        who = MemberIdentity(request.member_id, instance_id, *_sender(caller))
         asked = type(request).__name__.removesuffix("Request")
         self.machine.journal.refused(request.group_id, code, self.now(), who, message, asked=asked)
 
     def note_refused_leaves(self, group_id: str, response: LeaveGroupResponse, caller: Caller | None) -> None:
         """Each member of a LeaveGroup has an answer of its own."""
         for each in response.members:
-            who = Who(each.member_id, each.group_instance_id, *_sender(caller))
+            who = MemberIdentity(each.member_id, each.group_instance_id, *_sender(caller))
             code = ErrorCode(each.error_code)
             self.machine.journal.refused(group_id, code, self.now(), who, asked="LeaveGroup")
 
@@ -141,10 +141,10 @@ class Shard(CoordinatorShard[CoordinatorRecord]):
             loading = self.runtime.state in (State.NEW, State.LOADING)
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else ErrorCode.NOT_COORDINATOR)
 
-    async def _noted(self, operation: Operation[T]) -> Outcome[T]:
+    async def _run_with_journal(self, operation: Operation[T]) -> Outcome[T]:
         """Run an operation; its journal entries become visible once its records are committed."""
         journal = self.machine.journal
-        held: list[Held] = []
+        held: list[BufferedEvent] = []
 
         def decide() -> Result[CoordinatorRecord, Outcome[T]]:
             journal.hold()
@@ -170,9 +170,9 @@ class Shard(CoordinatorShard[CoordinatorRecord]):
 
     async def run(self, operation: Operation[T]) -> T:
         """Run an operation that answers at once and completes no other request. Raises ApiError."""
-        outcome = await self._noted(operation)
+        outcome = await self._run_with_journal(operation)
         assert outcome.response is not None and not outcome.completions
-        self._arm()
+        self._schedule_wakeup()
         return outcome.response
 
     async def run_parked(self, operation: Callable[[int], Result[CoordinatorRecord, Outcome[T]]]) -> T:
@@ -198,7 +198,7 @@ class Shard(CoordinatorShard[CoordinatorRecord]):
 
         code = ErrorCode.NONE
         try:
-            await self._noted(decide)
+            await self._run_with_journal(decide)
         except OdradekError as error:
             code = answer_code(error)
             # A request that waits for its write is answered when that is settled; any other answer was for a write
@@ -218,7 +218,7 @@ class Shard(CoordinatorShard[CoordinatorRecord]):
                 self._release([Completion(ticket, outcome.response)])
             if outcome.pending is not None:
                 self._settle(outcome.pending, code)
-        self._arm()
+        self._schedule_wakeup()
 
     def _settle(self, pending: PendingWrite, code: ErrorCode) -> None:
         self.spawn(self._apply(lambda: self.machine.settle(pending, code, self.now())))
@@ -236,7 +236,7 @@ class Shard(CoordinatorShard[CoordinatorRecord]):
 
     # ---- deadlines
 
-    def _arm(self) -> None:
+    def _schedule_wakeup(self) -> None:
         """Wake up at the machine's next deadline; a deadline that moved away costs one idle wake-up."""
         deadline_ms = self.machine.next_deadline_ms()
         if deadline_ms is None or not self.runtime.active:
@@ -255,7 +255,7 @@ class Shard(CoordinatorShard[CoordinatorRecord]):
         if deadline_ms is not None and deadline_ms <= self._clock.monotonic_ms() and self.runtime.active:
             self.spawn(self._apply(lambda: self.machine.on_deadline(self.now())))
         else:
-            self._arm()
+            self._schedule_wakeup()
 
     # ---- the end
 

@@ -87,7 +87,7 @@ class GroupCoordinator(ShardHost[Shard]):
         make_log: MakeLog,
         image: Callable[[], MetadataImage],
         create_topic: CreateTopic,
-        off_loop: OffLoop,
+        run_blocking: OffLoop,
         consumer_config: ConsumerGroupConfig | None = None,
         producers_of: Callable[[int], ProducerState | None] = lambda partition_id: None,
         max_record_bytes: Callable[[int], int] = lambda partition_id: MAX_RECORD_BYTES,
@@ -107,7 +107,7 @@ class GroupCoordinator(ShardHost[Shard]):
         self._current_image = image
         self._topics = TopicsView()
         self._matches = TopicMatches()
-        self._off_loop = off_loop
+        self._off_loop = run_blocking
         self._turn_to_match = asyncio.Lock()
         self._topics_of: tuple[object, object] | None = None
         self._producers_of = producers_of

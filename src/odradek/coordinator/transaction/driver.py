@@ -42,7 +42,7 @@ class CoordinatorFencedError(OdradekError):
     """A partition has seen markers of a later coordinator: this one is no longer in charge."""
 
 
-class MarkerDriver:
+class TransactionMarkerSender:
     """Brings the markers of ended transactions to their partitions."""
 
     def __init__(

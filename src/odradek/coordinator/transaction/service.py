@@ -20,7 +20,7 @@ from odradek.coordinator.expressions import OffLoop
 from odradek.coordinator.service import CreateTopic, ShardHost, StateTopic, answer_code
 from odradek.coordinator.shard import CoordinatorShard
 from odradek.coordinator.transaction.config import TransactionConfig
-from odradek.coordinator.transaction.driver import CoordinatorFencedError, MarkerDriver
+from odradek.coordinator.transaction.driver import CoordinatorFencedError, TransactionMarkerSender
 from odradek.coordinator.transaction.machine import (
     MAX_ENDED_PER_LOOK,
     Ended,
@@ -75,7 +75,7 @@ class TransactionShard(CoordinatorShard[TransactionRecord]):
         partition_id: int,
         leader_epoch: int,
         make_log: MakeLog,
-        markers: MarkerDriver,
+        markers: TransactionMarkerSender,
         counts: TransactionCounts,
     ) -> None:
         self._counts = counts
@@ -100,12 +100,12 @@ class TransactionShard(CoordinatorShard[TransactionRecord]):
         self._counts.longest_load_ms = max(self._counts.longest_load_ms, took_ms)
         level = _log.info if count else _log.debug
         level("transactions loaded", partition=self.partition_id, records=count)
-        await self._owe_unfinished()
+        await self._resume_pending_markers()
         config = self._config
         self.spawn(self.every(config.abort_check_interval_ms, self._abort_timed_out))
         self.spawn(self.every(config.expiry_check_interval_ms, self._expire))
 
-    async def _owe_unfinished(self) -> None:
+    async def _resume_pending_markers(self) -> None:
         try:
             outcome = await self.runtime.run(self.machine.unfinished)
         except OdradekError as error:
@@ -225,9 +225,9 @@ class TransactionCoordinator(ShardHost[TransactionShard]):
         make_log: MakeLog,
         image: Callable[[], MetadataImage],
         create_topic: CreateTopic,
-        off_loop: OffLoop,
+        run_blocking: OffLoop,
         new_producer_id: NewProducerId,
-        markers: MarkerDriver,
+        markers: TransactionMarkerSender,
     ) -> None:
         """
         Args:
@@ -240,7 +240,7 @@ class TransactionCoordinator(ShardHost[TransactionShard]):
         markers.counts = self.counts
         self._clock = clock
         self._new_producer_id = new_producer_id
-        self._off_loop = off_loop
+        self._off_loop = run_blocking
         configs = {
             "cleanup.policy": "compact",
             "compression.type": "uncompressed",

@@ -201,11 +201,11 @@ class Cleaner:
 
     async def _clean(self, log: Log, dirtiness: Dirtiness) -> None:
         plan = make_plan(log, dirtiness, self.config, self._clock.now_ms())
-        segments, cuts = list(log.segments[: len(plan.segments)]), log.cut_count
+        segments, cuts = list(log.segments[: len(plan.segments)]), log.truncation_count
 
         def check(left: Sequence[Segment]) -> None:
             is_whole = {id(segment) for segment in left} <= {id(segment) for segment in log.segments}
-            if not (is_whole and self._is_current(log) and log.cut_count == cuts and log.config.compacted):
+            if not (is_whole and self._is_current(log) and log.truncation_count == cuts and log.config.compacted):
                 raise AbandonedError
 
         async def ask(question: int | None, left: Sequence[Segment]) -> Any:
@@ -234,8 +234,8 @@ class Cleaner:
                 progress.groups_done += 1
         log.cleaned_offset = learned.end_offset
         directory = log.directory
-        await self._disk.off_loop(log.partition_dir.work(lambda disk: disk.sync_dir(directory)))
-        await self._disk.off_loop(self._manager.cleaned_work(log.log_dir))
+        await self._disk.run_blocking(log.partition_dir.work(lambda disk: disk.sync_dir(directory)))
+        await self._disk.run_blocking(self._manager.cleaned_work(log.log_dir))
 
     def _swap(self, log: Log, old: list[Segment]) -> None:
         if not replace_segments(log, old, lambda: swap_in(self._manager.files, log.directory, old)):
@@ -251,7 +251,7 @@ class Cleaner:
         finally:
             await worker.close()
             if not is_done:
-                await self._disk.off_loop(self._removal(log))
+                await self._disk.run_blocking(self._removal(log))
 
     def _removal(self, log: Log) -> Callable[[], None]:
         """Work that removes what a cleaning leaves that was given up; what stays is removed at the next start.

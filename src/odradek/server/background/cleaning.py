@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from odradek.common.errors import StorageError
 from odradek.common.log_lines import get_logger
-from odradek.common.tasks import together
+from odradek.common.tasks import gather_cancelling
 from odradek.log.compaction.cleaner import Cleaner
 
 _log = get_logger("server.background.cleaning")
@@ -27,7 +27,7 @@ class CleaningJobs:
         if not self._cleaner.config.enable:
             _log.warning("log.cleaner.enable=false: topics that ask for compaction only grow")
             return
-        self._job = asyncio.get_running_loop().create_task(self._look_again_and_again())
+        self._job = asyncio.get_running_loop().create_task(self._poll_loop())
 
     async def stop(self) -> None:
         """Give up what is under way: nothing of it counts before it is done, and the next cleaning starts over."""
@@ -35,11 +35,11 @@ class CleaningJobs:
             self._job.cancel()
             await asyncio.gather(self._job, return_exceptions=True)
 
-    async def _look_again_and_again(self) -> None:
+    async def _poll_loop(self) -> None:
         while True:
             # Settings may change between two looks.
             await asyncio.sleep(max(1, self._cleaner.config.backoff_ms) / 1000)
-            await together(*(self._clean_while_dirty() for _ in range(self._cleaner.config.threads)))
+            await gather_cancelling(*(self._clean_while_dirty() for _ in range(self._cleaner.config.threads)))
 
     async def _clean_while_dirty(self) -> None:
         try:

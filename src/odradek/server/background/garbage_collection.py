@@ -35,7 +35,7 @@ class GarbageCollection:
         gc.collect()
         gc.freeze()
 
-    def set_aside(self) -> None:
+    def freeze(self) -> None:
         """All that was made so far stays."""
         gc.collect()
         gc.freeze()

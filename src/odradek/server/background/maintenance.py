@@ -170,7 +170,7 @@ class Maintenance:
                 _log.warning("retention waits for space", log=log.directory.name, error=error)
 
     async def _checkpoint(self) -> None:
-        await self._disk.off_loop(self._log_manager.checkpoint_work())
+        await self._disk.run_blocking(self._log_manager.checkpoint_work())
 
     async def _flush(self) -> None:
         for log in self._log_manager.logs_to_flush(self._clock.monotonic_ms()):
@@ -180,7 +180,7 @@ class Maintenance:
                 await self._replicas.flush(partition)
 
     async def _remove(self) -> None:
-        await self._disk.off_loop(self._log_manager.take_removals())
+        await self._disk.run_blocking(self._log_manager.take_removals())
         self._replicas.place_again()
 
     async def _look_for_isolation(self) -> None:
@@ -189,7 +189,7 @@ class Maintenance:
     async def _look_for_space(self) -> None:
         space = self._log_manager.space
         for directory in space.full():
-            if await self._disk.off_loop(space.probe(directory)):
+            if await self._disk.run_blocking(space.probe(directory)):
                 space.came_back(directory)
 
     async def _close_idle(self) -> None:

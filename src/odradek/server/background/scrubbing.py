@@ -79,7 +79,7 @@ class Scrubbing:
         check: SegmentCheck | None = self._begin(log, segment)
         while check is not None and check.is_there:
             await buggify("server: before a piece of a scrub")
-            piece = await self._disk.off_loop(check.next_piece())
+            piece = await self._disk.run_blocking(check.next_piece())
             if piece is None:
                 return
             self.counts.read_bytes += piece.read_bytes
@@ -112,7 +112,7 @@ class Scrubbing:
         check = self._begin(log, segment, position, offset)
         if check is None or not check.is_there:
             return None
-        piece = await self._disk.off_loop(check.next_piece())
+        piece = await self._disk.run_blocking(check.next_piece())
         if piece is None or (piece.damage is not None and piece.damage.position == position):
             return None
         return self._begin(log, segment, position, offset)

@@ -47,7 +47,9 @@ async def handle(context: RequestContext, request: DescribeConfigsRequest) -> De
             await turns.spend()
             continue
         result.configs = [
-            _told(entry, request, context.api_version) for entry in entries if wanted is None or entry.name in wanted
+            _reported(entry, request, context.api_version)
+            for entry in entries
+            if wanted is None or entry.name in wanted
         ]
         await turns.spend(len(entries))
     return response
@@ -129,7 +131,7 @@ def _loggers() -> list[ConfigEntry]:
     ]
 
 
-def _told(entry: ConfigEntry, request: DescribeConfigsRequest, version: int) -> DescribeConfigsResourceResult:
+def _reported(entry: ConfigEntry, request: DescribeConfigsRequest, version: int) -> DescribeConfigsResourceResult:
     described = DescribeConfigsResourceResult(
         name=entry.name,
         value=None if entry.sensitive else entry.value,

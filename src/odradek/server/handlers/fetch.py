@@ -41,7 +41,7 @@ from odradek.protocol.messages.fetch_response import (
 )
 from odradek.replica.followers import check_replica, follower_fetched, preferred_read_replica
 from odradek.replica.partition import READ_COMMITTED, PartitionRead
-from odradek.replica.quiet import is_quiet, stays
+from odradek.replica.quiet import is_unchanged, refresh_caught_up_follower
 from odradek.server.fetch_session_cache import (
     NO_SESSION,
     CachedPartition,
@@ -49,7 +49,7 @@ from odradek.server.fetch_session_cache import (
     TopicKey,
 )
 from odradek.server.handlers.shared import leader_hint
-from odradek.server.log_creation import must_wait, when_made
+from odradek.server.log_creation import after_logs_created, logs_pending
 from odradek.server.long_poll import LongPoll
 
 if TYPE_CHECKING:
@@ -85,8 +85,8 @@ def handle(
     context: RequestContext, request: FetchRequest
 ) -> FetchResponse | asyncio.Future[FetchResponse] | Coroutine[object, object, FetchResponse]:
     """Read what is there; a response where that is enough, else a future of one."""
-    if context.broker.replicas.is_making_logs and must_wait(context, (topic.partitions for topic in request.topics)):
-        return when_made(context, request, handle)
+    if context.broker.replicas.is_making_logs and logs_pending(context, (topic.partitions for topic in request.topics)):
+        return after_logs_created(context, request, handle)
     by_id = context.api_version >= _FIRST_WITH_TOPIC_IDS
     try:
         fetch = PendingFetch(context, request, by_id)
@@ -250,10 +250,12 @@ class PendingFetch:
     def _is_quiet(self, asked: CachedPartition, is_first: bool, now_ms: int) -> bool:
         partition, offset = asked.quiet, asked.fetch_offset
         assert partition is not None, "asked of quiet ones only"
-        if not is_quiet(partition, asked.current_leader_epoch, offset, asked.sent_high_watermark, asked.sent_log_start):
+        if not is_unchanged(
+            partition, asked.current_leader_epoch, offset, asked.sent_high_watermark, asked.sent_log_start
+        ):
             asked.quiet = None
             return False
-        return not is_first or stays(
+        return not is_first or refresh_caught_up_follower(
             partition,
             self._replica_id,
             fetch_offset=offset,
@@ -393,8 +395,8 @@ class PendingFetch:
         response = FetchResponse(session_id=NO_SESSION if session is None else session.session_id)
         with_records: list[PartitionKey] = []
         for asked, answer in self.answers:
-            is_news = session is None or asked.is_news(answer)
-            if not is_news and self._is_incremental:
+            must_respond = session is None or asked.must_respond(answer)
+            if not must_respond and self._is_incremental:
                 continue
             if answer.error_code in _HINTED and self._context.api_version >= _FIRST_WITH_LEADERS:
                 self._hint(asked, answer, response)

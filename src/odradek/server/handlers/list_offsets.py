@@ -25,7 +25,7 @@ from odradek.protocol.messages.list_offsets_response import (
     ListOffsetsTopicResponse,
 )
 from odradek.replica.partition import READ_COMMITTED
-from odradek.server.log_creation import must_wait, when_made
+from odradek.server.log_creation import after_logs_created, logs_pending
 
 if TYPE_CHECKING:
     from odradek.log.log import Log
@@ -54,8 +54,8 @@ def handle(
     context: RequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
     """An offset, or an error, for each partition; at once, unless records must be looked at one by one."""
-    if context.broker.replicas.is_making_logs and must_wait(context, (topic.partitions for topic in request.topics)):
-        return when_made(context, request, handle)
+    if context.broker.replicas.is_making_logs and logs_pending(context, (topic.partitions for topic in request.topics)):
+        return after_logs_created(context, request, handle)
     searches: list[_Search] = []
     image = context.broker.image
     twice = _named_twice(request)
@@ -128,7 +128,7 @@ async def _search_all(
         partition, answer, found = search.partition, search.answer, None
         try:
             while not search.log.has_left and (work := search.timestamps.next_step()) is not None:
-                search.timestamps.take(await disk.off_loop(work))
+                search.timestamps.take(await disk.run_blocking(work))
             found = search.timestamps.found
             if search.log.has_left:
                 raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} is no longer here")

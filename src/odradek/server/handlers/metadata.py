@@ -139,7 +139,7 @@ def _leaders(image: MetadataImage, request: MetadataRequest, asked: _Asked) -> s
 async def _answer_later(
     context: RequestContext, request: MetadataRequest, asked: _Asked, doubted: set[int]
 ) -> MetadataResponse:
-    await context.broker.suspected_brokers.settled(doubted)
+    await context.broker.suspected_brokers.wait_resolved(doubted)
     return _answer(context, request, asked, {})
 
 
@@ -175,7 +175,7 @@ async def _answer_in_turns(context: RequestContext, request: MetadataRequest) ->
             await turns.spend()
     errors = await _create(context, missing)
     if not missing and context.broker.suspected_brokers.in_doubt:
-        await context.broker.suspected_brokers.settled(_leaders(context.broker.image, request, asked))
+        await context.broker.suspected_brokers.wait_resolved(_leaders(context.broker.image, request, asked))
     response, topics = _begin(context, request, asked, errors)
     for answer in topics:
         response.topics.append(answer)
@@ -198,7 +198,7 @@ def _begin(
     image = context.broker.image
     response = MetadataResponse(cluster_id=context.broker.cluster_id, controller_id=controller_to_tell(context, image))
     for _, broker in sorted(image.brokers.items()):
-        is_told = not broker.fenced or context.broker.suspected_brokers.is_named(broker.broker_id)
+        is_told = not broker.fenced or context.broker.suspected_brokers.is_advertised(broker.broker_id)
         address = address_of(context, broker) if is_told else None
         if address is not None:
             response.brokers.append(

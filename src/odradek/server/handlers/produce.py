@@ -37,7 +37,7 @@ from odradek.record.recompression import recompress
 from odradek.record.validation import InvalidRecordsError, TooLongForLoopError, admit, is_long_walk
 from odradek.server.acknowledgement import Waiting, when_acknowledged
 from odradek.server.handlers.shared import ADMIN_CLIENT_ID, INTERNAL_TOPICS, leader_hint
-from odradek.server.log_creation import must_wait, when_made
+from odradek.server.log_creation import after_logs_created, logs_pending
 from odradek.server.transactions.produce_verification import Check, Unverified, Verified, find_unverified, verify
 
 if TYPE_CHECKING:
@@ -55,10 +55,10 @@ def handle(
     context: RequestContext, request: ProduceRequest
 ) -> ProduceResponse | asyncio.Future[Any] | Coroutine[Any, Any, Any] | None:
     """Append everything now; return the response, None for acks=0, or a future where replicas are waited for."""
-    if context.broker.replicas.is_making_logs and must_wait(
+    if context.broker.replicas.is_making_logs and logs_pending(
         context, (topic.partition_data for topic in request.topic_data)
     ):
-        return when_made(context, request, handle)
+        return after_logs_created(context, request, handle)
     if request.transactional_id is not None:
         unverified = find_unverified(context, request)
         if unverified:
@@ -130,7 +130,7 @@ class _Appends:
         if records is None or not len(records):
             raise ApiError(ErrorCode.INVALID_RECORD, "a partition without records")
         broker, rules = self._context.broker, partition.rules
-        is_behind_others = broker.replicas.preparations.is_waited_in(partition)
+        is_behind_others = broker.replicas.preparations.is_busy(partition)
         if is_behind_others or is_long_walk(records, rules) or _other_codec(partition, records):
             self._prepare_and_append(partition, records, answer)
             return

@@ -130,7 +130,9 @@ class BrokerLifecycle:
         except TimeoutError:
             if self._duplicate:
                 raise ApiError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, self._duplicate) from None
-            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, self._late("no active controller was found")) from None
+            raise ApiError(
+                ErrorCode.REQUEST_TIMED_OUT, self._timeout_message("no active controller was found")
+            ) from None
 
     async def join(self, publisher: MetadataPublisher) -> None:
         """Wait until the controller counts this broker as caught up and our own view says so, and keep beating.
@@ -143,11 +145,13 @@ class BrokerLifecycle:
         try:
             async with asyncio.timeout(self._config.registration_timeout_ms / 1000):
                 await self._unfenced()
-                self._beating = asyncio.get_running_loop().create_task(self._keep_beating())
-                while not await wait_until_seen(publisher, self._is_in):
+                self._beating = asyncio.get_running_loop().create_task(self._heartbeat_loop())
+                while not await wait_until_seen(publisher, self._is_unfenced):
                     _log.info("waiting for the cluster's metadata", at=publisher.image.offset)
         except TimeoutError:
-            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, self._late("the controller keeps this broker fenced")) from None
+            raise ApiError(
+                ErrorCode.REQUEST_TIMED_OUT, self._timeout_message("the controller keeps this broker fenced")
+            ) from None
 
     async def _unfenced(self) -> None:
         """Ask until we are; what the controller cannot write down at present it may in a moment. Raises ApiError."""
@@ -160,11 +164,11 @@ class BrokerLifecycle:
                     raise
             await asyncio.sleep(RETRY_MS / 1000)
 
-    def _is_in(self, image: MetadataImage) -> bool:
+    def _is_unfenced(self, image: MetadataImage) -> bool:
         own = image.brokers.get(self._broker_id)
         return own is not None and own.broker_epoch == self.broker_epoch and not own.fenced
 
-    def _late(self, why: str) -> str:
+    def _timeout_message(self, why: str) -> str:
         limit_ms = self._config.registration_timeout_ms
         return f"{why} within initial.broker.registration.timeout.ms ({limit_ms}): is the quorum up?"
 
@@ -204,7 +208,7 @@ class BrokerLifecycle:
             await asyncio.gather(self._beating, return_exceptions=True)
             self._beating = None
 
-    def beat_soon(self) -> None:
+    def heartbeat_now(self) -> None:
         """There is news for the controller that others wait for, as a directory that failed."""
         self._early.set()
 
@@ -241,7 +245,7 @@ class BrokerLifecycle:
         elif not duplicate:
             self._duplicate = ""
 
-    async def _keep_beating(self) -> None:
+    async def _heartbeat_loop(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._config.heartbeat_interval_ms / 1000):

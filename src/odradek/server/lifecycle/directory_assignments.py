@@ -67,7 +67,7 @@ class DirectoryAssignments:
 
     def start(self) -> None:
         """Begin to tell; this broker is registered."""
-        self._task = asyncio.get_running_loop().create_task(self._keep_telling())
+        self._task = asyncio.get_running_loop().create_task(self._report_loop())
 
     async def stop(self) -> None:
         """Tell nothing more."""
@@ -111,11 +111,11 @@ class DirectoryAssignments:
                 here = UNASSIGNED_DIRECTORY
         if here in (UNASSIGNED_DIRECTORY, partition.directory(self._broker_id)):
             self._untold.pop(key, None)
-            self._told(key, here)
+            self._reported(key, here)
         else:
             self._untold[key] = here
 
-    def promise(self, topic_id: UUID, number: int, directory: UUID, confirmed: Callable[[], None]) -> None:
+    def assign_and_notify(self, topic_id: UUID, number: int, directory: UUID, confirmed: Callable[[], None]) -> None:
         """A replica is about to be in another directory: notify the controller, and call `confirmed` when it knows.
 
         Until `settle`, that directory counts as the one where it lies.
@@ -143,11 +143,11 @@ class DirectoryAssignments:
                 self._untold[key] = here
                 self._changed.set()
 
-    def _told(self, key: _Key, directory: UUID) -> None:
+    def _reported(self, key: _Key, directory: UUID) -> None:
         if self._promised.get(key) == directory:
             self._waiting.pop(key, lambda: None)()
 
-    async def _keep_telling(self) -> None:
+    async def _report_loop(self) -> None:
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -159,7 +159,7 @@ class DirectoryAssignments:
                 for key, directory in batch.items():
                     if self._untold.get(key) == directory:
                         del self._untold[key]
-                        self._told(key, directory)
+                        self._reported(key, directory)
 
     async def _tell(self, batch: dict[_Key, UUID]) -> bool:
         """Send one request; returns whether the controller took it, partitions that it does not know included."""

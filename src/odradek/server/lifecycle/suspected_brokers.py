@@ -43,23 +43,23 @@ class SuspectedBrokers:
         """Brokers were fenced, or are back."""
         for broker_id in sorted(delta.changed_brokers):
             before, after = delta.image.brokers.get(broker_id), image.brokers.get(broker_id)
-            self.believe(broker_id)
+            self.clear_suspicion(broker_id)
             if before is not None and not before.fenced and after is not None and after.fenced:
                 self._fenced_ms[broker_id] = self._clock.monotonic_ms()
             else:
                 self._fenced_ms.pop(broker_id, None)
 
-    def doubt(self, broker_id: int) -> None:
+    def suspect(self, broker_id: int) -> None:
         """The connection to a leader has ended, and not from this side."""
         self._doubted_ms[broker_id] = self._clock.monotonic_ms()
 
-    def believe(self, broker_id: int) -> None:
+    def clear_suspicion(self, broker_id: int) -> None:
         """There is news of a broker: it answers, or the cluster says what it is."""
         if self._doubted_ms.pop(broker_id, None) is not None:
             self._news.set()
             self._news = asyncio.Event()
 
-    def is_named(self, broker_id: int) -> bool:
+    def is_advertised(self, broker_id: int) -> bool:
         """Whether clients still hear the address of a fenced broker."""
         fenced_ms = self._fenced_ms.get(broker_id)
         return fenced_ms is not None and self._clock.monotonic_ms() - fenced_ms < NAMED_MS
@@ -75,7 +75,7 @@ class SuspectedBrokers:
         self._doubted_ms = {each: since for each, since in self._doubted_ms.items() if now_ms - since < DOUBT_MS}
         return set(self._doubted_ms)
 
-    async def settled(self, brokers: Iterable[int]) -> None:
+    async def wait_resolved(self, brokers: Iterable[int]) -> None:
         """Return when none of these brokers is doubted any more."""
         asked = set(brokers)
         while left := asked & self.doubted():

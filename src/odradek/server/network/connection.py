@@ -91,7 +91,7 @@ class Connection(asyncio.BufferedProtocol):
         self.peer_port = 0
         self.local_address: tuple[str, int] = ("", 0)
         self.last_active_ms = 0
-        self._inbound = RequestReader(dispatcher.scratch, dispatcher.config.max_request_bytes, dispatcher.used_buffers)
+        self._inbound = RequestReader(dispatcher.scratch, dispatcher.config.max_request_bytes, dispatcher.buffer_pool)
         self._budget = FrameBudget(dispatcher.memory)
         self._pending: deque[Buffer] = deque()
         self._responses = ResponseOrder()

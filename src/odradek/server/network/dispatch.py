@@ -14,7 +14,7 @@ from odradek.protocol.declare import Message, parse_versions
 from odradek.server.network.descriptors import Descriptors
 from odradek.server.network.listeners import Connections
 from odradek.server.network.request_memory import RequestMemory, capacity_bytes
-from odradek.server.network.request_reader import UsedBuffers, new_scratch
+from odradek.server.network.request_reader import BufferPool, new_scratch
 
 if TYPE_CHECKING:
     from odradek.common.ports import MachineLimits
@@ -126,7 +126,7 @@ class Dispatcher:
     connections: Connections
     routes: dict[str, dict[int, Route]]
     scratch: memoryview = field(default_factory=new_scratch)
-    used_buffers: UsedBuffers = field(default_factory=UsedBuffers)
+    buffer_pool: BufferPool = field(default_factory=BufferPool)
     memory: RequestMemory = field(default_factory=RequestMemory)
     # Ordered, as all that is walked over: the same run must take the same way.
     tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)

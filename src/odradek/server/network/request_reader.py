@@ -37,7 +37,7 @@ def new_scratch() -> memoryview:
     return memoryview(bytearray(SCRATCH_BYTES))
 
 
-class UsedBuffers:
+class BufferPool:
     """Buffers of frames that were handed out, for frames to come; shared by all connections of a loop.
 
     No caller gives a buffer back: it is free when nothing refers to it any more, by CPython's reference count.
@@ -54,7 +54,7 @@ class UsedBuffers:
         """Memory that is kept, in use or not; at most MAX_USED_BYTES."""
         return self._held_bytes
 
-    def remember(self, buffer: bytearray) -> None:
+    def release(self, buffer: bytearray) -> None:
         """A frame was handed out in this buffer; of too many the oldest is forgotten."""
         if len(self._buffers) == MAX_USED_BUFFERS:
             self._held_bytes -= len(self._buffers.pop(0))
@@ -89,9 +89,9 @@ class RequestReader:
         "wanted_bytes",
     )
 
-    def __init__(self, scratch: memoryview, max_frame_bytes: int, used: UsedBuffers | None = None) -> None:
+    def __init__(self, scratch: memoryview, max_frame_bytes: int, used: BufferPool | None = None) -> None:
         """Without `used`, every large frame gets memory of its own."""
-        self._used = UsedBuffers() if used is None else used
+        self._used = BufferPool() if used is None else used
         self._scratch = scratch
         self._max_frame_bytes = max_frame_bytes
         self._head = b""  # up to three bytes of a length
@@ -163,7 +163,7 @@ class RequestReader:
         if self._filled < self._length:
             return []
         self._frame = None
-        self._used.remember(frame)
+        self._used.release(frame)
         return [memoryview(frame)[: self._length]]
 
     def _split(self, end: int, reserve: Callable[[int], bool] | None) -> list[Buffer]:

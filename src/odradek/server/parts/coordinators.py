@@ -73,7 +73,7 @@ def build_coordinators(
         make_log=lambda partition_id, epoch: make_log(GROUP_RECORDS, partition_id, epoch),
         image=lambda: publisher.image,
         create_topic=topic_creator.create_with,
-        off_loop=ports.disk.off_loop,
+        run_blocking=ports.disk.run_blocking,
         consumer_config=settings.build(ConsumerGroupConfig),
         producers_of=producers_of,
         max_record_bytes=max_record_bytes,
@@ -90,6 +90,6 @@ def build_coordinators(
         controller=quorum.gateway,
         make_log=lambda number, epoch: make_log(TRANSACTION_RECORDS, number, epoch),
         create_topic=topic_creator.create_with,
-        off_loop=ports.disk.off_loop,
+        run_blocking=ports.disk.run_blocking,
     )
     return CoordinatorParts(topic_creator=topic_creator, groups=groups, transactions=transactions)

@@ -68,7 +68,7 @@ def build_replicas(
 
     def report_move(partition: Partition, log_dir: Path, confirmed: Callable[[], None]) -> None:
         directory_id = log_manager.dirs[log_dir].directory_id
-        directory_assignments.promise(partition.topic_id, partition.partition_id, directory_id, confirmed)
+        directory_assignments.assign_and_notify(partition.topic_id, partition.partition_id, directory_id, confirmed)
 
     log_manager = _build_logs(settings, ports, storage)
     replica_config = settings.build(ReplicaConfig)
@@ -97,7 +97,7 @@ def build_replicas(
         on_failed=on_failed,
         on_answered=replicas.isolation.answered,
     )
-    log_manager.space.subscribe(lifecycle.beat_soon)
+    log_manager.space.subscribe(lifecycle.heartbeat_now)
 
     def broker_epoch() -> int:
         return lifecycle.broker_epoch

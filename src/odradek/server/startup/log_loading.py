@@ -31,7 +31,7 @@ async def load_logs(
     Raises:
         StorageError: no log directory works.
     """
-    loader = await disk.off_loop(lambda: manager.begin_load(overrides, assigned))
+    loader = await disk.run_blocking(lambda: manager.begin_load(overrides, assigned))
     threads = [path for path in manager.dirs for _ in range(max(1, config.threads_per_dir))]
     progress = asyncio.get_running_loop().create_task(_tell(loader))
     try:
@@ -51,14 +51,14 @@ async def load_logs(
 
 async def close_logs(disk: Disk, manager: LogManager, *, broker_epoch: int) -> None:
     """Make all logs durable and mark the stop as clean. Raises StorageError."""
-    parts = await disk.off_loop(manager.begin_close)
-    await asyncio.gather(*(disk.off_loop(part) for part in parts))
-    await disk.off_loop(lambda: manager.close(broker_epoch=broker_epoch))
+    parts = await disk.run_blocking(manager.begin_close)
+    await asyncio.gather(*(disk.run_blocking(part) for part in parts))
+    await disk.run_blocking(lambda: manager.close(broker_epoch=broker_epoch))
 
 
 async def _open_all(disk: Disk, loader: LogLoader, log_dir: Path) -> None:
     files = FileCache(disk, capacity=FILES_PER_THREAD)
-    while await disk.off_loop(lambda: loader.open_some(log_dir, files)):
+    while await disk.run_blocking(lambda: loader.open_some(log_dir, files)):
         pass
 
 

@@ -76,7 +76,7 @@ async def _serve(settings: BrokerSettings) -> int:
         long_lived.begin()
         await broker.start()
         started.append(broker)
-        long_lived.set_aside()
+        long_lived.freeze()
         warn_of_internal_topics(broker)
         _say_who_may_connect(broker)
         _announce(broker, clock.monotonic_ms() - began_ms)

@@ -10,7 +10,7 @@ from odradek.coordinator.expressions import OffLoop
 from odradek.coordinator.group.service import GroupCoordinator
 from odradek.coordinator.service import CreateTopic
 from odradek.coordinator.transaction.config import TransactionConfig
-from odradek.coordinator.transaction.driver import MarkerDriver
+from odradek.coordinator.transaction.driver import TransactionMarkerSender
 from odradek.coordinator.transaction.service import MakeLog, TransactionCoordinator
 from odradek.metadata.image import MetadataImage
 from odradek.protocol.messages.write_txn_markers_request import WriteTxnMarkersRequest
@@ -43,7 +43,7 @@ class Transactions:
         controller: Controller,
         make_log: MakeLog,
         create_topic: CreateTopic,
-        off_loop: OffLoop,
+        run_blocking: OffLoop,
     ) -> None:
         """
         Args:
@@ -70,9 +70,9 @@ class Transactions:
             make_log=make_log,
             image=image,
             create_topic=create_topic,
-            off_loop=off_loop,
+            run_blocking=run_blocking,
             new_producer_id=self.producer_ids.next_id,
-            markers=MarkerDriver(image=image, image_is_current=image_is_current, send=self._send_markers),
+            markers=TransactionMarkerSender(image=image, image_is_current=image_is_current, send=self._send_markers),
         )
         self.verifier = TransactionVerifier(
             settings.build(VerificationConfig),

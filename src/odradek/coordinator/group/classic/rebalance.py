@@ -17,7 +17,7 @@ from odradek.coordinator.group.classic.group import ClassicGroup, Completion, Me
 from odradek.coordinator.group.classic.state import GroupState
 from odradek.coordinator.group.classic.subscription import held_after_join
 from odradek.coordinator.group.config import GroupConfig
-from odradek.coordinator.group.journal import Journal, Who
+from odradek.coordinator.group.journal import Journal, MemberIdentity
 from odradek.coordinator.group.records import CoordinatorRecord, group_record
 from odradek.coordinator.group.registry import GroupRegistry
 from odradek.coordinator.group.timers import TimerKey, Timers
@@ -224,7 +224,7 @@ class Rebalance:
             for member in group.members.values():
                 assigned, owned = held_after_join(member.assignment, member.metadata(group.protocol_name or ""))
                 self.journal.taken(group.group_id, sorted(assigned - owned), now, group.generation_id)
-        self.journal.settled(group.group_id)
+        self.journal.rebalance_completed(group.group_id)
 
     # ---- what the timers do
 
@@ -276,6 +276,6 @@ class Rebalance:
         return self.maybe_complete_join(group, now)
 
 
-def who(member: Member) -> Who:
+def who(member: Member) -> MemberIdentity:
     """A member, as it is noted."""
-    return Who(member.member_id, member.group_instance_id, member.client_id, member.client_host)
+    return MemberIdentity(member.member_id, member.group_instance_id, member.client_id, member.client_host)

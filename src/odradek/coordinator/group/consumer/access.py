@@ -12,7 +12,7 @@ from odradek.coordinator.group.consumer.state import ConsumerGroup
 MEMBER_EPOCH_VERSION = 9
 
 
-def check_room(group: ConsumerGroup, member_id: str, max_size: int) -> None:
+def check_max_size(group: ConsumerGroup, member_id: str, max_size: int) -> None:
     """Raises ApiError(GROUP_MAX_SIZE_REACHED) where a member that is not in the group yet finds it full."""
     if member_id not in group.members and len(group.members) >= max_size:
         raise ApiError(

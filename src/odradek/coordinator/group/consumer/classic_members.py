@@ -21,12 +21,12 @@ from odradek.coordinator.group.classic.membership import (
     rebalance_timeout_of,
 )
 from odradek.coordinator.group.classic.subscription import CONSUMER_PROTOCOL_TYPE, owned_partitions
-from odradek.coordinator.group.consumer.access import check_room
+from odradek.coordinator.group.consumer.access import check_max_size
 from odradek.coordinator.group.consumer.config import ConsumerGroupConfig
 from odradek.coordinator.group.consumer.conversion import assignment_bytes, by_id, can_be_read
 from odradek.coordinator.group.consumer.deadlines import JOIN, SYNC, Deadlines
-from odradek.coordinator.group.consumer.draft import Draft
-from odradek.coordinator.group.consumer.migration import Change, Migration, who_is
+from odradek.coordinator.group.consumer.draft import GroupUpdate
+from odradek.coordinator.group.consumer.migration import Change, Migration, identity_of
 from odradek.coordinator.group.consumer.state import (
     JOINING_EPOCH,
     NO_PARTITIONS,
@@ -88,7 +88,7 @@ class ClassicMembers:
         protocols = distinct_protocols(request)
         is_unknown = not request.member_id
         member_id = request.member_id or new_member_id(request, caller)
-        check_room(group, member_id, self._config.max_size)
+        check_max_size(group, member_id, self._config.max_size)
         _check_protocols(group, member_id, request.protocol_type, protocols)
         instance_id = request.group_instance_id
         if is_unknown and instance_id is None and caller.api_version >= MEMBER_ID_REQUIRED_VERSION:
@@ -98,7 +98,7 @@ class ClassicMembers:
         if subscription is None:
             raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "no subscription of the consumer protocol")
         interval_ms = self._assignment_interval_ms(group.group_id)
-        draft = Draft(group, self._topics(), self._default_assignor, now.wall_ms, interval_ms)
+        draft = GroupUpdate(group, self._topics(), self._default_assignor, now.wall_ms, interval_ms)
         former_id, before, current = self._find(group, draft, member_id, instance_id, is_unknown)
         metadata = MemberMetadata(
             instance_id=instance_id,
@@ -114,9 +114,9 @@ class ClassicMembers:
         step = draft.step(member_id, current, owned, former_id)
         if former_id is not None:
             reason = f"it takes the place of {former_id}, which is fenced"
-            self._journal.note(group.group_id, "returned", now, who_is(member_id, metadata), reason)
+            self._journal.note(group.group_id, "returned", now, identity_of(member_id, metadata), reason)
         elif before is None:
-            who = who_is(member_id, metadata)
+            who = identity_of(member_id, metadata)
             self._journal.note(group.group_id, "joined", now, who, request.reason or "", draft.group_epoch)
         draft.note(self._journal, now, current, step)
         change = Change([*draft.records])
@@ -133,7 +133,7 @@ class ClassicMembers:
         return change, response
 
     def _find(
-        self, group: ConsumerGroup, draft: Draft, member_id: str, instance_id: str | None, is_unknown: bool
+        self, group: ConsumerGroup, draft: GroupUpdate, member_id: str, instance_id: str | None, is_unknown: bool
     ) -> tuple[str | None, MemberMetadata | None, CurrentAssignment]:
         """The id that a static member had before, what the member said so far, and what it has.
 

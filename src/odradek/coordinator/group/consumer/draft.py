@@ -44,7 +44,7 @@ Records = list[ConsumerGroupRecord]
 
 
 @dataclass(slots=True)
-class Draft:
+class GroupUpdate:
     """See the module's head. `group` itself stays as it is.
 
     Attributes:

@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.coordinator.group.classic.group import ClassicGroup, Moment
-from odradek.coordinator.group.consumer.access import check_room
+from odradek.coordinator.group.consumer.access import check_max_size
 from odradek.coordinator.group.consumer.config import ConsumerGroupConfig
 from odradek.coordinator.group.consumer.deadlines import REVOCATION, Deadlines
-from odradek.coordinator.group.consumer.draft import Draft
-from odradek.coordinator.group.consumer.migration import Change, Migration, who_is
+from odradek.coordinator.group.consumer.draft import GroupUpdate
+from odradek.coordinator.group.consumer.migration import Change, Migration, identity_of
 from odradek.coordinator.group.consumer.records import current_record
 from odradek.coordinator.group.consumer.regex import TopicMatches
 from odradek.coordinator.group.consumer.registry import ConsumerGroups
@@ -137,11 +137,11 @@ class Heartbeats:
         elif group is None:
             group = self._groups.new(request.group_id)
         member_id = request.member_id or caller.new_member_id
-        check_room(group, member_id, self._config.max_size)
+        check_max_size(group, member_id, self._config.max_size)
         owned = _owned(request)
         found = self._find(group, member_id, request, owned)
         draft = self._draft(group, now)
-        current = self._stay(draft, found, request, caller, owned, now)
+        current = self._keep_alive(draft, found, request, caller, owned, now)
         self._note(draft, found, current, now)
         if classic is not None:
             self._migration.retire(classic, group, now)
@@ -167,9 +167,9 @@ class Heartbeats:
         member = group.members.get(holder or request.member_id)
         return None if member is None else member.regex
 
-    def _draft(self, group: ConsumerGroup, now: Moment) -> Draft:
+    def _draft(self, group: ConsumerGroup, now: Moment) -> GroupUpdate:
         interval_ms = self._assignment_interval_ms(group.group_id)
-        return Draft(group, self._topics(), self.default_assignor, now.wall_ms, interval_ms, self._matches)
+        return GroupUpdate(group, self._topics(), self.default_assignor, now.wall_ms, interval_ms, self._matches)
 
     # ---- what may be asked
 
@@ -225,9 +225,9 @@ class Heartbeats:
 
     # ---- joining and staying
 
-    def _stay(
+    def _keep_alive(
         self,
-        draft: Draft,
+        draft: GroupUpdate,
         found: Found,
         request: ConsumerGroupHeartbeatRequest,
         caller: HeartbeatCaller,
@@ -267,9 +267,9 @@ class Heartbeats:
             )
         return response
 
-    def _note(self, draft: Draft, found: Found, current: CurrentAssignment, now: Moment) -> None:
+    def _note(self, draft: GroupUpdate, found: Found, current: CurrentAssignment, now: Moment) -> None:
         group_id, member_id = draft.group.group_id, found.member_id
-        who = who_is(member_id, draft.members[member_id])
+        who = identity_of(member_id, draft.members[member_id])
         if found.replaces is not None:
             self._journal.note(group_id, "returned", now, who, f"it takes the place of {found.replaces}")
         elif found.metadata is None:
@@ -299,7 +299,7 @@ class Heartbeats:
                 pending_revocation=NO_PARTITIONS,
             )
             self._deadlines.met(REVOCATION, group.group_id, member_id)
-            who = who_is(member_id, group.members[member_id])
+            who = identity_of(member_id, group.members[member_id])
             self._journal.note(group.group_id, "away", now, who, "a static member that keeps its partitions")
             return Change([current_record(group.group_id, member_id, away)])
         return self._migration.remove(group, {member_id: ""}, now, "left")
@@ -307,12 +307,12 @@ class Heartbeats:
 
 def check_request(request: ConsumerGroupHeartbeatRequest, api_version: int) -> None:
     """What holds of every request, whichever machine keeps the group. Raises ApiError: INVALID_REQUEST."""
-    problem = _problem(request, api_version)
+    problem = _validate(request, api_version)
     if problem is not None:
         raise ApiError(ErrorCode.INVALID_REQUEST, problem)
 
 
-def _problem(request: ConsumerGroupHeartbeatRequest, api_version: int) -> str | None:
+def _validate(request: ConsumerGroupHeartbeatRequest, api_version: int) -> str | None:
     """What is wrong with the request itself; None where nothing is."""
     if not request.group_id:
         return "GroupId can't be empty."

@@ -19,7 +19,7 @@ from odradek.coordinator.group.classic.state import GroupState
 from odradek.coordinator.group.consumer.config import ConsumerGroupConfig
 from odradek.coordinator.group.consumer.conversion import by_name, downgraded, needs_its_leader, upgraded
 from odradek.coordinator.group.consumer.deadlines import Deadlines
-from odradek.coordinator.group.consumer.draft import Draft
+from odradek.coordinator.group.consumer.draft import GroupUpdate
 from odradek.coordinator.group.consumer.records import (
     ConsumerGroupRecord,
     epoch_record,
@@ -35,7 +35,7 @@ from odradek.coordinator.group.consumer.state import (
     MemberState,
 )
 from odradek.coordinator.group.consumer.topics import TopicsView
-from odradek.coordinator.group.journal import NO_CLIENT, Journal, Who
+from odradek.coordinator.group.journal import NO_CLIENT, Journal, MemberIdentity
 from odradek.coordinator.group.outcome import StoreMembers
 from odradek.coordinator.group.records import group_record, group_tombstone
 from odradek.coordinator.group.registry import GroupRegistry
@@ -130,7 +130,7 @@ class Migration:
         view = self._topics()
         for member_id, reason in member_ids.items():
             self._deadlines.cancel(group.group_id, member_id)
-            who = who_is(member_id, group.members[member_id])
+            who = identity_of(member_id, group.members[member_id])
             self._journal.note(group.group_id, kind, now, who, reason, group.group_epoch.value)
             named = by_name(group.current_of(member_id).held, view)
             free = [(topic, index) for topic, ids in named.items() for index in ids]
@@ -153,7 +153,9 @@ class Migration:
         self._journal.rebalance(group.group_id, now, why, group_epoch, restart=True)
         return Change([*records], StoreMembers(group.group_id))
 
-    def replaced(self, draft: Draft, member_id: str, former_id: str, step: CurrentAssignment, now: Moment) -> Change:
+    def replaced(
+        self, draft: GroupUpdate, member_id: str, former_id: str, step: CurrentAssignment, now: Moment
+    ) -> Change:
         """A classic static member has taken the place of another: was that the last of the consumer protocol?
 
         Args:
@@ -161,11 +163,11 @@ class Migration:
         """
         current = {each: draft.group.current_of(each) for each in draft.members if each != member_id}
         current[member_id] = step
-        settled = all(
+        rebalance_completed = all(
             each.state is MemberState.STABLE and each.member_epoch == draft.group_epoch for each in current.values()
         )
         change = self._maybe_downgrade(
-            draft.group, draft.members, current, now, generation_id=draft.group_epoch, rebalance=not settled
+            draft.group, draft.members, current, now, generation_id=draft.group_epoch, rebalance=not rebalance_completed
         )
         self._deadlines.cancel(draft.group.group_id, former_id)
         return change or Change([*draft.records], StoreMembers(draft.group.group_id))
@@ -222,6 +224,6 @@ class Migration:
                 self._rebalance.renew_session(classic, member, now)
 
 
-def who_is(member_id: str, metadata: MemberMetadata) -> Who:
+def identity_of(member_id: str, metadata: MemberMetadata) -> MemberIdentity:
     """A member, as it is noted."""
-    return Who(member_id, metadata.instance_id, metadata.client_id, metadata.client_host)
+    return MemberIdentity(member_id, metadata.instance_id, metadata.client_id, metadata.client_host)
