@@ -169,7 +169,8 @@ def _settle_eligible(plan: _Plan, partition: PartitionImage, rules: ElectionRule
         plan.elr, plan.last_known = (), ()
         return
     plan.elr = tuple(replica for replica in plan.elr if replica not in plan.isr)
-    if not plan.isr and partition.leader in plan.replicas:
+    if plan.leader == NO_LEADER and partition.leader in plan.replicas:
+        # Now, be others in sync or not: when the last of them leaves, this leader is forgotten.
         plan.last_known = (partition.leader,)
 
 

@@ -302,5 +302,8 @@ class Partitions:
             if broker_epoch not in (-1, broker.broker_epoch):
                 raise ApiError(ErrorCode.INELIGIBLE_REPLICA, f"broker {broker_id} has started again since")
             joins = broker_id not in partition.isr
+            if joins and not broker.has_online(partition.directory(broker_id)):
+                # Its last fetches came before the directory failed: in the set, it could neither lead nor follow.
+                raise ApiError(ErrorCode.INELIGIBLE_REPLICA, f"broker {broker_id} has lost the directory of this")
             if joins and self._state.is_full(broker_id, partition.directory(broker_id)):
                 raise ApiError(ErrorCode.INELIGIBLE_REPLICA, f"broker {broker_id} has no space for this partition")
