@@ -77,6 +77,7 @@ class LogManager:
         self.logs = CountedLogs(self.placing)
         self.topic_ids: dict[TopicPartition, UUID | None] = {}
         self.notes: list[str] = []
+        self.unopened: frozenset[TopicPartition] = frozenset()  # the start saw them where a directory failed
         self.futures = FutureLogs(self, lambda topic, number: future_name(topic, number, self.draw_bits()))
         self._cleaned = CleanedOffsets(disk)
         self._recovery = OffsetFiles(disk, RECOVERY_POINT, lambda log: log.recovery_point)
@@ -170,6 +171,7 @@ class LogManager:
             if found.log is not None and not found.log_dir.error:
                 share_files(found.log, self.files)
                 self._take(found.log, found.topic_id)
+        self.unopened = frozenset(key for key, found in loader.found.items() if found.log_dir.error)
         self.futures.take_loaded(loader.futures, loader.assigned)
         if all(log_dir.error for log_dir in self.dirs.values()):
             raise StorageError(next(iter(self.dirs)), "no log directory works: " + next(iter(self.dirs.values())).error)
@@ -243,8 +245,7 @@ class LogManager:
         return [*self.logs.values(), *self.futures.logs.values()]
 
     def _each_log(self) -> Iterator[Log]:
-        """All logs, for who looks at them at once, and mostly at none: a list of thousands for each of thousands that a
-        request makes, takes longer than to make them."""
+        """All logs, without a list: one of thousands for each of thousands that a request makes takes too long."""
         return chain(self.logs.values(), self.futures.logs.values())
 
     def online_dirs(self) -> list[Path]:
@@ -261,8 +262,7 @@ class LogManager:
     ) -> Log:
         """The log of a partition: the one that was loaded, or a new one, whose names its first flush makes durable.
 
-        A loaded log of another topic id is what is left of a deleted topic of the same name, and goes. A new log lies
-        in `log_dir`, or in the directory that has the fewest.
+        A loaded log of another topic id, left of a deleted topic, goes. A new one is in `log_dir`, or where fewest are.
 
         Raises:
             ApiError: KAFKA_STORAGE_ERROR, no space for it, and nothing is left of the try; or its name is a link.

@@ -289,6 +289,9 @@ class ReplicaManager:
         offline = {each.directory_id for each in self._log_manager.directories if each.offline}
         if not offline or self._log_manager.get(key) is not None:
             return False
+        if key in self._log_manager.unopened and not self._knows_metadata:
+            # Wherever the controller has it: a move may have been given up before the controller heard of that.
+            return True
         directory = wanted.directory(self.broker_id)
         if directory in (UNASSIGNED_DIRECTORY, LOST_DIRECTORY):
             return not self._knows_metadata

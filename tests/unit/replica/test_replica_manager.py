@@ -21,7 +21,7 @@ from odradek.common.ports import Clock
 from odradek.common.real_io import RealClock, RealNetwork
 from odradek.log.config import LogConfig
 from odradek.log.manager import LogManager
-from odradek.metadata.model import ResourceType
+from odradek.metadata.model import LOST_DIRECTORY, ResourceType
 from odradek.metadata.publisher import MetadataPublisher
 from odradek.protocol.messages.alter_partition_request import AlterPartitionRequest
 from odradek.protocol.messages.alter_partition_response import AlterPartitionResponse
@@ -235,6 +235,32 @@ class TestFailingDisks:
         placed = PartitionRecord(partition_id=0, topic_id=UUID(int=6), replicas=[ME], isr=[ME], leader=ME)
         publisher.committed(list(enumerate([TopicRecord(name="u", topic_id=UUID(int=6)), placed], 10)), 1)
         assert replicas.find("u", 0, publisher.image).log.log_dir == tmp_path / "d1", "what is new has its place"
+
+    def test_a_log_that_the_start_saw_in_a_failed_directory_is_not_recreated_elsewhere(self, tmp_path: Path) -> None:
+        for name in ("d1", "d2"):
+            (tmp_path / name).mkdir()
+
+        def manager() -> LogManager:
+            logs = LogManager(FailingDisk(), RealClock(), [tmp_path / "d1", tmp_path / "d2"], LogConfig(), Random(1))
+            for number, each in enumerate(logs.directories, 1):
+                each.directory_id = UUID(int=100 + number)
+            return logs
+
+        manager().create("t", 0, UUID(int=5), {}, log_dir=tmp_path / "d2")
+        logs = manager()
+        loader = logs.begin_load()
+        loader.failures[tmp_path / "d2"] = "dead"
+        logs.finish_load(loader)
+        publisher = MetadataPublisher()
+        replicas = ReplicaManager(ME, logs, fetch_max_bytes=2**20)
+        publisher.subscribe(replicas.on_metadata)
+        # The controller was notified of a move to the first directory, and not of its end without success.
+        placed = PartitionRecord(
+            partition_id=0, topic_id=UUID(int=5), replicas=[ME], isr=[ME], leader=ME, directories=[UUID(int=101)]
+        )
+        publisher.committed(list(enumerate([TopicRecord(name="t", topic_id=UUID(int=5)), placed])), 1)
+        assert not (tmp_path / "d1" / "t-0").exists(), "an empty log would give its offsets once more"
+        assert replicas.directory_of("t", 0) == LOST_DIRECTORY
 
     async def test_a_directory_goes_offline_and_the_other_is_served(self, broker: Broker) -> None:
         lost, kept = self.split(broker)

@@ -106,7 +106,7 @@ class DirectoryAssignments:
         here = UNASSIGNED_DIRECTORY
         if self._broker_id in partition.replicas:
             here = self._promised.get(key) or self._directory_of(topic.name, number)
-            if here == LOST_DIRECTORY and partition.directory(self._broker_id) != UNASSIGNED_DIRECTORY:
+            if here == LOST_DIRECTORY and not self._counts_as_online(partition.directory(self._broker_id)):
                 # The controller knows the directory, and learns of its failure; else it would let this broker lead.
                 here = UNASSIGNED_DIRECTORY
         if here in (UNASSIGNED_DIRECTORY, partition.directory(self._broker_id)):
@@ -114,6 +114,11 @@ class DirectoryAssignments:
             self._reported(key, here)
         else:
             self._untold[key] = here
+
+    def _counts_as_online(self, directory: UUID) -> bool:
+        """Whether the controller may let this broker lead what it has in this directory."""
+        broker = None if self._image is None else self._image.brokers.get(self._broker_id)
+        return directory == UNASSIGNED_DIRECTORY or (broker is not None and broker.has_online(directory))
 
     def assign_and_notify(self, topic_id: UUID, number: int, directory: UUID, confirmed: Callable[[], None]) -> None:
         """A replica is about to be in another directory: notify the controller, and call `confirmed` when it knows.
