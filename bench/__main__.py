@@ -62,9 +62,9 @@ def one_round(program: Path, contestants: list[Contestant], rows: list[Row], ind
             result, cpu_s = seen[key]
             runs[contestant.name] = Run(cell.value(result), cpu_s, result.moved_bytes, result.record_count)
         if index > 0:
-            row.rounds.append((runs["Apache Kafka"], runs["Odradek"]))
-            kafka, ours = row.rounds[-1]
-            print(f"  round {index}  {cell.name:<45} {kafka.value:>12,.1f} {ours.value:>12,.1f}", file=sys.stderr)
+            row.rounds.append((runs[contestants[0].name], runs[contestants[1].name]))
+            theirs, ours = row.rounds[-1]
+            print(f"  round {index}  {cell.name:<45} {theirs.value:>12,.1f} {ours.value:>12,.1f}", file=sys.stderr)
 
 
 def main() -> int:
@@ -76,10 +76,12 @@ def main() -> int:
     )
     parser.add_argument("--cells", default="", help="only cells whose name contains this")
     parser.add_argument("--self", action="store_true", help="Apache Kafka against itself: the noise of this machine")
+    parser.add_argument("--against", type=Path, help="another checkout, in the place of Apache Kafka; writes nothing")
     parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md (the full form does)")
     options = parser.parse_args()
     try:
-        kafka_libraries()
+        if options.against is None:
+            kafka_libraries()
         program = build()
     except (KafkaUnavailableError, MissingError) as error:
         print(f"bench: {error}", file=sys.stderr)
@@ -91,7 +93,7 @@ def main() -> int:
     costs = {size: own_cost(program, size) for size in (128, 1024)}
     codec = codec_costs()
     with tempfile.TemporaryDirectory(prefix="odradek-bench-") as folder:
-        contestants = start_contestants(Path(folder), against_itself=options.self)
+        contestants = start_contestants(Path(folder), against_itself=options.self, tree=options.against)
         try:
             time.sleep(2)
             idle = {contestant.name: contestant.memory_bytes() for contestant in contestants}
@@ -100,6 +102,9 @@ def main() -> int:
                     fill(program, contestant)
             for index in range(rounds + 1):
                 one_round(program, contestants, rows, index, seconds)
+            if options.against is not None:
+                print(table(rows, against=str(options.against)))
+                return 0
             loaded = {contestant.name: contestant.memory_bytes() for contestant in contestants}
             starts = {
                 contestant.name: statistics.median(

@@ -57,8 +57,28 @@ class Contestant:
         return seconds
 
 
-def start_contestants(folder: Path, *, against_itself: bool = False) -> list[Contestant]:
-    """Apache Kafka and Odradek, both running, each over a folder of its own; or Apache Kafka in both places."""
+class OtherCheckout(Node):
+    """A node of the sources in another checkout, with the packages of this one."""
+
+    def __init__(self, directory: Path, tree: Path) -> None:
+        super().__init__(directory, dict(SETTINGS))
+        self._tree = tree
+
+    def environment(self) -> dict[str, str]:
+        """With the other sources before those that are installed."""
+        return {**super().environment(), "PYTHONPATH": str(self._tree / "src")}
+
+
+def start_contestants(folder: Path, *, against_itself: bool = False, tree: Path | None = None) -> list[Contestant]:
+    """Two brokers, both running, each over a folder of its own.
+
+    Args:
+        against_itself: Apache Kafka in both places.
+        tree: another checkout of Odradek, in the place of Apache Kafka.
+    """
+    if tree is not None:
+        other, node = OtherCheckout(folder / "other", tree), Node(folder / "odradek", dict(SETTINGS))
+        return [Contestant(str(tree), other.start()), Contestant("Odradek", node.start())]
     kafka = ApacheKafka(folder / "kafka", SETTINGS, heap=KAFKA_HEAP)
     ours: Node | ApacheKafka
     if against_itself:

@@ -50,15 +50,15 @@ def number(value: float) -> str:
 
 
 HEADER = (
-    "| cell | unit | Apache Kafka | Odradek | ratio, median (lowest to highest) | "
-    "CPU s per GB: Kafka | Odradek | CPU s per million records: Kafka | Odradek |\n"
+    "| cell | unit | {0} | Odradek | ratio, median (lowest to highest) | "
+    "CPU s per GB: {0} | Odradek | CPU s per million records: {0} | Odradek |\n"
     "|---|---|---|---|---|---|---|---|---|"
 )
 
 
-def table(rows: Sequence[Row]) -> str:
+def table(rows: Sequence[Row], *, against: str = "Apache Kafka") -> str:
     """The rows as Markdown. Of cells that share a run, only the first shows the processor time of it."""
-    lines = [HEADER]
+    lines = [HEADER.format(against)]
     shown: set[tuple[str, str]] = set()
     for row in rows:
         ratios = row.ratios()
