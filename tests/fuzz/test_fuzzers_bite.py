@@ -11,7 +11,7 @@ import pytest
 from odradek.cli import log_files
 from odradek.client import cluster
 from odradek.common.errors import ApiError, ProtocolError
-from odradek.log import recovery, segment
+from odradek.log import recovery, verification
 from odradek.protocol import codec, record_types
 from odradek.raft import metadata_log, quorum_state
 from odradek.record import compression, validation, walk
@@ -81,7 +81,7 @@ BUGS: tuple[tuple[str, Any, str, Callable[..., Any]], ...] = (
     ("compression", compression, "_snappy_block", take_first_byte),
     ("walk", walk, "_deltas_follow", believe),
     ("batches", validation, "crc_is_valid", believe),
-    ("damaged_log", segment, "crc_is_valid", believe),
+    ("damaged_log", verification, "crc_is_valid", believe),
     ("small_files", quorum_state, "_number", lambda fields, name: int(fields[name])),
     ("damaged_metadata", metadata_log, "_read_synced", lambda data: None),
     ("properties", listeners, "parse_natural", lambda text, limit: int(text)),

@@ -8,14 +8,17 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from random import Random
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from odradek.common.log_lines import EventLogger
 from tests.sim import faults
 from tests.sim.clients import Recorder
 from tests.sim.invariants import Watch
 from tests.sim.world import World
 
 LIMIT_S = 400.0
+# Of a run; one that fired may fire again with each request.
+MOST_ASSERTIONS = 5
 
 
 @dataclass
@@ -132,6 +135,28 @@ def run_seed(
 
 
 @contextmanager
+def fired_assertions() -> Iterator[list[str]]:
+    """Collect what the product's own assertions find.
+
+    A handler or an operation that fails by one is answered with an error, which a client takes for a broker in trouble:
+    what the assertion saw would be hidden from every other check.
+    """
+    found: list[str] = []
+    right = EventLogger.bug
+
+    def bug(self: EventLogger, event: str, error: BaseException, **fields: Any) -> None:
+        if isinstance(error, AssertionError) and len(found) < MOST_ASSERTIONS:
+            found.append(f"{type(error).__name__}: {event}: {error}")
+        right(self, event, error, **fields)
+
+    EventLogger.bug = bug  # type: ignore[method-assign]
+    try:
+        yield found
+    finally:
+        EventLogger.bug = right  # type: ignore[method-assign]
+
+
+@contextmanager
 def own_garbage() -> Iterator[None]:
     """Collect only what is made in this block, at its end and where it asks.
 
@@ -158,7 +183,7 @@ def _run_seed(
     world = kind.make_world(seed, swarm, on_event)
     scenario = kind(world)
     problems = scenario.problems
-    with world:
+    with world, fired_assertions() as fired:
         try:
             world.loop.run_world(scenario.run(), limit_s=kind.limit_s)
         except TimeoutError as error:
@@ -169,6 +194,7 @@ def _run_seed(
         # A task that died in a cycle of references tells nobody until it is collected.
         gc.collect()
         problems += [f"{type(failure).__name__}: {failure}" for failure in world.loop.failures]
+        problems += fired
         report = Report(
             kind.world_name,
             seed,

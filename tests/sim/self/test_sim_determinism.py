@@ -36,7 +36,7 @@ SEEDS = {
     "transactions": (5, 6),
     "producers": (1, 2),
     "lasting": (1, 2),
-    "keyed": (1, 2),
+    "keyed": (1, 4),
     "quorum": (4, 6),
     "damaged": (1, 2),  # no machine loses power there
 }

@@ -12,6 +12,8 @@ from tests.sim.cluster import ManyNodes
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.copying import CopyingCluster
 from tests.sim.directories import TwoDirectories
+from tests.sim.keyed import KeyedCluster
+from tests.sim.lasting import LastingCluster
 from tests.sim.movers import MovingHouse
 from tests.sim.one_node import OneNode
 from tests.sim.producers import ProducersCluster
@@ -25,7 +27,15 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "simulation-faults.md"
 DRAWN_SEEDS = 200
 # A kind must have happened by the time when so many seeds were run that have drawn it.
 RUNS_OF_A_KIND = 24
-WITH_COPIES = (ManyNodes, MovingHouse, CopyingCluster, TwoDirectories, ProducersCluster)
+WITH_COPIES = (
+    ManyNodes,
+    MovingHouse,
+    CopyingCluster,
+    TwoDirectories,
+    ProducersCluster,
+    LastingCluster,
+    KeyedCluster,
+)
 ONLY_WITH_COPIES = ("wipe", "older")
 
 
