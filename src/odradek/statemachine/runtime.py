@@ -246,10 +246,12 @@ class Runtime(Generic[RecordT]):
         """Replay everything committed, in slices that let others run, then begin to serve.
 
         Returns:
-            The number of records replayed. When `unload()` was called meanwhile the runtime has ended, quietly.
+            The number of records replayed. After an `unload()` before or meanwhile the runtime has ended, quietly.
         Raises:
             StorageError: the log cannot be read; the runtime has ended.
         """
+        if self._state is State.ENDED:
+            return 0  # the leadership ended before the task that loads had its first turn
         self._to(State.LOADING)
         count, last_offset = 0, -1
         try:

@@ -1,4 +1,4 @@
-"""Each simulated world with seeds drawn from the commit: every push tries runs that no push before it has tried."""
+"""Each simulated world with seeds drawn from the commit: runs that no commit before it has tried."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ COUNTS = {"node": 6, "cluster": 2, "quorum": 3, "transactions": 3}
 FEW = 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", WORLDS)
 def test_seeds_of_this_commit_hold(world: str) -> None:
     first = drawn.first_seed()

@@ -239,6 +239,17 @@ async def test_unload_while_loading_stops_the_load() -> None:
     await runtime.close()
 
 
+async def test_a_leadership_that_ended_before_its_load_begins_stays_ended() -> None:
+    """The task that loads gets its first turn after the one in which the next leader is learned."""
+    timeline = Timeline()
+    machine = Counter(timeline)
+    runtime = Runtime(machine, MemoryLog([("a", 1)]), timeline)
+    loading = asyncio.create_task(runtime.load())
+    runtime.unload()
+    assert await loading == 0 and runtime.state is State.ENDED
+    await runtime.close()
+
+
 async def test_a_deadline_answers_request_timed_out() -> None:
     runtime, machine, log = await start()
     log.automatic = False
