@@ -59,6 +59,7 @@ SHAPES = {
     "empty": batch_of(100, value=lambda each: b""),
     "with headers": batch_of(100, headers=[("trace", b"0123"), ("none", None)]),
     "with an empty header": batch_of(100, headers=[("h", b"")]),
+    "with an empty name": batch_of(100, headers=[("", b"x")]),
     "with times that grow": batch_of(300, time=lambda each: each * 3),
     "with times that fall": batch_of(300, time=lambda each: -each),
     "with times far apart": batch_of(60, time=lambda each: each * 10_000_000),
