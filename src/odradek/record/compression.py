@@ -22,6 +22,8 @@ _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _FIRST_BYTES: Final = 64 * 1024
+# Where a first buffer is too small: what decompresses to megabytes is begun twice, not once for each power of four.
+_SECOND_BYTES: Final = 4 * 1024 * 1024
 # No bytes of these codecs hold more: gzip 258 in two bits, snappy 64 in three bytes.
 _LARGEST_GZIP_RATIO: Final = 1032
 _LARGEST_SNAPPY_RATIO: Final = 22
@@ -70,7 +72,7 @@ def unpack(codec: int, data: Buffer, max_output_bytes: int) -> bytes | bytearray
     """What `decompress` does, without a last copy. Raises as `decompress`.
 
     Memory is taken for twice the output (snappy), for the output where a frame says its size, else for at most four
-    times the output or eight times `data`; and never for more than twice `max_output_bytes`.
+    times the output, eight times `data`, or 4 MiB; and never for more than twice `max_output_bytes`.
     """
     try:
         if codec == NONE:
@@ -109,7 +111,7 @@ def _decompress_frames(codec: int, data: Buffer, limit: int) -> bytearray:
     while (output := _fill(into, data, size)) is None:
         if size > limit:
             raise _too_large(limit)
-        size = min(limit + 1, 4 * size)
+        size = min(limit + 1, max(4 * size, _SECOND_BYTES))
     return output
 
 

@@ -111,13 +111,14 @@ def outline_records(payload: Buffer, header: BatchHeader) -> list[RecordOutline]
 def _outline(data: bytes | bytearray, position: int, end: int, header: BatchHeader) -> RecordOutline:
     """Of the record that lies from `position` to `end` (exclusive).
 
-    A part that is too long ends behind `end`, or behind the data: one comparison at the end finds all of them.
+    A null part has a negative length. One that is too long ends behind `end`, or behind the data: one comparison at the
+    end finds all of them.
     """
     timestamp_delta, position = read_zigzag(data, position + 1)
     offset_delta, position = read_zigzag(data, position)
     key_bytes, key_position = read_zigzag(data, position)
-    value_bytes, value_position = read_zigzag(data, _behind(key_position, key_bytes))
-    count, headers_position = read_zigzag(data, _behind(value_position, value_bytes))
+    value_bytes, value_position = read_zigzag(data, key_position + max(0, key_bytes))
+    count, headers_position = read_zigzag(data, value_position + max(0, value_bytes))
     if count < 0:
         raise ValueError(f"{count} headers")
     position = headers_position
@@ -128,7 +129,7 @@ def _outline(data: bytes | bytearray, position: int, end: int, header: BatchHead
         position = name_position + name_bytes
         data[name_position:position].decode()
         content_bytes, content_position = read_zigzag(data, position)
-        position = _behind(content_position, content_bytes)
+        position = content_position + max(0, content_bytes)
     if position != end:
         raise ValueError(f"{end - position} bytes too many in a record")
     if header.timestamp_type == LOG_APPEND_TIME:
@@ -142,11 +143,6 @@ def _outline(data: bytes | bytearray, position: int, end: int, header: BatchHead
     return RecordOutline(
         offset, timestamp_ms, key_position, key_bytes, value_position, value_bytes, count, headers_position
     )
-
-
-def _behind(position: int, length: int) -> int:
-    """The position behind a field of `length` bytes, which may be null (negative)."""
-    return position + max(0, length)
 
 
 def _headers(data: bytes, position: int, count: int) -> Iterator[Header]:
