@@ -154,6 +154,10 @@ class ReplicaManager:
         lost = (topic, partition_id) in self._offline
         return LOST_DIRECTORY if lost else self._log_manager.directory_of(topic, partition_id)
 
+    def is_online(self, directory: UUID) -> bool:
+        """Whether a directory is one of this broker's, and works."""
+        return any(each.directory_id == directory and not each.offline for each in self._log_manager.directories)
+
     def find(self, topic: str, partition_id: int, image: MetadataImage) -> Partition:
         """A partition that lies here.
 

@@ -127,8 +127,11 @@ class TestDirectories:
         log_dir = broker.find("t").log.log_dir
         assert where("t", 0) == broker.logs.dirs[log_dir].directory_id
         assert where("t", 1) == where("u", 0) == UNASSIGNED_DIRECTORY
+        directory = broker.logs.dirs[log_dir].directory_id
+        assert broker.replicas.is_online(directory)
         broker.replicas.storage_failed(StorageError(log_dir, "dead"))
         assert where("t", 0) == LOST_DIRECTORY
+        assert not broker.replicas.is_online(directory) and not broker.replicas.is_online(UNASSIGNED_DIRECTORY)
 
     def test_a_name_that_comes_again_in_one_change_is_another_log(self, broker: Broker) -> None:
         broker.topic("t", 5)

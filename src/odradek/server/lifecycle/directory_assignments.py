@@ -46,17 +46,20 @@ class DirectoryAssignments:
         broker_id: int,
         broker_epoch: Callable[[], int],
         directory_of: Callable[[str, int], UUID],
+        is_online: Callable[[UUID], bool],
     ) -> None:
         """
         Args:
             broker_epoch: of this broker's registration.
             directory_of: the id of the directory that holds a replica, by topic and partition; UNASSIGNED_DIRECTORY
                 where there is none, LOST_DIRECTORY where it is one that failed.
+            is_online: whether a directory of this broker works; the metadata hears of a failure later.
         """
         self._controller = controller
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._directory_of = directory_of
+        self._is_online = is_online
         self._untold: dict[_Key, UUID] = {}
         # Where replicas that are moved are about to lie, and who waits until the controller knows.
         self._promised: dict[_Key, UUID] = {}
@@ -117,8 +120,7 @@ class DirectoryAssignments:
 
     def _counts_as_online(self, directory: UUID) -> bool:
         """Whether the controller may let this broker lead what it has in this directory."""
-        broker = None if self._image is None else self._image.brokers.get(self._broker_id)
-        return directory == UNASSIGNED_DIRECTORY or (broker is not None and broker.has_online(directory))
+        return directory == UNASSIGNED_DIRECTORY or self._is_online(directory)
 
     def assign_and_notify(self, topic_id: UUID, number: int, directory: UUID, confirmed: Callable[[], None]) -> None:
         """A replica is about to be in another directory: notify the controller, and call `confirmed` when it knows.

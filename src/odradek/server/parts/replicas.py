@@ -102,7 +102,9 @@ def build_replicas(
     def broker_epoch() -> int:
         return lifecycle.broker_epoch
 
-    directory_assignments = DirectoryAssignments(quorum.gateway, settings.node_id, broker_epoch, replicas.directory_of)
+    directory_assignments = DirectoryAssignments(
+        quorum.gateway, settings.node_id, broker_epoch, replicas.directory_of, replicas.is_online
+    )
     return ReplicaParts(
         log_manager=log_manager,
         cleaner=Cleaner(ports.disk, ports.clock, log_manager, settings.build(CleanerConfig)),
