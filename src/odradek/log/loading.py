@@ -24,6 +24,7 @@ from odradek.log.files import FileCache
 from odradek.log.log import Log, RemoveLater
 from odradek.log.opening import open_log
 from odradek.log.recovery import begin_directory
+from odradek.log.stray import MAX_NAME_BYTES
 from odradek.settings.options import config, option
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ class LogLoader:
         self.found: dict[TopicPartition, FoundLog] = {}
         self.futures: list[FoundLog] = []
         self.doomed: list[Path] = []
-        self.kept_in: list[Path] = []  # whose names must be durable before what is doomed goes
+        self._copies: list[tuple[Path, Path]] = []  # what is removed, and the directory of the log that is kept
         self.failures: dict[Path, str] = {}
         self.opened = 0
 
@@ -187,10 +188,26 @@ class LogLoader:
         was_moved = self.assigned(*kept.topic_partition) == kept.log_dir.directory_id
         if was_moved and self._log_bytes(copy.directory) <= self._log_bytes(kept.directory):
             notes.append(f"{copy.directory}: it was moved to {kept.log_dir.path}; this copy is removed")
-            self.doomed.append(copy.directory)
-            self.kept_in.append(kept.log_dir.path)
+            self._copies.append((copy.directory, kept.log_dir.path))
         else:
             notes.append(f"{copy.directory}: also in {kept.log_dir.path}; this copy is left alone")
+
+    def release_names(self, draw_bits: Callable[[], int]) -> None:
+        """Rename copies that are removed, before a log can take their name: its files would be removed with them.
+
+        The name of the log that is kept is durable first. What cannot be renamed stays, for the next start.
+        """
+        for directory, kept_in in self._copies:
+            if kept_in in self.failures or directory.parent in self.failures:
+                continue
+            mark = f".{draw_bits():032x}-delete"
+            target = directory.parent / (directory.name[: MAX_NAME_BYTES - len(mark)] + mark)
+            try:
+                self._disk.sync_dir(kept_in)
+                self._disk.rename(directory, target)
+            except OSError:
+                continue
+            self.doomed.append(target)
 
     def _log_bytes(self, directory: Path) -> int:
         names = [name for name in self._disk.list_dir(directory) if name.endswith(".log")]

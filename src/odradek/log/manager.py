@@ -164,8 +164,8 @@ class LogManager:
         """
         for path, reason in loader.failures.items():
             self.take_offline(path, reason)
+        loader.release_names(self.draw_bits)
         self._pending_deletion += [(self.clock.monotonic_ms(), path) for path in loader.doomed]
-        self._renamed_in |= dict.fromkeys(loader.kept_in)
         for found in loader.found.values():
             self.notes += found.notes
             if found.log is not None and not found.log_dir.error:

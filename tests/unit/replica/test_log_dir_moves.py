@@ -340,6 +340,26 @@ def test_of_two_logs_of_a_name_the_one_that_the_controller_knows_is_the_log(know
     assert left == ([ONE, TWO] if is_longer else [known]), "what somebody may miss is left alone"
 
 
+def test_a_log_that_gets_the_name_of_a_removed_copy_keeps_its_files() -> None:
+    logs, disk, partition = make(Random(1))
+    append(partition.log, b"00000", b"00001")
+    move = LogDirMove(partition, logs.futures.create(partition.log, TOPIC_ID, TWO))
+    copy_all(move)
+    rename_to(move.future, TWO / "t-0")  # and the process dies before the log gets another name
+    disk.process_died()
+    again = LogManager(disk, FixedClock(), [ONE, TWO], CONFIG, Random(1))
+    for directory in again.directories:
+        directory.directory_id = IDS[directory.path]
+    again.lock_dirs()
+    again.load(assigned=lambda topic, number: IDS[TWO])
+    log = again.get(("t", 0))
+    assert log is not None and log.log_dir == TWO and not disk.is_dir(ONE / "t-0"), "the copy gave its name free"
+    rename_to(log, ONE / "t-0")  # a move back ends before anything is removed
+    again.take_removals()()
+    assert numbers(log) == [0, 1] and disk.is_dir(ONE / "t-0")
+    assert not [name for name in disk.list_dir(ONE) if name.endswith("-delete")]
+
+
 def test_a_copy_that_was_the_log_before_the_power_went_is_the_log() -> None:
     logs, disk, partition = make(Random(1))
     append(partition.log, b"00000")
