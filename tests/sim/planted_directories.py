@@ -87,5 +87,5 @@ CAUGHT_BY_SEED: dict[str, int] = {
     "a partition goes on with the log that was replaced": 1,
     "a move that is given up leaves its copy": 2,
     "the controller is not told of a move": 4,
-    "what a lost directory had is made anew": 3,
+    "what a lost directory had is made anew": 58,
 }
