@@ -24,6 +24,7 @@ from odradek.protocol.messages.alter_replica_log_dirs_request import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
+from odradek.protocol.messages.alter_user_scram_credentials_request import AlterUserScramCredentialsRequest
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
 from odradek.protocol.messages.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic
@@ -39,6 +40,7 @@ from odradek.protocol.messages.describe_cluster_request import DescribeClusterRe
 from odradek.protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
 from odradek.protocol.messages.describe_groups_request import DescribeGroupsRequest
 from odradek.protocol.messages.describe_log_dirs_request import DescribableLogDirTopic, DescribeLogDirsRequest
+from odradek.protocol.messages.describe_user_scram_credentials_request import DescribeUserScramCredentialsRequest
 from odradek.protocol.messages.fetch_request import FetchRequest
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
 from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
@@ -356,6 +358,8 @@ REQUESTS: dict[ApiKey, Callable[[World, int], Any]] = {
     ApiKey.UPDATE_FEATURES: lambda world, version: UpdateFeaturesRequest(timeout_ms=30_000),
     ApiKey.DESCRIBE_CLUSTER: lambda world, version: DescribeClusterRequest(),
     ApiKey.DESCRIBE_PRODUCERS: _describe_producers,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: lambda world, version: DescribeUserScramCredentialsRequest(),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: lambda world, version: AlterUserScramCredentialsRequest(),
     ApiKey.LIST_CONFIG_RESOURCES: lambda world, version: ListConfigResourcesRequest(),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _describe_topic_partitions,
 }

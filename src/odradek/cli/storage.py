@@ -27,7 +27,9 @@ app.command("random-uuid")(random_uuid)
 def format_command(
     config: ConfigOption,
     cluster_id: Annotated[str, typer.Option("--cluster-id", "-t", help="As `odradek random-uuid` prints it.")],
-    add_scram: Annotated[list[str] | None, typer.Option("--add-scram", "-S", help="A SCRAM credential.")] = None,
+    add_scram: Annotated[
+        list[str] | None, typer.Option("--add-scram", "-S", help="A first user: SCRAM-SHA-256=[name=alice,password=…].")
+    ] = None,
     feature: Annotated[list[str] | None, typer.Option("--feature", "-f", help="A feature=level.")] = None,
     release_version: Annotated[
         str, typer.Option("--release-version", "-r", help="The metadata.version to begin with, such as 4.3.")
@@ -51,11 +53,6 @@ def format_command(
     from odradek.server.startup.format import FormatOptions, format_storage
     from odradek.settings.node import load_node_settings
 
-    if add_scram:
-        raise CliError(
-            "--add-scram: SCRAM is not supported yet; format without it and keep the listener PLAINTEXT",
-            code=BAD_CONFIG,
-        )
     if not cluster_id.strip() or any(char.isspace() for char in cluster_id):
         raise CliError(f"--cluster-id {cluster_id!r}: take what `odradek random-uuid` prints", code=BAD_CONFIG)
     disk = RealDisk()
@@ -67,6 +64,7 @@ def format_command(
         standalone=standalone,
         initial_controllers=[item.strip() for item in initial_controllers.split(",") if item.strip()],
         no_initial_controllers=no_initial_controllers,
+        scram_users=add_scram or (),
     )
     now_ms = time.time_ns() // 1_000_000
     lines = format_storage(disk, settings, cluster_id, options, random=SystemRandom(), now_ms=now_ms)

@@ -6,8 +6,6 @@ the broker answers. The owner of a connection carries the messages: this file kn
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import hmac
 import re
 from collections.abc import Generator, Mapping
@@ -16,13 +14,24 @@ from random import Random
 from typing import TypeAlias
 
 from odradek.common.errors import OdradekError
+from odradek.common.scram import (
+    MIN_ITERATIONS,
+    SCRAM_MECHANISMS,
+    ScramMechanism,
+    client_key_of,
+    decode64,
+    encode64,
+    keys_of,
+    salted_password,
+    xor,
+)
 
 Dialogue: TypeAlias = Generator[bytes, bytes, None]
 
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-MIN_ITERATIONS = 4096  # RFC 7677; fewer would let a false broker guess the password from our proof
+MECHANISMS = ("PLAIN", *SCRAM_MECHANISMS)
+# Kafka's brokers have at most 16,384; a false one would have us compute for as long as it likes.
+MOST_ITERATIONS = 100_000
 NONCE_BYTES = 24
-_HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 # An option of a JAAS entry; its value stands in quotes, or is a word.
 _JAAS_OPTION = re.compile(r"""\b(username|password)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;'"]+)""")
 
@@ -80,36 +89,36 @@ def sasl_exchange(who: Credentials) -> Dialogue:
     """What the client says, in order. The generator raises FalseBrokerError."""
     if who.mechanism == "PLAIN":
         return _plain(who.username, who.password)
-    nonce = base64.b64encode(who.random.randbytes(NONCE_BYTES)).decode()
-    return _scram(_HASHES[who.mechanism], who.username, who.password, nonce)
+    nonce = encode64(who.random.randbytes(NONCE_BYTES))
+    return _scram(SCRAM_MECHANISMS[who.mechanism], who.username, who.password, nonce)
 
 
 def _plain(username: str, password: str) -> Dialogue:
     yield f"\0{username}\0{password}".encode()
 
 
-def _scram(algorithm: str, username: str, password: str, nonce: str) -> Dialogue:
+def _scram(mechanism: ScramMechanism, username: str, password: str, nonce: str) -> Dialogue:
     name = username.replace("=", "=3D").replace(",", "=2C")
     first = f"n={name},r={nonce}"
     challenge = yield f"n,,{first}".encode()
     fields = _fields(challenge)
     try:
-        theirs, salt, iterations = fields["r"], base64.b64decode(fields["s"]), int(fields["i"])
+        theirs, salt, iterations = fields["r"], decode64(fields["s"]), int(fields["i"])
     except (KeyError, ValueError):
         raise ServerAuthenticationError("the broker's SCRAM challenge makes no sense") from None
     if not theirs.startswith(nonce) or len(theirs) == len(nonce) or iterations < MIN_ITERATIONS:
         raise ServerAuthenticationError("the broker's SCRAM challenge does not answer ours, or is too weak")
-    salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), salt, iterations)
-    client_key = hmac.digest(salted, b"Client Key", algorithm)
-    stored_key = hashlib.new(algorithm, client_key).digest()
+    if iterations > MOST_ITERATIONS:
+        raise ServerAuthenticationError(f"the broker's SCRAM challenge has more than {MOST_ITERATIONS} iterations")
+    salted = salted_password(mechanism, password.encode(), salt, iterations)
+    keys = keys_of(mechanism, salted)
     bare = f"c=biws,r={theirs}"
     signed = f"{first},{challenge.decode()},{bare}".encode()
-    signature = hmac.digest(stored_key, signed, algorithm)
-    proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
-    verdict = yield f"{bare},p={base64.b64encode(proof).decode()}".encode()
-    server_key = hmac.digest(salted, b"Server Key", algorithm)
-    expected = base64.b64encode(hmac.digest(server_key, signed, algorithm)).decode()
-    if not hmac.compare_digest(_fields(verdict).get("v", ""), expected):
+    signature = hmac.digest(keys.stored_key, signed, mechanism.algorithm)
+    proof = xor(client_key_of(mechanism, salted), signature)
+    verdict = yield f"{bare},p={encode64(proof)}".encode()
+    expected = encode64(hmac.digest(keys.server_key, signed, mechanism.algorithm))
+    if not hmac.compare_digest(_fields(verdict).get("v", "").encode(), expected.encode()):
         raise ServerAuthenticationError("the broker does not know the password: it is not the one that it claims to be")
 
 

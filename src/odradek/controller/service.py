@@ -21,6 +21,7 @@ from odradek.controller.config import ControllerConfig
 from odradek.controller.configs import ConfigSchema
 from odradek.controller.controllers import register_controller
 from odradek.controller.machine import ControllerMachine
+from odradek.controller.scram import alter_scram_credentials
 from odradek.metadata.features import KRAFT_VERSION
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.declare import Message
@@ -34,6 +35,8 @@ from odradek.protocol.messages.alter_partition_reassignments_request import Alte
 from odradek.protocol.messages.alter_partition_reassignments_response import AlterPartitionReassignmentsResponse
 from odradek.protocol.messages.alter_partition_request import AlterPartitionRequest
 from odradek.protocol.messages.alter_partition_response import AlterPartitionResponse
+from odradek.protocol.messages.alter_user_scram_credentials_request import AlterUserScramCredentialsRequest
+from odradek.protocol.messages.alter_user_scram_credentials_response import AlterUserScramCredentialsResponse
 from odradek.protocol.messages.assign_replicas_to_dirs_request import AssignReplicasToDirsRequest
 from odradek.protocol.messages.assign_replicas_to_dirs_response import AssignReplicasToDirsResponse
 from odradek.protocol.messages.broker_heartbeat_request import BrokerHeartbeatRequest
@@ -364,6 +367,12 @@ class ControllerService:
         """See `Directories.assign`."""
         return await self._run(lambda machine: machine.directories.assign(request))
 
+    async def alter_user_scram_credentials(
+        self, request: AlterUserScramCredentialsRequest
+    ) -> AlterUserScramCredentialsResponse:
+        """See `alter_scram_credentials`."""
+        return await self._run(lambda machine: alter_scram_credentials(machine.state, request))
+
     async def elect_leaders(self, request: ElectLeadersRequest) -> ElectLeadersResponse:
         """See `Leaders.elect_leaders`."""
         return await self._run(lambda machine: machine.leaders.elect_leaders(request), request.timeout_ms)
@@ -397,6 +406,7 @@ METHODS: dict[int, Callable[[ControllerService, Any], Awaitable[Message]]] = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS: ControllerService.incremental_alter_configs,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: ControllerService.alter_partition_reassignments,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: ControllerService.list_partition_reassignments,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: ControllerService.alter_user_scram_credentials,
     ApiKey.DESCRIBE_QUORUM: ControllerService.describe_quorum,
     ApiKey.ALTER_PARTITION: ControllerService.alter_partition,
     ApiKey.UPDATE_FEATURES: ControllerService.update_features,

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import Any
 from uuid import UUID
 
 from odradek.common.errors import ConfigError
@@ -19,6 +20,7 @@ from odradek.metadata.features import (
     DEFAULT_METADATA_VERSION,
     KRAFT_VERSION,
     METADATA_VERSION,
+    SCRAM_CREDENTIALS,
     default_levels,
     metadata_level,
     metadata_name,
@@ -27,8 +29,10 @@ from odradek.metadata.features import (
 )
 from odradek.protocol.messages import voters_record
 from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
+from odradek.protocol.messages.user_scram_credential_record import UserScramCredentialRecord
 from odradek.raft.quorum_state import uuid_of, uuid_text
 from odradek.raft.snapshot import BOOTSTRAP_FILE, SnapshotId, encode_snapshot
+from odradek.server.startup.first_users import first_users
 from odradek.settings.broker import BrokerSettings
 from odradek.settings.listeners import WILDCARDS
 from odradek.settings.properties import format_properties, parse_properties
@@ -68,6 +72,7 @@ class FormatOptions:
         standalone: this node alone is the first voter of a dynamic quorum (KIP-853).
         initial_controllers: the first voters, as id@host:port:directory.
         no_initial_controllers: a quorum exists or is formatted elsewhere.
+        scram_users: as `first_users` reads them.
     """
 
     release_version: str = ""
@@ -76,6 +81,7 @@ class FormatOptions:
     standalone: bool = False
     initial_controllers: Sequence[str] = ()
     no_initial_controllers: bool = False
+    scram_users: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +198,9 @@ def format_storage(
     Durability: everything written is durable, names included, before a directory counts as formatted.
     """
     levels = _levels(options)
+    users = first_users(options.scram_users, random)
+    if users and levels[METADATA_VERSION] < SCRAM_CREDENTIALS:
+        raise ConfigError([f"--add-scram: needs metadata.version {metadata_name(SCRAM_CREDENTIALS)} or later"])
     voters = _initial_voters(settings, options)
     formatted = {}
     for directory in storage_directories(settings):
@@ -215,7 +224,7 @@ def format_storage(
             # Once more where it was there: its maker may have died before its name was durable.
             disk.sync_dir(directory.parent)
             if is_metadata:
-                _write_first_metadata(disk, directory, levels, voters, now_ms)
+                _write_first_metadata(disk, directory, levels, users, voters, now_ms)
             meta = MetaProperties(cluster_id, settings.node_id, directory_id)
             write_file_durably(disk, directory / META_FILE, meta.encode())
         except OSError as error:
@@ -372,12 +381,18 @@ def _own_directory_id(
 
 
 def _write_first_metadata(
-    disk: Disk, directory: Path, levels: Mapping[str, int], voters: voters_record.VotersRecord | None, now_ms: int
+    disk: Disk,
+    directory: Path,
+    levels: Mapping[str, int],
+    users: Sequence[UserScramCredentialRecord],
+    voters: voters_record.VotersRecord | None,
+    now_ms: int,
 ) -> None:
     """The records that a new cluster begins with, and the voters of a dynamic quorum."""
     stored = {name: level for name, level in levels.items() if name not in (METADATA_VERSION, KRAFT_VERSION) and level}
     ordered = {METADATA_VERSION: levels[METADATA_VERSION], **dict(sorted(stored.items()))}
-    records = [FeatureLevelRecord(name=name, feature_level=level) for name, level in ordered.items()]
+    records: list[Any] = [FeatureLevelRecord(name=name, feature_level=level) for name, level in ordered.items()]
+    records.extend(users)
     version = levels[METADATA_VERSION]
     data = encode_snapshot(records, metadata_version=version, leader_epoch=0, now_ms=now_ms)
     write_file_durably(disk, directory / BOOTSTRAP_FILE, data)

@@ -1,0 +1,76 @@
+"""The server's half of SASL: what a client says, and whether it is who it says.
+
+Each mechanism is a generator, as the client's are: what the client sent is sent in, what we answer is yielded, and the
+last answer is returned with the name. It raises `AuthenticationError`, which says no more than that the login failed:
+an unknown user and a wrong password take the same steps, and look the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from odradek.common.errors import OdradekError
+
+
+class AuthenticationError(OdradekError):
+    """The client is not let in. The text goes to the client and to the log: it holds nothing that the client sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedIn:
+    """A client that has proved who it is.
+
+    Attributes:
+        name: of the user.
+        last_words: what the client gets last.
+        expires_at_ms: wall-clock time at which what it proved itself with ends; None where it does not.
+        by_token: whether it was a delegation token.
+    """
+
+    name: str
+    last_words: bytes = b""
+    expires_at_ms: int | None = None
+    by_token: bool = False
+
+
+# The first value that is yielded is empty: it is there to be sent the client's first message.
+Exchange: TypeAlias = Generator[bytes, bytes, LoggedIn]
+
+PLAIN_FAILED = "Authentication failed: Invalid username or password"
+
+
+def plain(passwords: Mapping[str, str]) -> Exchange:
+    """PLAIN (RFC 4616): name and password, compared with those of the listener's JAAS configuration.
+
+    Args:
+        passwords: by user.
+    """
+    message = yield b""
+    parts = message.split(b"\0")
+    if len(parts) != 3:
+        raise AuthenticationError(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
+    try:
+        acts_as, name, password = (part.decode() for part in parts)
+    except UnicodeDecodeError:
+        raise AuthenticationError("Invalid SASL/PLAIN response: it is no UTF-8") from None
+    if not name or not password:
+        missing = "username" if not name else "password"
+        raise AuthenticationError(f"Authentication failed: {missing} not specified")
+    expected = passwords.get(name)
+    # Compared are hashes, of one length: how long a password takes to compare says nothing about it.
+    same = hmac.compare_digest(_digest(password), _digest("" if expected is None else expected))
+    if not same or expected is None:
+        raise AuthenticationError(PLAIN_FAILED)
+    if acts_as not in ("", name):
+        raise AuthenticationError(
+            "Authentication failed: Client requested an authorization id that is different from username"
+        )
+    return LoggedIn(name)
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()

@@ -1,0 +1,39 @@
+"""AlterUserScramCredentials: key 51, version 0. Sets and removes what users log in with (KIP-554).
+
+The controller decides. The answer waits until this broker knows, so that a user can log in here at once.
+"""
+
+from __future__ import annotations
+
+from odradek.common.errors import ApiError
+from odradek.protocol.messages.alter_user_scram_credentials_request import AlterUserScramCredentialsRequest
+from odradek.protocol.messages.alter_user_scram_credentials_response import (
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+)
+from odradek.server.auto_topic_creation import wait_until_seen
+from odradek.server.context import RequestContext
+
+
+async def handle(
+    context: RequestContext, request: AlterUserScramCredentialsRequest
+) -> AlterUserScramCredentialsResponse:
+    """Change credentials, each user's on its own."""
+    users = dict.fromkeys([*(each.name for each in request.deletions), *(each.name for each in request.upsertions)])
+    try:
+        response = await context.broker.controller.ask(request, AlterUserScramCredentialsResponse, context)
+    except ApiError as error:
+        code, text = error.code, error.message or None
+        results = [AlterUserScramCredentialsResult(user=name, error_code=code, error_message=text) for name in users]
+        return AlterUserScramCredentialsResponse(results=results)
+    changed = {result.user for result in response.results if not result.error_code}
+    gone = {(each.name, each.mechanism) for each in request.deletions if each.name in changed}
+    salts = {(each.name, each.mechanism): bytes(each.salt) for each in request.upsertions if each.name in changed}
+    await wait_until_seen(
+        context.broker.publisher,
+        lambda image: (
+            gone.isdisjoint(image.scram)
+            and all((found := image.scram.get(key)) and found.salt == salt for key, salt in salts.items())
+        ),
+    )
+    return response
