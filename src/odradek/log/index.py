@@ -142,6 +142,11 @@ class OffsetIndex(IndexFile):
         """The known batch boundaries behind a position, in order."""
         return self._positions[bisect_right(self._positions, position) :].tolist()
 
+    def boundary_after(self, position: int) -> int | None:
+        """The first known batch boundary behind a position; None where none is known."""
+        index = bisect_right(self._positions, position)
+        return self._positions[index] if index < len(self._positions) else None
+
     def last_position(self) -> int:
         return self._positions[-1] if self._positions else 0
 

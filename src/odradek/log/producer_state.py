@@ -126,6 +126,8 @@ class ProducerState:
         self._verifications: dict[int, Verification] = {}
         # Exclusive: everything before it has been replayed into this state.
         self.map_end_offset = 0
+        # Some batch from this offset on could not be replayed; None where all were.
+        self.missed_from: int | None = None
 
     # -- deciding -----------------------------------------------------------------------------------------------
 
@@ -299,6 +301,30 @@ class ProducerState:
             entry.transaction_start = header.base_offset
             self._open_transactions[header.base_offset] = header.producer_id
             self._verifications.pop(header.producer_id, None)
+
+    def keep_known(self, before: ProducerState, end_offset: int) -> None:
+        """Take what a state of before knows of batches below `end_offset` (exclusive) and this one, read from a damaged
+        log, does not."""
+        for producer_id, known in before.producers.items():
+            batches = tuple(batch for batch in known.batches if batch.last_offset < end_offset)
+            entry = self.producers.get(producer_id)
+            if not batches or (entry is not None and entry.producer_epoch > known.producer_epoch):
+                continue
+            if entry is None:
+                entry = self.producers[producer_id] = ProducerEntry(producer_id)
+            if entry.producer_epoch < known.producer_epoch or entry.last_offset < batches[-1].last_offset:
+                entry.producer_epoch, entry.batches = known.producer_epoch, batches
+                entry.last_timestamp_ms = max(entry.last_timestamp_ms, batches[-1].timestamp_ms)
+
+    def go_on_from(self, before: ProducerState) -> None:
+        """Take what a state of before knows of what is in no log: who asks the coordinator, who was refused, who was
+        silent since when. Both are of the same batches."""
+        self.refusals, self._verifications = before.refusals, before._verifications
+        for producer_id, known in before.producers.items():
+            entry = self.producers.get(producer_id)
+            if entry is not None:
+                entry.silent_since_ms = known.silent_since_ms
+                entry.coordinator_epoch = max(entry.coordinator_epoch, known.coordinator_epoch)
 
     def restore_dedup_window(self, batches: Sequence[BatchHeader]) -> None:
         """Put batches before a producer's oldest known one, as far as they end where that begins.

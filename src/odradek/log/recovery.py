@@ -23,6 +23,7 @@ from odradek.log.compaction.swap import SWAP, settle_swap
 from odradek.log.config import NEVER
 from odradek.log.epoch_cache import EpochCache
 from odradek.log.files import FileCache
+from odradek.log.holes import Hole
 from odradek.log.overflow import may_overflow, split_off
 from odradek.log.producer_state import CorruptSnapshotError, ProducerState
 from odradek.log.segment import Segment
@@ -184,7 +185,7 @@ def _end_of(segment: Segment) -> int | None:
     """The offset behind a segment's last batch by headers alone; None where the file does not end with one."""
     segment.indexes.load()
     end, position = segment.base_offset, segment.indexes.offsets.last_position()
-    for start, header in segment.headers(position):
+    for start, header in segment.indexes.surviving_headers(position):
         end, position = header.last_offset + 1, start + header.size_bytes
     return end if position == segment.size_bytes else None
 
@@ -324,8 +325,7 @@ def _load_epochs(
         last = number + 1 == len(segments)
         if not last and segments[number + 1].base_offset <= begin:
             continue
-        found = segment.locate(begin) if begin < end else None
-        for _, header in segment.headers(found[0]) if found is not None else ():
+        for _, header in segment.headers_from(begin) if begin < end else ():
             for epoch, first in later:
                 # Between two batches: compaction may have taken those that it began with.
                 if read_to <= first <= header.base_offset and epoch <= header.partition_leader_epoch:
@@ -373,16 +373,35 @@ def load_producers(
             # Once retention has dropped the segments before, nothing else has the producers up to here.
             state.map_end_offset = segment.base_offset
             _write_snapshot(disk, segment_path(directory, segment.base_offset, ".snapshot"), state)
-        found = segment.locate(start) if segment.size_bytes else None
-        if found is None:
-            continue
-        for position, header in segment.headers(found[0]):
+        for position, header in segment.headers_from(start, partial(_note_hole, state, segment, notes)):
             if header.last_offset >= start:
                 replay_batch(state, segment, position, header, notes)
     state.map_end_offset = end
     if state.producers:
         _widen_windows(state, segments)
     return state
+
+
+def reload_producers(disk: Disk, directory: Path, segments: list[Segment], present: ProducerState) -> ProducerState:
+    """The state of a log that was read around holes, once one of them is filled; raises OSError."""
+    assert present.missed_from is not None, "something was missed"
+    for offset in snapshot_offsets(disk, directory):
+        if offset > present.missed_from:
+            disk.remove(segment_path(directory, offset, ".snapshot"))
+    end = present.map_end_offset
+    state = load_producers(disk, directory, segments, end, [])
+    state.keep_known(present, end)
+    state.go_on_from(present)
+    return state
+
+
+def _note_hole(state: ProducerState, segment: Segment, notes: list[str], hole: Hole) -> None:
+    state.missed_from = hole.offset if state.missed_from is None else min(state.missed_from, hole.offset)
+    further = "what follows is not known" if hole.end_position is None else f"read on from byte {hole.end_position}"
+    notes.append(
+        f"{segment.path}: no whole batch at byte {hole.position}: its producer may be forgotten until it is repaired; "
+        + further
+    )
 
 
 def _forget_aborted(segments: list[Segment], offset: int) -> None:
@@ -413,7 +432,8 @@ def _widen_windows(state: ProducerState, segments: list[Segment]) -> None:
     for segment in reversed(segments):
         segment.indexes.load()
         start = segment.indexes.offsets.boundary_before(max(0, segment.size_bytes - left))
-        known = [header for _, header in segment.headers(start) if header.has_producer_id and not header.is_control]
+        surviving = segment.indexes.surviving_headers(start)
+        known = [header for _, header in surviving if header.has_producer_id and not header.is_control]
         batches[:0] = known
         left -= segment.size_bytes - start
         if left <= 0:

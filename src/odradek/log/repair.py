@@ -20,6 +20,7 @@ from odradek.common.ports import Buffer, Disk
 from odradek.log.compaction.output import CLEANED, MENDED, CleanedSegment, cleaned_paths
 from odradek.log.compaction.swap import replace_segments, swap_in
 from odradek.log.files import FileCache
+from odradek.log.recovery import reload_producers
 from odradek.log.replicated import Batch, read_replicated
 from odradek.log.segment import Segment
 from odradek.log.verification import Damage, check_batches
@@ -162,6 +163,19 @@ def take_place(log: Log, files: FileCache, hole: CorruptRange) -> bool:
         return swap_in(files, log.directory, [hole.segment])
 
     return replace_segments(log, [hole.segment], swap)
+
+
+def hole_filled(log: Log, hole: CorruptRange) -> None:
+    """Batches are where the hole was: what was read of the log without them is read again. Raises StorageError."""
+    missed_from = log.producers.missed_from
+    try:
+        if hole.segment in log.segments:
+            hole.segment.indexes.rebuild_behind(hole.position, log.config.index_interval_bytes)
+        if missed_from is not None and missed_from < hole.end_offset:
+            disk = log.partition_dir.files.disk
+            log.producers = reload_producers(disk, log.directory, list(log.segments), log.producers)
+    except OSError as error:
+        raise log.partition_dir.failed(error) from error
 
 
 def _undamaged(

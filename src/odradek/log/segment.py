@@ -13,6 +13,7 @@ from typing import NoReturn
 from odradek.common.errors import StorageError
 from odradek.common.ports import Buffer, is_disk_full, is_out_of_descriptors
 from odradek.log.files import FileCache, FileSlice, SharedFile, rename_deleted
+from odradek.log.holes import Hole, OnHole
 from odradek.log.read_verification import ReadVerification
 from odradek.log.segment_file import MAX_RELATIVE_OFFSET, SegmentFile
 from odradek.log.segment_indexes import INDEX_INTERVAL_BYTES, SegmentIndexes
@@ -170,6 +171,22 @@ class Segment:
         """(position, header) of each whole batch from a batch boundary on."""
         return self.batches.headers(position)
 
+    def headers_from(self, offset: int, on_hole: OnHole | None = None) -> Iterator[tuple[int, BatchHeader]]:
+        """(position, header) of each whole batch that holds `offset` or a later one; those behind a hole come, too. For
+        who replays; raises OSError.
+
+        Args:
+            on_hole: called with each hole, before the headers behind it come.
+        """
+        found = self.locate(offset) if self.size_bytes else None
+        if found is not None:
+            return self.indexes.surviving_headers(found[0], on_hole)
+        if self.scan_end >= self.size_bytes:
+            return iter(())
+        # The last batch before a hole may be what is damaged, and have led astray: it is looked at again.
+        walk = self.indexes.surviving_headers(self.indexes.offsets.position_for(offset), on_hole)
+        return ((position, header) for position, header in walk if header.last_offset >= offset)
+
     def hold(self) -> SharedFile:
         """The open file, good as long as it is held, whatever becomes of the segment; raises OSError."""
         return self.batches.hold()
@@ -196,7 +213,7 @@ class Segment:
             if header.last_offset >= offset:
                 return position, header
             self.scan_end = position + header.size_bytes
-        if is_entry_right:
+        if is_entry_right or (self.scan_end == start and self._ends_at(start)):
             return None
         self.indexes.rebuild(INDEX_INTERVAL_BYTES)
         self.scan_end = 0
@@ -205,6 +222,28 @@ class Segment:
                 return position, header
             self.scan_end = position + header.size_bytes
         return None
+
+    def cut_for(self, offset: int) -> tuple[int, int]:
+        """(position, end offset) of a cut that leaves nothing from `offset` on: before a hole that may hide some."""
+        found = self.locate(offset)
+        if found is not None or self.scan_end >= self.size_bytes:
+            return found[0] if found is not None else self.size_bytes, offset
+        holes: list[Hole] = []
+        for position, header in self.indexes.surviving_headers(0, holes.append):
+            if header.last_offset >= offset:
+                if header.base_offset == offset or not holes or holes[-1].end_position != position:
+                    return position, offset
+                break
+        return holes[-1].position, min(offset, holes[-1].offset)
+
+    def _ends_at(self, boundary: int) -> bool:
+        """Whether a batch ends where the index has a boundary: then damage alone is why no whole one begins there."""
+        position = self.indexes.offsets.boundary_before(boundary - 1)
+        for at, header in self.batches.headers(position):
+            position = at + header.size_bytes
+            if position >= boundary:
+                break
+        return position == boundary
 
     def position_of(self, offset: int) -> int:
         """Where the first batch is that holds `offset` or a later one; where the batches end if there is none."""

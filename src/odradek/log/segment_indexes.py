@@ -7,11 +7,12 @@ Off the loop they are loaded by a twin, whose open files are its own; the loop t
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from odradek.common.ports import is_disk_full
 from odradek.log.files import FileCache
+from odradek.log.holes import OnHole, surviving_headers
 from odradek.log.index import CorruptIndexError, OffsetIndex, TimeIndex, TransactionIndex
 from odradek.log.segment_file import SegmentFile, segment_path
 from odradek.record.batch import LOG_OVERHEAD_BYTES, BatchHeader
@@ -57,6 +58,14 @@ class SegmentIndexes:
 
     def paths(self) -> list[Path]:
         return [self.offsets.path, self.times.path, self.transactions.path]
+
+    def surviving_headers(self, position: int, on_hole: OnHole | None = None) -> Iterator[tuple[int, BatchHeader]]:
+        """(position, header) of each whole batch from a boundary on, those behind a hole, too. Raises OSError."""
+        return surviving_headers(self._batches, position, self._boundary_after, on_hole)
+
+    def _boundary_after(self, position: int) -> int | None:
+        self.load()
+        return self.offsets.boundary_after(position)
 
     # -- one entry ----------------------------------------------------------------------------------------------
 
@@ -129,7 +138,7 @@ class SegmentIndexes:
         if first is not None:
             self._see_timestamp(first[1])
         self._bytes_since_entry = self._batches.size_bytes - self.offsets.last_position()
-        for _, header in self._batches.headers(self.offsets.last_position()):
+        for _, header in self.surviving_headers(self.offsets.last_position()):
             self._see_timestamp(header)
 
     def _time_index_is_consistent(self) -> bool:
@@ -207,7 +216,7 @@ class SegmentIndexes:
     def rebuild(self, interval_bytes: int) -> None:
         """Rebuild offset and time index from the batches' headers. The transaction index stays as its file has it."""
         self.clear()
-        for position, header in self._batches.headers(0):
+        for position, header in self.surviving_headers(0):
             self.add(header, position, interval_bytes)
 
     def rebuild_behind(self, position: int, interval_bytes: int) -> None:
@@ -233,7 +242,7 @@ class SegmentIndexes:
         self.transactions.truncate(end_offset)
         self._bytes_since_entry = position - self.offsets.last_position()
         self.max_timestamp_ms, self.max_timestamp_offset = self.times.last() or (-1, -1)
-        for at, header in self._batches.headers(self.offsets.last_position()):
+        for at, header in self.surviving_headers(self.offsets.last_position()):
             if at >= position:
                 break
             self._see_timestamp(header)

@@ -84,17 +84,22 @@ class SegmentList(Sequence[Segment]):
         self.active = segment
         self.summary.rolled(closed)
 
-    def cut(self, offset: int, drop: Drop) -> None:
-        """Drop all that lies at or above `offset`, which is not before the first segment; durable. Raises OSError."""
+    def cut(self, offset: int, drop: Drop) -> int:
+        """Drop all that lies at or above `offset`, which is not before the first segment; durable. Raises OSError.
+
+        Returns:
+            Where the log ends (exclusive): at `offset`, or before damage that may have hidden what lies above it.
+        """
         while len(self._segments) > 1 and self.bases[-1] >= offset:
             self.bases.pop()
             drop(self._segments.pop())
         active = self.active = self._segments[-1]
-        found = active.locate(offset)
-        if found is not None:
-            active.truncate_to(found[0], offset)
+        position, end_offset = active.cut_for(offset)
+        if position < active.size_bytes:
+            active.truncate_to(position, end_offset)
         active.sync_file_and_directory()
         self.summary.cut()
+        return end_offset
 
     def restart(self, offset: int, now_ms: int, drop: Drop) -> None:
         """Drop all segments; an empty one begins at `offset`; durable. Raises OSError."""

@@ -70,5 +70,5 @@ def rebuild_transactions(segments: Sequence[Segment]) -> None:
     for segment in segments:
         segment.indexes.transactions.clear()
         segment.indexes.transactions_damaged = False
-        for position, header in segment.headers(0):
+        for position, header in segment.indexes.surviving_headers(0):
             replay_batch(state, segment, position, header, [])

@@ -8,16 +8,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from odradek.common.log_lines import get_logger
 from odradek.log.recovery import load_producers, snapshot_offsets
 from odradek.log.segment import Segment
 from odradek.log.segment_file import segment_path
+
+_log = get_logger("log.truncation")
 
 if TYPE_CHECKING:
     from odradek.log.log import Log
 
 
 def truncate_to(log: Log, offset: int) -> bool:
-    """Drop all records at or above `offset`; returns whether there were any. Raises StorageError."""
+    """Drop all records at or above `offset`; returns whether there were any. Raises StorageError.
+
+    The log ends there then, or earlier where damage may have hidden what was to be dropped.
+    """
     if offset >= log.log_end_offset:
         # A leader that wrote nothing left its epoch at the end, and would be asked to truncate there for ever.
         if log.epochs.truncate_from_end(log.log_end_offset):
@@ -27,8 +33,8 @@ def truncate_to(log: Log, offset: int) -> bool:
         truncate_fully_and_start_at(log, offset)
         return True
     try:
-        log.segments.cut(offset, lambda segment: _drop(log, segment))
-        log.cut_to(min(log.log_start_offset, offset), offset)
+        end = log.segments.cut(offset, lambda segment: _drop(log, segment))
+        log.cut_to(min(log.log_start_offset, end), end)
         _after_cut(log)
     except OSError as error:
         raise log.partition_dir.failed(error) from error
@@ -62,4 +68,9 @@ def _after_cut(log: Log) -> None:
         log.on_cleaned_range_truncated()
     log.epochs.truncate_from_end(end)
     log.flush_state.write_epochs()
-    log.producers = load_producers(log.partition_dir.files.disk, log.directory, list(log.segments), end, [])
+    known, notes = log.producers, list[str]()
+    log.producers = load_producers(log.partition_dir.files.disk, log.directory, list(log.segments), end, notes)
+    if log.producers.missed_from is not None:
+        log.producers.keep_known(known, end)
+    for note in notes:
+        _log.warning("log recovery", note=note)

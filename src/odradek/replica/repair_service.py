@@ -22,6 +22,7 @@ from odradek.log.repair import (
     CorruptRange,
     find_hole,
     fitting,
+    hole_filled,
     overwrite,
     rewrite_batches,
     take_place,
@@ -202,7 +203,7 @@ class RepairService:
             await self._disk.run_blocking(log.partition_dir.work(lambda disk: held.file.sync(), by_name=False))
             if not _is_there(partition, log, hole):
                 raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} has changed meanwhile")
-            hole.segment.indexes.rebuild_behind(hole.position, log.config.index_interval_bytes)
+            hole_filled(log, hole)
         elif is_full and log.config.compacted:
             if hole.segment is log.segments[-1]:
                 roll(log, self._clock.now_ms())
@@ -211,6 +212,7 @@ class RepairService:
             )
             if not _is_there(partition, log, hole) or not take_place(log, self._files, hole):
                 raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} has changed meanwhile")
+            hole_filled(log, hole)
             end = None
         else:
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"broker {source} has {size} bytes for {hole.size_bytes}")

@@ -12,9 +12,11 @@ from odradek.client.connection import Connection, connect
 from odradek.common.errors import ErrorCode, StorageError
 from odradek.common.real_io import RealNetwork
 from odradek.log.files import FileCache
+from odradek.log.recovery import load_producers
 from odradek.protocol.api_key import ApiKey
 from odradek.protocol.messages.fetch_request import FetchRequest
 from odradek.protocol.messages.fetch_response import FetchableTopicResponse, FetchResponse, PartitionData
+from odradek.record.batch import HEADER_BYTES
 from odradek.replica.repair_service import RepairService
 from tests.component.client.conftest import ScriptedPeer
 from tests.support.waiting import eventually_async
@@ -186,3 +188,20 @@ async def test_a_close_ends_what_is_under_way(repairing: Repairing) -> None:
     await repairing.service.close()
     assert not repairing.home.partition.is_being_repaired
     assert repairing.service.counts.failures == 0, "it was not given a chance"
+
+
+async def test_the_producer_of_a_batch_that_a_start_did_not_see_is_known_again(repairing: Repairing) -> None:
+    log, size = repairing.home.log, repairing.segment.size_bytes
+    repairing.path.write_bytes(repairing.whole)
+    repairing.home.append(b"p", producer_id=7, sequence=3)
+    repairing.home.append(b"q", producer_id=8, sequence=4)
+    repairing.home.fetched(2, 7)
+    whole = repairing.path.read_bytes()
+    repairing.path.write_bytes(whole[:size] + bytes(HEADER_BYTES) + whole[size + HEADER_BYTES :])
+    log.producers = load_producers(repairing.home.disk, log.directory, list(log.segments), log.log_end_offset, [])
+    assert list(log.producers.producers) == [8]
+    repairing.answers = [PartitionData(records=whole[size:])]
+    assert repairing.service.request(repairing.home.partition, repairing.segment, size)
+    await repairing.ends()
+    assert repairing.path.read_bytes() == whole
+    assert {key: each.last_sequence for key, each in log.producers.producers.items()} == {7: 3, 8: 4}

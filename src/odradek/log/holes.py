@@ -1,0 +1,163 @@
+"""Headers behind a hole: where a batch's frame is lost, nothing says where the next one begins.
+
+Who replays a log goes on there all the same, or it would forget producers and epochs of batches that are whole. The
+bytes are searched for the first undamaged batch from which frames with rising offsets lead to what is known: the next
+boundary that the index has, the end of the file, or so far that it is no record's value. A value may hold batches, too,
+but no frame follows on the last of them. A search reads windows, and gives up after SEARCH_BYTES of candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import crc32c as _crc32c
+
+from odradek.log.segment_file import MAX_RELATIVE_OFFSET, SegmentFile
+from odradek.record.batch import CRC_START, HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, BatchHeader
+
+WINDOW_BYTES = 64 << 10
+# So many bytes of batches, one behind the other, are taken for no record's value.
+CHAIN_BYTES = 2 << 20
+SEARCH_BYTES = 64 << 20
+_MAGIC_POSITION = 16
+_MAGIC = bytes([MAGIC])
+
+# The first boundary that is known behind a position; None where none is.
+BoundaryAfter = Callable[[int], int | None]
+
+
+class Hole(NamedTuple):
+    """Where a walk found no whole batch.
+
+    Attributes:
+        position, end_position: bytes; None where nothing whole was found behind it.
+        offset: nothing is known of this one and those behind it, up to the next batch.
+    """
+
+    position: int
+    offset: int
+    end_position: int | None
+
+
+OnHole = Callable[[Hole], None]
+
+
+def surviving_headers(
+    batches: SegmentFile, position: int, boundary_after: BoundaryAfter, on_hole: OnHole | None = None
+) -> Iterator[tuple[int, BatchHeader]]:
+    """As `SegmentFile.headers`, and it goes on behind holes; raises OSError.
+
+    Args:
+        position: where a batch begins, or should.
+        on_hole: called with each hole, before the headers behind it come.
+    """
+    due = batches.base_offset
+    while True:
+        before = last = None
+        for found in batches.headers(position):
+            yield found
+            before, last = last, found
+        before_last = due if before is None else before[1].last_offset + 1
+        if last is not None:
+            position, due = last[0] + last[1].size_bytes, last[1].last_offset + 1
+        if position >= batches.size_bytes:
+            return
+        search = _Search(batches, boundary_after)
+        if last is not None and not search.is_whole(*last):
+            # What it says of its length and its offsets may be what has led astray.
+            position, due = last[0], before_last
+        end = search.next_batch(position, due)
+        if on_hole is not None:
+            on_hole(Hole(position, due, end))
+        if end is None:
+            return
+        position = end
+
+
+class _Search:
+    """The search behind one hole."""
+
+    def __init__(self, batches: SegmentFile, boundary_after: BoundaryAfter) -> None:
+        self._batches = batches
+        self._file = batches.hold().file
+        self._boundary_after = boundary_after
+        self._left_bytes = SEARCH_BYTES
+        self._led_nowhere: set[int] = set()
+
+    def next_batch(self, hole: int, due: int) -> int | None:
+        """Where the next undamaged batch begins behind a position, with an offset that is due or a later one."""
+        begin, size = hole + 1, self._batches.size_bytes
+        while begin < size:
+            boundary = self._boundary_after(begin - 1)
+            stop = size if boundary is None else boundary
+            for candidate in self._candidates(begin, stop):
+                if self._leads_on(candidate, due, stop):
+                    return candidate
+                if self._left_bytes <= 0:
+                    return None
+            if boundary is None:
+                return None
+            first = self._frame_at(boundary, due, size)
+            if first is not None and self.is_whole(boundary, first):
+                return boundary
+            begin = boundary + 1
+        return None
+
+    def _candidates(self, begin: int, stop: int) -> Iterator[int]:
+        """Positions where the byte of the format's version is in its place."""
+        while begin + HEADER_BYTES <= stop:
+            window = self._file.read_at(begin + _MAGIC_POSITION, min(WINDOW_BYTES, stop - begin - _MAGIC_POSITION))
+            inside = window.find(_MAGIC)
+            while inside >= 0:
+                yield begin + inside
+                inside = window.find(_MAGIC, inside + 1)
+            if not window:
+                return
+            begin += len(window)
+
+    def _leads_on(self, candidate: int, due: int, stop: int) -> bool:
+        """Whether an undamaged batch is there, and frames follow as far as they must; damage inside them is another
+        matter."""
+        first = self._frame_at(candidate, due, stop)
+        if first is None or not self.is_whole(candidate, first):
+            return False
+        position, header = candidate, first
+        passed: list[int] = []
+        while True:
+            passed.append(position)
+            position, due = position + header.size_bytes, header.last_offset + 1
+            if position == stop or position - candidate >= CHAIN_BYTES:
+                return True
+            following = None if position in self._led_nowhere else self._frame_at(position, due, stop)
+            if following is None:
+                self._led_nowhere.update(passed)
+                return False
+            header = following
+
+    def _frame_at(self, position: int, due: int, stop: int) -> BatchHeader | None:
+        """The header of a batch that begins there, ends by `stop` and has the offset that is due or a later one; None
+        where there is none."""
+        data = self._file.read_at(position, HEADER_BYTES)
+        if len(data) < HEADER_BYTES or data[_MAGIC_POSITION] != MAGIC:
+            return None
+        header = BatchHeader.read(data)
+        size = header.batch_length + LOG_OVERHEAD_BYTES
+        if size < HEADER_BYTES or position + size > stop:
+            return None
+        if not due <= header.base_offset <= header.last_offset <= self._batches.base_offset + MAX_RELATIVE_OFFSET:
+            return None
+        return header
+
+    def is_whole(self, position: int, header: BatchHeader) -> bool:
+        """Whether a batch's bytes match its checksum."""
+        at, end = position + CRC_START, position + header.size_bytes
+        self._left_bytes -= header.size_bytes
+        crc = 0
+        while at < end:
+            data = self._file.read_at(at, min(1 << 20, end - at))
+            if not data:
+                return False
+            crc = _crc32c.crc32c(data, crc)
+            at += len(data)
+        return crc == header.crc
