@@ -34,6 +34,7 @@ COMMANDS = {
     "users": ("users", "List, add and remove users that log in by SCRAM."),
     "cluster": ("cluster", "Show the cluster: id, brokers, features, quorum."),
     "partitions": ("partitions", "Plan and move replicas, and elect leaders."),
+    "certs": ("certs", "Make certificates for development."),
     "drain": ("drain", "Take work away from a broker before it stops."),
     "pipeline": ("pipeline", "Make, check, run and watch a pipeline of Spark's over topics."),
     "dump-log": ("dump_log", "Print log segments, indexes and snapshots, ours or Kafka's."),

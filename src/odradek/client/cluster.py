@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from odradek.client.connection import Connection, RequestTimeoutError, UnreachableError, connect
+from odradek.client.security import OutgoingSecurity
 from odradek.common.backoff import Backoff
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.numbers import parse_natural
@@ -80,8 +81,7 @@ class Cluster:
         self._bootstrap = list(bootstrap)
         self._client_id = client_id
         self._timeout_ms = timeout_ms
-        self._tls = tls
-        self._sasl = sasl
+        self._security = OutgoingSecurity(lambda: tls, sasl)
         self._connections: dict[tuple[str, int], Connection] = {}
         self._connecting: dict[tuple[str, int], asyncio.Lock] = {}
         self.brokers: dict[int, tuple[str, int]] = {}
@@ -243,8 +243,7 @@ class Cluster:
                 *address,
                 client_id=self._client_id,
                 timeout_s=timeout_s,
-                tls=self._tls,
-                sasl=self._sasl,
+                security=self._security,
             )
             self._connections[address] = made
             return made

@@ -7,10 +7,10 @@ every request is then sent in the newest version that both sides know (KIP-35, K
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from odradek.client.security import PLAINTEXT, OutgoingSecurity
 from odradek.common.errors import ErrorCode, OdradekError, ProtocolError
 from odradek.common.ports import Network
 from odradek.protocol.apis import API, ApiKey
@@ -240,21 +240,20 @@ async def connect(
     *,
     client_id: str,
     timeout_s: float,
-    tls: ssl.SSLContext | None = None,
-    sasl: Credentials | None = None,
+    security: OutgoingSecurity = PLAINTEXT,
 ) -> Connection:
     """Connect, learn the peer's versions, and log in where the listener asks for it.
 
     Raises:
         RefusedLoginError: as `Connection.log_in`.
-        UnreachableError: the connection is refused, or the host cannot be resolved.
+        UnreachableError: the connection or its TLS handshake is refused, or the host cannot be resolved.
         RequestTimeoutError: no connection or no answer in time.
     """
     address = f"{host}:{port}"
     connection = Connection(address, client_id)
     try:
         async with asyncio.timeout(timeout_s):
-            await network.connect(lambda: connection, host, port, tls=tls)
+            await network.connect(lambda: connection, host, port, tls=security.tls())
     except TimeoutError:
         raise RequestTimeoutError(f"{address} did not take a connection within {timeout_s:g} s") from None
     except ConnectionRefusedError as error:
@@ -263,8 +262,8 @@ async def connect(
         raise UnreachableError(f"cannot connect to {address}: {_reason(error)}") from None
     try:
         await connection.negotiate(timeout_s)
-        if sasl is not None:
-            await connection.log_in(sasl, timeout_s)
+        if security.sasl is not None:
+            await connection.log_in(security.sasl, timeout_s)
     except BaseException:
         connection.close()
         raise

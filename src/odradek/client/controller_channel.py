@@ -18,6 +18,7 @@ from odradek.client.connection import (
     UnsupportedRequestError,
     connect,
 )
+from odradek.client.security import PLAINTEXT, OutgoingSecurity
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.ports import Network
 from odradek.protocol.declare import Message
@@ -49,6 +50,7 @@ class ControllerChannel:
         client_id: str,
         connect_timeout_ms: int,
         request_timeout_ms: int,
+        security: OutgoingSecurity = PLAINTEXT,
     ) -> None:
         """
         Args:
@@ -56,6 +58,7 @@ class ControllerChannel:
             request_timeout_ms: for one attempt: a peer that is silent for longer is given up.
         """
         self._network = network
+        self._security = security
         self._leader = leader
         self._client_id = client_id
         self._connect_timeout_s = connect_timeout_ms / 1000
@@ -140,7 +143,12 @@ class ControllerChannel:
     async def _connect(self, address: tuple[int, tuple[str, int]]) -> Connection:
         host, port = address[1]
         connection = await connect(
-            self._network, host, port, client_id=self._client_id, timeout_s=self._connect_timeout_s
+            self._network,
+            host,
+            port,
+            client_id=self._client_id,
+            timeout_s=self._connect_timeout_s,
+            security=self._security,
         )
         if address != self._address:
             connection.close()

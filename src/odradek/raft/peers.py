@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from odradek.client.connection import Connection, UnreachableError, UnsupportedRequestError, connect
+from odradek.client.security import PLAINTEXT, OutgoingSecurity
 from odradek.common.ports import Network
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.declare import Message
@@ -20,9 +21,14 @@ M = TypeVar("M", bound=Message)
 class QuorumPeers:
     """Sends requests to other replicas' controller listeners."""
 
-    def __init__(self, network: Network, node_id: int) -> None:
-        """`node_id` is this node's, for the client id that others see."""
+    def __init__(self, network: Network, node_id: int, security: OutgoingSecurity = PLAINTEXT) -> None:
+        """
+        Args:
+            node_id: this node's, for the client id that others see.
+            security: of the controller listener.
+        """
         self._network = network
+        self._security = security
         self._client_id = f"raft-client-{node_id}"
         self._open: dict[tuple[Endpoint, int], Connection] = {}
         self._closed = False
@@ -48,7 +54,9 @@ class QuorumPeers:
 
     async def _connect(self, lane: tuple[Endpoint, int], timeout_s: float) -> Connection:
         host, port = lane[0]
-        made = await connect(self._network, host, port, client_id=self._client_id, timeout_s=timeout_s)
+        made = await connect(
+            self._network, host, port, client_id=self._client_id, timeout_s=timeout_s, security=self._security
+        )
         other = self._open.get(lane)
         if self._closed or (other is not None and other.is_open):
             # Two requests found no connection at the same time; one of the two is enough.

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from odradek.client.connection import Connection, RequestTimeoutError, connect
+from odradek.client.security import PLAINTEXT, OutgoingSecurity
 from odradek.common.buggify import buggify
 from odradek.common.errors import OdradekError, StorageError
 from odradek.common.log_lines import get_logger
@@ -58,6 +59,7 @@ class ReplicaFetcherManager:
         on_reached: Callable[[int], None] = lambda leader_id: None,
         on_lost: Callable[[int], None] = lambda leader_id: None,
         full_dirs: Callable[[], Collection[Path]] = tuple,
+        security: OutgoingSecurity = PLAINTEXT,
     ) -> None:
         """
         Args:
@@ -67,9 +69,11 @@ class ReplicaFetcherManager:
             full_dirs: the log directories without space.
             on_reached, on_lost: called when a leader has answered on a new connection, and when one was ended by
                 the leader or the network.
+            security: of the inter-broker listener.
         """
         self._config = config
         self._network = network
+        self._security = security
         self._clock = clock
         self.broker_id = broker_id
         self.broker_epoch = broker_epoch
@@ -152,7 +156,11 @@ class ReplicaFetcherManager:
         if address is None:
             raise OdradekError(f"no address of broker {leader_id} is known")
         connection = await connect(
-            self._network, *address, client_id=f"broker-{self.broker_id}-fetcher", timeout_s=CONNECT_TIMEOUT_S
+            self._network,
+            *address,
+            client_id=f"broker-{self.broker_id}-fetcher",
+            timeout_s=CONNECT_TIMEOUT_S,
+            security=self._security,
         )
         self._on_reached(leader_id)
         connection.on_lost = lambda: self._on_lost(leader_id)

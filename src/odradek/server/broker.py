@@ -19,7 +19,7 @@ from uuid import UUID
 
 from odradek.common.errors import StorageError
 from odradek.common.log_lines import get_logger
-from odradek.common.ports import NO_LIMITS, Clock, Disk, Listener, MachineLimits, Network
+from odradek.common.ports import NO_LIMITS, Clock, Disk, Listener, MachineLimits, Network, ProtocolFactory
 from odradek.controller.config import ControllerConfig
 from odradek.controller.service import ControllerService
 from odradek.coordinator.group.consumer.config import ConsumerGroupConfig
@@ -37,6 +37,7 @@ from odradek.metadata.publisher import MetadataPublisher
 from odradek.protocol.messages.broker_registration_request import BrokerRegistrationRequest
 from odradek.raft.driver import RaftDriver
 from odradek.replica.manager import ReplicaManager
+from odradek.server.background.certificates import certificate_families
 from odradek.server.background.maintenance import MaintenanceConfig
 from odradek.server.context import BrokerServices
 from odradek.server.controller_gateway import ControllerGateway
@@ -47,12 +48,14 @@ from odradek.server.lifecycle.registration_request import broker_registration_re
 from odradek.server.network.connection import Connection
 from odradek.server.network.dispatch import Dispatcher
 from odradek.server.network.listeners import ConnectionConfig, bind, check_served, listener_specs
+from odradek.server.network.tls_acceptor import TlsAcceptor
 from odradek.server.parts.coordinators import CoordinatorParts, build_coordinators
 from odradek.server.parts.front_end import FrontEnd, build_front_end
 from odradek.server.parts.jobs import Jobs, build_jobs
 from odradek.server.parts.ports import Ports
 from odradek.server.parts.quorum import QuorumParts, build_quorum
 from odradek.server.parts.replicas import ReplicaParts, build_replicas
+from odradek.server.parts.security import build_security
 from odradek.server.prometheus import MetricsConnection, node_families
 from odradek.server.startup.format import Storage, check_storage, format_missing, random_id
 from odradek.server.startup.ignored_settings import IgnoredSettings
@@ -95,6 +98,7 @@ class Broker:
         self.failure: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         self.specs = listener_specs(settings)
         check_served(self.specs)
+        self._security = build_security(settings, self.specs)
         # The parts, which `start` builds once it has seen the storage.
         self._quorum: QuorumParts
         self._data: ReplicaParts
@@ -177,21 +181,24 @@ class Broker:
     def _build(self, storage: Storage) -> None:
         """Build every part; each of these needs the ones before."""
         settings, ports = self.settings, self._ports
-        self._quorum = quorum = build_quorum(settings, ports, storage, self.specs, on_failed=self._failed)
+        self._quorum = quorum = build_quorum(
+            settings, ports, storage, self.specs, self._security, on_failed=self._failed
+        )
         self._data = data = build_replicas(
             settings,
             ports,
             storage,
             quorum,
+            self._security,
             on_failed=self._failed,
             on_storage_failed=self._storage_failed,
             on_log_placed=self._log_placed,
         )
         self._coordinators = coordinators = build_coordinators(
-            settings, ports, quorum, data, image_is_current=lambda: "logs" in self._started
+            settings, ports, quorum, data, self._security, image_is_current=lambda: "logs" in self._started
         )
         self._front_end = front_end = build_front_end(settings, ports, storage.cluster_id, quorum, data, coordinators)
-        self._jobs = build_jobs(settings, ports, data, front_end.dispatcher)
+        self._jobs = build_jobs(settings, ports, data, front_end.dispatcher, self._security)
         self.publisher, self.raft, self.gateway = quorum.publisher, quorum.raft, quorum.gateway
         self.controller = quorum.controller
         self.log_manager, self.cleaner = data.log_manager, data.cleaner
@@ -243,7 +250,11 @@ class Broker:
 
     async def _listen(self) -> None:
         for spec in self.specs.values():
-            make, backlog = partial(Connection, self.dispatcher, spec), self.dispatcher.config.backlog
+            make: ProtocolFactory = partial(Connection, self.dispatcher, spec)
+            tls = self._security.listeners.get(spec.name)
+            if tls is not None:
+                make = partial(TlsAcceptor, self.dispatcher, tls, partial(Connection, self.dispatcher, spec, tls))
+            backlog = self.dispatcher.config.backlog
             name = f"listeners: {spec.name}"
             listener = await bind(self._ports.network, make, name, spec.host, spec.port, backlog=backlog)
             self._listeners.append(listener)
@@ -252,6 +263,7 @@ class Broker:
         if address is not None:
             metrics, below = self.services.metrics, self.dispatcher.connections.descriptors.clients_below
             metrics.sources.append(lambda: node_families(self.dispatcher))
+            metrics.sources.append(lambda: certificate_families(self._security.contexts()))
             listener = await bind(
                 self._ports.network, lambda: MetricsConnection(metrics, below), METRICS_LISTENER, *address
             )
@@ -299,6 +311,7 @@ class Broker:
         self.replicas.base_config_changed(current.build(LogConfig), image)
         if self.controller is not None:
             self.controller.update_config(current.build(ControllerConfig))
+        self._security.change_settings(current)
         self.dispatcher.change_limits(current.build(ConnectionConfig))
         cordon(self.log_manager.directories, current.build(BrokerLifecycleConfig))
         self.lifecycle.heartbeat_now()
@@ -366,7 +379,7 @@ class Broker:
         steps: list[Callable[[], Awaitable[None]]] = [self.raft.resign] if "raft" in started else []
         steps += [self.lifecycle.stop, data.replication.stop]
         if "maintenance" in started:
-            steps += [jobs.scrubbing.stop, jobs.cleaning.stop, jobs.maintenance.stop]
+            steps += [jobs.certificates.stop, jobs.scrubbing.stop, jobs.cleaning.stop, jobs.maintenance.stop]
         steps.append(self.dispatcher.close)
         if "logs" in started:
             steps.append(data.directory_assignments.stop)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from odradek.client.security import PLAINTEXT, OutgoingSecurity
 from odradek.common.token_bucket import UNLIMITED
 from odradek.replica.config import FetcherConfig, ReplicaConfig
 from odradek.replica.fetcher_manager import ReplicaFetcherManager
@@ -43,12 +44,14 @@ class Replication:
         broker_epoch: Callable[[], int],
         send_alter_partition: SendAlterPartition,
         suspected_brokers: SuspectedBrokers,
+        security: OutgoingSecurity = PLAINTEXT,
     ) -> None:
         """
         Args:
             broker_epoch: of this broker's registration.
             send_alter_partition: to the active controller.
             suspected_brokers: hears which leaders end their connections.
+            security: of the inter-broker listener.
         """
         self._replicas = replicas
         self._clock = clock
@@ -67,6 +70,7 @@ class Replication:
             full_dirs=log_manager.space.full_paths,
             on_reached=suspected_brokers.clear_suspicion,
             on_lost=suspected_brokers.suspect,
+            security=security,
         )
         self.isr = IsrService(
             clock,

@@ -9,12 +9,22 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
 from odradek.common.errors import ConfigError
 from odradek.settings.config_providers import Sources, resolve_variables
-from odradek.settings.listeners import WILDCARDS, ListenerAddress, parse_address, parse_listeners, parse_protocol_map
+from odradek.settings.listeners import (
+    LISTENER_PREFIX,
+    WILDCARDS,
+    ListenerAddress,
+    is_listener_key,
+    listener_values,
+    parse_address,
+    parse_listeners,
+    parse_protocol_map,
+    split_listener_key,
+)
 from odradek.settings.options import OptionSpec
 from odradek.settings.rules import (
     NOT_LOADED,
@@ -37,7 +47,6 @@ DRAIN_KEY = "odradek.drain.until.ms"
 DRAIN_STOP_KEY = "odradek.drain.stop"
 # Families of keys that Kafka takes without listing each: per provider, per plugin.
 _PREFIXES = ("config.providers.", "metrics.jmx.", "rlmm.config.", "rsm.config.")
-_OF_ONE_LISTENER = "listener.name."
 # Keys of old clusters that Kafka 4 ignores quietly, because so many files still have them.
 _RETIRED = {"inter.broker.protocol.version", "log.message.format.version"}
 
@@ -104,8 +113,27 @@ class BrokerSettings:
         names = cast("list[str]", self.values["controller.listener.names"] or [])
         return names[0].upper() if names else ""
 
+    def security_protocol_of(self, listener_name: str) -> str:
+        """The protocol of a listener of this node or, by listener.security.protocol.map, of another one."""
+        own = next((each.security_protocol for each in self.listeners if each.name == listener_name), None)
+        if own is not None:
+            return own
+        return _protocols(self.explicit, self.values)[0].get(listener_name, "PLAINTEXT")
+
     def __getitem__(self, key: str) -> Value:
         return self.values[key]
+
+    def of_listener(self, name: str) -> BrokerSettings:
+        """These settings as one listener has them: `listener.name.<name>.<key>` stands over `<key>` (KIP-103).
+
+        A key of one SASL mechanism, `listener.name.<name>.<mechanism>.<key>`, is `<mechanism>.<key>` in `explicit`.
+        """
+        own = listener_values(name, self.explicit)
+        if not own:
+            return self
+        known = table(Scope.BROKER)
+        values = {key: known[key].parse(text) for key, text in own.items() if key in known}
+        return replace(self, explicit={**self.explicit, **own}, values={**self.values, **values})
 
     def build(self, config_class: type[T]) -> T:
         """Fill a class of `option()` fields; a field with only a topic or group key takes that key's default."""
@@ -197,6 +225,9 @@ def _parse_values(
     values: dict[str, Value] = {name: row.default_value() for name, row in known.items()}
     for key, text in given.items():
         row = known.get(key)
+        if row is None and key.startswith(LISTENER_PREFIX):
+            _check_listener_key(key, text, honoured, problems, warnings)
+            continue
         if row is None:
             # The metrics listener is ours: Kafka's table, by which the others are read, has no row for it.
             if key == METRICS_LISTENER:
@@ -215,6 +246,23 @@ def _parse_values(
     return values
 
 
+def _check_listener_key(
+    key: str, text: str, honoured: frozenset[str] | None, problems: list[str], warnings: list[str]
+) -> None:
+    """A setting of one listener is read as the setting is without its listener; one without effect gets a line."""
+    _, _, plain = split_listener_key(key)
+    row = table(Scope.BROKER).get(plain)
+    if row is None or not is_listener_key(plain):
+        warnings.append(f"{key} is ignored: {plain or key} is no setting that one listener can have")
+        return
+    try:
+        row.parse(text)
+    except ValueError as error:
+        problems.append(f"{key}={_shown(row, text)}: {error}")
+    if not _is_honoured(plain, honoured):
+        warnings.append(f"{key} is known but not honoured yet: it is ignored")
+
+
 def _is_honoured(key: str, honoured: frozenset[str] | None) -> bool:
     return honoured is None or key in honoured or key in READ_BY_THE_NODE or key in WITHOUT_MEANING
 
@@ -226,8 +274,6 @@ def _shown(row: Setting, text: str) -> str:
 def _about_unknown(key: str, known: Mapping[str, Setting]) -> str:
     if key.startswith(_PREFIXES) or key in _RETIRED:
         return ""
-    if key.startswith(_OF_ONE_LISTENER):
-        return f"{key} is ignored: settings of one listener are not honoured yet"
     if key.startswith("zookeeper."):
         return f"unknown setting {key} is ignored: controllers keep the metadata, there is no ZooKeeper"
     nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.75)
@@ -235,16 +281,22 @@ def _about_unknown(key: str, known: Mapping[str, Setting]) -> str:
     return f"unknown setting {key} is ignored{hint}"
 
 
+def _protocols(given: Mapping[str, str], values: Mapping[str, Value]) -> tuple[dict[str, str], list[str]]:
+    """The security protocol of each listener by its name, and problems."""
+    map_text = cast(str, values["listener.security.protocol.map"] or "")
+    protocols, problems = parse_protocol_map([entry.strip() for entry in map_text.split(",") if entry.strip()])
+    if "listener.security.protocol.map" not in given:
+        # Kafka gives a controller listener PLAINTEXT where nothing else is secured.
+        for name in cast("list[str]", values["controller.listener.names"] or []):
+            protocols.setdefault(name.upper(), "PLAINTEXT")
+    return protocols, problems
+
+
 def _check_listeners(
     given: Mapping[str, str], values: Mapping[str, Value]
 ) -> tuple[list[ListenerAddress], list[ListenerAddress], list[str]]:
-    map_text = cast(str, values["listener.security.protocol.map"] or "")
-    protocols, problems = parse_protocol_map([entry.strip() for entry in map_text.split(",") if entry.strip()])
+    protocols, problems = _protocols(given, values)
     controllers = [name.upper() for name in cast("list[str]", values["controller.listener.names"] or [])]
-    if "listener.security.protocol.map" not in given:
-        # Kafka gives a controller listener PLAINTEXT where nothing else is secured.
-        for name in controllers:
-            protocols.setdefault(name, "PLAINTEXT")
     listeners, more = parse_listeners(
         "listeners", cast("list[str]", values["listeners"] or []), protocols, unique_ports=True
     )

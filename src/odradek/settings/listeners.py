@@ -17,6 +17,11 @@ _LISTENER = re.compile(
 )
 # Hosts that bind all interfaces, and that no client can dial.
 WILDCARDS = ("", "0.0.0.0", "::")  # noqa: S104 - recognized, not bound
+LISTENER_PREFIX = "listener.name."
+# What Kafka reads under the prefix of a listener: how a connection is made secure, and who its client is.
+_OF_LISTENERS = ("ssl.", "sasl.", "connections.max.reauth.ms", "principal.builder.class")
+# A mechanism has settings of its own below a listener's; its name is written in lower case.
+MECHANISMS = ("plain", "scram-sha-256", "scram-sha-512", "oauthbearer", "gssapi")
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
@@ -36,6 +41,29 @@ class ListenerAddress:
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.name}://{host}:{self.port}"
+
+
+def split_listener_key(key: str) -> tuple[str, str, str]:
+    """`listener.name.<name>.[<mechanism>.]<key>` → name and mechanism in lower case ("" without one), and key.
+
+    A name with a dot in it is not distinguished from the key behind it.
+    """
+    name, _, rest = key.removeprefix(LISTENER_PREFIX).partition(".")
+    mechanism, _, below = rest.partition(".")
+    if mechanism.lower() in MECHANISMS:
+        return name.lower(), mechanism.lower(), below
+    return name.lower(), "", rest
+
+
+def is_listener_key(key: str) -> bool:
+    """Whether a broker setting can be set for one listener."""
+    return key.startswith(_OF_LISTENERS)
+
+
+def listener_values(name: str, given: Mapping[str, str]) -> dict[str, str]:
+    """The settings of one listener without their prefix; `<mechanism>.<key>` where they are a mechanism's."""
+    prefix = f"{LISTENER_PREFIX}{name.lower()}."
+    return {key.removeprefix(prefix): text for key, text in given.items() if key.startswith(prefix)}
 
 
 def parse_address(text: str) -> tuple[str, int] | None:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from odradek.common.errors import ConfigError
 from odradek.common.numbers import parse_natural
 from odradek.settings.broker import BrokerSettings, topic_default
+from odradek.settings.listeners import LISTENER_PREFIX, split_listener_key
 from odradek.settings.options import OptionSpec
 from odradek.settings.rules import check_relations, unserved_guards
 from odradek.settings.table import (
@@ -31,7 +32,6 @@ from odradek.settings.table import (
 )
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
-LISTENER_PREFIX = "listener.name."
 _CLIENT_METRICS_KEYS = {"interval.ms": "300000", "match": "", "metrics": ""}
 _CLIENT_METRICS_INTERVAL = range(100, 3_600_001)
 _SCOPES = {TOPIC: Scope.TOPIC, BROKER: Scope.BROKER, GROUP: Scope.GROUP}
@@ -139,6 +139,8 @@ def with_dynamic(settings: BrokerSettings, layers: BrokerLayers) -> BrokerSettin
     explicit, values = dict(settings.explicit), dict(settings.values)
     for layer in (layers.cluster, layers.broker):
         for key, text in layer.items():
+            if key.startswith(LISTENER_PREFIX) and _is_readable(key, text):
+                explicit[key] = text
             row = setting(Scope.BROKER, key)
             if row is None or row.mode is UpdateMode.READ_ONLY:
                 continue
@@ -148,6 +150,15 @@ def with_dynamic(settings: BrokerSettings, layers: BrokerLayers) -> BrokerSettin
                 continue
             explicit[key] = text
     return replace(settings, explicit=explicit, values=values)
+
+
+def _is_readable(key: str, text: str) -> bool:
+    """Whether a setting of one listener may change at run time, and its value can be read."""
+    row = setting(Scope.BROKER, split_listener_key(key)[2])
+    try:
+        return row is not None and row.mode is not UpdateMode.READ_ONLY and row.parse(text) is not None
+    except ValueError:
+        return False
 
 
 class SettingRules:
@@ -388,7 +399,7 @@ def _broker_value_problems(name: str, settings: Mapping[str, str]) -> list[str]:
     for key, text in settings.items():
         base = key
         if key.startswith(LISTENER_PREFIX):
-            base = key.removeprefix(LISTENER_PREFIX).partition(".")[2]
+            base = split_listener_key(key)[2]
         row = setting(Scope.BROKER, base)
         if row is None:
             continue

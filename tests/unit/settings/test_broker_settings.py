@@ -207,7 +207,7 @@ def test_unknown_and_ignored_keys_warn() -> None:
     [
         ("ssl.keystore.locatoin", "is ignored; did you mean ssl.keystore.location?"),
         ("sasl.enabled.mechanism", "is ignored; did you mean sasl.enabled.mechanisms?"),
-        ("listener.name.plaintext.ssl.keystore.location", "is ignored: settings of one listener"),
+        ("listener.name.plaintext.log.dirs", "is ignored: log.dirs is no setting that one listener can have"),
     ],
 )
 def test_misspelt_secrets_and_settings_of_one_listener_warn(key: str, warning: str) -> None:

@@ -35,6 +35,7 @@ from odradek.server.network.response_order import ResponseOrder, ResponseSlot
 from odradek.server.network.response_writer import ResponseWriter, SocketWriter, TransportWriter
 
 if TYPE_CHECKING:
+    from odradek.security.tls.listener import ListenerTls
     from odradek.server.network.dispatch import Dispatcher, Route
     from odradek.server.network.listeners import ListenerSpec
 
@@ -65,6 +66,7 @@ class Connection(asyncio.BufferedProtocol):
         "_responses",
         "_scheduled",
         "_sent_bytes_seen",
+        "_tls",
         "_transport",
         "_waits",
         "is_closing",
@@ -80,11 +82,12 @@ class Connection(asyncio.BufferedProtocol):
         "software",
     )
 
-    def __init__(self, dispatcher: Dispatcher, listener: ListenerSpec) -> None:
+    def __init__(self, dispatcher: Dispatcher, listener: ListenerSpec, tls: ListenerTls | None = None) -> None:
         self._dispatcher = dispatcher
         self.number = dispatcher.number_connection()
         self.listener = listener
         self.principal = ANONYMOUS
+        self._tls = tls
         self.software = ""
         self.on_lost: Callable[[], None] | None = None
         self.peer_host = ""
@@ -123,12 +126,24 @@ class Connection(asyncio.BufferedProtocol):
             self.is_closing = True
             transport.abort()
             return
-        if sock is None or transport.get_extra_info("sslcontext") is not None:
+        if self._tls is not None and not self._is_known(self._tls, transport):
+            return
+        if sock is None or self._tls is not None:
             self._outbound = TransportWriter(transport, self.advance)
         else:
             self._dispatcher.tune_socket(sock)
             below = connections.descriptors.clients_below
             self._outbound = SocketWriter(transport, self.advance, sock.fileno(), own_below=below)
+
+    def _is_known(self, tls: ListenerTls, transport: asyncio.Transport) -> bool:
+        """Take the principal from the client's certificate; a name without a principal ends the connection."""
+        try:
+            principal = tls.principal_of(transport.get_extra_info("ssl_object").getpeercert(binary_form=True))
+        except ValueError as error:
+            self.close_because(str(error))
+            return False
+        self.principal = principal or ANONYMOUS
+        return True
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._inbound.buffer(short=self._budget.is_short)

@@ -15,6 +15,7 @@ from odradek.server.network.descriptors import Descriptors
 from odradek.server.network.listeners import Connections
 from odradek.server.network.request_memory import RequestMemory, capacity_bytes
 from odradek.server.network.request_reader import BufferPool, new_scratch
+from odradek.server.network.tls_acceptor import Handshakes
 
 if TYPE_CHECKING:
     from odradek.common.ports import MachineLimits
@@ -133,6 +134,7 @@ class Dispatcher:
     open_scopes: set[str] = field(default_factory=set)
     silent_scopes: set[str] = field(default_factory=set)
     newest_connection: int = -1
+    handshakes: Handshakes = field(default_factory=Handshakes)
 
     def number_connection(self) -> int:
         """The number of a new connection; they rise with time."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 UNLIMITED = INT32_MAX
 SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+_SASL = SECURITY_PROTOCOLS["SASL_PLAINTEXT"]
 
 
 @dataclass(slots=True)
@@ -223,9 +224,9 @@ def check_served(specs: Mapping[str, ListenerSpec]) -> None:
     names = {number: name for name, number in SECURITY_PROTOCOLS.items()}
     problems = [
         f"listener {spec.name}: {names[spec.security_protocol]} is not served by this release; make it PLAINTEXT, "
-        "where a firewall keeps others away"
+        "where a firewall keeps others away, or SSL with ssl.client.auth=required"
         for spec in specs.values()
-        if spec.security_protocol
+        if spec.security_protocol >= _SASL
     ]
     if problems:
         raise ConfigError(problems)

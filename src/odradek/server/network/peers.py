@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from odradek.client.connection import Connection, UnreachableError, connect
+from odradek.client.security import PLAINTEXT, OutgoingSecurity
 from odradek.common.ports import Network
 from odradek.metadata.image import MetadataImage
 from odradek.protocol.declare import Message
@@ -24,14 +25,21 @@ class BrokerPeers:
     """Sends requests to other brokers by id."""
 
     def __init__(
-        self, network: Network, *, node_id: int, listener_name: str, image: Callable[[], MetadataImage]
+        self,
+        network: Network,
+        *,
+        node_id: int,
+        listener_name: str,
+        image: Callable[[], MetadataImage],
+        security: OutgoingSecurity = PLAINTEXT,
     ) -> None:
         """
         Args:
             node_id: this broker's, for the client id that others see.
-            listener_name: of the listener that brokers reach each other by.
+            listener_name: of the listener that brokers reach each other by; security is its.
         """
         self._network = network
+        self._security = security
         self._client_id = f"broker-{node_id}"
         self._listener_name = listener_name
         self._image = image
@@ -70,7 +78,13 @@ class BrokerPeers:
             task.exception()  # if all who asked have given up, none of them takes it
 
     async def _connect(self, broker_id: int, address: tuple[str, int]) -> Connection:
-        made = await connect(self._network, *address, client_id=self._client_id, timeout_s=REQUEST_TIMEOUT_S)
+        made = await connect(
+            self._network,
+            *address,
+            client_id=self._client_id,
+            timeout_s=REQUEST_TIMEOUT_S,
+            security=self._security,
+        )
         old = self._open.pop(broker_id, None)
         if old is not None:
             old[1].close()

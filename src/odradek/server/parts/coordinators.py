@@ -19,6 +19,7 @@ from odradek.server.auto_topic_creation import AutoCreateConfig, TopicCreator
 from odradek.server.parts.ports import Ports
 from odradek.server.parts.quorum import QuorumParts
 from odradek.server.parts.replicas import ReplicaParts
+from odradek.server.parts.security import SecurityParts
 from odradek.server.transactions.service import Transactions
 from odradek.settings.broker import BrokerSettings
 
@@ -39,6 +40,7 @@ def build_coordinators(
     ports: Ports,
     quorum: QuorumParts,
     data: ReplicaParts,
+    security: SecurityParts,
     *,
     image_is_current: Callable[[], bool],
 ) -> CoordinatorParts:
@@ -91,5 +93,6 @@ def build_coordinators(
         make_log=lambda number, epoch: make_log(TRANSACTION_RECORDS, number, epoch),
         create_topic=topic_creator.create_with,
         run_blocking=ports.disk.run_blocking,
+        security=security.between_brokers,
     )
     return CoordinatorParts(topic_creator=topic_creator, groups=groups, transactions=transactions)

@@ -4,31 +4,37 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from odradek.server.background.certificates import CertificateRenewal
 from odradek.server.background.cleaning import CleaningJobs
 from odradek.server.background.maintenance import Maintenance, MaintenanceConfig
 from odradek.server.background.scrubbing import Scrubbing
 from odradek.server.network.dispatch import Dispatcher
 from odradek.server.parts.ports import Ports
 from odradek.server.parts.replicas import ReplicaParts
+from odradek.server.parts.security import SecurityParts
 from odradek.settings.broker import BrokerSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Jobs:
-    """Retention, flushes and checkpoints; the cleaner's; the scrub."""
+    """Retention, flushes and checkpoints; the cleaner's; the scrub; renewed certificates."""
 
     maintenance: Maintenance
     cleaning: CleaningJobs
     scrubbing: Scrubbing
+    certificates: CertificateRenewal
 
     def start(self) -> None:
         """Begin all."""
         self.maintenance.start()
         self.cleaning.start()
         self.scrubbing.start()
+        self.certificates.start()
 
 
-def build_jobs(settings: BrokerSettings, ports: Ports, data: ReplicaParts, dispatcher: Dispatcher) -> Jobs:
+def build_jobs(
+    settings: BrokerSettings, ports: Ports, data: ReplicaParts, dispatcher: Dispatcher, security: SecurityParts
+) -> Jobs:
     """The scrub is a part of the replicas already: what it counts is shown by the services."""
     return Jobs(
         maintenance=Maintenance(
@@ -36,4 +42,5 @@ def build_jobs(settings: BrokerSettings, ports: Ports, data: ReplicaParts, dispa
         ),
         cleaning=CleaningJobs(data.cleaner, data.replicas.storage_failed),
         scrubbing=data.scrubbing,
+        certificates=CertificateRenewal(security.contexts(), ports.clock),
     )

@@ -24,6 +24,7 @@ from odradek.server.lifecycle.liveness import BrokerLiveness
 from odradek.server.lifecycle.suspected_brokers import SuspectedBrokers
 from odradek.server.network.listeners import ListenerSpec
 from odradek.server.parts.ports import Ports
+from odradek.server.parts.security import SecurityParts
 from odradek.server.startup.format import Storage, random_id
 from odradek.server.startup.honoured_settings import CONFIG_CLASSES
 from odradek.server.startup.quorum_settings import controller_endpoints, quorum_bootstrap, quorum_voters
@@ -55,6 +56,7 @@ def build_quorum(
     ports: Ports,
     storage: Storage,
     specs: Mapping[str, ListenerSpec],
+    security: SecurityParts,
     *,
     on_failed: Callable[[BaseException], None],
 ) -> QuorumParts:
@@ -91,7 +93,7 @@ def build_quorum(
         cluster_id=storage.cluster_id,
         config=settings.build(RaftConfig),
         publisher=publisher,
-        peers=QuorumPeers(ports.network, settings.node_id),
+        peers=QuorumPeers(ports.network, settings.node_id, security.to_controllers),
         bootstrap=quorum_bootstrap(settings),
         listener_name=settings.first_controller_listener,
         endpoints=endpoints,
@@ -104,7 +106,7 @@ def build_quorum(
     if controller is not None:
         controller.attach(raft)
         liveness = BrokerLiveness(ports.network, controller, publisher, settings.node_id)
-    gateway = _build_gateway(settings, ports, controller, raft)
+    gateway = _build_gateway(settings, ports, controller, raft, security)
     registration = controller_registration_request(
         settings.node_id, random_id(ports.random), specs.values(), endpoints, supported_features()
     )
@@ -121,7 +123,11 @@ def build_quorum(
 
 
 def _build_gateway(
-    settings: BrokerSettings, ports: Ports, controller: ControllerService | None, raft: RaftDriver
+    settings: BrokerSettings,
+    ports: Ports,
+    controller: ControllerService | None,
+    raft: RaftDriver,
+    security: SecurityParts,
 ) -> ControllerGateway:
     """What clients asked has a connection of its own, as in Kafka, so that a heartbeat does not wait behind the
     creation of many topics."""
@@ -134,6 +140,7 @@ def _build_gateway(
             client_id=f"{name}-{settings.node_id}",
             connect_timeout_ms=config.connect_timeout_ms,
             request_timeout_ms=config.answer_timeout_ms,
+            security=security.to_controllers,
         )
 
     return ControllerGateway(controller, channel("broker"), channel("forwarding"), ports.clock, lambda: raft.leads)

@@ -28,6 +28,7 @@ from odradek.server.lifecycle.directory_assignments import DirectoryAssignments
 from odradek.server.network.descriptors import Descriptors
 from odradek.server.parts.ports import Ports
 from odradek.server.parts.quorum import QuorumParts
+from odradek.server.parts.security import SecurityParts
 from odradek.server.replication import Replication
 from odradek.server.startup.format import Storage
 from odradek.settings.broker import BrokerSettings
@@ -54,6 +55,7 @@ def build_replicas(
     ports: Ports,
     storage: Storage,
     quorum: QuorumParts,
+    security: SecurityParts,
     *,
     on_failed: Callable[[BaseException], None],
     on_storage_failed: Callable[[Path], None],
@@ -110,7 +112,7 @@ def build_replicas(
         cleaner=Cleaner(ports.disk, ports.clock, log_manager, settings.build(CleanerConfig)),
         replicas=replicas,
         lifecycle=lifecycle,
-        replication=_build_replication(settings, ports, quorum, replicas, log_manager, broker_epoch),
+        replication=_build_replication(settings, ports, quorum, replicas, log_manager, broker_epoch, security),
         directory_assignments=directory_assignments,
         scrubbing=Scrubbing(settings, ports.clock, ports.disk, log_manager, replicas),
     )
@@ -133,6 +135,7 @@ def _build_replication(
     replicas: ReplicaManager,
     log_manager: LogManager,
     broker_epoch: Callable[[], int],
+    security: SecurityParts,
 ) -> Replication:
     async def alter_partition(request: AlterPartitionRequest) -> AlterPartitionResponse:
         return await quorum.gateway.ask(request, AlterPartitionResponse)
@@ -147,4 +150,5 @@ def _build_replication(
         broker_epoch=broker_epoch,
         send_alter_partition=alter_partition,
         suspected_brokers=quorum.suspected_brokers,
+        security=security.between_brokers,
     )

@@ -15,6 +15,7 @@ from odradek.log.scrub import ScrubConfig
 from odradek.raft.config import RaftConfig
 from odradek.replica.config import FetcherConfig, ReplicaConfig
 from odradek.replica.throttle import ThrottleConfig
+from odradek.security.tls.config import TlsConfig
 from odradek.server.auto_topic_creation import AutoCreateConfig
 from odradek.server.background.maintenance import MaintenanceConfig
 from odradek.server.controller_gateway import ChannelConfig
@@ -45,6 +46,7 @@ CONFIG_CLASSES: tuple[type, ...] = (
     ReplicaConfig,
     ScrubConfig,
     ThrottleConfig,
+    TlsConfig,
     TransactionConfig,
     MaintenanceConfig,
     VerificationConfig,

@@ -15,6 +15,7 @@ from odradek.metadata.model import ConfigResource, ResourceType
 from odradek.replica.throttle import FOLLOWER_RATE, LEADER_RATE
 from odradek.server.startup.honoured_settings import honoured_overrides, honoured_settings
 from odradek.settings.broker import DRAIN_KEY, DRAIN_STOP_KEY
+from odradek.settings.listeners import LISTENER_PREFIX, split_listener_key
 from odradek.settings.rules import NOT_LOADED, READ_BY_THE_NODE, WITHOUT_MEANING
 from odradek.settings.table import Scope, setting
 
@@ -60,9 +61,14 @@ class IgnoredSettings:
             if scope is None or (scope is Scope.BROKER and name not in ("", str(self._node_id))):
                 continue
             for key, text in configs.get((kind, name), {}).items():
-                if key not in self._honoured[scope] and not _is_default(scope, key, text):
+                if _plain(key) not in self._honoured[scope] and not _is_default(scope, key, text):
                     found.setdefault((scope, key), []).append(name)
         return found
+
+
+def _plain(key: str) -> str:
+    """The setting that a key sets, be it for one listener alone."""
+    return split_listener_key(key)[2] if key.startswith(LISTENER_PREFIX) else key
 
 
 def _is_default(scope: Scope, key: str, text: str) -> bool:

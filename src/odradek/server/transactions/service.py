@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from odradek.client.security import PLAINTEXT, OutgoingSecurity
 from odradek.common.ports import Clock, Network
 from odradek.coordinator.expressions import OffLoop
 from odradek.coordinator.group.service import GroupCoordinator
@@ -44,19 +45,25 @@ class Transactions:
         make_log: MakeLog,
         create_topic: CreateTopic,
         run_blocking: OffLoop,
+        security: OutgoingSecurity = PLAINTEXT,
     ) -> None:
         """
         Args:
             image_is_current: whether the image is no older than this broker's registration.
             broker_epoch: of this broker's registration.
             controller: what gives producer ids.
+            security: of the inter-broker listener.
             off_loop: runs what takes long while the loop serves others.
         """
         self._node_id = settings.node_id
 
         def new_peers() -> BrokerPeers:
             return BrokerPeers(
-                network, node_id=settings.node_id, listener_name=settings.inter_broker_listener_name, image=image
+                network,
+                node_id=settings.node_id,
+                listener_name=settings.inter_broker_listener_name,
+                image=image,
+                security=security,
             )
 
         # Markers wait for followers: over one connection they would hold back the questions of producers who wait.

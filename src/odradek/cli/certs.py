@@ -1,0 +1,92 @@
+"""`odradek certs`: certificates for a laptop or a test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from odradek.cli.errors import BAD_CONFIG, CliError
+
+app = typer.Typer(name="certs", help="Make certificates for development.", no_args_is_help=True, rich_markup_mode=None)
+
+_NODE = """\
+# Settings of a node (server.properties):
+listeners=SSL://:9093,CONTROLLER://127.0.0.1:9094
+listener.security.protocol.map=SSL:SSL,CONTROLLER:PLAINTEXT
+inter.broker.listener.name=SSL
+ssl.keystore.type=PEM
+ssl.keystore.location={node}
+ssl.truststore.type=PEM
+ssl.truststore.location={ca}
+"""
+_LIBRDKAFKA = """\
+# A client of librdkafka (confluent-kafka, Go, Node):
+security.protocol=ssl
+ssl.ca.location={ca}
+# only where ssl.client.auth=required:
+ssl.certificate.location={client}
+ssl.key.location={client}
+"""
+_JAVA = """\
+# A Java client, Kafka's tools, and odradek (--command-config):
+security.protocol=SSL
+ssl.truststore.type=PEM
+ssl.truststore.location={ca}
+# only where ssl.client.auth=required:
+ssl.keystore.type=PEM
+ssl.keystore.location={client}
+"""
+_SPARK = """\
+# Options of Spark's source and sink:
+kafka.security.protocol=SSL
+kafka.ssl.truststore.type=PEM
+kafka.ssl.truststore.location={ca}
+"""
+
+
+@app.callback()
+def certs() -> None:
+    """Make certificates for development."""
+
+
+@app.command("dev")
+def dev(
+    directory: Annotated[Path, typer.Option("--directory", help="Where the files go.")] = Path("certs"),
+    host: Annotated[
+        list[str] | None, typer.Option("--host", help="Name or address of a node; may be given often.")
+    ] = None,
+    user: Annotated[str, typer.Option("--user", help="Name of the client's principal.")] = "client",
+    days: Annotated[int, typer.Option("--days", min=1, max=3650, help="How long they are valid.")] = 365,
+) -> None:
+    """Make an authority, a node's certificate and a client's, and print what nodes and clients set.
+
+    The files are for a laptop or a test. The authority's key is not kept: what is to be trusted later is made again.
+    """
+    import datetime
+
+    from odradek.security.tls.development import make_authority
+
+    now = datetime.datetime.now(datetime.UTC)
+    authority = make_authority("Odradek development authority", now=now)
+    valid = datetime.timedelta(days=days)
+    paths = {name: (directory / f"{name}.pem").absolute() for name in ("ca", "node", "client")}
+    existing = [path for path in paths.values() if path.exists()]
+    if existing:
+        raise CliError(f"{existing[0]} exists; remove it, or name another --directory", code=BAD_CONFIG)
+    hosts = host or ["localhost", "127.0.0.1", "::1"]
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        paths["ca"].write_text(authority.pem)
+        for name, identity in (
+            ("node", authority.issue("node", hosts, now=now, valid=valid)),
+            ("client", authority.issue(user, now=now, valid=valid)),
+        ):
+            paths[name].touch(mode=0o600)
+            paths[name].write_bytes(identity.to_pem())
+    except OSError as error:
+        raise CliError(f"{directory}: {error.strerror or error}", code=BAD_CONFIG) from None
+    except ValueError as error:
+        raise CliError(f"--host or --user: {error}", code=BAD_CONFIG) from None
+    typer.echo("\n".join(each.format(**paths) for each in (_NODE, _LIBRDKAFKA, _JAVA, _SPARK)), nl=False)

@@ -1,0 +1,31 @@
+"""How connections to one listener are made secure."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from odradek.client.sasl import Credentials
+
+
+def _no_tls() -> ssl.SSLContext | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingSecurity:
+    """What a node, as a client of another node's listener, uses.
+
+    Attributes:
+        tls: gives the context of the next connection, which may have been renewed; None where there is no TLS.
+        sasl: who the node is; None where there is no SASL.
+    """
+
+    tls: Callable[[], ssl.SSLContext | None] = _no_tls
+    sasl: Credentials | None = None
+
+
+PLAINTEXT = OutgoingSecurity()

@@ -1,0 +1,163 @@
+"""TLS contexts of listeners and of connections to other nodes, from settings.
+
+Python's `ssl` reads private keys from files alone; a key that came out of a store is handed over through memory, so
+that it never stands on a disk where it was protected.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import ssl
+import tempfile
+from collections.abc import Iterator
+from datetime import datetime
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from odradek.security.tls.config import TlsConfig, TlsSettingError
+from odradek.security.tls.stores import Identity, ReadFile, load_identity, load_trusted
+
+_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+_CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+_TLS13_PREFIXES = ("TLS_AES_", "TLS_CHACHA20_")
+
+
+class TlsContext:
+    """A context and what is known of its certificate.
+
+    Attributes:
+        not_after: when the first certificate of its chain expires; None where it has none.
+    """
+
+    __slots__ = ("context", "not_after")
+
+    def __init__(self, context: ssl.SSLContext, identity: Identity | None) -> None:
+        self.context = context
+        self.not_after: datetime | None = None
+        if identity is not None:
+            self.not_after = min(each.not_valid_after_utc for each in identity.chain)
+
+
+def server_context(config: TlsConfig, read: ReadFile) -> TlsContext:
+    """The context of a listener.
+
+    Raises:
+        TlsSettingError: what is missing or wrong, and what to do.
+    """
+    identity = load_identity(config, read)
+    if identity is None:
+        raise TlsSettingError(
+            "a listener with SSL needs ssl.keystore.location, or ssl.keystore.key and ssl.keystore.certificate.chain"
+        )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    context.verify_mode = _client_auth(config)
+    trusted = load_trusted(config, read)
+    if trusted is not None:
+        _trust(context, trusted)
+    elif context.verify_mode != ssl.CERT_NONE:
+        raise TlsSettingError(
+            f"ssl.client.auth={config.client_auth} needs ssl.truststore.location, or ssl.truststore.certificates"
+        )
+    _agree(context, config)
+    _show(context, identity)
+    return TlsContext(context, identity)
+
+
+def client_context(config: TlsConfig, read: ReadFile) -> TlsContext:
+    """The context of connections to brokers and controllers; the system's authorities count where none are named.
+
+    Raises:
+        TlsSettingError: as `server_context`.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    how = config.endpoint_identification.lower()
+    if how not in ("https", ""):
+        raise TlsSettingError(f"ssl.endpoint.identification.algorithm={how}: must be https, or empty")
+    context.check_hostname = how == "https"
+    trusted = load_trusted(config, read)
+    if trusted is None:
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    else:
+        _trust(context, trusted)
+    _agree(context, config)
+    identity = load_identity(config, read)
+    if identity is not None:
+        _show(context, identity)
+    return TlsContext(context, identity)
+
+
+def _client_auth(config: TlsConfig) -> ssl.VerifyMode:
+    mode = _CLIENT_AUTH.get(config.client_auth)
+    if mode is None:
+        raise TlsSettingError(f"ssl.client.auth={config.client_auth}: must be one of {', '.join(_CLIENT_AUTH)}")
+    return mode
+
+
+def _trust(context: ssl.SSLContext, trusted: list[x509.Certificate]) -> None:
+    context.load_verify_locations(cadata=b"".join(each.public_bytes(Encoding.DER) for each in trusted))
+
+
+def _agree(context: ssl.SSLContext, config: TlsConfig) -> None:
+    """Versions and cipher suites."""
+    wanted = [_VERSIONS.get(name) for name in config.enabled_protocols]
+    versions = sorted(each for each in wanted if each is not None)
+    if not versions:
+        given = ",".join(config.enabled_protocols)
+        raise TlsSettingError(f"ssl.enabled.protocols={given}: must name TLSv1.2 or TLSv1.3")
+    context.minimum_version, context.maximum_version = versions[0], versions[-1]
+    if not config.cipher_suites:
+        return
+    older = [openssl_name(name) for name in config.cipher_suites if not name.startswith(_TLS13_PREFIXES)]
+    if not older:
+        # A list of TLS 1.3 alone leaves nothing to agree to in TLS 1.2.
+        if ssl.TLSVersion.TLSv1_3 not in versions:
+            raise TlsSettingError("ssl.cipher.suites names suites of TLS 1.3 alone, ssl.enabled.protocols TLSv1.2")
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        return
+    try:
+        context.set_ciphers(":".join(older))
+    except ssl.SSLError:
+        raise TlsSettingError(
+            f"ssl.cipher.suites={','.join(config.cipher_suites)}: OpenSSL has none of these suites"
+        ) from None
+
+
+def openssl_name(suite: str) -> str:
+    """OpenSSL's name of a cipher suite of TLS 1.2; `TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256` is the IANA's."""
+    if not suite.startswith("TLS_"):
+        return suite
+    exchange, _, cipher = suite.removeprefix("TLS_").partition("_WITH_")
+    cipher = cipher.replace("AES_", "AES").replace("_CBC", "")
+    if "CHACHA20" in cipher:
+        cipher = cipher.removesuffix("_SHA256")
+    parts = [cipher] if exchange == "RSA" else [exchange, cipher]
+    return "-".join(parts).replace("_", "-")
+
+
+def _show(context: ssl.SSLContext, identity: Identity) -> None:
+    with _file_in_memory(identity.to_pem()) as path:
+        try:
+            context.load_cert_chain(path)
+        except ssl.SSLError as error:
+            reason = (error.reason or str(error)).lower().replace("_", " ")
+            raise TlsSettingError(f"ssl.keystore: OpenSSL refuses the certificate or its key: {reason}") from None
+
+
+@contextlib.contextmanager
+def _file_in_memory(data: bytes) -> Iterator[str]:
+    """A path under which OpenSSL reads these bytes, and that ends with the block."""
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("identity")
+        try:
+            os.write(fd, data)
+            yield f"/proc/self/fd/{fd}"
+        finally:
+            os.close(fd)
+        return
+    with tempfile.NamedTemporaryFile() as file:  # of mode 0600, where the system has no files in memory
+        file.write(data)
+        file.flush()
+        yield file.name

@@ -1,0 +1,143 @@
+"""The TLS of one listener while a node runs: its present context, who a client is, and when the certificate ends.
+
+A changed file or setting makes a new context for the connections to come; where that fails, the one in force stays.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+from cryptography import x509
+
+from odradek.common.log_lines import get_logger
+from odradek.security.tls.config import TlsConfig, TlsSettingError
+from odradek.security.tls.contexts import TlsContext, client_context, server_context
+from odradek.security.tls.distinguished_name import distinguished_name
+from odradek.security.tls.principal_rules import parse_principal_rules
+
+_log = get_logger("security.tls")
+
+# What a file was when it was read last: modification in ns, and bytes.
+_Stamp = tuple[int, int]
+
+
+class RenewableContext:
+    """A context that is made again when a file or a setting behind it changes."""
+
+    def __init__(self, name: str, config: TlsConfig, make: Callable[[TlsConfig], TlsContext]) -> None:
+        """
+        Args:
+            name: of the listener, for log lines.
+        Raises:
+            TlsSettingError.
+        """
+        self.name = name
+        self._config = config
+        self._make = make
+        self._stamps = self._read_stamps()
+        self._present = make(config)
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """The context in force."""
+        return self._present.context
+
+    @property
+    def not_after(self) -> datetime | None:
+        """When the certificate, or the first of its issuers', expires; None without one."""
+        return self._present.not_after
+
+    @property
+    def config(self) -> TlsConfig:
+        return self._config
+
+    def change_config(self, config: TlsConfig) -> None:
+        """Go by other settings.
+
+        Raises:
+            TlsSettingError: nothing is changed.
+        """
+        if config == self._config:
+            return
+        stamps = self._read_stamps()
+        self._present = self._make(config)
+        self._config, self._stamps = config, stamps
+        self._say_renewed()
+
+    def renew(self) -> bool:
+        """Read files that have changed; whether there is a new context. A bad file is reported once."""
+        stamps = self._read_stamps()
+        if stamps == self._stamps:
+            return False
+        self._stamps = stamps
+        try:
+            self._present = self._make(self._config)
+        except TlsSettingError as error:
+            _log.error("a renewed certificate is not used: the old one stays", listener=self.name, reason=str(error))
+            return False
+        self._say_renewed()
+        return True
+
+    def _say_renewed(self) -> None:
+        _log.info("certificate renewed", listener=self.name, expires=self.not_after)
+
+    def _read_stamps(self) -> dict[str, _Stamp | None]:
+        return {
+            location: _stamp(location)
+            for location in (self._config.keystore_location, self._config.truststore_location)
+            if location is not None
+        }
+
+
+class ListenerTls:
+    """The TLS of one listener."""
+
+    def __init__(self, name: str, config: TlsConfig) -> None:
+        """
+        Raises:
+            TlsSettingError.
+        """
+        try:
+            self._rules = parse_principal_rules(config.principal_mapping_rules)
+        except ValueError as error:
+            raise TlsSettingError(f"ssl.principal.mapping.rules: {error}") from None
+        self.name = name
+        self.renewable = RenewableContext(name, config, lambda new: server_context(new, Path.read_bytes))
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """The context for the next connection."""
+        return self.renewable.context
+
+    def principal_of(self, certificate: bytes | None) -> str | None:
+        """`User:` and the name of a client; None where it shows no certificate.
+
+        Args:
+            certificate: DER, as the handshake has checked it.
+        Raises:
+            NoMatchingRuleError: no rule gives the name a principal: the connection must end.
+        """
+        if certificate is None:
+            return None
+        name = distinguished_name(x509.load_der_x509_certificate(certificate).subject)
+        return f"User:{self._rules.name_of(name)}"
+
+
+def outgoing_context(name: str, config: TlsConfig) -> RenewableContext:
+    """The context of connections to other nodes' listener of this name.
+
+    Raises:
+        TlsSettingError.
+    """
+    return RenewableContext(name, config, lambda new: client_context(new, Path.read_bytes))
+
+
+def _stamp(location: str) -> _Stamp | None:
+    try:
+        status = Path(location).stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size

@@ -1,0 +1,190 @@
+"""Takes a connection on a listener with TLS: the handshake first, and only then a `Connection`.
+
+A peer that does not finish its handshake costs a socket for HANDSHAKE_TIMEOUT_S; of those that are under way at
+one time the oldest gives way, because an honest handshake takes milliseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+from odradek.common.log_lines import get_logger
+
+if TYPE_CHECKING:
+    from odradek.security.tls.listener import ListenerTls
+    from odradek.server.network.connection import Connection
+    from odradek.server.network.dispatch import Dispatcher
+
+HANDSHAKE_TIMEOUT_S = 10.0
+MAX_HANDSHAKES = 512
+_log = get_logger("server.network.tls_acceptor")
+
+# What OpenSSL says of what peers do, and what it means here.
+_REASONS = {
+    "HTTP_REQUEST": "the peer speaks HTTP",
+    "WRONG_VERSION_NUMBER": "the peer does not speak TLS; does its security.protocol say SSL?",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client shows no certificate, and ssl.client.auth=required",
+    "CERTIFICATE_VERIFY_FAILED": "the client's certificate is refused",
+    "TLSV1_ALERT_UNKNOWN_CA": "the client does not trust the authority of this node's certificate",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the client refuses this node's certificate; does it name the host?",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "the client refuses this node's certificate",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the client says that this node's certificate has expired",
+    "UNSUPPORTED_PROTOCOL": "the client has no version of TLS that ssl.enabled.protocols allows",
+    "NO_SHARED_CIPHER": "the client has no cipher suite that ssl.cipher.suites allows",
+}
+
+
+class Handshakes:
+    """The handshakes that are under way on a node, oldest first."""
+
+    def __init__(self) -> None:
+        self._under_way: dict[TlsAcceptor, None] = {}
+        self.failed_count = 0
+
+    def __len__(self) -> int:
+        return len(self._under_way)
+
+    def begin(self, acceptor: TlsAcceptor) -> None:
+        """Count one; the oldest ends where there are too many."""
+        self._under_way[acceptor] = None
+        if len(self._under_way) > MAX_HANDSHAKES:
+            next(iter(self._under_way)).give_way()
+
+    def end(self, acceptor: TlsAcceptor) -> None:
+        self._under_way.pop(acceptor, None)
+
+
+class _EarlyData(asyncio.Protocol):
+    """Holds what comes behind the handshake until its `Connection` is there, a turn of the loop later."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.ended = False
+
+    def data_received(self, data: bytes) -> None:
+        self.data += data
+
+    def eof_received(self) -> bool:
+        self.ended = True
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.ended = True
+
+
+class TlsAcceptor(asyncio.Protocol):
+    """One accepted socket until its handshake has ended."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        tls: ListenerTls,
+        make_connection: Callable[[], Connection],
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._tls = tls
+        self._make_connection = make_connection
+        self._transport: asyncio.Transport | None = None
+        self._gave_way = False
+        self._hello = bytearray()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.fileno() >= self._dispatcher.connections.descriptors.clients_below:
+            self._transport.abort()
+            return
+        self._dispatcher.handshakes.begin(self)
+        self._dispatcher.start_task(self._shake_hands(self._transport))
+
+    def data_received(self, data: bytes) -> None:
+        # uvloop reads whatever connection_made says, and the peer's hello may be there before the handshake begins.
+        self._hello += data
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._dispatcher.handshakes.end(self)
+
+    def give_way(self) -> None:
+        """End a handshake for one that is newer."""
+        self._gave_way = True
+        self._dispatcher.handshakes.end(self)
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def _shake_hands(self, transport: asyncio.Transport) -> None:
+        early = _EarlyData()
+        loop = asyncio.get_running_loop()
+        handshake = loop.create_task(
+            loop.start_tls(
+                transport,
+                early,
+                self._tls.context,
+                server_side=True,
+                ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
+                ssl_shutdown_timeout=1.0,
+            )
+        )
+        try:
+            await self._pass_on_hello(transport)
+            secured = await handshake
+        except (TimeoutError, OSError, ssl.SSLError) as error:
+            self._failed(transport, error)
+            return
+        finally:
+            self._dispatcher.handshakes.end(self)
+        if secured is None or early.ended:
+            transport.abort()
+            return
+        connection = self._make_connection()
+        secured.set_protocol(connection)
+        connection.connection_made(secured)
+        if early.data and not connection.is_closing:
+            feed(connection, bytes(early.data))
+
+    async def _pass_on_hello(self, transport: asyncio.Transport) -> None:
+        """Give the handshake what the peer has sent before it began.
+
+        In one turn of the loop the transport gets its new protocol, in the next this is connected; the bytes follow in
+        the same turn, before others can be read.
+        """
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        protocol = cast("asyncio.BufferedProtocol", transport.get_protocol())
+        if self._hello and not transport.is_closing():
+            feed(protocol, bytes(self._hello))
+        self._hello.clear()
+
+    def _failed(self, transport: asyncio.Transport, error: Exception) -> None:
+        transport.abort()
+        self._dispatcher.handshakes.failed_count += 1
+        reason = "too many handshakes are under way" if self._gave_way else _reason(error)
+        peer = transport.get_extra_info("peername") or ("", 0)
+        name = self._tls.name
+        _log.warning(
+            "TLS handshake failed", alike=name + reason, peer=f"{peer[0]}:{peer[1]}", listener=name, reason=reason
+        )
+
+
+def feed(protocol: asyncio.BufferedProtocol, data: bytes) -> None:
+    """Let a protocol receive bytes."""
+    while data:
+        buffer = memoryview(protocol.get_buffer(len(data)))
+        piece = data[: len(buffer)]
+        buffer[: len(piece)] = piece
+        protocol.buffer_updated(len(piece))
+        data = data[len(piece) :]
+
+
+def _reason(error: Any) -> str:
+    """Why a handshake failed, in one line."""
+    code = getattr(error, "reason", None)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"{_REASONS['CERTIFICATE_VERIFY_FAILED']}: {error.verify_message}"
+    if isinstance(code, str):
+        return _REASONS.get(code, code.lower().replace("_", " "))
+    if isinstance(error, asyncio.TimeoutError | ConnectionAbortedError):
+        return f"the peer did not finish it within {HANDSHAKE_TIMEOUT_S:g} s"
+    return "the peer ended the connection"

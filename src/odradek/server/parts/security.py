@@ -1,0 +1,95 @@
+"""Builds what makes connections secure: the TLS of the node's listeners, and how it connects to other nodes'."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from odradek.client.security import PLAINTEXT, OutgoingSecurity
+from odradek.common.errors import ConfigError
+from odradek.common.log_lines import get_logger
+from odradek.security.tls.config import TlsConfig, TlsSettingError
+from odradek.server.network.listeners import ListenerSpec
+from odradek.settings.broker import BrokerSettings
+
+if TYPE_CHECKING:
+    from odradek.security.tls.listener import ListenerTls, RenewableContext
+
+_log = get_logger("server.parts.security")
+_WITH_TLS = ("SSL", "SASL_SSL")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecurityParts:
+    """
+    Attributes:
+        listeners: the TLS of the node's own listeners that have it, by name.
+        between_brokers, to_controllers: how this node connects to the inter-broker and the controllers' listener.
+    """
+
+    listeners: Mapping[str, ListenerTls] = field(default_factory=dict)
+    outgoing: Mapping[str, RenewableContext] = field(default_factory=dict)
+    between_brokers: OutgoingSecurity = PLAINTEXT
+    to_controllers: OutgoingSecurity = PLAINTEXT
+
+    def contexts(self) -> Iterator[RenewableContext]:
+        """All contexts, of listeners and of connections to other nodes."""
+        yield from (each.renewable for each in self.listeners.values())
+        yield from self.outgoing.values()
+
+    def change_settings(self, settings: BrokerSettings) -> None:
+        """Go by settings that were changed at run time, for the connections to come; what is wrong changes nothing."""
+        for each in self.contexts():
+            try:
+                each.change_config(settings.of_listener(each.name).build(TlsConfig))
+            except TlsSettingError as error:
+                _log.error(
+                    "changed TLS settings are not used: the old ones stay", listener=each.name, reason=str(error)
+                )
+
+
+def build_security(settings: BrokerSettings, specs: Mapping[str, ListenerSpec]) -> SecurityParts:
+    """
+    Raises:
+        ConfigError: keys or certificates that cannot be used.
+    """
+    problems: list[str] = []
+    protocols = {each.name: each.security_protocol for each in settings.listeners}
+    listeners: dict[str, ListenerTls] = {}
+    outgoing: dict[str, RenewableContext] = {}
+
+    def attempt(name: str, build: Callable[[], None]) -> None:
+        try:
+            build()
+        except TlsSettingError as error:
+            problems.append(f"listener {name}: {error}")
+
+    # Imported where there is TLS: the libraries behind it take a third of a node's start.
+    def listen(name: str) -> None:
+        from odradek.security.tls.listener import ListenerTls
+
+        listeners[name] = ListenerTls(name, settings.of_listener(name).build(TlsConfig))
+
+    def connect(name: str) -> None:
+        from odradek.security.tls.listener import outgoing_context
+
+        outgoing[name] = outgoing_context(name, settings.of_listener(name).build(TlsConfig))
+
+    for name in specs:
+        if protocols[name] in _WITH_TLS:
+            attempt(name, partial(listen, name))
+    peers = (settings.inter_broker_listener_name, settings.first_controller_listener)
+    for name in dict.fromkeys(peers):
+        if settings.security_protocol_of(name) in _WITH_TLS:
+            attempt(name, partial(connect, name))
+    if problems:
+        raise ConfigError(problems)
+
+    def security_of(name: str) -> OutgoingSecurity:
+        found = outgoing.get(name)
+        return PLAINTEXT if found is None else OutgoingSecurity(lambda: found.context)
+
+    between, controllers = (security_of(name) for name in peers)
+    return SecurityParts(listeners=listeners, outgoing=outgoing, between_brokers=between, to_controllers=controllers)
