@@ -8,42 +8,52 @@ from typing import Annotated
 import typer
 
 from odradek.cli.errors import BAD_CONFIG, CliError
+from odradek.cli.output import JsonOption, print_json
 
 app = typer.Typer(name="certs", help="Make certificates for development.", no_args_is_help=True, rich_markup_mode=None)
 
-_NODE = """\
-# Settings of a node (server.properties):
-listeners=SSL://:9093,CONTROLLER://127.0.0.1:9094
-listener.security.protocol.map=SSL:SSL,CONTROLLER:PLAINTEXT
-inter.broker.listener.name=SSL
-ssl.keystore.type=PEM
-ssl.keystore.location={node}
-ssl.truststore.type=PEM
-ssl.truststore.location={ca}
-"""
-_LIBRDKAFKA = """\
-# A client of librdkafka (confluent-kafka, Go, Node):
-security.protocol=ssl
-ssl.ca.location={ca}
-# only where ssl.client.auth=required:
-ssl.certificate.location={client}
-ssl.key.location={client}
-"""
-_JAVA = """\
-# A Java client, Kafka's tools, and odradek (--command-config):
-security.protocol=SSL
-ssl.truststore.type=PEM
-ssl.truststore.location={ca}
-# only where ssl.client.auth=required:
-ssl.keystore.type=PEM
-ssl.keystore.location={client}
-"""
-_SPARK = """\
-# Options of Spark's source and sink:
-kafka.security.protocol=SSL
-kafka.ssl.truststore.type=PEM
-kafka.ssl.truststore.location={ca}
-"""
+# By who needs them: the comment that stands above, and the settings. Braces name the files.
+_SETTINGS: dict[str, tuple[str, dict[str, str]]] = {
+    "node": (
+        "A node (server.properties)",
+        {
+            "listeners": "SSL://:9093,CONTROLLER://127.0.0.1:9094",
+            "listener.security.protocol.map": "SSL:SSL,CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name": "SSL",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": "{node}",
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": "{ca}",
+        },
+    ),
+    "librdkafka": (
+        "A client of librdkafka (confluent-kafka, Go, Node)",
+        {
+            "security.protocol": "ssl",
+            "ssl.ca.location": "{ca}",
+            "ssl.certificate.location": "{client}",
+            "ssl.key.location": "{client}",
+        },
+    ),
+    "java": (
+        "A Java client, Kafka's tools, and odradek (--command-config)",
+        {
+            "security.protocol": "SSL",
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": "{ca}",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": "{client}",
+        },
+    ),
+    "spark": (
+        "Options of Spark's source and sink",
+        {
+            "kafka.security.protocol": "SSL",
+            "kafka.ssl.truststore.type": "PEM",
+            "kafka.ssl.truststore.location": "{ca}",
+        },
+    ),
+}
 
 
 @app.callback()
@@ -59,6 +69,7 @@ def dev(
     ] = None,
     user: Annotated[str, typer.Option("--user", help="Name of the client's principal.")] = "client",
     days: Annotated[int, typer.Option("--days", min=1, max=3650, help="How long they are valid.")] = 365,
+    as_json: JsonOption = False,
 ) -> None:
     """Make an authority, a node's certificate and a client's, and print what nodes and clients set.
 
@@ -89,4 +100,14 @@ def dev(
         raise CliError(f"{directory}: {error.strerror or error}", code=BAD_CONFIG) from None
     except ValueError as error:
         raise CliError(f"--host or --user: {error}", code=BAD_CONFIG) from None
-    typer.echo("\n".join(each.format(**paths) for each in (_NODE, _LIBRDKAFKA, _JAVA, _SPARK)), nl=False)
+    settings = {
+        kind: {key: value.format(**paths) for key, value in given.items()} for kind, (_, given) in _SETTINGS.items()
+    }
+    if as_json:
+        print_json(settings)
+        return
+    typer.echo("# A client needs a certificate, its key or keystore, only where ssl.client.auth=required.")
+    for kind, given in settings.items():
+        typer.echo(f"\n# {_SETTINGS[kind][0]}:")
+        for key, value in given.items():
+            typer.echo(f"{key}={value}")
