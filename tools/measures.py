@@ -23,7 +23,7 @@ from tests.test_words import WORDS
 ROOT = Path(__file__).resolve().parent.parent
 COMPLEX = 10
 SIX = (
-    "server/network/connection.py",
+    "server/network/requests.py",
     "server/handlers/produce.py",
     "replica/partition.py",
     "log/log.py",

@@ -182,10 +182,10 @@ ONE_NODE = (
     ),
     Bug(
         "answer to the wrong request",
-        "server.network.connection:Connection._answer",
+        "server.network.requests:Requests._answer",
         "chunks = encode_response(context.api_key, context.api_version, context.correlation_id, response)",
         "chunks = encode_response(context.api_key, context.api_version, "
-        "context.correlation_id - bool(len(self._responses)), response)",
+        "context.correlation_id - bool(len(self.responses)), response)",
         "the answer bears the number of the request before it",
     ),
     # fsync.

@@ -123,6 +123,7 @@ def test_the_path_of_a_fetch_has_no_point_and_that_of_a_produce_one_where_it_flu
     with_points = {path for path, text in sources.items() if "await buggify(" in text}
     on_the_path = {
         "server/network/connection.py",
+        "server/network/requests.py",
         "server/network/dispatch.py",
         "replica/manager.py",
         "replica/partition.py",

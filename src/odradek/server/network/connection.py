@@ -1,9 +1,6 @@
-"""One client connection: bytes to requests, requests to handlers, answers back in the order of the requests.
+"""One client connection: bytes to frames, frames to requests in their turn, answers back to the peer.
 
-Order: a request is begun when the one before it has been decided. A handler that is a plain function decides at once
-and returns its response, or a future where only waiting is left (an acknowledgement, new data); requests behind it may
-then be begun, and their answers wait for its own. A handler that is a coroutine has the connection to itself until it
-ends, as Kafka's muted channels have.
+Order: a request is begun when the one before it has been decided (`requests`).
 
 Back-pressure: we stop reading while requests wait to be begun or answers wait to be sent, and while a frame waits for
 memory (`request_memory`), so that a peer that does not read or floods us costs a bounded amount of it. Fairness: after
@@ -14,29 +11,23 @@ their turn.
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from odradek.common.errors import ApiError, ProtocolError
+from odradek.common.errors import ProtocolError
 from odradek.common.log_lines import get_logger
 from odradek.common.ports import Buffer
-from odradek.common.steps import next_step
-from odradek.protocol.codec import decode_in_steps, decode_prefix
-from odradek.protocol.declare import Message
-from odradek.protocol.framing import decode_request_header, encode_response
-from odradek.server.context import ANONYMOUS, RequestContext
+from odradek.server.context import ANONYMOUS
 from odradek.server.network.frame_budget import FrameBudget
-from odradek.server.network.long_messages import IN_STEPS_BYTES, decode_and_handle, encode_and_send, is_long
-from odradek.server.network.request_failures import failure_response
 from odradek.server.network.request_reader import RequestReader
-from odradek.server.network.response_order import ResponseOrder, ResponseSlot
+from odradek.server.network.requests import Requests
+from odradek.server.network.response_order import ResponseSlot
 from odradek.server.network.response_writer import ResponseWriter, SocketWriter, TransportWriter
 
 if TYPE_CHECKING:
     from odradek.security.tls.listener import ListenerTls
-    from odradek.server.network.dispatch import Dispatcher, Route
+    from odradek.server.network.dispatch import Dispatcher
     from odradek.server.network.listeners import ListenerSpec
 
 REQUESTS_PER_TURN = 64
@@ -48,7 +39,6 @@ MAX_UNSENT_BYTES = 256 * 1024
 # Requests of one connection whose answers are waited for at the same time. librdkafka sends up to a million in theory,
 # Java 5; beyond this the rest stays in the socket.
 MAX_OVERLAPPING = 256
-_FIXED_HEADER = struct.Struct(">hhih")
 _log = get_logger("server.network.connection")
 
 
@@ -63,14 +53,11 @@ class Connection(asyncio.BufferedProtocol):
         "_pending",
         "_read_bytes",
         "_reading",
-        "_responses",
         "_scheduled",
         "_sent_bytes_seen",
         "_tls",
         "_transport",
-        "_waits",
         "is_closing",
-        "is_exclusive",
         "last_active_ms",
         "listener",
         "local_address",
@@ -79,6 +66,7 @@ class Connection(asyncio.BufferedProtocol):
         "peer_host",
         "peer_port",
         "principal",
+        "requests",
         "software",
     )
 
@@ -97,9 +85,7 @@ class Connection(asyncio.BufferedProtocol):
         self._inbound = RequestReader(dispatcher.scratch, dispatcher.config.max_request_bytes, dispatcher.buffer_pool)
         self._budget = FrameBudget(dispatcher.memory)
         self._pending: deque[Buffer] = deque()
-        self._responses = ResponseOrder()
-        self._waits: dict[asyncio.Future[Any], None] = {}
-        self.is_exclusive = False
+        self.requests = Requests(self, dispatcher)
         self._scheduled = False
         self._reading = True
         self._read_bytes = 0
@@ -189,8 +175,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pending.clear()
         self._inbound.drop()
         self._budget.let_go(self, self.peer_host)
-        for wait in tuple(self._waits):
-            wait.cancel()
+        self.requests.cancel_waits()
         if self._outbound is not None:
             self._outbound.close()
         self._dispatcher.connections.forget(self, self.peer_host)
@@ -225,7 +210,8 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def busy(self) -> bool:
         """Whether a request is under way or an answer not sent."""
-        return bool(self.is_exclusive or self._responses or self._pending or self._unsent_bytes)
+        requests = self.requests
+        return bool(requests.is_exclusive or requests.responses or self._pending or self._unsent_bytes)
 
     def idle_since_ms(self, now_ms: int) -> int:
         """Monotonic ms of the last byte that the peer sent or took; `now_ms` while it waits for us.
@@ -328,12 +314,13 @@ class Connection(asyncio.BufferedProtocol):
         self._read_on()
 
     def _may_begin(self, outbound: ResponseWriter) -> bool:
+        requests = self.requests
         return (
             self.listener.scope in self._dispatcher.open_scopes
-            and not self.is_exclusive
+            and not requests.is_exclusive
             and not self.is_closing
             and outbound.pending_bytes < MAX_UNSENT_BYTES
-            and len(self._responses) < MAX_OVERLAPPING
+            and len(requests.responses) < MAX_OVERLAPPING
         )
 
     def _set_reading(self, reading: bool) -> None:
@@ -348,145 +335,23 @@ class Connection(asyncio.BufferedProtocol):
         """Begin a request; memory that it had reserved is free when its handler needs the request no more."""
         budget = self._budget
         if not budget.has_reserved:
-            self._begin(frame)
+            self.requests.begin(frame)
             return
         reserved_bytes = budget.take()
-        task = self._begin(frame)
+        task = self.requests.begin(frame)
         if task is None:
             budget.release(reserved_bytes)
         else:
             task.add_done_callback(lambda _: budget.release(reserved_bytes))
 
-    def _begin(self, frame: Buffer) -> asyncio.Future[Any] | None:
-        """Decode one request and let its handler decide; returns the task of a handler that goes on."""
-        try:
-            context, route, body_offset = self._read_header(frame)
-            if context.api_version not in route.versions:
-                self._refuse_version(context, route)
-                return None
-            # Bytes behind the request are passed over, as Kafka does: librdkafka 2.16 sends some behind Metadata 13.
-            if len(frame) < IN_STEPS_BYTES:
-                request, _ = decode_prefix(route.request, frame, context.api_version, body_offset)
-            else:
-                steps = decode_in_steps(route.request, frame, context.api_version, body_offset)
-                decoded = next_step(steps)
-                if decoded is None:
-                    self.is_exclusive = True
-                    return self._dispatcher.start_task(decode_and_handle(self, context, route, steps, len(frame)))
-                request = decoded[0]
-        except ProtocolError as error:
-            self.close_because(str(error))
-            return None
-        return self.handle(context, route, request, len(frame))
-
-    def handle(
-        self, context: RequestContext, route: Route, request: Any, frame_bytes: int
-    ) -> asyncio.Future[Any] | None:
-        """Let the handler decide; returns its task where it goes on."""
-        route.request_count += 1
-        route.request_bytes += frame_bytes
-        try:
-            outcome = route.handle(context, request)
-        except Exception as error:
-            outcome = self._failed(context, route, error)
-        if outcome is None or isinstance(outcome, Message):
-            self._answer(None, context, route, outcome)
-            return None
-        return self._await(context, route, outcome)
-
-    def _read_header(self, frame: Buffer) -> tuple[RequestContext, Route, int]:
-        """
-        Raises:
-            ProtocolError: no header, or an API that is not served on this listener.
-        """
-        if len(frame) < _FIXED_HEADER.size:
-            raise ProtocolError(f"a request of {len(frame)} bytes has no header")
-        key, version, correlation_id, client_id_bytes = _FIXED_HEADER.unpack_from(frame)
-        route = self._dispatcher.routes[self.listener.scope].get(key)
-        if route is None:
-            raise ProtocolError(f"API key {key} version {version} is not served on listener {self.listener.name}")
-        end = _FIXED_HEADER.size + max(client_id_bytes, 0)
-        is_flexible = version >= route.flexible_since
-        # A flexible header ends with its tagged fields, of which there are almost never any: their count is 0.
-        if client_id_bytes >= -1 and end + is_flexible <= len(frame) and not (is_flexible and frame[end]):
-            client_id = str(frame[_FIXED_HEADER.size : end], "utf-8", "replace")
-            end += is_flexible
+    def answer_queued(self, *, others_wait: bool) -> None:
+        """An answer that was waited for is queued: send it now, or where others may follow, at the end of this turn."""
+        if others_wait or self._scheduled:
+            self._schedule()
         else:
-            header, end = decode_request_header(frame)
-            client_id = header.client_id or ""
-        context = RequestContext(self._dispatcher.services, self, key, version, correlation_id, client_id)
-        return context, route, end
-
-    def _refuse_version(self, context: RequestContext, route: Route) -> None:
-        answer = self._dispatcher.unsupported_version_answer(context)
-        if answer is None:
-            name = route.name
-            self.close_because(f"{name} version {context.api_version} is not supported, {route.versions} are")
-            return
-        context.api_version = 0
-        self._answer(None, context, route, answer)
-
-    def _await(self, context: RequestContext, route: Route, outcome: Any) -> asyncio.Future[Any] | None:
-        """Give an answer its place; returns the task that was begun where there is one."""
-        slot = self._responses.place()
-        if asyncio.isfuture(outcome):
-            wait: asyncio.Future[Any] = outcome
-            self._waits[wait] = None
-        else:
-            self.is_exclusive = not route.overlapping
-            wait = self._dispatcher.start_task(outcome)
-
-        def finished(done: asyncio.Future[Any]) -> None:
-            self._waits.pop(done, None)
-            if done is not outcome and not route.overlapping:
-                self.is_exclusive = False
-            if done.cancelled():
-                slot.chunks = []
-                return
-            error = done.exception()
-            response = done.result() if error is None else self._failed(context, route, error)
-            if self.is_closing:
-                return
-            if wait is not outcome and response is not None and is_long(response):
-                self._dispatcher.start_task(encode_and_send(self, slot, context, route, response))
-                return
-            self._answer(slot, context, route, response)
-            if self._waits or self._scheduled:
-                self._schedule()  # others may end in this turn of the loop: their answers leave in one write
-            else:
-                self.advance()
-
-        wait.add_done_callback(finished)
-        return wait if wait is not outcome else None
-
-    def _answer(
-        self, slot: ResponseSlot | None, context: RequestContext, route: Route, response: Message | None
-    ) -> None:
-        """Queue an answer in its place; None where the client wants no answer (acks=0)."""
-        if self.is_silent:
-            return
-        chunks: list[Any] = []
-        if response is not None:
-            try:
-                chunks = encode_response(context.api_key, context.api_version, context.correlation_id, response)
-            except (ValueError, ApiError) as error:
-                self.not_encodable(error, context, route)
-                return
-        self.send(slot, chunks)
-
-    def not_encodable(self, error: Exception, context: RequestContext, route: Route) -> None:
-        api = route.name
-        _log.bug("an answer cannot be encoded", error, alike=api, api=api, version=context.api_version)
-        self.close()
+            self.advance()
 
     def send(self, slot: ResponseSlot | None, chunks: list[Any]) -> None:
         """Hand an answer to the peer once those before it are."""
         assert self._outbound is not None
-        self._responses.add(slot, chunks, self._outbound)
-
-    def _failed(self, context: RequestContext, route: Route, error: BaseException) -> Message | None:
-        """The response to a request whose handler raised; None where the connection ends instead."""
-        response, reason = failure_response(context, route, error)
-        if reason:
-            self.close_because(reason)
-        return response
+        self.requests.responses.add(slot, chunks, self._outbound)

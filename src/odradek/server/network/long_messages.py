@@ -46,10 +46,10 @@ async def decode_and_handle(
         connection.close_because(str(error))
         return
     finally:
-        connection.is_exclusive = False
+        connection.requests.is_exclusive = False
     if connection.is_closing:
         return
-    task = connection.handle(context, route, request, frame_bytes)
+    task = connection.requests.handle(context, route, request, frame_bytes)
     connection.advance()
     if task is not None:
         await asyncio.wait([task])  # which keeps the request's memory
@@ -65,7 +65,7 @@ async def encode_and_send(
     try:
         chunks = await in_turns(steps)
     except (ValueError, ApiError) as error:
-        connection.not_encodable(error, context, route)
+        connection.requests.not_encodable(error, context, route)
         return
     if not connection.is_closing:
         connection.send(slot, chunks)

@@ -1,0 +1,187 @@
+"""The requests of one connection: decoded, given to their handlers, answered in the order in which they came.
+
+A handler that is a plain function decides at once and returns its response, or a future where only waiting is left (an
+acknowledgement, new data); requests behind it may then be begun. A handler that is a coroutine has the connection to
+itself until it ends, as Kafka's muted channels have. When the next request is begun is the connection's to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from typing import TYPE_CHECKING, Any
+
+from odradek.common.errors import ApiError, ProtocolError
+from odradek.common.log_lines import get_logger
+from odradek.common.ports import Buffer
+from odradek.common.steps import next_step
+from odradek.protocol.codec import decode_in_steps, decode_prefix
+from odradek.protocol.declare import Message
+from odradek.protocol.framing import decode_request_header, encode_response
+from odradek.server.context import RequestContext
+from odradek.server.network.long_messages import IN_STEPS_BYTES, decode_and_handle, encode_and_send, is_long
+from odradek.server.network.request_failures import failure_response
+from odradek.server.network.response_order import ResponseOrder, ResponseSlot
+
+if TYPE_CHECKING:
+    from odradek.server.network.connection import Connection
+    from odradek.server.network.dispatch import Dispatcher, Route
+
+_FIXED_HEADER = struct.Struct(">hhih")
+_log = get_logger("server.network.requests")
+
+
+class Requests:
+    """What a connection does with whole frames.
+
+    Attributes:
+        is_exclusive: a handler that is a coroutine, or a long decoding, has the connection to itself.
+        responses: those that are waited for, and those behind them.
+    """
+
+    __slots__ = ("_connection", "_dispatcher", "_waits", "is_exclusive", "responses")
+
+    def __init__(self, connection: Connection, dispatcher: Dispatcher) -> None:
+        self._connection = connection
+        self._dispatcher = dispatcher
+        self._waits: dict[asyncio.Future[Any], None] = {}
+        self.is_exclusive = False
+        self.responses = ResponseOrder()
+
+    def cancel_waits(self) -> None:
+        """The peer is gone: no answer is waited for any more."""
+        for wait in tuple(self._waits):
+            wait.cancel()
+
+    def begin(self, frame: Buffer) -> asyncio.Future[Any] | None:
+        """Decode one request and let its handler decide; returns the task of a handler that goes on."""
+        try:
+            context, route, body_offset = self._read_header(frame)
+            if context.api_version not in route.versions:
+                self._refuse_version(context, route)
+                return None
+            # Bytes behind the request are passed over, as Kafka does: librdkafka 2.16 sends some behind Metadata 13.
+            if len(frame) < IN_STEPS_BYTES:
+                request, _ = decode_prefix(route.request, frame, context.api_version, body_offset)
+            else:
+                steps = decode_in_steps(route.request, frame, context.api_version, body_offset)
+                decoded = next_step(steps)
+                if decoded is None:
+                    self.is_exclusive = True
+                    return self._dispatcher.start_task(
+                        decode_and_handle(self._connection, context, route, steps, len(frame))
+                    )
+                request = decoded[0]
+        except ProtocolError as error:
+            self._connection.close_because(str(error))
+            return None
+        return self.handle(context, route, request, len(frame))
+
+    def handle(
+        self, context: RequestContext, route: Route, request: Any, frame_bytes: int
+    ) -> asyncio.Future[Any] | None:
+        """Let the handler decide; returns its task where it goes on."""
+        route.request_count += 1
+        route.request_bytes += frame_bytes
+        try:
+            outcome = route.handle(context, request)
+        except Exception as error:
+            outcome = self._failed(context, route, error)
+        if outcome is None or isinstance(outcome, Message):
+            self._answer(None, context, route, outcome)
+            return None
+        return self._await(context, route, outcome)
+
+    def _read_header(self, frame: Buffer) -> tuple[RequestContext, Route, int]:
+        """
+        Raises:
+            ProtocolError: no header, or an API that is not served on this listener.
+        """
+        if len(frame) < _FIXED_HEADER.size:
+            raise ProtocolError(f"a request of {len(frame)} bytes has no header")
+        key, version, correlation_id, client_id_bytes = _FIXED_HEADER.unpack_from(frame)
+        route = self._dispatcher.routes[self._connection.listener.scope].get(key)
+        if route is None:
+            raise ProtocolError(
+                f"API key {key} version {version} is not served on listener {self._connection.listener.name}"
+            )
+        end = _FIXED_HEADER.size + max(client_id_bytes, 0)
+        is_flexible = version >= route.flexible_since
+        # A flexible header ends with its tagged fields, of which there are almost never any: their count is 0.
+        if client_id_bytes >= -1 and end + is_flexible <= len(frame) and not (is_flexible and frame[end]):
+            client_id = str(frame[_FIXED_HEADER.size : end], "utf-8", "replace")
+            end += is_flexible
+        else:
+            header, end = decode_request_header(frame)
+            client_id = header.client_id or ""
+        context = RequestContext(self._dispatcher.services, self._connection, key, version, correlation_id, client_id)
+        return context, route, end
+
+    def _refuse_version(self, context: RequestContext, route: Route) -> None:
+        answer = self._dispatcher.unsupported_version_answer(context)
+        if answer is None:
+            name = route.name
+            self._connection.close_because(
+                f"{name} version {context.api_version} is not supported, {route.versions} are"
+            )
+            return
+        context.api_version = 0
+        self._answer(None, context, route, answer)
+
+    def _await(self, context: RequestContext, route: Route, outcome: Any) -> asyncio.Future[Any] | None:
+        """Give an answer its place; returns the task that was begun where there is one."""
+        slot = self.responses.place()
+        if asyncio.isfuture(outcome):
+            wait: asyncio.Future[Any] = outcome
+            self._waits[wait] = None
+        else:
+            self.is_exclusive = not route.overlapping
+            wait = self._dispatcher.start_task(outcome)
+
+        def finished(done: asyncio.Future[Any]) -> None:
+            self._waits.pop(done, None)
+            if done is not outcome and not route.overlapping:
+                self.is_exclusive = False
+            if done.cancelled():
+                slot.chunks = []
+                return
+            error = done.exception()
+            response = done.result() if error is None else self._failed(context, route, error)
+            if self._connection.is_closing:
+                return
+            if wait is not outcome and response is not None and is_long(response):
+                self._dispatcher.start_task(encode_and_send(self._connection, slot, context, route, response))
+                return
+            self._answer(slot, context, route, response)
+            # Others may end in this turn of the loop: their answers leave in one write.
+            self._connection.answer_queued(others_wait=bool(self._waits))
+
+        wait.add_done_callback(finished)
+        return wait if wait is not outcome else None
+
+    def _answer(
+        self, slot: ResponseSlot | None, context: RequestContext, route: Route, response: Message | None
+    ) -> None:
+        """Queue an answer in its place; None where the client wants no answer (acks=0)."""
+        if self._connection.is_silent:
+            return
+        chunks: list[Any] = []
+        if response is not None:
+            try:
+                chunks = encode_response(context.api_key, context.api_version, context.correlation_id, response)
+            except (ValueError, ApiError) as error:
+                self.not_encodable(error, context, route)
+                return
+        self._connection.send(slot, chunks)
+
+    def not_encodable(self, error: Exception, context: RequestContext, route: Route) -> None:
+        api = route.name
+        _log.bug("an answer cannot be encoded", error, alike=api, api=api, version=context.api_version)
+        self._connection.close()
+
+    def _failed(self, context: RequestContext, route: Route, error: BaseException) -> Message | None:
+        """The response to a request whose handler raised; None where the connection ends instead."""
+        response, reason = failure_response(context, route, error)
+        if reason:
+            self._connection.close_because(reason)
+        return response
