@@ -1,8 +1,8 @@
 """What a reviewer counts: `python -m tools.measures [--tree OTHER_CHECKOUT]` prints one table, a column for each tree.
 
 Lines and functions of the product, functions above a cyclomatic complexity of 10, comments, assertions, lines with
-`Any`, lines with words that the glossary replaces, and the files that a Produce of 1,000 records passes, by a
-trace of a real broker. Messages generated from Kafka's definitions are left out.
+`Any`, lines with words that the glossary replaces, and the files that a Produce of 1,000 records and the Fetch of it
+pass, by a trace of a real broker. Messages generated from Kafka's definitions are left out.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ SIX = (
     "server/handlers/fetch.py",
 )
 _BRANCHES = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.comprehension, ast.match_case)
-# Runs with the tree's own `src` on the path: the files and the lines of the functions that a Produce passes.
+# Runs with the tree's own `src` on the path: the files and the lines of the functions that each of the two passes.
 _TRACE = """
 import json, sys, threading
 import odradek
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from odradek.testing import EmbeddedBroker
 
 root = odradek.__file__.rpartition("/")[0] + "/"
+ways = {"produce": {}, "fetch": {}}
 lines = {}
 
 def note(frame, event, argument):
@@ -57,12 +58,24 @@ with EmbeddedBroker() as broker:
     producer = Producer(settings | {"log_level": 0})
     producer.produce("traced", b"first")
     producer.flush()
+    lines = ways["produce"]
     set_hook(broker, note)
     for number in range(1000):
         producer.produce("traced", b"v" * 100)
     producer.flush()
     set_hook(broker, None)
-print(json.dumps({file: sum(last - first + 1 for first, last in each.items()) for file, each in lines.items()}))
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "traced", "log_level": 0})
+    consumer.assign([TopicPartition("traced", 0, 0)])
+    assert len(consumer.consume(1, 60)) == 1  # connected, and the session is made
+    consumer.seek(TopicPartition("traced", 0, 0))
+    lines = ways["fetch"]
+    set_hook(broker, note)
+    left = 1001
+    while left > 0:
+        left -= len(consumer.consume(left, 60))
+    set_hook(broker, None)
+    consumer.close()
+print(json.dumps(ways))
 """
 
 
@@ -115,7 +128,7 @@ def of_code(tree: Path) -> dict[str, str]:
 
 def of_words(tree: Path) -> dict[str, str]:
     """Lines with words that the glossary replaces, in the folders that people read."""
-    found = {}
+    found: dict[str, str] = {}
     for folder, ending in (("src", "*.py"), ("tests", "*.py"), ("docs", "*.md"), ("examples", "*.py")):
         texts = [
             path.read_text()
@@ -129,23 +142,40 @@ def of_words(tree: Path) -> dict[str, str]:
 
 
 def of_the_way(tree: Path) -> dict[str, str]:
-    """What a Produce of 1,000 records passes."""
+    """What a Produce of 1,000 records passes, and a Fetch of them; what both pass counts once in the six."""
     environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
     done = subprocess.run([sys.executable, "-c", _TRACE], env=environment, capture_output=True, text=True, timeout=300)
     if done.returncode != 0:
         return {"produce, files": f"no trace: {done.stderr.strip().splitlines()[-1]}"}
-    passed: dict[str, int] = json.loads(done.stdout)
+    # Of each way and file: the first and the last line of each function.
+    ways: dict[str, dict[str, dict[str, int]]] = json.loads(done.stdout)
     package = tree / "src" / "odradek"
-    whole = sum((package / file).read_text().count("\n") for file in passed)
-    six = sum((package / file).read_text().count("\n") for file in SIX)
-    in_six = sum(count for file, count in passed.items() if file in SIX)
-    return {
-        "produce, files": str(len(passed)),
-        "produce, lines of these files": f"{whole:,}",
-        "produce, lines of its functions": f"{sum(passed.values()):,}",
+    found: dict[str, str] = {}
+    for way, passed in ways.items():
+        whole = sum(_line_count(package / file) for file in passed)
+        found |= {
+            f"{way}, files": str(len(passed)),
+            f"{way}, lines of these files": f"{whole:,}",
+            f"{way}, lines of its functions": f"{sum(map(_passed_count, passed.values())):,}",
+        }
+    files = [file for file in SIX if (package / file).exists()]
+    six = sum(_line_count(package / file) for file in files)
+    both = {file: {line: last for way in ways.values() for line, last in way.get(file, {}).items()} for file in files}
+    in_six = sum(map(_passed_count, both.values()))
+    return found | {
         "the six files, lines": f"{six:,}",
         "the six files, on the way": f"{in_six:,} ({in_six / six:.0%})",
+        **{f"  {file}": f"{_passed_count(both[file])} of {_line_count(package / file)}" for file in files},
     }
+
+
+def _line_count(path: Path) -> int:
+    return path.read_text().count("\n")
+
+
+def _passed_count(functions: dict[str, int]) -> int:
+    """The lines of functions, by their first and last ones; those of one inside another count once."""
+    return len({line for first, last in functions.items() for line in range(int(first), last + 1)})
 
 
 def main() -> int:

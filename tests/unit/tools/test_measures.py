@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from tools.measures import complexity, of_code
+from tools.measures import _passed_count, complexity, of_code
 
 SOURCE = """
 from typing import Any
@@ -42,3 +42,7 @@ def test_what_the_sources_alone_give(tmp_path: Path) -> None:
     found = of_code(tmp_path)
     assert (found["functions"], found["assertions"], found["lines with Any"]) == ("3", "1", "2")
     assert found["comments"].startswith("1 ")
+
+
+def test_a_function_inside_another_counts_once() -> None:
+    assert _passed_count({"10": 20, "12": 14, "30": 30}) == 12
