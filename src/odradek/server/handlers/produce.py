@@ -33,11 +33,11 @@ from odradek.protocol.messages.produce_response import (
     TopicProduceResponse,
 )
 from odradek.record.batch import HEADER_BYTES, BatchHeader
-from odradek.record.recompression import recompress
 from odradek.record.validation import InvalidRecordsError, TooLongForLoopError, admit, is_long_walk
 from odradek.server.acknowledgement import Waiting, when_acknowledged
 from odradek.server.handlers.shared import ADMIN_CLIENT_ID, INTERNAL_TOPICS, leader_hint
 from odradek.server.log_creation import after_logs_created, logs_pending
+from odradek.server.produce_preparation import Prepared, end_with, has_other_codec, note_refused, preparation
 from odradek.server.transactions.produce_verification import Check, Unverified, Verified, find_unverified, verify
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class _Appends:
             raise ApiError(ErrorCode.INVALID_RECORD, "a partition without records")
         broker, rules = self._context.broker, partition.rules
         is_behind_others = broker.replicas.preparations.is_busy(partition)
-        if is_behind_others or is_long_walk(records, rules) or _other_codec(partition, records):
+        if is_behind_others or is_long_walk(records, rules) or has_other_codec(partition, records):
             self._prepare_and_append(partition, records, answer)
             return
         now_ms, version = broker.clock.now_ms(), self._context.api_version
@@ -141,37 +141,27 @@ class _Appends:
             self._prepare_and_append(partition, records, answer)
             return
         except ApiError as error:
-            _note_refused(partition, records, error)
+            note_refused(partition, records, error)
             raise
         wait = self._write(partition, batch, header, answer)
         if wait is not None:
             self._waiting.append((answer, partition, wait))
 
     def _prepare_and_append(self, partition: Partition, records: Any, answer: PartitionProduceResponse) -> None:
-        broker, version, rules = self._context.broker, self._context.api_version, partition.rules
-        level, codec, now_ms = partition.log.config.codec_level, partition.codec, broker.clock.now_ms()
-
-        def prepare() -> tuple[Any, BatchHeader]:
-            batch, header = admit(records, rules, now_ms=now_ms, api_version=version)
-            if codec is None or header.compression == codec:
-                return batch, header
-            limit = rules.max_decompressed_bytes
-            return recompress(
-                batch, header, codec, level=level, max_output_bytes=limit, max_batch_bytes=rules.max_message_bytes
-            )
-
+        broker = self._context.broker
+        work = preparation(partition, records, now_ms=broker.clock.now_ms(), api_version=self._context.api_version)
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._acks:
             self._waiting.append((answer, partition, ended))
         broker.replicas.preparations.run(
-            partition, prepare, lambda *prepared: self._in_turn(partition, records, prepared, answer, ended)
+            partition, work, lambda *prepared: self._in_turn(partition, records, prepared, answer, ended)
         )
 
     def _in_turn(
         self,
         partition: Partition,
         records: Any,
-        prepared: tuple[tuple[Any, BatchHeader] | None, OdradekError | None],
+        prepared: tuple[Prepared | None, OdradekError | None],
         answer: PartitionProduceResponse,
         ended: asyncio.Future[None],
     ) -> None:
@@ -180,28 +170,13 @@ class _Appends:
         wait = None
         try:
             if failure is not None:
-                _note_refused(partition, records, failure)
+                note_refused(partition, records, failure)
                 raise failure
             assert batch is not None
             wait = self._write(partition, *batch, answer)
         except (ApiError, StorageError) as error:
             self._refuse(answer, partition.topic, error)
-        if wait is None:
-            if not ended.done():
-                ended.set_result(None)
-            return
-
-        def pass_on(done: asyncio.Future[None]) -> None:
-            error = None if done.cancelled() else done.exception()
-            if ended.done():
-                return
-            if error is None:
-                ended.set_result(None)
-                return
-            ended.set_exception(error)
-            ended.exception()  # seen: its request may be gone, with its connection
-
-        wait.add_done_callback(pass_on)
+        end_with(ended, wait)
 
     def _write(
         self, partition: Partition, records: Any, header: BatchHeader, answer: PartitionProduceResponse
@@ -254,18 +229,6 @@ class _Appends:
         nodes = self._response.node_endpoints
         if all(node.node_id != leader_id for node in nodes):
             nodes.append(NodeEndpoint(node_id=leader_id, host=endpoint.host, port=endpoint.port))
-
-
-def _note_refused(partition: Partition, records: Any, error: OdradekError) -> None:
-    """A batch was found wrong: one that was damaged on the way comes again. Its header may be damaged, too; then the
-    batches that its producer sent behind it are refused once more than they need be."""
-    if isinstance(error, ApiError) and error.code is ErrorCode.CORRUPT_MESSAGE and len(records) >= HEADER_BYTES:
-        partition.log.producers.refused((BatchHeader.read(records),), error.code)
-
-
-def _other_codec(partition: Partition, records: Any) -> bool:
-    codec = partition.codec
-    return codec is not None and len(records) >= HEADER_BYTES and BatchHeader.read(records).compression != codec
 
 
 async def _verify_and_append(

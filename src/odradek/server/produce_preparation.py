@@ -1,0 +1,71 @@
+"""Batches whose records take too long to look at on the loop, or that get another codec: prepared off it.
+
+The handler of Produce decides which they are, and writes each when its turn comes (`replica.preparation`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from odradek.common.errors import ApiError, ErrorCode, OdradekError
+from odradek.record.batch import HEADER_BYTES, BatchHeader
+from odradek.record.recompression import recompress
+from odradek.record.validation import admit
+
+if TYPE_CHECKING:
+    from odradek.replica.partition import Partition
+
+# A batch that may be written, and its header.
+Prepared = tuple[Any, BatchHeader]
+
+
+def has_other_codec(partition: Partition, records: Any) -> bool:
+    """Whether a batch is to be recompressed (compression.type)."""
+    codec = partition.codec
+    return codec is not None and len(records) >= HEADER_BYTES and BatchHeader.read(records).compression != codec
+
+
+def preparation(partition: Partition, records: Any, *, now_ms: int, api_version: int) -> Callable[[], Prepared]:
+    """The work that checks a batch and recompresses it, by the partition's settings as they are now; it raises as
+    `admit` and `recompress`."""
+    rules, codec, level = partition.rules, partition.codec, partition.log.config.codec_level
+
+    def prepare() -> Prepared:
+        batch, header = admit(records, rules, now_ms=now_ms, api_version=api_version)
+        if codec is None or header.compression == codec:
+            return batch, header
+        limit = rules.max_decompressed_bytes
+        return recompress(
+            batch, header, codec, level=level, max_output_bytes=limit, max_batch_bytes=rules.max_message_bytes
+        )
+
+    return prepare
+
+
+def note_refused(partition: Partition, records: Any, error: OdradekError) -> None:
+    """A batch was found wrong: one that was damaged on the way comes again. Its header may be damaged, too; then the
+    batches that its producer sent behind it are refused once more than they need be."""
+    if isinstance(error, ApiError) and error.code is ErrorCode.CORRUPT_MESSAGE and len(records) >= HEADER_BYTES:
+        partition.log.producers.refused((BatchHeader.read(records),), error.code)
+
+
+def end_with(ended: asyncio.Future[None], wait: asyncio.Future[None] | None) -> None:
+    """End a future as another one ends, which was begun later; now where there is nothing to wait for."""
+    if wait is None:
+        if not ended.done():
+            ended.set_result(None)
+        return
+
+    def pass_on(done: asyncio.Future[None]) -> None:
+        error = None if done.cancelled() else done.exception()
+        if ended.done():
+            return
+        if error is None:
+            ended.set_result(None)
+            return
+        ended.set_exception(error)
+        ended.exception()  # seen: its request may be gone, with its connection
+
+    wait.add_done_callback(pass_on)
