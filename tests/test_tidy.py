@@ -27,7 +27,14 @@ WORLD_CALLS = re.compile(
     r"|uuid\.?uuid[14]|secrets\.|os\.urandom|datetime\.(now|utcnow)|threading\.)"
 )
 # Rooms that are the edge of the world: tools, the real ports, the assembly of the node, and helpers for tests.
-WORLD_ROOMS = ("common/real_io.py", "common/real_worker.py", "server/startup/process.py", "cli/", "testing/")
+WORLD_ROOMS = (
+    "common/real_https.py",
+    "common/real_io.py",
+    "common/real_worker.py",
+    "server/startup/process.py",
+    "cli/",
+    "testing/",
+)
 # What starts simulations and measures them runs outside of them; the lid knows what it keeps out.
 OUTSIDE_THE_BOX = ("lid.py", "__main__.py", "bugs.py", "coverage.py", "failures.py", "drawn.py")
 BANNED = re.compile(r"raise NotImplementedError|except Exception:\s*pass|\b(TODO|FIXME|XXX)\b")

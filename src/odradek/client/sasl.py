@@ -10,6 +10,7 @@ import hmac
 import re
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from random import Random
 from typing import TypeAlias
 
@@ -32,8 +33,10 @@ MECHANISMS = ("PLAIN", *SCRAM_MECHANISMS)
 # Kafka's brokers have at most 16,384; a false one would have us compute for as long as it likes.
 MOST_ITERATIONS = 100_000
 NONCE_BYTES = 24
+# A node connects often with one password, and hashing takes milliseconds, in which its loop does nothing else.
+_salted_password = lru_cache(maxsize=8)(salted_password)
 # An option of a JAAS entry; its value stands in quotes, or is a word.
-_JAAS_OPTION = re.compile(r"""\b(username|password)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;'"]+)""")
+_JAAS_OPTION = re.compile(r"""\b(username|password|tokenauth)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;'"]+)""")
 
 
 class SaslSettingError(OdradekError):
@@ -51,12 +54,14 @@ class Credentials:
     Attributes:
         mechanism: one of MECHANISMS.
         random: where nonces come from; it must be unpredictable.
+        by_token: whether name and password are a delegation token's.
     """
 
     mechanism: str
     username: str
     password: str = field(repr=False)
     random: Random = field(repr=False, compare=False)
+    by_token: bool = False
 
 
 def credentials_from(settings: Mapping[str, str], random: Random) -> Credentials | None:
@@ -78,7 +83,7 @@ def credentials_from(settings: Mapping[str, str], random: Random) -> Credentials
             "sasl.jaas.config must hold username and password, as in: "
             'org.apache.kafka.common.security.plain.PlainLoginModule required username="…" password="…";'
         )
-    return Credentials(mechanism, username, password, random)
+    return Credentials(mechanism, username, password, random, found.get("tokenauth", "").lower() == "true")
 
 
 def _unquoted(value: str) -> str:
@@ -90,16 +95,17 @@ def sasl_exchange(who: Credentials) -> Dialogue:
     if who.mechanism == "PLAIN":
         return _plain(who.username, who.password)
     nonce = encode64(who.random.randbytes(NONCE_BYTES))
-    return _scram(SCRAM_MECHANISMS[who.mechanism], who.username, who.password, nonce)
+    extension = ",tokenauth=true" if who.by_token else ""
+    return _scram(SCRAM_MECHANISMS[who.mechanism], who.username, who.password, nonce, extension)
 
 
 def _plain(username: str, password: str) -> Dialogue:
     yield f"\0{username}\0{password}".encode()
 
 
-def _scram(mechanism: ScramMechanism, username: str, password: str, nonce: str) -> Dialogue:
+def _scram(mechanism: ScramMechanism, username: str, password: str, nonce: str, extension: str = "") -> Dialogue:
     name = username.replace("=", "=3D").replace(",", "=2C")
-    first = f"n={name},r={nonce}"
+    first = f"n={name},r={nonce}{extension}"
     challenge = yield f"n,,{first}".encode()
     fields = _fields(challenge)
     try:
@@ -110,7 +116,7 @@ def _scram(mechanism: ScramMechanism, username: str, password: str, nonce: str) 
         raise ServerAuthenticationError("the broker's SCRAM challenge does not answer ours, or is too weak")
     if iterations > MOST_ITERATIONS:
         raise ServerAuthenticationError(f"the broker's SCRAM challenge has more than {MOST_ITERATIONS} iterations")
-    salted = salted_password(mechanism, password.encode(), salt, iterations)
+    salted = _salted_password(mechanism, password.encode(), salt, iterations)
     keys = keys_of(mechanism, salted)
     bare = f"c=biws,r={theirs}"
     signed = f"{first},{challenge.decode()},{bare}".encode()

@@ -12,6 +12,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode, OdradekError
 from odradek.common.log_lines import get_logger
@@ -22,6 +23,7 @@ from odradek.controller.configs import ConfigSchema
 from odradek.controller.controllers import register_controller
 from odradek.controller.machine import ControllerMachine
 from odradek.controller.scram import alter_scram_credentials
+from odradek.controller.tokens import NO_TOKENS, DelegationTokenConfig, DelegationTokens
 from odradek.metadata.features import KRAFT_VERSION
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.declare import Message
@@ -45,6 +47,8 @@ from odradek.protocol.messages.broker_registration_request import BrokerRegistra
 from odradek.protocol.messages.broker_registration_response import BrokerRegistrationResponse
 from odradek.protocol.messages.controller_registration_request import ControllerRegistrationRequest
 from odradek.protocol.messages.controller_registration_response import ControllerRegistrationResponse
+from odradek.protocol.messages.create_delegation_token_request import CreateDelegationTokenRequest
+from odradek.protocol.messages.create_delegation_token_response import CreateDelegationTokenResponse
 from odradek.protocol.messages.create_partitions_request import CreatePartitionsRequest
 from odradek.protocol.messages.create_partitions_response import CreatePartitionsResponse
 from odradek.protocol.messages.create_topics_request import CreateTopicsRequest
@@ -55,12 +59,16 @@ from odradek.protocol.messages.describe_quorum_request import DescribeQuorumRequ
 from odradek.protocol.messages.describe_quorum_response import DescribeQuorumResponse
 from odradek.protocol.messages.elect_leaders_request import ElectLeadersRequest
 from odradek.protocol.messages.elect_leaders_response import ElectLeadersResponse
+from odradek.protocol.messages.expire_delegation_token_request import ExpireDelegationTokenRequest
+from odradek.protocol.messages.expire_delegation_token_response import ExpireDelegationTokenResponse
 from odradek.protocol.messages.incremental_alter_configs_request import IncrementalAlterConfigsRequest
 from odradek.protocol.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
 from odradek.protocol.messages.list_partition_reassignments_request import ListPartitionReassignmentsRequest
 from odradek.protocol.messages.list_partition_reassignments_response import ListPartitionReassignmentsResponse
 from odradek.protocol.messages.remove_raft_voter_request import RemoveRaftVoterRequest
 from odradek.protocol.messages.remove_raft_voter_response import RemoveRaftVoterResponse
+from odradek.protocol.messages.renew_delegation_token_request import RenewDelegationTokenRequest
+from odradek.protocol.messages.renew_delegation_token_response import RenewDelegationTokenResponse
 from odradek.protocol.messages.unregister_broker_request import UnregisterBrokerRequest
 from odradek.protocol.messages.unregister_broker_response import UnregisterBrokerResponse
 from odradek.protocol.messages.update_features_request import UpdateFeaturesRequest
@@ -93,6 +101,7 @@ class ControllerService:
         *,
         cluster_id: str,
         bootstrap: Sequence[Any] = (),
+        token_config: DelegationTokenConfig = NO_TOKENS,
         on_active: Callable[[], None] = lambda: None,
         on_failed: Callable[[BaseException], None] = lambda error: None,
     ) -> None:
@@ -108,6 +117,7 @@ class ControllerService:
         self._schema = schema
         self._cluster_id = cluster_id
         self._bootstrap = bootstrap
+        self._token_config = token_config
         self._on_active = on_active
         self._on_failed = on_failed
         self._driver: RaftDriver | None = None
@@ -190,7 +200,11 @@ class ControllerService:
             return
         self._ready.set()
         self._on_active()
-        await gather_cancelling(self._fence_the_silent(machine, runtime), self._balance_leaders(machine, runtime))
+        await gather_cancelling(
+            self._fence_the_silent(machine, runtime),
+            self._balance_leaders(machine, runtime),
+            self._remove_old_tokens(machine, runtime),
+        )
 
     async def _fence_the_silent(self, machine: ControllerMachine, runtime: Runtime[Any]) -> None:
         """Look for silent brokers a few times per session timeout."""
@@ -236,16 +250,19 @@ class ControllerService:
         machine, runtime = self._serving()
         return await runtime.run(lambda: operation(machine), timeout_ms=timeout_ms)
 
-    async def ask(self, request: Message, response: type[M], api_version: int | None = None) -> M:
+    async def ask(self, request: Message, response: type[M], api_version: int | None = None, principal: str = "") -> M:
         """Answer a request by the method of its API; `response` is the class of that API's answer.
 
         Args:
             api_version: in which the answer is given, None for the newest. Only UpdateFeatures differs by it.
+            principal: who asks, for delegation tokens.
         Raises:
             ApiError: as the method.
         """
         if isinstance(request, UpdateFeaturesRequest) and api_version is not None:
             answer: Message = await self.update_features(request, api_version)
+        elif request.KEY in TOKEN_METHODS:
+            answer = await TOKEN_METHODS[request.KEY](self, request, principal)
         else:
             assert request.KEY is not None, f"{type(request).__name__} is no request"
             answer = await METHODS[request.KEY](self, request)
@@ -395,6 +412,40 @@ class ControllerService:
             raise ApiError(ErrorCode.NOT_CONTROLLER)
         return self._driver.describe()
 
+    async def create_delegation_token(
+        self, request: CreateDelegationTokenRequest, principal: str
+    ) -> CreateDelegationTokenResponse:
+        """See `DelegationTokens.create`."""
+        token_id = str(UUID(int=self._random.getrandbits(128), version=4))
+        return await self._run(lambda machine: self._tokens(machine).create(request, principal, token_id, self._now()))
+
+    async def renew_delegation_token(
+        self, request: RenewDelegationTokenRequest, principal: str
+    ) -> RenewDelegationTokenResponse:
+        """See `DelegationTokens.renew`."""
+        return await self._run(lambda machine: self._tokens(machine).renew(request, principal, self._now()))
+
+    async def expire_delegation_token(
+        self, request: ExpireDelegationTokenRequest, principal: str
+    ) -> ExpireDelegationTokenResponse:
+        """See `DelegationTokens.expire`."""
+        return await self._run(lambda machine: self._tokens(machine).expire(request, principal, self._now()))
+
+    def _tokens(self, machine: ControllerMachine) -> DelegationTokens:
+        return DelegationTokens(machine.state, self._token_config)
+
+    def _now(self) -> int:
+        return self._clock.now_ms()
+
+    async def _remove_old_tokens(self, machine: ControllerMachine, runtime: Runtime[Any]) -> None:
+        """Forget delegation tokens whose time is over."""
+        while runtime.active and self._token_config.secret_key:
+            await asyncio.sleep(self._token_config.check_interval_ms / 1000)
+            try:
+                await runtime.run(lambda: self._tokens(machine).remove_expired(self._now()))
+            except ApiError:
+                return
+
 
 # Which method answers an API.
 METHODS: dict[int, Callable[[ControllerService, Any], Awaitable[Message]]] = {
@@ -418,4 +469,10 @@ METHODS: dict[int, Callable[[ControllerService, Any], Awaitable[Message]]] = {
     ApiKey.ASSIGN_REPLICAS_TO_DIRS: ControllerService.assign_replicas_to_dirs,
     ApiKey.ADD_RAFT_VOTER: ControllerService.add_raft_voter,
     ApiKey.REMOVE_RAFT_VOTER: ControllerService.remove_raft_voter,
+}
+# Those that ask who asks.
+TOKEN_METHODS: dict[int | None, Callable[[ControllerService, Any, str], Awaitable[Message]]] = {
+    ApiKey.CREATE_DELEGATION_TOKEN: ControllerService.create_delegation_token,
+    ApiKey.RENEW_DELEGATION_TOKEN: ControllerService.renew_delegation_token,
+    ApiKey.EXPIRE_DELEGATION_TOKEN: ControllerService.expire_delegation_token,
 }

@@ -47,12 +47,13 @@ from odradek.server.lifecycle.drain import asked_to_stop
 from odradek.server.lifecycle.registration_request import broker_registration_request
 from odradek.server.network.connection import Connection
 from odradek.server.network.dispatch import Dispatcher
-from odradek.server.network.listeners import ConnectionConfig, bind, check_served, listener_specs
+from odradek.server.network.listeners import ConnectionConfig, bind, listener_specs
+from odradek.server.network.login_metrics import login_families
 from odradek.server.network.tls_acceptor import TlsAcceptor
 from odradek.server.parts.coordinators import CoordinatorParts, build_coordinators
 from odradek.server.parts.front_end import FrontEnd, build_front_end
 from odradek.server.parts.jobs import Jobs, build_jobs
-from odradek.server.parts.ports import Ports
+from odradek.server.parts.ports import Fetch, Ports, no_fetch
 from odradek.server.parts.quorum import QuorumParts, build_quorum
 from odradek.server.parts.replicas import ReplicaParts, build_replicas
 from odradek.server.parts.security import build_security
@@ -81,6 +82,7 @@ class Broker:
         random: Random,
         hostname: str = "localhost",
         machine: MachineLimits = NO_LIMITS,
+        fetch: Fetch = no_fetch,
     ) -> None:
         """
         Args:
@@ -89,7 +91,9 @@ class Broker:
             ConfigError: roles or listeners that this release cannot serve.
         """
         self.settings = settings
-        self._ports = Ports(clock=clock, disk=disk, network=network, random=random, hostname=hostname, machine=machine)
+        self._ports = Ports(
+            clock=clock, disk=disk, network=network, random=random, hostname=hostname, machine=machine, fetch=fetch
+        )
         self._listeners: list[Listener] = []
         self._unlock_metadata: Callable[[], None] = lambda: None
         self._started: list[str] = []
@@ -97,8 +101,7 @@ class Broker:
         self.stop_requested = asyncio.Event()
         self.failure: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         self.specs = listener_specs(settings)
-        check_served(self.specs)
-        self._security = build_security(settings, self.specs)
+        self._security = build_security(settings, self.specs, self._ports, lambda: self.publisher.image)
         # The parts, which `start` builds once it has seen the storage.
         self._quorum: QuorumParts
         self._data: ReplicaParts
@@ -263,6 +266,7 @@ class Broker:
         if address is not None:
             metrics, below = self.services.metrics, self.dispatcher.connections.descriptors.clients_below
             metrics.sources.append(lambda: node_families(self.dispatcher))
+            metrics.sources.append(lambda: login_families(self.specs.values()))
             metrics.sources.append(lambda: certificate_families(self._security.contexts()))
             listener = await bind(
                 self._ports.network, lambda: MetricsConnection(metrics, below), METRICS_LISTENER, *address
@@ -379,7 +383,13 @@ class Broker:
         steps: list[Callable[[], Awaitable[None]]] = [self.raft.resign] if "raft" in started else []
         steps += [self.lifecycle.stop, data.replication.stop]
         if "maintenance" in started:
-            steps += [jobs.certificates.stop, jobs.scrubbing.stop, jobs.cleaning.stop, jobs.maintenance.stop]
+            steps += [
+                jobs.token_keys.stop,
+                jobs.certificates.stop,
+                jobs.scrubbing.stop,
+                jobs.cleaning.stop,
+                jobs.maintenance.stop,
+            ]
         steps.append(self.dispatcher.close)
         if "logs" in started:
             steps.append(data.directory_assignments.stop)

@@ -150,7 +150,9 @@ class ControllerGateway:
     async def _ask_here(self, request: Message, response: type[M], context: RequestContext | None) -> M:
         if self._service is None:
             raise ApiError(ErrorCode.NOT_CONTROLLER, "this node is no controller")
-        return await self._service.ask(request, response, None if context is None else context.api_version)
+        if context is None:
+            return await self._service.ask(request, response)
+        return await self._service.ask(request, response, context.api_version, context.principal)
 
 
 def _raise_top_level_error(answer: M) -> M:

@@ -76,6 +76,11 @@ def identity(config: TlsConfig, data: bytes = b"") -> Identity | None:
 STORE = TlsConfig(keystore_location="/store", keystore_password="secret")
 
 
+def named(value: object) -> str | None:
+    """The same name in each worker: keys are drawn in each."""
+    return "data" if isinstance(value, bytes) else None
+
+
 @pytest.mark.parametrize(
     ("config", "data"),
     [
@@ -86,6 +91,7 @@ STORE = TlsConfig(keystore_location="/store", keystore_password="secret")
         (STORE, jks("secret")),
         (replace(STORE, key_password="other"), jks("secret", key_password="other")),
     ],
+    ids=named,
 )
 def test_a_key_and_its_chain_come_out_of_every_format(config: TlsConfig, data: bytes) -> None:
     found = identity(config, data)
@@ -105,7 +111,7 @@ def test_an_encrypted_key_needs_its_password() -> None:
         identity(replace(config, key_password="wrong"))
 
 
-@pytest.mark.parametrize("data", [jks("secret", trusted=True), AUTHORITY.pem.encode()])
+@pytest.mark.parametrize("data", [jks("secret", trusted=True), AUTHORITY.pem.encode()], ids=["JKS", "PEM"])
 def test_trusted_certificates_come_out_of_every_format(data: bytes) -> None:
     kind = "JKS" if data.startswith(b"\xfe\xed") else "PEM"
     config = TlsConfig(truststore_location="/trusted", truststore_type=kind, truststore_password="secret")
@@ -131,6 +137,7 @@ def test_trusted_certificates_come_out_of_every_format(data: bytes) -> None:
             "none of the certificates is that of the private key",
         ),
     ],
+    ids=named,
 )
 def test_what_cannot_be_used_is_named(config: TlsConfig, data: bytes, problem: str) -> None:
     with pytest.raises(TlsSettingError, match=problem):

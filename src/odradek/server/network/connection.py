@@ -20,6 +20,7 @@ from odradek.common.log_lines import get_logger
 from odradek.common.ports import Buffer
 from odradek.server.context import ANONYMOUS
 from odradek.server.network.frame_budget import FrameBudget
+from odradek.server.network.login_gate import Answer, LoginGate
 from odradek.server.network.request_reader import RequestReader
 from odradek.server.network.requests import Requests
 from odradek.server.network.response_order import ResponseSlot
@@ -49,6 +50,7 @@ class Connection(asyncio.BufferedProtocol):
         "_budget",
         "_dispatcher",
         "_inbound",
+        "_is_ending",
         "_outbound",
         "_pending",
         "_read_bytes",
@@ -57,6 +59,7 @@ class Connection(asyncio.BufferedProtocol):
         "_sent_bytes_seen",
         "_tls",
         "_transport",
+        "gate",
         "is_closing",
         "last_active_ms",
         "listener",
@@ -82,7 +85,12 @@ class Connection(asyncio.BufferedProtocol):
         self.peer_port = 0
         self.local_address: tuple[str, int] = ("", 0)
         self.last_active_ms = 0
+        sasl = listener.sasl
+        # None where the listener has no SASL: then all requests are served, and each costs no more than to see that.
+        self.gate = None if sasl is None else LoginGate(sasl, dispatcher.services.clock.monotonic_ms())
         self._inbound = RequestReader(dispatcher.scratch, dispatcher.config.max_request_bytes, dispatcher.buffer_pool)
+        if sasl is not None:
+            self._inbound.limit(sasl.config.max_receive_bytes, "sasl.server.max.receive.size")
         self._budget = FrameBudget(dispatcher.memory)
         self._pending: deque[Buffer] = deque()
         self.requests = Requests(self, dispatcher)
@@ -91,6 +99,7 @@ class Connection(asyncio.BufferedProtocol):
         self._read_bytes = 0
         self._sent_bytes_seen = 0
         self.is_closing = False
+        self._is_ending = False
         self._transport: asyncio.Transport | None = None
         self._outbound: ResponseWriter | None = None
 
@@ -236,6 +245,13 @@ class Connection(asyncio.BufferedProtocol):
             _log.warning("connection closed", alike=listener + reason, peer=self.peer, listener=listener, reason=reason)
         self.close()
 
+    def end_after_answers(self, reason: str = "") -> None:
+        """Begin no request any more, and end the connection once its answers are sent; one log line with a reason."""
+        if reason and not self._is_ending:
+            listener = self.listener.name
+            _log.warning("connection closed", alike=listener + reason, peer=self.peer, listener=listener, reason=reason)
+        self._is_ending = True
+
     def close(self) -> None:
         """End the connection at once, without a word."""
         self.is_closing = True
@@ -258,6 +274,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def slowness(self, now_ms: int) -> str:
         """What is wrong with the pace of the frame under way; "" where nothing is. Asked about once a second."""
+        gate = self.gate
+        if gate is not None and not gate.is_open:
+            if self.listener.scope not in self._dispatcher.open_scopes:
+                gate.wait_began(now_ms)
+            elif slow := gate.slowness(now_ms):
+                return slow
         return self._budget.slowness(
             now_ms,
             coming_bytes=self._inbound.under_way_bytes if self._reading else 0,
@@ -311,7 +333,12 @@ class Connection(asyncio.BufferedProtocol):
             if not left:
                 self._schedule()
                 break
-        self._read_on()
+        if self._is_ending and not self.requests.responses and not outbound.pending_bytes:
+            self.is_closing = True
+            assert self._transport is not None
+            self._transport.close()
+        else:
+            self._read_on()
 
     def _may_begin(self, outbound: ResponseWriter) -> bool:
         requests = self.requests
@@ -319,6 +346,7 @@ class Connection(asyncio.BufferedProtocol):
             self.listener.scope in self._dispatcher.open_scopes
             and not requests.is_exclusive
             and not self.is_closing
+            and not self._is_ending
             and outbound.pending_bytes < MAX_UNSENT_BYTES
             and len(requests.responses) < MAX_OVERLAPPING
         )
@@ -350,6 +378,17 @@ class Connection(asyncio.BufferedProtocol):
             self._schedule()
         else:
             self.advance()
+
+    def hear(self, message: bytes) -> Answer:
+        """Take a message of a login; the client is known once it is done."""
+        gate = self.gate
+        assert gate is not None, "the listener has no SASL"
+        clock = self._dispatcher.services.clock
+        answer = gate.hear(message, self.peer, clock.monotonic_ms(), clock.now_ms())
+        if gate.is_open:
+            self.principal = f"User:{gate.user}"
+            self._inbound.limit(self._dispatcher.config.max_request_bytes)
+        return answer
 
     def send(self, slot: ResponseSlot | None, chunks: list[Any]) -> None:
         """Hand an answer to the peer once those before it are."""

@@ -20,11 +20,11 @@ from odradek.settings.formats import per_ip_overrides
 from odradek.settings.options import config, option
 
 if TYPE_CHECKING:
+    from odradek.security.sasl.listener import ListenerSasl
     from odradek.server.network.connection import Connection
 
 UNLIMITED = INT32_MAX
 SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
-_SASL = SECURITY_PROTOCOLS["SASL_PLAINTEXT"]
 
 
 @dataclass(slots=True)
@@ -38,6 +38,7 @@ class ListenerSpec:
         scope: "broker" or "controller": which APIs are served here.
         is_internal: only nodes of the cluster talk here. `max.connections` does not keep them out: a crowd of clients
             on another listener would stop replication.
+        sasl: how clients log in; None where the listener has no SASL.
     """
 
     name: str
@@ -47,6 +48,7 @@ class ListenerSpec:
     security_protocol: int = 0
     scope: str = "broker"
     is_internal: bool = False
+    sasl: ListenerSasl | None = None
 
 
 @config
@@ -217,16 +219,3 @@ def listener_specs(settings: BrokerSettings) -> dict[str, ListenerSpec]:
                 each.name, each.host, each.port, advertised.get(each.name), protocol, scope, internal
             )
     return specs
-
-
-def check_served(specs: Mapping[str, ListenerSpec]) -> None:
-    """Refuse what this release cannot serve; raises ConfigError."""
-    names = {number: name for name, number in SECURITY_PROTOCOLS.items()}
-    problems = [
-        f"listener {spec.name}: {names[spec.security_protocol]} is not served by this release; make it PLAINTEXT, "
-        "where a firewall keeps others away, or SSL with ssl.client.auth=required"
-        for spec in specs.values()
-        if spec.security_protocol >= _SASL
-    ]
-    if problems:
-        raise ConfigError(problems)

@@ -27,6 +27,7 @@ MAX_USED_BYTES = 16 * 1024 * 1024
 # Each frame looks through them, so they are few.
 MAX_USED_BUFFERS = 64
 
+LIMIT_KEY = "socket.request.max.bytes"
 _LENGTH = struct.Struct(">i")
 _TLS_HANDSHAKE = 0x16
 _HTTP_METHODS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"CONN", b"PRI ")
@@ -82,6 +83,7 @@ class RequestReader:
         "_frame",
         "_head",
         "_length",
+        "_limit_key",
         "_max_frame_bytes",
         "_offered",
         "_scratch",
@@ -94,6 +96,7 @@ class RequestReader:
         self._used = BufferPool() if used is None else used
         self._scratch = scratch
         self._max_frame_bytes = max_frame_bytes
+        self._limit_key = LIMIT_KEY
         self._head = b""  # up to three bytes of a length
         self._frame: bytearray | None = None
         self._filled = 0
@@ -101,6 +104,10 @@ class RequestReader:
         self._offered = 0
         # The size of a frame that began and may not go on before `go_on`; 0 where there is none.
         self.wanted_bytes = 0
+
+    def limit(self, max_frame_bytes: int, key: str = LIMIT_KEY) -> None:
+        """Take frames up to another size from now on; `key` is the setting, for the text of the refusal."""
+        self._max_frame_bytes, self._limit_key = max_frame_bytes, key
 
     @property
     def held_bytes(self) -> int:
@@ -207,4 +214,4 @@ class RequestReader:
             return "the client speaks HTTP, this listener speaks Kafka's protocol"
         if length < 0:
             return f"a frame of negative length {length}"
-        return f"a frame of {length} bytes, above socket.request.max.bytes={self._max_frame_bytes}"
+        return f"a frame of {length} bytes, above {self._limit_key}={self._max_frame_bytes}"

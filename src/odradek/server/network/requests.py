@@ -19,6 +19,7 @@ from odradek.protocol.codec import decode_in_steps, decode_prefix
 from odradek.protocol.declare import Message
 from odradek.protocol.framing import decode_request_header, encode_response
 from odradek.server.context import RequestContext
+from odradek.server.network.before_login import answer_bare, refuse_before_login
 from odradek.server.network.long_messages import IN_STEPS_BYTES, decode_and_handle, encode_and_send, is_long
 from odradek.server.network.request_failures import failure_response
 from odradek.server.network.response_order import ResponseOrder, ResponseSlot
@@ -55,10 +56,15 @@ class Requests:
 
     def begin(self, frame: Buffer) -> asyncio.Future[Any] | None:
         """Decode one request and let its handler decide; returns the task of a handler that goes on."""
+        gate = self._connection.gate
+        if gate is not None and gate.is_bare and gate.is_talking:
+            return answer_bare(self._dispatcher, self._connection, gate, bytes(frame))
         try:
             context, route, body_offset = self._read_header(frame)
             if context.api_version not in route.versions:
                 self._refuse_version(context, route)
+                return None
+            if gate is not None and refuse_before_login(self._connection, gate, context, route):
                 return None
             # Bytes behind the request are passed over, as Kafka does: librdkafka 2.16 sends some behind Metadata 13.
             if len(frame) < IN_STEPS_BYTES:

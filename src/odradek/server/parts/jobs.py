@@ -8,6 +8,7 @@ from odradek.server.background.certificates import CertificateRenewal
 from odradek.server.background.cleaning import CleaningJobs
 from odradek.server.background.maintenance import Maintenance, MaintenanceConfig
 from odradek.server.background.scrubbing import Scrubbing
+from odradek.server.background.token_keys import TokenKeys
 from odradek.server.network.dispatch import Dispatcher
 from odradek.server.parts.ports import Ports
 from odradek.server.parts.replicas import ReplicaParts
@@ -23,6 +24,7 @@ class Jobs:
     cleaning: CleaningJobs
     scrubbing: Scrubbing
     certificates: CertificateRenewal
+    token_keys: TokenKeys
 
     def start(self) -> None:
         """Begin all."""
@@ -30,12 +32,14 @@ class Jobs:
         self.cleaning.start()
         self.scrubbing.start()
         self.certificates.start()
+        self.token_keys.start()
 
 
 def build_jobs(
     settings: BrokerSettings, ports: Ports, data: ReplicaParts, dispatcher: Dispatcher, security: SecurityParts
 ) -> Jobs:
     """The scrub is a part of the replicas already: what it counts is shown by the services."""
+    tokens = [each.tokens for each in security.logins.values() if each.tokens is not None]
     return Jobs(
         maintenance=Maintenance(
             settings.build(MaintenanceConfig), ports.clock, ports.disk, data.log_manager, data.replicas, dispatcher
@@ -43,4 +47,5 @@ def build_jobs(
         cleaning=CleaningJobs(data.cleaner, data.replicas.storage_failed),
         scrubbing=data.scrubbing,
         certificates=CertificateRenewal(security.contexts(), ports.clock),
+        token_keys=TokenKeys(tokens, ports.disk, ports.fetch, ports.clock),
     )

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
 from odradek.common.ports import NO_LIMITS, Clock, Disk, MachineLimits, Network
+
+# A document over HTTPS, by its address and the file with the authorities to trust; it blocks, and raises OSError.
+Fetch = Callable[[str, str | None], bytes]
+
+
+def no_fetch(url: str, authorities: str | None) -> bytes:
+    """Where there is no web."""
+    raise OSError(f"{url}: no web is reached from here")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,6 +23,7 @@ class Ports:
 
     Attributes:
         hostname: what other nodes get for a listener that is bound to all interfaces.
+        fetch: reads a document over HTTPS.
     """
 
     clock: Clock
@@ -22,3 +32,4 @@ class Ports:
     random: Random
     hostname: str = "localhost"
     machine: MachineLimits = NO_LIMITS
+    fetch: Fetch = no_fetch

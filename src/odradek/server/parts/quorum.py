@@ -10,6 +10,7 @@ from uuid import UUID
 from odradek.client.controller_channel import ControllerChannel
 from odradek.controller.config import ControllerConfig
 from odradek.controller.service import ControllerService
+from odradek.controller.tokens import DelegationTokenConfig
 from odradek.metadata.features import supported_features
 from odradek.metadata.publisher import MetadataPublisher
 from odradek.raft.config import RaftConfig
@@ -78,6 +79,7 @@ def build_quorum(
             rules,
             cluster_id=storage.cluster_id,
             bootstrap=read_bootstrap(ports.disk, metadata_dir),
+            token_config=settings.build(DelegationTokenConfig),
             on_active=on_active,
             on_failed=on_failed,
         )

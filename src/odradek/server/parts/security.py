@@ -10,8 +10,12 @@ from typing import TYPE_CHECKING
 from odradek.client.security import PLAINTEXT, OutgoingSecurity
 from odradek.common.errors import ConfigError
 from odradek.common.log_lines import get_logger
+from odradek.metadata.image import MetadataImage
+from odradek.security.sasl.listener import ListenerSasl
 from odradek.security.tls.config import TlsConfig, TlsSettingError
 from odradek.server.network.listeners import ListenerSpec
+from odradek.server.parts.logins import build_logins, own_credentials
+from odradek.server.parts.ports import Ports
 from odradek.settings.broker import BrokerSettings
 
 if TYPE_CHECKING:
@@ -26,11 +30,13 @@ class SecurityParts:
     """
     Attributes:
         listeners: the TLS of the node's own listeners that have it, by name.
+        logins: the SASL of those that have it.
         between_brokers, to_controllers: how this node connects to the inter-broker and the controllers' listener.
     """
 
     listeners: Mapping[str, ListenerTls] = field(default_factory=dict)
     outgoing: Mapping[str, RenewableContext] = field(default_factory=dict)
+    logins: Mapping[str, ListenerSasl] = field(default_factory=dict)
     between_brokers: OutgoingSecurity = PLAINTEXT
     to_controllers: OutgoingSecurity = PLAINTEXT
 
@@ -50,10 +56,15 @@ class SecurityParts:
                 )
 
 
-def build_security(settings: BrokerSettings, specs: Mapping[str, ListenerSpec]) -> SecurityParts:
+def build_security(
+    settings: BrokerSettings, specs: Mapping[str, ListenerSpec], ports: Ports, image: Callable[[], MetadataImage]
+) -> SecurityParts:
     """
+    Args:
+        specs: those with SASL get it here.
+        image: what is known of the cluster now.
     Raises:
-        ConfigError: keys or certificates that cannot be used.
+        ConfigError: keys or certificates that cannot be used, or no name by which to log in to other nodes.
     """
     problems: list[str] = []
     protocols = {each.name: each.security_protocol for each in settings.listeners}
@@ -88,8 +99,19 @@ def build_security(settings: BrokerSettings, specs: Mapping[str, ListenerSpec]) 
         raise ConfigError(problems)
 
     def security_of(name: str) -> OutgoingSecurity:
-        found = outgoing.get(name)
-        return PLAINTEXT if found is None else OutgoingSecurity(lambda: found.context)
+        found, sasl = outgoing.get(name), own_credentials(settings, name, ports.random)
+        if found is None:
+            return PLAINTEXT if sasl is None else OutgoingSecurity(sasl=sasl)
+        return OutgoingSecurity(lambda: found.context, sasl)
 
+    logins = build_logins(settings, image, ports)
+    for spec in specs.values():
+        spec.sasl = logins.get(spec.name)
     between, controllers = (security_of(name) for name in peers)
-    return SecurityParts(listeners=listeners, outgoing=outgoing, between_brokers=between, to_controllers=controllers)
+    return SecurityParts(
+        listeners=listeners,
+        outgoing=outgoing,
+        logins=logins,
+        between_brokers=between,
+        to_controllers=controllers,
+    )

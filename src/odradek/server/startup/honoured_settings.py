@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from odradek.controller.config import ControllerConfig
+from odradek.controller.tokens import DelegationTokenConfig
 from odradek.coordinator.group.config import GroupConfig
 from odradek.coordinator.group.consumer.config import ConsumerGroupConfig
 from odradek.coordinator.transaction.config import TransactionConfig
@@ -15,6 +16,8 @@ from odradek.log.scrub import ScrubConfig
 from odradek.raft.config import RaftConfig
 from odradek.replica.config import FetcherConfig, ReplicaConfig
 from odradek.replica.throttle import ThrottleConfig
+from odradek.security.sasl.config import SaslConfig
+from odradek.security.sasl.tokens import TokenConfig
 from odradek.security.tls.config import TlsConfig
 from odradek.server.auto_topic_creation import AutoCreateConfig
 from odradek.server.background.maintenance import MaintenanceConfig
@@ -34,6 +37,7 @@ CONFIG_CLASSES: tuple[type, ...] = (
     CleanerConfig,
     ConnectionConfig,
     ControllerConfig,
+    DelegationTokenConfig,
     FetcherConfig,
     FetchSessionConfig,
     ConsumerGroupConfig,
@@ -44,9 +48,11 @@ CONFIG_CLASSES: tuple[type, ...] = (
     RaftConfig,
     RecoveryConfig,
     ReplicaConfig,
+    SaslConfig,
     ScrubConfig,
     ThrottleConfig,
     TlsConfig,
+    TokenConfig,
     TransactionConfig,
     MaintenanceConfig,
     VerificationConfig,

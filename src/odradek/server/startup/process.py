@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from odradek.common.errors import OdradekError, StorageError
 from odradek.common.log_lines import get_logger, sum_up, write_log_lines
+from odradek.common.real_https import read_https
 from odradek.common.real_io import RealClock, RealDisk, RealNetwork, RealRandom, machine_limits, open_descriptors
 from odradek.server.background.garbage_collection import GarbageCollection
 from odradek.server.broker import Broker
@@ -71,6 +72,7 @@ async def _serve(settings: BrokerSettings) -> int:
             random=RealRandom(),
             hostname=socket.gethostname(),
             machine=machine_limits(),
+            fetch=read_https,
         )
         long_lived = GarbageCollection(lambda: broker.log_manager.log_count)
         long_lived.begin()

@@ -1,0 +1,202 @@
+"""The SASL of one listener: its mechanisms, who their users are, and what was counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from odradek.common.errors import OdradekError
+from odradek.common.scram import SCRAM_MECHANISMS, encode64
+from odradek.metadata.model import ScramCredential
+from odradek.security.sasl.config import SaslConfig
+from odradek.security.sasl.exchange import Exchange, plain
+from odradek.security.sasl.oauthbearer import oauthbearer
+from odradek.security.sasl.scram import NONCE_BYTES, FindToken, ScramUsers, scram
+from odradek.security.sasl.tokens import TokenChecks, TokenConfig
+from odradek.settings.broker import BrokerSettings
+from odradek.settings.jaas import JaasEntry, parse_jaas
+
+if TYPE_CHECKING:
+    from random import Random
+
+JAAS_KEY = "sasl.jaas.config"
+_USER = "user_"
+PLAIN = "PLAIN"
+OAUTHBEARER = "OAUTHBEARER"
+SERVED = (PLAIN, *SCRAM_MECHANISMS, OAUTHBEARER)
+_HANDLER_KEY = "sasl.server.callback.handler.class"
+# Kafka's own name for tokens that no one signed, for development; without it there must be keys.
+_UNSIGNED = "OAuthBearerUnsecuredValidatorCallbackHandler"
+_HANDLERS = {
+    PLAIN: ("PlainServerCallbackHandler",),
+    OAUTHBEARER: ("OAuthBearerValidatorCallbackHandler", _UNSIGNED),
+    **dict.fromkeys(SCRAM_MECHANISMS, ("ScramServerCallbackHandler",)),
+}
+
+Credentials = Mapping[tuple[str, int], ScramCredential]
+
+
+class SaslSettingError(OdradekError):
+    """Settings of a listener that cannot be; the text begins with the setting's name, and holds no value of it."""
+
+
+@dataclass(slots=True)
+class AuthenticationCounts:
+    """Logins on one listener by one mechanism."""
+
+    succeeded: int = 0
+    failed: int = 0
+    reauthentications: int = 0
+    reauthentications_failed: int = 0
+
+
+@dataclass(slots=True)
+class ListenerSasl:
+    """What the connections of a listener with SASL share.
+
+    Attributes:
+        mechanisms: what begins a login by each, in the order in which they are offered.
+        tokens: by what those of OAUTHBEARER are checked; None where that is not offered.
+        sessions_expired: connections that went on without logging in again, and were closed.
+    """
+
+    name: str
+    config: SaslConfig
+    mechanisms: Mapping[str, Callable[[], Exchange]]
+    tokens: TokenChecks | None = None
+    counts: dict[str, AuthenticationCounts] = field(default_factory=dict)
+    sessions_expired: int = 0
+
+    def counts_of(self, mechanism: str) -> AuthenticationCounts:
+        return self.counts.setdefault(mechanism, AuthenticationCounts())
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What logins need of the node.
+
+    Attributes:
+        credentials: the users of SCRAM, as they are now.
+        find_token: delegation tokens, see `scram`.
+        random: of nonces; it must be unpredictable.
+        secret: see `ScramUsers`.
+        now_ms: the wall clock.
+    """
+
+    credentials: Callable[[], Credentials]
+    find_token: FindToken
+    random: Random
+    secret: bytes
+    now_ms: Callable[[], int]
+
+
+def build_listener_sasl(name: str, settings: BrokerSettings, node: Surroundings) -> ListenerSasl:
+    """
+    Args:
+        settings: as the listener has them.
+    Raises:
+        SaslSettingError: a mechanism that is not served, or one without its users.
+    """
+    config = settings.build(SaslConfig)
+    wanted = dict.fromkeys(each.upper() for each in config.enabled_mechanisms)
+    if not wanted:
+        raise SaslSettingError("sasl.enabled.mechanisms: names none, and no client could log in")
+    tokens = _token_checks(name, settings) if OAUTHBEARER in wanted else None
+    mechanisms: dict[str, Callable[[], Exchange]] = {}
+    for each in wanted:
+        if (handler := _handler(settings, each)) not in ("", *_HANDLERS.get(each, ())):
+            raise SaslSettingError(f"{_HANDLER_KEY}: there is no {handler} here, and {each} would be served without it")
+        if each == PLAIN:
+            mechanisms[each] = _plain(settings)
+        elif each in SCRAM_MECHANISMS:
+            mechanisms[each] = _scram(each, node)
+        elif tokens is not None and each == OAUTHBEARER:
+            mechanisms[each] = _oauthbearer(tokens, node)
+        else:
+            raise SaslSettingError(f"sasl.enabled.mechanisms: {each} is not served; {', '.join(SERVED)} are")
+    return ListenerSasl(name, config, mechanisms, tokens)
+
+
+def _plain(settings: BrokerSettings) -> Callable[[], Exchange]:
+    entry = jaas_entry(settings, PLAIN)
+    if entry is None or not entry.is_plain:
+        raise SaslSettingError(
+            f"{_key(PLAIN)}: PLAIN needs it, as in: org.apache.kafka.common.security.plain.PlainLoginModule"
+            ' required user_alice="…";'
+        )
+    passwords = {key.removeprefix(_USER): text for key, text in entry.options.items() if key.startswith(_USER)}
+    return lambda: plain(passwords)
+
+
+def _scram(mechanism: str, node: Surroundings) -> Callable[[], Exchange]:
+    users = ScramUsers(SCRAM_MECHANISMS[mechanism], node.secret)
+    return lambda: scram(users, node.credentials(), encode64(node.random.randbytes(NONCE_BYTES)), node.find_token)
+
+
+def _oauthbearer(tokens: TokenChecks, node: Surroundings) -> Callable[[], Exchange]:
+    return lambda: oauthbearer(lambda text: tokens.check(text, node.now_ms()))
+
+
+def _handler(settings: BrokerSettings, mechanism: str) -> str:
+    """Which class of Kafka's checks the logins of a mechanism, without its package; "" for the mechanism's own."""
+    general = settings.build(SaslConfig).server_handler or ""
+    named = settings.explicit.get(f"{mechanism.lower()}.{_HANDLER_KEY}", general)
+    return named.strip().rpartition(".")[2]
+
+
+def _token_checks(name: str, settings: BrokerSettings) -> TokenChecks:
+    config = settings.build(TokenConfig)
+    url = config.jwks_url or ""
+    if _handler(settings, OAUTHBEARER) == _UNSIGNED:
+        return TokenChecks(name, config, unsigned=True)
+    if not url.startswith(("file://", "https://")):
+        raise SaslSettingError(
+            "sasl.oauthbearer.jwks.endpoint.url: OAUTHBEARER needs it, as file:///path or https://…, to check tokens"
+        )
+    if config.issuer is None and not config.any_issuer:
+        raise SaslSettingError(
+            "sasl.oauthbearer.expected.issuer: is not set; set it, or sasl.oauthbearer.allow.unverified.issuer=true"
+        )
+    if not config.audience and not config.any_audience:
+        raise SaslSettingError(
+            "sasl.oauthbearer.expected.audience: is not set; set it, or sasl.oauthbearer.allow.unverified.audience=true"
+        )
+    entry = jaas_entry(settings, OAUTHBEARER)
+    authorities = None if entry is None else entry.options.get("ssl.truststore.location")
+    return TokenChecks(name, config, authorities)
+
+
+def own_name(settings: BrokerSettings, mechanism: str) -> tuple[str, str]:
+    """The name and password by which this node logs in to a listener.
+
+    Args:
+        settings: as the listener has them.
+    Raises:
+        SaslSettingError: there are none.
+    """
+    entry = jaas_entry(settings, mechanism)
+    options: Mapping[str, str] = {} if entry is None else entry.options
+    name, password = options.get("username", ""), options.get("password", "")
+    if not name or not password:
+        raise SaslSettingError(f"{_key(mechanism)}: needs username and password, by which this node logs in to others")
+    return name, password
+
+
+def jaas_entry(settings: BrokerSettings, mechanism: str) -> JaasEntry | None:
+    """What a listener's JAAS configuration says for a mechanism; that of the mechanism stands over the general one.
+
+    Raises:
+        SaslSettingError: it cannot be read.
+    """
+    text = settings.explicit.get(f"{mechanism.lower()}.{JAAS_KEY}", settings.build(SaslConfig).jaas_config)
+    if text is None:
+        return None
+    try:
+        return parse_jaas(text)
+    except ValueError as error:
+        raise SaslSettingError(f"{_key(mechanism)}: {error}") from None
+
+
+def _key(mechanism: str) -> str:
+    return f"{mechanism.lower()}.{JAAS_KEY}"

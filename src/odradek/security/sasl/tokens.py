@@ -1,0 +1,273 @@
+"""Tokens of OAUTHBEARER: signed claims (RFC 7519), and who they say a client is.
+
+What is believed is what a key of ours signed, by an algorithm of ours, for us, now. A token that says where its key is
+to be found (`jku`, `jwk`, `x5u`) is refused: its sender would choose the key.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from odradek.security.sasl.exchange import AuthenticationError
+from odradek.settings.options import config, option
+
+# With these no client that knows our public keys can sign, as it could with a hash of a shared secret.
+ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+MAX_TOKEN_BYTES = 32 * 1024
+_KEYS_IN_TOKENS = ("jku", "jwk", "x5u")
+# A claim of time beyond this is none: later than the year 9999.
+_LATEST_S = 253_402_300_799
+
+
+@config
+class TokenConfig:
+    """What a token must say."""
+
+    jwks_url: str | None = option(
+        "sasl.oauthbearer.jwks.endpoint.url",
+        default=None,
+        doc="Where the public keys of the issuer of tokens are (JWKS): file:///path or https://….",
+    )
+    refresh_ms: int = option(
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+        default=3_600_000,
+        unit="ms",
+        doc="How often the keys are read again; they are read sooner where a token names a key that is not known.",
+    )
+    retry_ms: int = option(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+        default=100,
+        unit="ms",
+        doc="First pause before the keys are asked for again where that failed.",
+    )
+    retry_max_ms: int = option(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+        default=10_000,
+        unit="ms",
+        doc="Longest pause before the keys are asked for again where that failed.",
+    )
+    issuer: str | None = option(
+        "sasl.oauthbearer.expected.issuer", default=None, doc="The issuer that tokens must have (iss)."
+    )
+    audience: tuple[str, ...] = option(
+        "sasl.oauthbearer.expected.audience",
+        default=(),
+        doc="Audiences of which tokens must have one (aud).",
+    )
+    any_issuer: bool = option(
+        "sasl.oauthbearer.allow.unverified.issuer",
+        default=False,
+        doc="Whether tokens of any issuer are taken where sasl.oauthbearer.expected.issuer is not set.",
+    )
+    any_audience: bool = option(
+        "sasl.oauthbearer.allow.unverified.audience",
+        default=False,
+        doc="Whether tokens for any audience are taken where sasl.oauthbearer.expected.audience is not set.",
+    )
+    skew_s: int = option(
+        "sasl.oauthbearer.clock.skew.seconds",
+        default=30,
+        doc="How far the issuer's clock may be from ours, in seconds.",
+    )
+    scope_claim: str = option(
+        "sasl.oauthbearer.scope.claim.name", default="scope", doc="The claim that has the scopes."
+    )
+    subject_claim: str = option(
+        "sasl.oauthbearer.sub.claim.name", default="sub", doc="The claim that has the user's name."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What a token that is believed says."""
+
+    name: str
+    expires_at_ms: int
+    scopes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class PublicKeys:
+    """The keys of the issuer, as they were read last.
+
+    Attributes:
+        asked_for_unknown: a token has named a key that is not among them, since they were read.
+    """
+
+    keys: tuple[Any, ...] = ()
+    asked_for_unknown: bool = field(default=False)
+
+    def replace(self, keys: tuple[Any, ...]) -> None:
+        """Go by other keys."""
+        self.keys = keys
+        self.asked_for_unknown = False
+
+    def find(self, key_id: str | None) -> Any:
+        """The key of that id; where a token names none, the only one.
+
+        Raises:
+            AuthenticationError: there is no such key.
+        """
+        if key_id is None and len(self.keys) == 1:
+            return self.keys[0]
+        found = [key for key in self.keys if key_id is not None and key.kid == key_id]
+        if len(found) != 1:
+            self.asked_for_unknown = True
+            raise AuthenticationError("the token names a key that is not known")
+        return found[0]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenChecks:
+    """By what the tokens of one listener are checked.
+
+    Attributes:
+        authorities: file with the certificates that the place of the keys must be trusted by; None for the system's.
+        unsigned: whether tokens that no one signed are taken: Kafka's validator for development.
+    """
+
+    listener: str
+    settings: TokenConfig
+    authorities: str | None = None
+    unsigned: bool = False
+    keys: PublicKeys = field(default_factory=PublicKeys)
+
+    def check(self, text: str, now_ms: int) -> Token:
+        """See `check_token`, `check_unsigned`."""
+        if self.unsigned:
+            return check_unsigned(text, self.settings, now_ms)
+        return check_token(text, self.keys, self.settings, now_ms)
+
+
+def read_keys(data: bytes) -> tuple[Any, ...]:
+    """The public keys of a JWKS document that sign.
+
+    Raises:
+        ValueError: it is no such document, or has none that could be used.
+    """
+    from joserfc.errors import JoseError
+    from joserfc.jwk import ECKey, OKPKey, RSAKey
+
+    kinds: dict[Any, Any] = {"RSA": RSAKey, "EC": ECKey, "OKP": OKPKey}
+    try:
+        entries = json.loads(data)["keys"]
+        usable = [each for each in entries if each.get("kty") in kinds and each.get("use", "sig") == "sig"]
+        keys = tuple(kinds[each["kty"]].import_key(each) for each in usable)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, JoseError):
+        raise ValueError("it is no JWKS document") from None
+    if not keys:
+        raise ValueError("it has no public key that signs")
+    return keys
+
+
+def check_token(text: str, keys: PublicKeys, settings: TokenConfig, now_ms: int) -> Token:
+    """What a token says, where it is to be believed.
+
+    Raises:
+        AuthenticationError: it is not; the text holds nothing of it.
+    """
+    from joserfc import jws
+    from joserfc.errors import JoseError
+
+    if len(text) > MAX_TOKEN_BYTES:
+        raise AuthenticationError("the token is too long")
+    try:
+        headers = jws.extract_compact(text.encode()).headers()
+        refuse_headers(headers)
+        key = keys.find(headers.get("kid"))
+        payload = jws.deserialize_compact(text, key, algorithms=[*_algorithms(key)]).payload
+    except (ValueError, TypeError, KeyError, RecursionError, JoseError):
+        raise AuthenticationError("the token is not signed by a key that is known") from None
+    return check_claims(read_claims(payload), settings, now_ms)
+
+
+def check_unsigned(text: str, settings: TokenConfig, now_ms: int) -> Token:
+    """What a token says that no one signed. Raises AuthenticationError for one with a signature, too."""
+    head, _, rest = text.partition(".")
+    body, dot, signature = rest.partition(".")
+    try:
+        headers = read_claims(_decoded(head))
+        claims = read_claims(_decoded(body))
+    except ValueError:
+        raise AuthenticationError("the token is none") from None
+    if headers.get("alg") != "none" or signature or not dot or len(text) > MAX_TOKEN_BYTES:
+        raise AuthenticationError("the token is signed, and no keys are known (sasl.oauthbearer.jwks.endpoint.url)")
+    return check_claims(claims, settings, now_ms)
+
+
+def _decoded(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+def refuse_headers(headers: Mapping[str, Any]) -> None:
+    """Raises AuthenticationError for an algorithm that is not ours, and for a key that the token brings."""
+    if headers.get("alg") not in ALGORITHMS:
+        raise AuthenticationError("the token is not signed by an algorithm that is taken")
+    if any(name in headers for name in _KEYS_IN_TOKENS):
+        raise AuthenticationError("the token says where its key is to be found")
+    if not isinstance(headers.get("kid"), str | None):
+        raise AuthenticationError("the token names a key that is not known")
+
+
+def _algorithms(key: Any) -> tuple[str, ...]:
+    """Those of ours that go with a key; the library refuses those of another kind of key."""
+    named = key.get("alg")
+    return ALGORITHMS if named is None else tuple(each for each in ALGORITHMS if each == named)
+
+
+def read_claims(payload: bytes) -> dict[str, Any]:
+    """Raises AuthenticationError."""
+    try:
+        claims = json.loads(payload)
+    except (ValueError, RecursionError):
+        claims = None
+    if not isinstance(claims, dict):
+        raise AuthenticationError("the token holds no claims")
+    return claims
+
+
+def check_claims(claims: Mapping[str, Any], settings: TokenConfig, now_ms: int) -> Token:
+    """Who the claims speak of, where they are for us and hold now.
+
+    Raises:
+        AuthenticationError: they do not.
+    """
+    now_s, skew_s = now_ms / 1000, settings.skew_s
+    ends_s, issued_s = _time(claims, "exp"), _time(claims, "iat")
+    if ends_s is None or issued_s is None:
+        raise AuthenticationError("the token does not say when it was issued and when it ends")
+    if now_s >= ends_s + skew_s:
+        raise AuthenticationError("the token has expired")
+    begins_s = _time(claims, "nbf")
+    if max(issued_s, issued_s if begins_s is None else begins_s) > now_s + skew_s or ends_s < issued_s:
+        raise AuthenticationError("the token does not hold yet")
+    if settings.issuer is not None and claims.get("iss") != settings.issuer:
+        raise AuthenticationError("the token is of another issuer")
+    audience = claims.get("aud")
+    named = [audience] if isinstance(audience, str) else audience if isinstance(audience, list) else []
+    if settings.audience and not any(each in settings.audience for each in named):
+        raise AuthenticationError("the token is for another audience")
+    name = claims.get(settings.subject_claim)
+    if not isinstance(name, str) or not name.strip():
+        raise AuthenticationError("the token does not say whose it is")
+    return Token(name, int(ends_s * 1000), _scopes(claims.get(settings.scope_claim)))
+
+
+def _scopes(found: Any) -> tuple[str, ...]:
+    if isinstance(found, str):
+        return tuple(found.split())
+    return tuple(each for each in found if isinstance(each, str)) if isinstance(found, list) else ()
+
+
+def _time(claims: Mapping[str, Any], name: str) -> float | None:
+    """Seconds since 1970; None where the claim is missing. Raises AuthenticationError where it is no time."""
+    value = claims.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _LATEST_S:
+        raise AuthenticationError(f"the token's {name} is no time")
+    return float(value)

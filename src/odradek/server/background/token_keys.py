@@ -1,0 +1,91 @@
+"""Reads the public keys by which tokens are checked, again and again: off the loop, and no more often than is sensible.
+
+While they cannot be read, those that were read last count. A token that names a key that is not known has them read
+again soon: the issuer has another key now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from odradek.common.backoff import Backoff
+from odradek.common.log_lines import get_logger
+from odradek.common.ports import Clock, Disk, read_file
+from odradek.common.tasks import gather_cancelling
+from odradek.security.sasl.tokens import TokenChecks, read_keys
+
+# Tokens with unknown keys make us ask no more often: anyone may send them.
+UNKNOWN_PAUSE_MS = 2000
+LOOK_S = 0.5
+_FILE = "file://"
+_log = get_logger("server.background.token_keys")
+
+
+class TokenKeys:
+    """The keys of all listeners with OAUTHBEARER."""
+
+    def __init__(
+        self, checks: Iterable[TokenChecks], disk: Disk, fetch: Callable[[str, str | None], bytes], clock: Clock
+    ) -> None:
+        found = list(checks)
+        self._checks = [each for each in found if not each.unsigned]
+        self._unsigned = [each for each in found if each.unsigned]
+        self._disk = disk
+        self._fetch = fetch
+        self._clock = clock
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Read them now, and from then on."""
+        for each in self._unsigned:
+            _log.warning("tokens that no one signed are taken: anyone may log in as anyone", listener=each.listener)
+        if self._checks:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """Read no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        await gather_cancelling(*(self._follow(each) for each in self._checks))
+
+    async def _follow(self, checks: TokenChecks) -> None:
+        backoff = Backoff(checks.settings.retry_ms, checks.settings.retry_max_ms)
+        while True:
+            if await self._read(checks):
+                backoff = Backoff(checks.settings.retry_ms, checks.settings.retry_max_ms)
+                await self._until_due(checks)
+            else:
+                await asyncio.sleep(backoff.next_ms() / 1000)
+
+    async def _until_due(self, checks: TokenChecks) -> None:
+        began_ms = self._clock.monotonic_ms()
+        while True:
+            await asyncio.sleep(LOOK_S)
+            passed_ms = self._clock.monotonic_ms() - began_ms
+            if passed_ms >= checks.settings.refresh_ms:
+                return
+            if checks.keys.asked_for_unknown and passed_ms >= UNKNOWN_PAUSE_MS:
+                return
+
+    async def _read(self, checks: TokenChecks) -> bool:
+        url = checks.settings.jwks_url or ""
+        try:
+            keys = read_keys(await self._disk.run_blocking(self._reader(url, checks.authorities)))
+        except (OSError, ValueError) as error:
+            reason = str(error)
+            _log.warning("keys of tokens cannot be read", alike=url + reason, listener=checks.listener, reason=reason)
+            return False
+        if len(keys) != len(checks.keys.keys):
+            _log.info("keys of tokens read", listener=checks.listener, keys=len(keys))
+        checks.keys.replace(keys)
+        return True
+
+    def _reader(self, url: str, authorities: str | None) -> Callable[[], bytes]:
+        if url.startswith(_FILE):
+            return lambda: read_file(self._disk, Path(url.removeprefix(_FILE)))
+        return lambda: self._fetch(url, authorities)

@@ -1,0 +1,44 @@
+"""CreateDelegationToken: key 38, versions 1-3. A secret by which others log in as the owner, for a time (KIP-48).
+
+The controller decides; the answer waits until this broker knows the token. Who asks must be known by name, and not by a
+token. Versions: 2 flexible, 3 an owner other than who asks (KIP-373).
+"""
+
+from __future__ import annotations
+
+from odradek.common.errors import ApiError
+from odradek.protocol.messages.create_delegation_token_request import CreateDelegationTokenRequest
+from odradek.protocol.messages.create_delegation_token_response import CreateDelegationTokenResponse
+from odradek.server.auto_topic_creation import wait_until_seen
+from odradek.server.context import RequestContext
+from odradek.server.handlers.delegation import check_may_ask
+
+
+async def handle(context: RequestContext, request: CreateDelegationTokenRequest) -> CreateDelegationTokenResponse:
+    """Make a token."""
+    response = await _made(context, request)
+    if context.api_version < 3:
+        response.token_requester_principal_type = response.token_requester_principal_name = ""
+    return response
+
+
+async def _made(context: RequestContext, request: CreateDelegationTokenRequest) -> CreateDelegationTokenResponse:
+    asker_type, _, asker_name = context.principal.partition(":")
+    try:
+        check_may_ask(context)
+        response = await context.broker.controller.ask(request, CreateDelegationTokenResponse, context)
+    except ApiError as error:
+        return CreateDelegationTokenResponse(
+            error_code=error.code,
+            principal_type=request.owner_principal_type or asker_type,
+            principal_name=request.owner_principal_name or asker_name,
+            token_requester_principal_type=asker_type,
+            token_requester_principal_name=asker_name,
+            issue_timestamp_ms=-1,
+            expiry_timestamp_ms=-1,
+            max_timestamp_ms=-1,
+        )
+    if not response.error_code:
+        token_id = response.token_id
+        await wait_until_seen(context.broker.publisher, lambda image: token_id in image.delegation_tokens)
+    return response

@@ -1,0 +1,40 @@
+"""SaslAuthenticate: key 36, versions 0-2. One message of a login, and our answer (KIP-152).
+
+Behaviour: a login that fails is answered after `connection.failed.authentication.delay.ms`, and the connection ends.
+The answer does not say whether the user exists. Versions: 1 the time after which the client must log in again
+(KIP-368), 2 flexible.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from odradek.common.errors import ErrorCode
+from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest
+from odradek.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
+from odradek.server.context import RequestContext
+
+
+def handle(
+    context: RequestContext, request: SaslAuthenticateRequest
+) -> SaslAuthenticateResponse | Coroutine[Any, Any, SaslAuthenticateResponse]:
+    """Go on with the login of this connection."""
+    gate = context.connection.gate
+    if gate is None or not gate.is_talking:
+        return SaslAuthenticateResponse(
+            error_code=ErrorCode.ILLEGAL_SASL_STATE,
+            error_message="SaslAuthenticate request received after successful authentication",
+        )
+    answer = context.connection.hear(bytes(request.auth_bytes))
+    if answer.code != ErrorCode.NONE:
+        refused = SaslAuthenticateResponse(error_code=answer.code, error_message=answer.text)
+        return _later(context, refused, gate.listener.config.failure_delay_ms / 1000)
+    return SaslAuthenticateResponse(error_message=None, auth_bytes=answer.words, session_lifetime_ms=answer.session_ms)
+
+
+async def _later(context: RequestContext, answer: SaslAuthenticateResponse, delay_s: float) -> SaslAuthenticateResponse:
+    await asyncio.sleep(delay_s)
+    context.connection.end_after_answers()
+    return answer

@@ -1,0 +1,186 @@
+"""One connection's login: what is served before it, and what comes of each message of it.
+
+Before its login a client gets ApiVersions, SaslHandshake and SaslAuthenticate, in that order, and is closed for all
+else. A client that is logged in may log in again, as the same user by the same mechanism (KIP-368), and must where its
+session has an end. After SaslHandshake version 0 the messages come and go as bare frames.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from odradek.common.errors import ErrorCode
+from odradek.common.log_lines import get_logger
+from odradek.protocol.apis import ApiKey
+from odradek.security.sasl.exchange import AuthenticationError, Exchange, LoggedIn
+from odradek.security.sasl.listener import ListenerSasl
+
+# A client that connects logs in at once.
+LOGIN_TIMEOUT_MS = 30_000
+# A login costs more than other requests: a client that is logged in may begin one so often.
+REAUTHENTICATION_PAUSE_MS = 1000
+_OPEN_TO_ALL = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE})
+_log = get_logger("server.network.login_gate")
+
+
+class _State(Enum):
+    HANDSHAKE = "expects SaslHandshake"
+    MESSAGES = "expects messages of the mechanism"
+    OPEN = "is logged in"
+    FAILED = "is closed once the answer is sent"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a client gets for a message.
+
+    Attributes:
+        code, text: NONE and "" where the login goes on, or is done.
+        session_ms: after which the client must log in again; 0 for never.
+    """
+
+    words: bytes = b""
+    code: ErrorCode = ErrorCode.NONE
+    text: str = ""
+    session_ms: int = 0
+
+
+class LoginGate:
+    """The login of one connection on a listener with SASL.
+
+    Attributes:
+        user: who is logged in; "" before that.
+        by_token: whether by a delegation token.
+        is_bare: whether frames are messages of the mechanism, without a request around them.
+    """
+
+    __slots__ = (
+        "_began_ms",
+        "_ends_ms",
+        "_exchange",
+        "_listener",
+        "_mechanism",
+        "_next_login_ms",
+        "_state",
+        "by_token",
+        "is_bare",
+        "user",
+    )
+
+    def __init__(self, listener: ListenerSasl, now_ms: int) -> None:
+        """Times are monotonic ms, where nothing else is said."""
+        self._listener = listener
+        self._state = _State.HANDSHAKE
+        self._mechanism = ""
+        self._exchange: Exchange | None = None
+        self._began_ms = now_ms
+        self._ends_ms: int | None = None
+        self._next_login_ms = now_ms
+        self.user = ""
+        self.by_token = False
+        self.is_bare = False
+
+    @property
+    def listener(self) -> ListenerSasl:
+        return self._listener
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the client has logged in, and does not do so again just now."""
+        return self._state is _State.OPEN
+
+    @property
+    def is_talking(self) -> bool:
+        """Whether messages of a mechanism are due."""
+        return self._state is _State.MESSAGES
+
+    def wait_began(self, now_ms: int) -> None:
+        """The node serves no client yet: the time for a login begins later."""
+        self._began_ms = now_ms
+
+    def refusal(self, api_key: int, now_ms: int) -> str:
+        """Why a request is not served now; "" where it is."""
+        state = self._state
+        if state is _State.OPEN:
+            if self._ends_ms is None or now_ms < self._ends_ms or api_key == ApiKey.SASL_HANDSHAKE:
+                return ""
+            self._listener.sessions_expired += 1
+            return "the session ended, and the client did not log in again (connections.max.reauth.ms)"
+        if state is _State.HANDSHAKE and api_key in _OPEN_TO_ALL:
+            return ""
+        if state is _State.MESSAGES and api_key == ApiKey.SASL_AUTHENTICATE:
+            return ""
+        return f"API key {api_key} came before the client had logged in"
+
+    def slowness(self, now_ms: int) -> str:
+        """What is wrong with the pace of a login; "" where nothing is."""
+        if self._state is _State.OPEN or self.user or now_ms - self._began_ms < LOGIN_TIMEOUT_MS:
+            return ""
+        return f"the client did not log in within {LOGIN_TIMEOUT_MS} ms"
+
+    def choose(self, mechanism: str, version: int, now_ms: int) -> ErrorCode:
+        """Begin a login by a mechanism; where it is refused, the connection ends with the answer."""
+        if self._state is _State.OPEN and now_ms < self._next_login_ms:
+            return ErrorCode.ILLEGAL_SASL_STATE
+        begin = self._listener.mechanisms.get(mechanism)
+        if begin is None or (self.user and mechanism != self._mechanism):
+            self._state = _State.FAILED
+            return ErrorCode.UNSUPPORTED_SASL_MECHANISM
+        if self.user:
+            self._next_login_ms = now_ms + REAUTHENTICATION_PAUSE_MS
+        self._mechanism = mechanism
+        self._exchange = begin()
+        next(self._exchange)
+        self.is_bare = version == 0
+        self._state = _State.MESSAGES
+        return ErrorCode.NONE
+
+    def hear(self, message: bytes, peer: str, now_ms: int, wall_ms: int) -> Answer:
+        """Take one message of the mechanism.
+
+        Args:
+            peer: for the log.
+            wall_ms: the wall clock, by which tokens end.
+        """
+        exchange = self._exchange
+        assert exchange is not None, "a mechanism is chosen first"
+        try:
+            if len(message) > self._listener.config.max_receive_bytes:
+                raise AuthenticationError("a message is larger than sasl.server.max.receive.size")
+            return Answer(exchange.send(message))
+        except StopIteration as end:
+            return self._logged_in(end.value, peer, now_ms, wall_ms)
+        except AuthenticationError as error:
+            return self._failed(str(error), peer)
+
+    def _logged_in(self, who: LoggedIn, peer: str, now_ms: int, wall_ms: int) -> Answer:
+        if self.user and who.name != self.user:
+            return self._failed("Cannot change principals during re-authentication", peer)
+        counts = self._listener.counts_of(self._mechanism)
+        if self.user:
+            counts.reauthentications += 1
+        else:
+            counts.succeeded += 1
+        limits = [self._listener.config.max_reauth_ms] if self._listener.config.max_reauth_ms > 0 else []
+        if who.expires_at_ms is not None:
+            limits.append(max(1, who.expires_at_ms - wall_ms))
+        session_ms = min(limits, default=0)
+        self._ends_ms = now_ms + session_ms if limits else None
+        self._exchange, self.is_bare = None, False
+        self.user, self.by_token = who.name, who.by_token
+        self._state = _State.OPEN
+        return Answer(who.last_words, session_ms=session_ms)
+
+    def _failed(self, text: str, peer: str) -> Answer:
+        counts = self._listener.counts_of(self._mechanism)
+        if self.user:
+            counts.reauthentications_failed += 1
+        else:
+            counts.failed += 1
+        self._state, self._exchange = _State.FAILED, None
+        name = self._listener.name
+        _log.warning(
+            "login failed", alike=name + text, peer=peer, listener=name, mechanism=self._mechanism, reason=text
+        )
+        return Answer(code=ErrorCode.SASL_AUTHENTICATION_FAILED, text=text)

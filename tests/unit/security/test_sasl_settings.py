@@ -1,0 +1,131 @@
+"""Settings of SASL: a listener that could not be served as they say keeps the node down, and no secret is said."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from odradek.common.errors import ConfigError
+from odradek.common.ports import NO_LIMITS
+from odradek.common.real_io import RealClock, RealDisk, RealNetwork
+from odradek.metadata.image import MetadataImage
+from odradek.server.parts.logins import build_logins, own_credentials
+from odradek.server.parts.ports import Ports
+from odradek.settings.broker import BrokerSettings, resolve
+from odradek.settings.config_providers import Sources
+
+PORTS = Ports(clock=RealClock(), disk=RealDisk(), network=RealNetwork(), random=Random(1), machine=NO_LIMITS)
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+_PACKAGE = "org.apache.kafka.common.security.oauthbearer.internals.unsecured"
+UNSECURED = f"{_PACKAGE}.OAuthBearerUnsecuredValidatorCallbackHandler"
+OAUTH = {"sasl.enabled.mechanisms": "OAUTHBEARER", "sasl.oauthbearer.jwks.endpoint.url": "file:///keys"}
+CLAIMS = {"sasl.oauthbearer.expected.issuer": "i", "sasl.oauthbearer.expected.audience": "a,b"}
+
+
+def settings(**given: str) -> BrokerSettings:
+    properties = {
+        "node.id": "1",
+        "process.roles": "broker,controller",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": "1@localhost:9093",
+        "listeners": "EXTERNAL://:9092,CONTROLLER://:9093",
+        "listener.security.protocol.map": "EXTERNAL:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "EXTERNAL",
+    } | given
+    return resolve(properties, Sources({}, lambda path: ""))
+
+
+def logins(**given: str) -> list[str]:
+    return list(build_logins(settings(**given), MetadataImage, PORTS)["EXTERNAL"].mechanisms)
+
+
+@pytest.mark.parametrize(
+    ("given", "offered"),
+    [
+        ({"sasl.enabled.mechanisms": "scram-sha-512,SCRAM-SHA-256"}, ["SCRAM-SHA-512", "SCRAM-SHA-256"]),
+        ({"sasl.enabled.mechanisms": "PLAIN", "sasl.jaas.config": f"{PLAIN} user_a=b;"}, ["PLAIN"]),
+        (
+            {
+                "listener.name.external.sasl.enabled.mechanisms": "PLAIN",
+                "listener.name.external.plain.sasl.jaas.config": f"{PLAIN} user_a=b;",
+                "sasl.jaas.config": f"{SCRAM};",
+            },
+            ["PLAIN"],
+        ),
+        (OAUTH | CLAIMS, ["OAUTHBEARER"]),
+        (
+            OAUTH
+            | {
+                "sasl.oauthbearer.allow.unverified.issuer": "true",
+                "sasl.oauthbearer.allow.unverified.audience": "true",
+            },
+            ["OAUTHBEARER"],
+        ),
+        ({"sasl.enabled.mechanisms": "OAUTHBEARER", "sasl.server.callback.handler.class": UNSECURED}, ["OAUTHBEARER"]),
+    ],
+)
+def test_mechanisms_are_offered_in_their_order(given: dict[str, str], offered: list[str]) -> None:
+    assert logins(**given) == offered
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "GSSAPI is not served"),
+        ({"sasl.enabled.mechanisms": "PLAIN"}, "plain.sasl.jaas.config: PLAIN needs it"),
+        ({"sasl.enabled.mechanisms": "PLAIN", "sasl.jaas.config": f"{SCRAM};"}, "PLAIN needs it"),
+        ({"sasl.enabled.mechanisms": "PLAIN", "sasl.jaas.config": f"{PLAIN} user_a=geheim"}, "must be one entry"),
+        ({"sasl.enabled.mechanisms": "OAUTHBEARER"}, "sasl.oauthbearer.jwks.endpoint.url: OAUTHBEARER needs it"),
+        (OAUTH | CLAIMS | {"sasl.oauthbearer.jwks.endpoint.url": "http://keys"}, "file:///path or https://"),
+        (OAUTH | {"sasl.oauthbearer.expected.issuer": "i"}, "sasl.oauthbearer.expected.audience: is not set"),
+        (OAUTH | {"sasl.oauthbearer.expected.audience": "a"}, "sasl.oauthbearer.expected.issuer: is not set"),
+        (
+            {"sasl.enabled.mechanisms": "SCRAM-SHA-256", "sasl.server.callback.handler.class": "com.example.Mine"},
+            "there is no Mine here",
+        ),
+    ],
+)
+def test_what_cannot_be_served_is_refused(given: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        logins(**given)
+    (problem,) = error.value.problems
+    assert problem.startswith("listener EXTERNAL: ")
+    assert said in problem
+    assert "geheim" not in problem
+
+
+def test_as_what_a_node_logs_in_to_others() -> None:
+    entry = f'{SCRAM} username="broker" password="secret";'
+    own = settings(
+        **{
+            "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512",
+            "listener.name.external.scram-sha-512.sasl.jaas.config": entry,
+        }
+    )
+    who = own_credentials(own, "EXTERNAL", Random(1))
+    assert who is not None
+    assert (who.mechanism, who.username, who.password) == ("SCRAM-SHA-512", "broker", "secret")
+    assert "secret" not in repr(who)
+    assert own_credentials(own, "ELSEWHERE", Random(1)) is None
+
+
+@pytest.mark.parametrize(
+    ("listener", "given", "said"),
+    [
+        ("EXTERNAL", {}, "sasl.mechanism.inter.broker.protocol=GSSAPI: must be PLAIN or SCRAM-SHA-256 or"),
+        ("EXTERNAL", {"sasl.mechanism.inter.broker.protocol": "PLAIN"}, "needs username and password"),
+        (
+            "CONTROLLER",
+            {
+                "sasl.mechanism.controller.protocol": "SCRAM-SHA-256",
+                "listener.security.protocol.map": "EXTERNAL:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
+            },
+            "must be PLAIN for listener CONTROLLER: the users of SCRAM are known only once controllers are",
+        ),
+    ],
+)
+def test_a_node_without_a_name_for_others_is_refused(listener: str, given: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        own_credentials(settings(**given), listener, Random(1))
