@@ -1,0 +1,111 @@
+"""The numbers of access control entries (Kafka's), and which entries a filter of DescribeAcls or DeleteAcls means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from odradek.metadata.model import Acl
+
+WILDCARD = "*"
+EVERYBODY = "User:*"
+CLUSTER_NAME = "kafka-cluster"
+
+
+class AclOperation(IntEnum):
+    """What somebody wants to do."""
+
+    UNKNOWN = 0
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+
+class AclResourceType(IntEnum):
+    """What it is done to."""
+
+    UNKNOWN = 0
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class PatternType(IntEnum):
+    """How an entry's name is compared; ANY and MATCH are for filters."""
+
+    UNKNOWN = 0
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class PermissionType(IntEnum):
+    """What an entry says."""
+
+    UNKNOWN = 0
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+
+@dataclass(frozen=True, slots=True)
+class AclFilter:
+    """Which entries are meant: ANY and None mean all values of a field."""
+
+    resource_type: int
+    resource_name: str | None
+    pattern_type: int
+    principal: str | None
+    host: str | None
+    operation: int
+    permission_type: int
+
+    @property
+    def unknown_field(self) -> str:
+        """The field whose value this software does not know; "" where it knows all."""
+        fields: dict[str, tuple[type[IntEnum], int]] = {
+            "resource type": (AclResourceType, self.resource_type),
+            "pattern type": (PatternType, self.pattern_type),
+            "operation": (AclOperation, self.operation),
+            "permission type": (PermissionType, self.permission_type),
+        }
+        return next((name for name, (kind, value) in fields.items() if value not in set(kind) or not value), "")
+
+    def matches(self, acl: Acl) -> bool:
+        """Whether `acl` is meant."""
+        return (
+            self.resource_type in (AclResourceType.ANY, acl.resource_type)
+            and self.principal in (None, acl.principal)
+            and self.host in (None, acl.host)
+            and self.operation in (AclOperation.ANY, acl.operation)
+            and self.permission_type in (PermissionType.ANY, acl.permission_type)
+            and self._matches_pattern(acl)
+        )
+
+    def _matches_pattern(self, acl: Acl) -> bool:
+        if self.pattern_type not in (PatternType.ANY, PatternType.MATCH, acl.pattern_type):
+            return False
+        if self.resource_name in (None, acl.resource_name):
+            return True
+        if self.pattern_type != PatternType.MATCH or self.resource_name is None:
+            return False
+        if acl.pattern_type == PatternType.PREFIXED:
+            return self.resource_name.startswith(acl.resource_name)
+        return acl.resource_name == WILDCARD

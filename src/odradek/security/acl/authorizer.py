@@ -1,0 +1,92 @@
+"""Kafka's StandardAuthorizer: what denies wins over what allows, and what no rule speaks of is denied.
+
+Super users may do everything, also before the metadata is loaded; until then all others wait for the answer of a node
+that knows (`AclDecision.loading`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from odradek.metadata.model import Acl
+from odradek.security.acl.index import AclIndex, find_rule
+
+
+@dataclass(frozen=True, slots=True)
+class AclDecision:
+    """What was decided, and why.
+
+    Attributes:
+        rule: the entry that decides; None where `reason` does.
+        reason: `acl`, `super user`, `no acl` (nothing speaks of the resource), `no match` (nothing speaks of this
+            principal, operation and host), or `loading`.
+    """
+
+    allowed: bool
+    reason: str
+    rule: Acl | None = None
+
+
+_SUPER_USER = AclDecision(True, "super user")
+_LOADING = AclDecision(False, "loading")
+_NO_MATCH = AclDecision(False, "no match")
+
+
+class StandardAuthorizer:
+    """Decides by the entries of the newest image."""
+
+    def __init__(self, super_users: Iterable[str] = (), *, allow_if_no_acl: bool = False) -> None:
+        """
+        Args:
+            super_users: principals as `User:name`.
+            allow_if_no_acl: `allow.everyone.if.no.acl.found`.
+        """
+        self._super_users = frozenset(super_users)
+        self._no_acl = AclDecision(allow_if_no_acl, "no acl")
+        self._index = AclIndex()
+        self._acls: Mapping[UUID, Acl] = {}
+        self._loaded = False
+
+    def update(self, acls: Mapping[UUID, Acl], changed: Iterable[UUID] | None = None) -> None:
+        """Follow the image's table of entries.
+
+        Args:
+            changed: ids of those that differ from the table given before; None: any may.
+        """
+        before, self._acls, self._loaded = self._acls, acls, True
+        for acl_id in dict.fromkeys([*before, *acls]) if changed is None else changed:
+            old, new = before.get(acl_id), acls.get(acl_id)
+            if old != new:
+                if old is not None:
+                    self._index.remove(old)
+                if new is not None:
+                    self._index.add(new)
+
+    def authorize(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> bool:
+        """Whether `principal` at `host` may do it."""
+        return self.why(principal, host, operation, resource_type, name).allowed
+
+    def why(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> AclDecision:
+        """The decision, and the rule that makes it."""
+        if principal in self._super_users:
+            return _SUPER_USER
+        if not self._loaded:
+            return _LOADING
+        patterns = self._index.matching(resource_type, name)
+        if not patterns:
+            return self._no_acl
+        for pattern in patterns:
+            if pattern.denied and (rule := find_rule(pattern.denied, principal, operation, host)) is not None:
+                return AclDecision(False, "acl", rule)
+        for pattern in patterns:
+            if (rule := find_rule(pattern.allowed, principal, operation, host)) is not None:
+                return AclDecision(True, "acl", rule)
+        return _NO_MATCH
+
+    def authorize_by_type(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
+        """Whether `principal` may do it to some resource of the type (KIP-679)."""
+        if self.authorize(principal, host, operation, resource_type, "hardcode"):
+            return True
+        return self._loaded and self._index.allows_any(principal, operation, host, resource_type)

@@ -1,0 +1,272 @@
+"""The index of access control entries: which of them speak of this resource, principal, operation and host.
+
+Nothing is searched entry by entry. A name's patterns are found by one look per length that prefixes have, and kept for
+the next request of the same name; in a pattern, principal, operation and host are keys. An entry is put in under each
+operation that it implies, so that a request asks for one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from ipaddress import ip_address, ip_network
+from typing import TypeVar
+
+from odradek.metadata.acls import EVERYBODY, WILDCARD, AclOperation, PatternType, PermissionType
+from odradek.metadata.model import Acl
+
+K = TypeVar("K")
+
+# Names whose patterns are kept, for each type of resource; then it begins from nothing.
+MAX_KEPT_NAMES = 8192
+
+_DESCRIBED_BY = (AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER)
+_NAMED_OPERATIONS = tuple(int(each) for each in AclOperation if each > AclOperation.ALL)
+
+
+def _covered(acl: Acl) -> tuple[int, ...]:
+    """The operations that an entry speaks of; only what allows implies others."""
+    if acl.operation == AclOperation.ALL:
+        return _NAMED_OPERATIONS
+    if acl.permission_type == PermissionType.ALLOW:
+        if acl.operation in _DESCRIBED_BY:
+            return (acl.operation, int(AclOperation.DESCRIBE))
+        if acl.operation == AclOperation.ALTER_CONFIGS:
+            return (acl.operation, int(AclOperation.DESCRIBE_CONFIGS))
+    return (acl.operation,)
+
+
+Address = tuple[int, int, int]  # version, number of bits, value
+
+
+@lru_cache(maxsize=4096)
+def _address(host: str) -> Address | None:
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if address.version == 6 else None
+    address = mapped or address
+    return address.version, address.max_prefixlen, int(address)
+
+
+def network_of(host: str) -> tuple[int, int, int] | None:
+    """Version, length and the leading bits of a host in CIDR notation; None where it is another."""
+    if "/" not in host:
+        return None
+    try:
+        network = ip_network(host, strict=False)
+    except ValueError:
+        return None
+    return network.version, network.prefixlen, int(network.network_address) >> network.max_prefixlen - network.prefixlen
+
+
+class _Hosts:
+    """Entries that differ in their host, or in the operation that implies the one asked for."""
+
+    __slots__ = ("_exact", "_lengths", "_networks")
+
+    def __init__(self) -> None:
+        self._exact: dict[str, list[Acl]] = {}
+        self._networks: dict[tuple[int, int, int], list[Acl]] = {}
+        self._lengths: Counter[tuple[int, int]] = Counter()
+
+    def add(self, acl: Acl) -> None:
+        network = network_of(acl.host)
+        if network is None:
+            self._exact.setdefault(acl.host, []).append(acl)
+        else:
+            self._networks.setdefault(network, []).append(acl)
+            self._lengths[network[:2]] += 1
+
+    def remove(self, acl: Acl) -> None:
+        network = network_of(acl.host)
+        if network is None:
+            _remove_from(self._exact, acl.host, acl)
+        else:
+            _remove_from(self._networks, network, acl)
+            self._lengths[network[:2]] -= 1
+            if not self._lengths[network[:2]]:
+                del self._lengths[network[:2]]
+
+    def find(self, host: str) -> Acl | None:
+        found = self._exact.get(WILDCARD) or self._exact.get(host)
+        if found:
+            return found[0]
+        if self._lengths and (address := _address(host)):
+            version, bits, value = address
+            for of_version, length in self._lengths:
+                if of_version == version:
+                    found = self._networks.get((version, length, value >> bits - length))
+                    if found:
+                        return found[0]
+        return None
+
+    def __bool__(self) -> bool:
+        return bool(self._exact or self._networks)
+
+
+def _remove_from(entries: dict[K, list[Acl]], key: K, acl: Acl) -> None:
+    entries[key].remove(acl)
+    if not entries[key]:
+        del entries[key]
+
+
+class Pattern:
+    """The entries of one resource pattern, by principal and operation."""
+
+    __slots__ = ("allowed", "denied", "name", "prefixed", "size")
+
+    def __init__(self, name: str, prefixed: bool) -> None:
+        self.name = name
+        self.prefixed = prefixed
+        self.size = 0
+        self.denied: dict[str, dict[int, _Hosts]] = {}
+        self.allowed: dict[str, dict[int, _Hosts]] = {}
+
+    def _side(self, acl: Acl) -> dict[str, dict[int, _Hosts]]:
+        return self.denied if acl.permission_type == PermissionType.DENY else self.allowed
+
+    def add(self, acl: Acl) -> None:
+        """Put in an entry."""
+        operations = self._side(acl).setdefault(acl.principal, {})
+        for operation in _covered(acl):
+            operations.setdefault(operation, _Hosts()).add(acl)
+        self.size += 1
+
+    def remove(self, acl: Acl) -> None:
+        """Take out an entry that was put in."""
+        side = self._side(acl)
+        operations = side[acl.principal]
+        for operation in _covered(acl):
+            operations[operation].remove(acl)
+            if not operations[operation]:
+                del operations[operation]
+        if not operations:
+            del side[acl.principal]
+        self.size -= 1
+
+
+def find_rule(side: dict[str, dict[int, _Hosts]], principal: str, operation: int, host: str) -> Acl | None:
+    """The first entry of one side of a pattern that speaks of all three."""
+    for name in (principal, EVERYBODY):
+        operations = side.get(name)
+        if operations is not None:
+            hosts = operations.get(operation)
+            if hosts is not None and (found := hosts.find(host)) is not None:
+                return found
+    return None
+
+
+@dataclass(slots=True)
+class _OneType:
+    """The patterns of one type of resource."""
+
+    literals: dict[str, Pattern] = field(default_factory=dict)
+    prefixes: dict[str, Pattern] = field(default_factory=dict)
+    lengths: Counter[int] = field(default_factory=Counter)
+    # Longest first: the rule named as the deciding one is the most specific.
+    sorted_lengths: tuple[int, ...] = ()
+    # Which patterns hold something of a principal, for the questions about any resource.
+    of_principal: dict[str, Counter[Pattern]] = field(default_factory=dict)
+    kept: dict[str, tuple[Pattern, ...]] = field(default_factory=dict)
+
+    def add(self, acl: Acl) -> None:
+        prefixed = acl.pattern_type == PatternType.PREFIXED
+        patterns = self.prefixes if prefixed else self.literals
+        pattern = patterns.get(acl.resource_name)
+        if pattern is None:
+            pattern = patterns[acl.resource_name] = Pattern(acl.resource_name, prefixed)
+            self._count(pattern, 1)
+        pattern.add(acl)
+        self.of_principal.setdefault(acl.principal, Counter())[pattern] += 1
+
+    def remove(self, acl: Acl) -> None:
+        patterns = self.prefixes if acl.pattern_type == PatternType.PREFIXED else self.literals
+        pattern = patterns[acl.resource_name]
+        pattern.remove(acl)
+        own = self.of_principal[acl.principal]
+        own[pattern] -= 1
+        if not own[pattern]:
+            del own[pattern]
+        if not own:
+            del self.of_principal[acl.principal]
+        if not pattern.size:
+            del patterns[acl.resource_name]
+            self._count(pattern, -1)
+
+    def _count(self, pattern: Pattern, change: int) -> None:
+        self.kept.clear()
+        if pattern.prefixed:
+            self.lengths[len(pattern.name)] += change
+            self.sorted_lengths = tuple(sorted((each for each, often in self.lengths.items() if often), reverse=True))
+
+    def prefixes_of(self, name: str) -> list[Pattern]:
+        """The prefixed patterns that `name` begins with, the longest first."""
+        prefixes, size = self.prefixes, len(name)
+        return [
+            prefixes[begin] for length in self.sorted_lengths if length <= size and (begin := name[:length]) in prefixes
+        ]
+
+    def matching(self, name: str) -> tuple[Pattern, ...]:
+        """All patterns that speak of `name`, the most specific first."""
+        kept = self.kept.get(name)
+        if kept is None:
+            literal, wildcard = self.literals.get(name), self.literals.get(WILDCARD)
+            kept = (
+                *((literal,) if literal is not None else ()),
+                *self.prefixes_of(name),
+                *((wildcard,) if wildcard is not None and wildcard is not literal else ()),
+            )
+            if len(self.kept) >= MAX_KEPT_NAMES:
+                self.kept.clear()
+            self.kept[name] = kept
+        return kept
+
+
+class AclIndex:
+    """All entries of the cluster; equal ones count once, however many ids they have."""
+
+    def __init__(self, acls: Iterable[Acl] = ()) -> None:
+        self._types: dict[int, _OneType] = {}
+        self._often: Counter[Acl] = Counter()
+        for acl in acls:
+            self.add(acl)
+
+    def add(self, acl: Acl) -> None:
+        """Put in an entry."""
+        self._often[acl] += 1
+        if self._often[acl] == 1:
+            self._types.setdefault(acl.resource_type, _OneType()).add(acl)
+
+    def remove(self, acl: Acl) -> None:
+        """Take out an entry that was put in."""
+        self._often[acl] -= 1
+        if not self._often[acl]:
+            del self._often[acl]
+            self._types[acl.resource_type].remove(acl)
+
+    def __len__(self) -> int:
+        return len(self._often)
+
+    def matching(self, resource_type: int, name: str) -> tuple[Pattern, ...]:
+        """All patterns that speak of a resource, the most specific first."""
+        of_type = self._types.get(resource_type)
+        return of_type.matching(name) if of_type is not None else ()
+
+    def allows_any(self, principal: str, operation: int, host: str, resource_type: int) -> bool:
+        """Whether some resource can be, of which an entry allows the operation, and none denies it."""
+        of_type = self._types.get(resource_type)
+        if of_type is None:
+            return False
+        for name in (principal, EVERYBODY):
+            for pattern in of_type.of_principal.get(name, ()):
+                if find_rule(pattern.allowed, principal, operation, host) is not None:
+                    above = [pattern, *of_type.prefixes_of(pattern.name)]
+                    if (wildcard := of_type.literals.get(WILDCARD)) is not None:
+                        above.append(wildcard)
+                    if not any(find_rule(each.denied, principal, operation, host) for each in above):
+                        return True
+        return False
