@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from odradek.controller.acls import Acls
 from odradek.controller.brokers import Brokers
 from odradek.controller.config import ControllerConfig
 from odradek.controller.configs import Configs, ConfigSchema
@@ -56,6 +57,7 @@ class ControllerMachine:
         self.topics = Topics(self.state, self.configs, config, random)
         self.brokers = Brokers(self.state, self.partitions, config, cluster_id)
         self.directories = Directories(self.state, self.brokers, self.partitions)
+        self.acls = Acls(self.state, random)
         self._bootstrap = tuple(bootstrap)
 
     def replay(self, record: Any, offset: int) -> None:

@@ -47,12 +47,16 @@ from odradek.protocol.messages.broker_registration_request import BrokerRegistra
 from odradek.protocol.messages.broker_registration_response import BrokerRegistrationResponse
 from odradek.protocol.messages.controller_registration_request import ControllerRegistrationRequest
 from odradek.protocol.messages.controller_registration_response import ControllerRegistrationResponse
+from odradek.protocol.messages.create_acls_request import CreateAclsRequest
+from odradek.protocol.messages.create_acls_response import CreateAclsResponse
 from odradek.protocol.messages.create_delegation_token_request import CreateDelegationTokenRequest
 from odradek.protocol.messages.create_delegation_token_response import CreateDelegationTokenResponse
 from odradek.protocol.messages.create_partitions_request import CreatePartitionsRequest
 from odradek.protocol.messages.create_partitions_response import CreatePartitionsResponse
 from odradek.protocol.messages.create_topics_request import CreateTopicsRequest
 from odradek.protocol.messages.create_topics_response import CreateTopicsResponse
+from odradek.protocol.messages.delete_acls_request import DeleteAclsRequest
+from odradek.protocol.messages.delete_acls_response import DeleteAclsResponse
 from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest
 from odradek.protocol.messages.delete_topics_response import DeleteTopicsResponse
 from odradek.protocol.messages.describe_quorum_request import DescribeQuorumRequest
@@ -390,6 +394,14 @@ class ControllerService:
         """See `alter_scram_credentials`."""
         return await self._run(lambda machine: alter_scram_credentials(machine.state, request))
 
+    async def create_acls(self, request: CreateAclsRequest) -> CreateAclsResponse:
+        """See `Acls.create`."""
+        return await self._run(lambda machine: machine.acls.create(request))
+
+    async def delete_acls(self, request: DeleteAclsRequest) -> DeleteAclsResponse:
+        """See `Acls.delete`."""
+        return await self._run(lambda machine: machine.acls.delete(request))
+
     async def elect_leaders(self, request: ElectLeadersRequest) -> ElectLeadersResponse:
         """See `Leaders.elect_leaders`."""
         return await self._run(lambda machine: machine.leaders.elect_leaders(request), request.timeout_ms)
@@ -451,6 +463,8 @@ class ControllerService:
 METHODS: dict[int, Callable[[ControllerService, Any], Awaitable[Message]]] = {
     ApiKey.CREATE_TOPICS: ControllerService.create_topics,
     ApiKey.DELETE_TOPICS: ControllerService.delete_topics,
+    ApiKey.CREATE_ACLS: ControllerService.create_acls,
+    ApiKey.DELETE_ACLS: ControllerService.delete_acls,
     ApiKey.ALTER_CONFIGS: ControllerService.alter_configs,
     ApiKey.CREATE_PARTITIONS: ControllerService.create_partitions,
     ApiKey.ELECT_LEADERS: ControllerService.elect_leaders,

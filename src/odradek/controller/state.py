@@ -14,11 +14,13 @@ from uuid import UUID
 from odradek.metadata.features import DEFAULT_METADATA_VERSION, ELR_VERSION, METADATA_VERSION
 from odradek.metadata.model import (
     UNASSIGNED_DIRECTORY,
+    Acl,
     BrokerImage,
     ConfigResource,
     ControllerImage,
     PartitionImage,
     ResourceType,
+    acl_of,
     broker_of,
     changed_broker,
     changed_partition,
@@ -59,6 +61,7 @@ class ControllerState:
         self.configs: TimelineDict[ConfigResource, Mapping[str, str]] = TimelineDict(timeline)
         # Kept for the room that will serve them (quotas, ACLs, SCRAM, tokens): key of the record -> the record.
         self.others: TimelineDict[tuple[Any, ...], Any] = TimelineDict(timeline)
+        self.acl_ids: TimelineDict[Acl, UUID] = TimelineDict(timeline)
         self.next_producer_id: TimelineValue[int] = TimelineValue(timeline, 0)
         self.record_count: TimelineValue[int] = TimelineValue(timeline, 0)
         # What brokers say with each heartbeat of their full log directories, by broker; no part of the log.
@@ -218,6 +221,15 @@ class ControllerState:
     def _drop(self, record: Any) -> None:
         self.others.pop(_other_key(record), None)
 
+    def _acl(self, record: Any) -> None:
+        self._keep(record)
+        self.acl_ids[acl_of(record)] = record.id
+
+    def _remove_acl(self, record: Any) -> None:
+        kept = self.others.pop(_other_key(record), None)
+        if kept is not None:
+            self.acl_ids.pop(acl_of(kept), None)
+
     def _quota(self, record: Any) -> None:
         if record.remove:
             self._drop(record)
@@ -262,8 +274,8 @@ _REPLAY: Mapping[str, Callable[[ControllerState, Any], None]] = {
     "FeatureLevelRecord": ControllerState._feature,
     "ProducerIdsRecord": ControllerState._producer_ids,
     "ClientQuotaRecord": ControllerState._quota,
-    "AccessControlEntryRecord": ControllerState._keep,
-    "RemoveAccessControlEntryRecord": ControllerState._drop,
+    "AccessControlEntryRecord": ControllerState._acl,
+    "RemoveAccessControlEntryRecord": ControllerState._remove_acl,
     "UserScramCredentialRecord": ControllerState._keep,
     "RemoveUserScramCredentialRecord": ControllerState._drop,
     "DelegationTokenRecord": ControllerState._keep,

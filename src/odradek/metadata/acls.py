@@ -88,6 +88,25 @@ class AclFilter:
         }
         return next((name for name, (kind, value) in fields.items() if value not in set(kind) or not value), "")
 
+    @property
+    def exact(self) -> Acl | None:
+        """The one entry that can be meant, where all fields are given."""
+        if self.resource_name is None or self.principal is None or self.host is None:
+            return None
+        if self.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
+            return None
+        if 1 in (self.resource_type, self.operation, self.permission_type):  # ANY
+            return None
+        return Acl(
+            self.resource_type,
+            self.resource_name,
+            self.pattern_type,
+            self.principal,
+            self.host,
+            self.operation,
+            self.permission_type,
+        )
+
     def matches(self, acl: Acl) -> bool:
         """Whether `acl` is meant."""
         return (

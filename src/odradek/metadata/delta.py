@@ -14,7 +14,6 @@ from uuid import UUID
 
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.model import (
-    Acl,
     ConfigResource,
     DelegationToken,
     PartitionImage,
@@ -22,6 +21,7 @@ from odradek.metadata.model import (
     ResourceType,
     ScramCredential,
     TopicImage,
+    acl_of,
     broker_of,
     changed_broker,
     changed_partition,
@@ -40,7 +40,8 @@ class MetadataDelta:
         changed_partitions: numbers of created or changed partitions by topic id (topics deleted since are not in it).
         deleted_topics: topics that `image` has and the new image has not, by id.
         changed_brokers, changed_configs: ids and resources with any change, removal included.
-        changed_features, changed_quotas, changed_acls, changed_scram, changed_tokens: whether there was any.
+        changed_acls: ids of entries that came or went.
+        changed_features, changed_quotas, changed_scram, changed_tokens: whether there was any.
     """
 
     def __init__(self, image: MetadataImage) -> None:
@@ -51,7 +52,7 @@ class MetadataDelta:
         self.changed_configs: set[ConfigResource] = set()
         self.changed_features: set[str] = set()
         self.changed_quotas: set[QuotaEntity] = set()
-        self.changed_acls = False
+        self.changed_acls: dict[UUID, None] = {}
         self.changed_scram = False
         self.changed_tokens = False
         self._tables: dict[str, dict[Any, Any]] = {}
@@ -225,20 +226,12 @@ class MetadataDelta:
         self._next_producer_id = record.next_producer_id
 
     def _acl(self, record: Any) -> None:
-        self._table("acls")[record.id] = Acl(
-            resource_type=record.resource_type,
-            resource_name=record.resource_name,
-            pattern_type=record.pattern_type,
-            principal=record.principal,
-            host=record.host,
-            operation=record.operation,
-            permission_type=record.permission_type,
-        )
-        self.changed_acls = True
+        self._table("acls")[record.id] = acl_of(record)
+        self.changed_acls[record.id] = None
 
     def _remove_acl(self, record: Any) -> None:
         self._table("acls").pop(record.id, None)
-        self.changed_acls = True
+        self.changed_acls[record.id] = None
 
     def _scram(self, record: Any) -> None:
         self._table("scram")[(record.name, record.mechanism)] = ScramCredential(

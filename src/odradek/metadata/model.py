@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from types import MappingProxyType
+from typing import Any
 from uuid import UUID
 
 from odradek.metadata.features import LevelRange
@@ -176,6 +177,19 @@ class Acl:
     host: str
     operation: int
     permission_type: int
+
+
+def acl_of(record: Any) -> Acl:
+    """The entry of an AccessControlEntryRecord."""
+    return Acl(
+        resource_type=record.resource_type,
+        resource_name=record.resource_name,
+        pattern_type=record.pattern_type,
+        principal=record.principal,
+        host=record.host,
+        operation=record.operation,
+        permission_type=record.permission_type,
+    )
 
 
 @dataclass(frozen=True, slots=True)

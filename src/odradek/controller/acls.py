@@ -1,0 +1,183 @@
+"""Access control entries, kept as records: what may be created, and what a filter describes or deletes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.controller.state import ControllerState
+from odradek.metadata.acls import CLUSTER_NAME, AclFilter, AclOperation, AclResourceType, PatternType, PermissionType
+from odradek.metadata.model import Acl
+from odradek.protocol.messages.access_control_entry_record import AccessControlEntryRecord
+from odradek.protocol.messages.create_acls_request import AclCreation, CreateAclsRequest
+from odradek.protocol.messages.create_acls_response import AclCreationResult, CreateAclsResponse
+from odradek.protocol.messages.delete_acls_request import DeleteAclsFilter, DeleteAclsRequest
+from odradek.protocol.messages.delete_acls_response import (
+    DeleteAclsFilterResult,
+    DeleteAclsMatchingAcl,
+    DeleteAclsResponse,
+)
+from odradek.protocol.messages.remove_access_control_entry_record import RemoveAccessControlEntryRecord
+from odradek.statemachine.machine import Result
+
+if TYPE_CHECKING:
+    from random import Random
+
+# Of one request: what it makes, and what it deletes.
+MAX_CHANGES = 10_000
+
+
+class Acls:
+    """The entries of the cluster."""
+
+    def __init__(self, state: ControllerState, random: Random) -> None:
+        """`random` makes ids."""
+        self._state = state
+        self._random = random
+
+    def create(self, request: CreateAclsRequest) -> Result[Any, CreateAclsResponse]:
+        """Make the entries that are not there; each is refused by itself.
+
+        Raises:
+            ApiError: POLICY_VIOLATION for more than `MAX_CHANGES` new ones.
+        """
+        new: dict[Acl, None] = {}
+        results: list[AclCreationResult] = []
+        for creation in request.creations:
+            try:
+                acl = _checked(creation)
+            except ApiError as error:
+                results.append(AclCreationResult(error_code=error.code, error_message=error.message))
+                continue
+            results.append(AclCreationResult(error_message=None))
+            if acl not in self._state.acl_ids:
+                new[acl] = None
+        _check_size(len(new))
+        records = [_record(acl, UUID(int=self._random.getrandbits(128), version=4)) for acl in new]
+        return Result(records, CreateAclsResponse(results=results))
+
+    def delete(self, request: DeleteAclsRequest) -> Result[Any, DeleteAclsResponse]:
+        """Delete what any of the filters means; the answer lists for each filter all that it means.
+
+        Raises:
+            ApiError: POLICY_VIOLATION for more than `MAX_CHANGES` entries.
+        """
+        gone: dict[UUID, None] = {}
+        results: list[DeleteAclsFilterResult] = []
+        for each in request.filters:
+            wanted = filter_of_deletion(each)
+            problem = wanted.unknown_field
+            if problem:
+                text = f"Unknown {problem} in the filter"
+                results.append(DeleteAclsFilterResult(error_code=ErrorCode.INVALID_REQUEST, error_message=text))
+                continue
+            matching = self._matching(wanted)
+            gone.update(dict.fromkeys(acl_id for _, acl_id in matching))
+            described = [_description(acl) for acl, _ in matching]
+            results.append(DeleteAclsFilterResult(error_message=None, matching_acls=described))
+        _check_size(len(gone))
+        records = [RemoveAccessControlEntryRecord(id=acl_id) for acl_id in gone]
+        return Result(records, DeleteAclsResponse(filter_results=results))
+
+    def _matching(self, wanted: AclFilter) -> list[tuple[Acl, UUID]]:
+        exact = wanted.exact
+        items: Iterable[tuple[Acl, UUID]] = self._state.acl_ids.items()
+        if exact is not None:
+            found = self._state.acl_ids.get(exact)
+            items = [] if found is None else [(exact, found)]
+        return [(acl, acl_id) for acl, acl_id in items if wanted.matches(acl)]
+
+
+def filter_of_deletion(each: DeleteAclsFilter) -> AclFilter:
+    """Which entries a filter of DeleteAcls means."""
+    return AclFilter(
+        each.resource_type_filter,
+        each.resource_name_filter,
+        each.pattern_type_filter,
+        each.principal_filter,
+        each.host_filter,
+        each.operation,
+        each.permission_type,
+    )
+
+
+def _check_size(count: int) -> None:
+    if count > MAX_CHANGES:
+        raise ApiError(ErrorCode.POLICY_VIOLATION, f"A request changes at most {MAX_CHANGES} ACLs")
+
+
+def _checked(creation: AclCreation) -> Acl:
+    """
+    Raises:
+        ApiError: INVALID_REQUEST.
+    """
+    problem = _problem(creation)
+    if problem:
+        raise ApiError(ErrorCode.INVALID_REQUEST, problem)
+    return Acl(
+        resource_type=creation.resource_type,
+        resource_name=creation.resource_name,
+        pattern_type=creation.resource_pattern_type,
+        principal=creation.principal,
+        host=creation.host,
+        operation=creation.operation,
+        permission_type=creation.permission_type,
+    )
+
+
+_MEANINGFUL_TYPES = frozenset(each for each in AclResourceType if each > AclResourceType.ANY)
+_MEANINGFUL_OPERATIONS = frozenset(each for each in AclOperation if each > AclOperation.ANY)
+_PATTERNS = (PatternType.LITERAL, PatternType.PREFIXED)
+_PERMISSIONS = (PermissionType.DENY, PermissionType.ALLOW)
+
+
+def _problem(creation: AclCreation) -> str:
+    """Why an entry cannot be; "" where it can."""
+    if creation.resource_type == AclResourceType.CLUSTER and creation.resource_name != CLUSTER_NAME:
+        return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
+    if not creation.resource_name:
+        return "Invalid empty resource name"
+    if creation.resource_type not in _MEANINGFUL_TYPES:
+        return f"Invalid resourceType {creation.resource_type}"
+    if creation.resource_pattern_type not in _PATTERNS:
+        return f"Invalid patternType {creation.resource_pattern_type}"
+    if creation.operation not in _MEANINGFUL_OPERATIONS:
+        return f"Invalid operation {creation.operation}"
+    if creation.permission_type not in _PERMISSIONS:
+        return f"Invalid permissionType {creation.permission_type}"
+    return _problem_of_who(creation)
+
+
+def _problem_of_who(creation: AclCreation) -> str:
+    if ":" not in creation.principal:
+        text = "no colon is present separating the principal type from the principal name"
+        return f"Could not parse principal from `{creation.principal}` ({text})"
+    return "" if creation.host else "The host is empty; * means all"
+
+
+def _record(acl: Acl, acl_id: UUID) -> AccessControlEntryRecord:
+    return AccessControlEntryRecord(
+        id=acl_id,
+        resource_type=acl.resource_type,
+        resource_name=acl.resource_name,
+        pattern_type=acl.pattern_type,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission_type,
+    )
+
+
+def _description(acl: Acl) -> DeleteAclsMatchingAcl:
+    return DeleteAclsMatchingAcl(
+        error_message=None,
+        resource_type=acl.resource_type,
+        resource_name=acl.resource_name,
+        pattern_type=acl.pattern_type,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission_type,
+    )
