@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.fuzz import (
     targets_files,
+    targets_logins,
     targets_logs,
     targets_produced,
     targets_protocol,
@@ -19,6 +20,7 @@ TARGETS = (
     *targets_produced.TARGETS,
     *targets_files.TARGETS,
     *targets_settings.TARGETS,
+    *targets_logins.TARGETS,
     *targets_readers.TARGETS,
 )
 
@@ -28,7 +30,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "record batches": ("compression", "walk", "batches", "produced", "spark_decode"),
     "logs that are recovered": ("damaged_log", "damaged_metadata", "dump_log"),
     "checkpoints": ("small_files",),
-    "settings": ("properties", "small_texts"),
+    "settings and logins": ("properties", "small_texts", "logins"),
 }
 
 

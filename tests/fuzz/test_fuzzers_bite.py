@@ -16,6 +16,7 @@ from odradek.protocol import codec, record_types
 from odradek.raft import metadata_log, quorum_state
 from odradek.record import compression, validation, walk
 from odradek.record.reader import read_records
+from odradek.security.sasl import scram
 from odradek.server.network.request_reader import BufferPool
 from odradek.settings import listeners
 from pyspark_odradek import decode
@@ -86,6 +87,7 @@ BUGS: tuple[tuple[str, Any, str, Callable[..., Any]], ...] = (
     ("damaged_metadata", metadata_log, "_read_synced", lambda data: None),
     ("properties", listeners, "parse_natural", lambda text, limit: int(text)),
     ("small_texts", cluster, "parse_natural", lambda text, limit: int(text)),
+    ("logins", scram, "_is_proof", believe),
     ("produced", recovery, "replay_batch", forget_producers),
     ("spark_decode", decode.Decoder, "_decode_group", decode_rows_late),
     ("dump_log", log_files, "read_records", read_records_unchecked),

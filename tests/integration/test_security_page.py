@@ -1,0 +1,61 @@
+"""What docs/security.md says of SASL, done: a cluster formatted, started and used with its commands and settings."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.clients.cli import odradek
+from tests.support.nodes.certificates import Certificates
+from tests.support.nodes.node import Node, free_port
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "security.md").read_text()
+SECTION = PAGE[PAGE.index("### Users with passwords") :]
+
+
+def settings_of(name: str) -> dict[str, str]:
+    """The settings of a block of the section that begins with a file's name."""
+    block = re.search(rf"```properties\n# {re.escape(name)}\n(.*?)```", SECTION, re.DOTALL)
+    assert block is not None, name
+    return dict(line.split("=", 1) for line in block[1].splitlines())
+
+
+def commands() -> list[list[str]]:
+    block = re.search(r"```\n(odradek .*?)```", SECTION, re.DOTALL)
+    assert block is not None
+    return [shlex.split(line.replace('"$(odradek random-uuid)"', "a-cluster"))[1:] for line in block[1].splitlines()]
+
+
+def test_the_users_of_the_page_log_in(tmp_path: Path) -> None:
+    node = Node(tmp_path / "node")
+    ports = {"EXTERNAL": node.port, "INTERNAL": free_port(), "CONTROLLER": node.controller_port}
+    certificates = Certificates(tmp_path / "certificates")
+    page = settings_of("server.properties")
+    listeners = re.sub(
+        r"(\w+)://[^:,]*:\d+", lambda found: f"{found[1]}://127.0.0.1:{ports[found[1]]}", page["listeners"]
+    )
+    server = node.overrides | page | certificates.server("listener.name.external.") | {"listeners": listeners}
+    server |= {"node.id": 1, "process.roles": "broker,controller", "controller.listener.names": "CONTROLLER"}
+    # As the command of the page has it: a quorum that grows.
+    del server["controller.quorum.voters"]
+    server["controller.quorum.bootstrap.servers"] = f"127.0.0.1:{node.controller_port}"
+    config = tmp_path / "server.properties"
+    config.write_text("".join(f"{key}={value}\n" for key, value in server.items()))
+    admin = tmp_path / "admin.properties"
+    lines = settings_of("admin.properties") | {"ssl.truststore.location": str(certificates.ca)}
+    admin.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
+    (tmp_path / "alice.password").write_text("of alice\n")
+    form, *others = commands()
+    done = subprocess.run([sys.executable, "-m", "odradek", *form], cwd=tmp_path, capture_output=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    node.overrides = server
+    with node.start():
+        for command in others:
+            odradek(node.bootstrap, *(str(tmp_path / word) if (tmp_path / word).exists() else word for word in command))
+        alice = tmp_path / "alice.properties"
+        text = admin.read_text().replace('username="admin" password="secret"', 'username="alice" password="of alice"')
+        alice.write_text(text)
+        assert "alice" in odradek(node.bootstrap, "users", "list", "--command-config", alice, "--json").json
