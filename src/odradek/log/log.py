@@ -248,24 +248,27 @@ class Log:
                 known = self.producers.check(header, verification)
                 if known is not None and len(headers) == 1:
                     return AppendInfo(known.base_offset, known.last_offset, -1, duplicate=True)
-        first = self.log_end_offset
-        chunks, placed = self._give_offsets(batches, headers, leader_epoch, now_ms)
+        first, stamp_ms = self.log_end_offset, now_ms if self.config.log_append_time else -1
+        chunks, placed = self._give_offsets(batches, headers, leader_epoch, stamp_ms)
         self._append(chunks, placed, now_ms)
-        return AppendInfo(first, self.log_end_offset - 1, now_ms if self.config.log_append_time else -1)
+        return AppendInfo(first, self.log_end_offset - 1, stamp_ms)
 
     def _give_offsets(
-        self, batches: Sequence[MutableBatch | bytes], headers: Sequence[BatchHeader], leader_epoch: int, now_ms: int
+        self, batches: Sequence[MutableBatch | bytes], headers: Sequence[BatchHeader], leader_epoch: int, stamp_ms: int
     ) -> tuple[list[MutableBatch], list[BatchHeader]]:
-        """The batches and their headers with the offsets from the log's end on; those that may be changed are."""
-        stamps, offset = self.config.log_append_time, self.log_end_offset
+        """The batches and their headers with the offsets from the log's end on; those that may be changed are.
+
+        `stamp_ms` is the time that LogAppendTime gives their records; -1 leaves them the times of their producers.
+        """
+        offset = self.log_end_offset
         chunks: list[MutableBatch] = []
         placed: list[BatchHeader] = []
         for batch, header in zip(batches, headers, strict=True):
             mutable = bytearray(batch) if isinstance(batch, bytes) or memoryview(batch).readonly else batch
             patch_base_offset(mutable, offset)
             patch_leader_epoch(mutable, leader_epoch)
-            if stamps and not header.is_control:
-                stamp_log_append_time(mutable, now_ms)
+            if stamp_ms >= 0 and not header.is_control:
+                stamp_log_append_time(mutable, stamp_ms)
                 header = BatchHeader.read(mutable)
             else:
                 header = header.placed(offset, leader_epoch)

@@ -28,9 +28,10 @@ def must_roll(
     """
     if segment.would_overflow(headers[-1].last_offset):
         return True
-    if segment.size_bytes == 0:
+    present_bytes = segment.size_bytes
+    if present_bytes == 0:
         return False
-    if segment.size_bytes + size_bytes > config.segment_bytes:
+    if present_bytes + size_bytes > config.segment_bytes:
         return True
     if segment.indexes.size_bytes + INDEX_ENTRY_BYTES > config.segment_index_bytes:
         return True

@@ -362,7 +362,7 @@ class Connection(asyncio.BufferedProtocol):
     def _begin_next(self, frame: Buffer) -> None:
         """Begin a request; memory that it had reserved is free when its handler needs the request no more."""
         budget = self._budget
-        if not budget.has_reserved:
+        if not budget.reserved_bytes:
             self.requests.begin(frame)
             return
         reserved_bytes = budget.take()

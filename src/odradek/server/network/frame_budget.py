@@ -7,13 +7,17 @@ from odradek.server.network.request_memory import RequestMemory, Taker, allowed_
 
 
 class FrameBudget:
-    """One connection's part of the memory that all requests share."""
+    """One connection's part of the memory that all requests share.
 
-    __slots__ = ("_ahead_bytes", "_frames_seen", "_memory", "_reserved_bytes", "_watched_frame", "_watched_since_ms")
+    Attributes:
+        reserved_bytes: for the frame that comes, until its request is begun.
+    """
+
+    __slots__ = ("_ahead_bytes", "_frames_seen", "_memory", "_watched_frame", "_watched_since_ms", "reserved_bytes")
 
     def __init__(self, memory: RequestMemory) -> None:
         self._memory = memory
-        self._reserved_bytes = 0  # for the frame that comes, until its request is begun
+        self.reserved_bytes = 0
         self._ahead_bytes = 0
         self._frames_seen = 0
         self._watched_frame = -1
@@ -24,24 +28,20 @@ class FrameBudget:
         """Whether connections are to be read in small pieces."""
         return self._memory.is_short
 
-    @property
-    def has_reserved(self) -> bool:
-        return self._reserved_bytes > 0
-
     def reserve(self, taker: Taker, address: str, size_bytes: int) -> bool:
         """Whether there is memory for a frame; otherwise `taker` waits in line, and hears of it."""
         if not self._memory.reserve(taker, size_bytes, address):
             return False
-        self._reserved_bytes = size_bytes
+        self.reserved_bytes = size_bytes
         return True
 
     def granted(self, size_bytes: int) -> None:
         """What was waited for is reserved."""
-        self._reserved_bytes = size_bytes
+        self.reserved_bytes = size_bytes
 
     def take(self) -> int:
         """The frame is here and its request is begun: the memory is the request's, which releases it."""
-        size_bytes, self._reserved_bytes = self._reserved_bytes, 0
+        size_bytes, self.reserved_bytes = self.reserved_bytes, 0
         return size_bytes
 
     def release(self, size_bytes: int) -> None:
@@ -63,7 +63,7 @@ class FrameBudget:
         """The connection has ended."""
         self._memory.leave_line(taker, address)
         self.caught_up()
-        if self._reserved_bytes:
+        if self.reserved_bytes:
             self._memory.release(self.take())
 
     # -- pace ---------------------------------------------------------------------------------------------------
@@ -83,7 +83,7 @@ class FrameBudget:
             last_active_ms: of the last byte.
             idle_ms: connections.max.idle.ms.
         """
-        size_bytes = self._reserved_bytes or coming_bytes
+        size_bytes = self.reserved_bytes or coming_bytes
         if not size_bytes:
             self._watched_frame = -1
             return ""

@@ -169,7 +169,7 @@ class Requests:
         self, slot: ResponseSlot | None, context: RequestContext, route: Route, response: Message | None
     ) -> None:
         """Queue an answer in its place; None where the client wants no answer (acks=0)."""
-        if self._connection.is_silent:
+        if self._dispatcher.silent_scopes and self._connection.is_silent:
             return
         chunks: list[Any] = []
         if response is not None:
