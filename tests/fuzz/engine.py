@@ -79,7 +79,7 @@ def keep(name: str, data: bytes, prefix: str) -> Path:
     return path
 
 
-def mutate(data: bytes, others: list[bytes], words: tuple[bytes, ...], rng: Random) -> bytes:
+def mutate(data: bytes, others: list[bytes], words: tuple[bytes, ...], rng: Random) -> bytes:  # noqa: C901 - a case for each mutation
     """One to eight changes: bits, bytes, numbers, cuts, copies, words, pieces of other inputs."""
     out = bytearray(data)
     for _ in range(1 << rng.randrange(4)):

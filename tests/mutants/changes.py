@@ -217,7 +217,7 @@ class _Finder:
             return
         self._expressions(node)
 
-    def _expression(self, node: ast.expr, parent: ast.AST, name: str) -> None:
+    def _expression(self, node: ast.expr, parent: ast.AST, name: str) -> None:  # noqa: C901 - a case for each expression
         match node:
             case ast.JoinedStr():
                 return

@@ -186,7 +186,7 @@ class VersionOrder:
 class Analysis:
     """What several checks need of a history, gathered in one pass."""
 
-    def __init__(self, history: list[Operation]) -> None:
+    def __init__(self, history: list[Operation]) -> None:  # noqa: C901 - two passes over one history
         self.history = history
         self.ok_read: dict[Partition, set[Value]] = {}
         self.orders: dict[Partition, VersionOrder] = {}

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
 
-from odradek.common.ports import Disk, read_file
+from odradek.common.errors import StorageError
+from odradek.common.ports import Disk, read_file, write_file_durably
 from odradek.log.checkpoints import TopicPartition
 
 PROBE_FILE = "space.tmp"
@@ -73,3 +74,11 @@ class LogDir:
             self.clean_broker_epoch = int(json.loads(read_file(disk, self.path / CLEAN_SHUTDOWN))["brokerEpoch"])
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             self.clean_broker_epoch = -1
+
+    def mark_clean(self, disk: Disk, broker_epoch: int) -> None:
+        """Leave the mark of a clean stop for the next start; blocks. Raises StorageError."""
+        marker = json.dumps({"version": 0, "brokerEpoch": broker_epoch})
+        try:
+            write_file_durably(disk, self.path / CLEAN_SHUTDOWN, marker.encode())
+        except OSError as error:
+            raise StorageError(self.path, f"{CLEAN_SHUTDOWN}: {error}") from error

@@ -7,7 +7,6 @@ blocking work, so that the owner runs it off the loop; nothing here starts a tas
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
-from odradek.common.ports import Clock, Disk, is_disk_full, make_dirs_durably, read_file, write_file_durably
+from odradek.common.ports import Clock, Disk, is_disk_full, make_dirs_durably, read_file
 from odradek.log.checkpoints import (
     HIGH_WATERMARK,
     LOG_START,
@@ -30,7 +29,7 @@ from odradek.log.files import MAX_OPEN_FILES, FileCache
 from odradek.log.future import FutureLogs, future_name
 from odradek.log.loading import FILES_PER_THREAD, AssignedDirectory, FoundLog, LogLoader
 from odradek.log.log import Log
-from odradek.log.log_dir import CLEAN_SHUTDOWN, NO_DIRECTORY, LogDir
+from odradek.log.log_dir import NO_DIRECTORY, LogDir
 from odradek.log.offset_files import OffsetFiles
 from odradek.log.opening import close_log, share_files
 from odradek.log.placing import CountedLogs, Placing
@@ -562,35 +561,35 @@ class LogManager:
             StorageError: a directory failed; it has no mark, and the others are closed all the same.
         """
         failure: StorageError | None = None
-        while self._deleted:
-            try:
-                self.discard_deleted(MANY_LOGS)
-            except StorageError as lost:
-                self._failed_to_close[lost.log_dir] = lost
+        self._discard_all()
         for path, error in self._failed_to_close.items():
             failure = error
             self.take_offline(path, str(error))
         for path in self.online_dirs():
+            open_logs = [log for log in self._all_logs() if log.log_dir == path and log.directory not in self._closed]
             try:
-                for log in self._all_logs():
-                    if log.log_dir == path and log.directory not in self._closed:
-                        close_log(log)
+                for log in open_logs:
+                    close_log(log)
             except StorageError as error:
                 failure = error
                 self.take_offline(path, str(error))
         try:
             self.checkpoint_work()()
             for path in self.online_dirs():
-                marker = json.dumps({"version": 0, "brokerEpoch": broker_epoch})
-                write_file_durably(self.disk, path / CLEAN_SHUTDOWN, marker.encode())
-        except OSError as error:
-            failure = StorageError(path, f"{CLEAN_SHUTDOWN}: {error}")
+                self.dirs[path].mark_clean(self.disk, broker_epoch)
         except StorageError as error:
             failure = error
         finally:
             self.unlock()
         if failure is not None:
             raise failure
+
+    def _discard_all(self) -> None:
+        while self._deleted:
+            try:
+                self.discard_deleted(MANY_LOGS)
+            except StorageError as error:
+                self._failed_to_close[error.log_dir] = error
 
     def unlock(self) -> None:
         """Let other processes have the directories."""

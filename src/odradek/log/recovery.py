@@ -347,22 +347,7 @@ def load_producers(
     first_base = segments[0].base_offset
     # Of what retention dropped there is no index to mend, and only the snapshot has its producers.
     newest = end if indexed_to is None else min(end, max(indexed_to, first_base))
-    state = ProducerState()
-    offsets = snapshot_offsets(disk, directory)
-    for offset in sorted(offsets, reverse=True):
-        path = segment_path(directory, offset, ".snapshot")
-        if offset > end:
-            disk.remove(path)
-            continue
-        try:
-            snapshot = ProducerState.from_snapshot(read_file(disk, path), offset)
-            if offset <= newest:
-                state = snapshot
-                break
-        except CorruptSnapshotError as error:
-            notes.append(f"{path}: {error}; producers are read from the log")
-            disk.remove(path)
-            offsets.remove(offset)
+    state, offsets = _newest_snapshot(disk, directory, end, newest, notes)
     if indexed_to is not None:
         _forget_aborted(segments, newest)
     start = max(state.map_end_offset, first_base)
@@ -380,6 +365,31 @@ def load_producers(
     if state.producers:
         _widen_windows(state, segments)
     return state
+
+
+def _newest_snapshot(
+    disk: Disk, directory: Path, end: int, newest: int, notes: list[str]
+) -> tuple[ProducerState, list[int]]:
+    """The state of the newest good snapshot that is at or below `newest`, and the offsets of the snapshots that stay.
+
+    What lies behind the log's end, or is damaged, is removed.
+    """
+    offsets = snapshot_offsets(disk, directory)
+    for offset in sorted(offsets, reverse=True):
+        path = segment_path(directory, offset, ".snapshot")
+        if offset > end:
+            disk.remove(path)
+            continue
+        try:
+            snapshot = ProducerState.from_snapshot(read_file(disk, path), offset)
+        except CorruptSnapshotError as error:
+            notes.append(f"{path}: {error}; producers are read from the log")
+            disk.remove(path)
+            offsets.remove(offset)
+            continue
+        if offset <= newest:
+            return snapshot, offsets
+    return ProducerState(), offsets
 
 
 def reload_producers(disk: Disk, directory: Path, segments: list[Segment], present: ProducerState) -> ProducerState:

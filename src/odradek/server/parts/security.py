@@ -56,7 +56,7 @@ class SecurityParts:
                 )
 
 
-def build_security(
+def build_security(  # noqa: C901 - a builder for each kind of listener
     settings: BrokerSettings, specs: Mapping[str, ListenerSpec], ports: Ports, image: Callable[[], MetadataImage]
 ) -> SecurityParts:
     """
