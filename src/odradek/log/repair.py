@@ -238,7 +238,7 @@ def _candidates(segment: Segment, position: int) -> Iterator[int]:
     """Positions behind a damaged batch at which another may begin: as lengths say, then as the index knows."""
     last = position
     for at, header in segment.headers(position):
-        if at > last:
+        if at > position:
             yield at
         last = at + header.size_bytes
         if last - position > MAX_PORTION_BYTES:

@@ -1,0 +1,139 @@
+"""What of another replica's answer fits into a hole, and the segment that is rewritten around it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.log.log import Log
+from odradek.log.repair import CorruptRange, find_hole, fitting, rewrite_batches, take_place
+from odradek.log.replicated import Batch
+from odradek.log.rolling import roll
+from odradek.record.batch import BatchHeader, patch_base_offset, patch_leader_epoch
+from tests.support.models.batches import NOW_MS, batch
+from tests.unit.log.test_log import Home, append, everything
+
+COMPACTED = ("compact",)
+SIZE = len(batch(b"0"))
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path)
+
+
+def filled(home: Home, *, compacted: bool = False) -> Log:
+    log = home.open(cleanup_policy=COMPACTED if compacted else ("delete",))
+    for number in range(5):
+        append(log, batch(b"%d" % number), epoch=1)
+    return log
+
+
+def at(offset: int, *values: bytes, epoch: int = 1) -> bytes:
+    data = bytearray(batch(*(values or (b"%d" % offset,))))
+    patch_base_offset(data, offset)
+    patch_leader_epoch(data, epoch)
+    return bytes(data)
+
+
+def hole_of(log: Log, first: int = 1, end: int = 3) -> CorruptRange:
+    return CorruptRange(log.segments[0], first * SIZE, end * SIZE, first, end, is_open=False)
+
+
+@pytest.mark.parametrize(
+    ("compacted", "answer", "fits", "is_full"),
+    [
+        (False, at(1) + at(2), [1, 2], True),
+        (False, at(1) + at(2) + at(3), [1, 2], True),
+        (False, at(1), [1], False),
+        (False, b"", [], False),
+        (True, at(2), [2], True),
+        (True, at(1), [1], False),
+        (True, at(1) + at(4), [1], True),
+        (True, at(3), [], True),
+    ],
+)
+def test_what_comes_is_taken_as_far_as_it_belongs_there(
+    home: Home, compacted: bool, answer: bytes, fits: list[int], is_full: bool
+) -> None:
+    log = filled(home, compacted=compacted)
+    batches, found_full = fitting(log, hole_of(log), answer)
+    assert ([header.base_offset for _, header in batches], found_full) == (fits, is_full)
+
+
+@pytest.mark.parametrize(
+    ("compacted", "answer", "why"),
+    [
+        (False, at(2), "offsets 2 to 2 where 1 is due"),
+        (False, at(0, b"0", b"1"), "offsets 0 to 1 where 1 is due"),
+        (True, at(0, b"0", b"1"), "offsets 0 to 1 where 1 is due"),
+        (True, at(2, b"2", b"3"), "offsets 2 to 3 where 1 is due"),
+        (False, at(1, b"1", b"2", b"3"), "offsets 1 to 3 where 1 is due"),
+        (False, at(1, epoch=2), "leader epoch 2 where ours is 1"),
+        (True, at(1, epoch=0), "leader epoch 0 where ours is 1"),
+    ],
+)
+def test_what_is_of_another_history_does_not_fit(home: Home, compacted: bool, answer: bytes, why: str) -> None:
+    log = filled(home, compacted=compacted)
+    with pytest.raises(ApiError, match=why) as caught:
+        fitting(log, hole_of(log), answer)
+    assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize(
+    ("damaged", "given", "left"),
+    [
+        ([2], [at(2, b"another")], [b"0", b"1", b"another", b"3", b"4"]),
+        ([2], [], [b"0", b"1", b"3", b"4"]),
+        ([4], [at(4, b"another")], [b"0", b"1", b"2", b"3", b"another"]),
+        ([3, 4], [], [b"0", b"1", b"2"]),
+    ],
+)
+def test_a_segment_is_rewritten_around_a_hole(
+    home: Home, damaged: list[int], given: list[bytes], left: list[bytes]
+) -> None:
+    log = filled(home, compacted=True)
+    roll(log, NOW_MS)
+    path = log.segments[0].path
+    data = bytearray(path.read_bytes())
+    for number in damaged:
+        data[(number + 1) * SIZE - 1] ^= 1
+    path.write_bytes(data)
+    hole = find_hole(log, log.segments[0], damaged[0] * SIZE)
+    assert hole is not None and hole.is_open == (damaged[-1] == 4)
+    batches: list[Batch] = [(memoryview(each), BatchHeader.read(each)) for each in given]
+    rewrite_batches(home.disk, log, hole, batches)
+    assert take_place(log, home.files, hole)
+    append(log, batch(b"5"), epoch=1)
+    assert everything(log) == [*left, b"5"]
+    assert not take_place(log, home.files, hole), "the old segment is gone"
+
+
+def test_another_hole_in_the_segment_is_not_written_over(home: Home) -> None:
+    log = filled(home, compacted=True)
+    roll(log, NOW_MS)
+    path = log.segments[0].path
+    data = bytearray(path.read_bytes())
+    for number in (1, 3):
+        data[(number + 1) * SIZE - 1] ^= 1
+    path.write_bytes(data)
+    hole = find_hole(log, log.segments[0], SIZE)
+    assert hole is not None and (hole.first_offset, hole.end_offset) == (1, 2)
+    with pytest.raises(ApiError, match=r"is damaged at byte .* as well"):
+        rewrite_batches(home.disk, log, hole, [])
+    assert path.read_bytes() == data
+
+
+def test_what_this_process_wrote_is_served_without_another_look(home: Home) -> None:
+    """Readers verify it themselves; what an earlier one wrote is verified once."""
+    log = filled(home)
+    data = bytearray(log.segments[0].path.read_bytes())
+    data[SIZE - 1] ^= 1
+    log.segments[0].path.write_bytes(data)
+    assert log.read(0, max_bytes=SIZE).size_bytes == SIZE
+    log.segments[0].verification.distrust()
+    with pytest.raises(ApiError):
+        log.read(0, max_bytes=SIZE)
+    assert log.read(1, max_bytes=SIZE).size_bytes == SIZE
