@@ -63,7 +63,10 @@ COMMIT = (
 )
 ROOMS = {
     "record": _of("record"),
-    "log": _of("log"),
+    "log": Room(
+        ("odradek/log",),
+        ("unit/log", "component/log", "unit/replica/test_log_dir_moves.py", "component/replica/test_repair_service.py"),
+    ),
     "replica": Room(
         ("odradek/replica",),
         ("unit/replica", "component/replica", "integration/test_replication.py", "integration/test_repair.py"),

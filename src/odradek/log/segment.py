@@ -36,7 +36,7 @@ class Segment:
         batches: the `.log` file.
         indexes: offsets, times and aborted transactions.
         verification: what readers may get without another look.
-        scan_end: where the last `locate` that found nothing stopped; before the end only for damage.
+        scan_end: where the last `locate` stopped: at the batch that it found, at damage, or at the end.
         has_unsynced_cut: bytes of a write that did not fit are on disk until the next sync.
         has_unsynced_indexes: no start would look for what sealing wrote, after a loss of power.
     """
@@ -247,8 +247,8 @@ class Segment:
 
     def position_of(self, offset: int) -> int:
         """Where the first batch is that holds `offset` or a later one; where the batches end if there is none."""
-        found = self.locate(offset)
-        return found[0] if found is not None else self.scan_end
+        self.locate(offset)
+        return self.scan_end
 
     def read(
         self,

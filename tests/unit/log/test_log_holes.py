@@ -12,12 +12,13 @@ from odradek.log import holes
 from odradek.log.holes import Hole
 from odradek.log.log import Log
 from odradek.log.opening import close_log
+from odradek.log.producer_state import ProducerState
 from odradek.log.repair import find_hole, hole_filled
 from odradek.log.search import aborted_transactions, search_timestamp
 from odradek.log.segment import Segment
 from odradek.log.transactions import rebuild_transactions
 from odradek.log.truncation import truncate_fully_and_start_at, truncate_to
-from odradek.record.batch import HEADER_BYTES, patch_base_offset
+from odradek.record.batch import HEADER_BYTES, BatchHeader, patch_base_offset
 from tests.support.models.batches import NOW_MS, batch
 from tests.unit.log.test_log import Home, append, values
 from tests.unit.log.test_log_transactions import marker, sent
@@ -235,6 +236,69 @@ def test_a_flipped_bit_behind_a_hole_does_not_hide_what_is_between(home: Home) -
     assert [header.base_offset for _, header in log.segments.active.headers_from(0)] == [
         offset for offset in range(COUNT) if offset != LOST
     ]
+
+
+def test_what_leads_on_has_rising_offsets(home: Home) -> None:
+    """A batch that stands there once more is not one that follows."""
+    log, size = filled(home, 4096), len(record(0))
+    (path,) = home.directory.glob("*.log")
+    data = bytearray(path.read_bytes())
+    data[(LOST + 2) * size : (LOST + 3) * size] = data[(LOST + 1) * size : (LOST + 2) * size]
+    zeros(data, LOST * size)
+    path.write_bytes(data)
+    positions = [position // size for position, _ in log.segments.active.headers_from(0)]
+    assert positions == [each for each in range(COUNT) if each not in (LOST, LOST + 1)]
+
+
+def test_the_byte_before_the_version_may_look_like_it(home: Home) -> None:
+    """The leader epoch 2 ends with it."""
+    log = filled(home, 4096)
+    damage(home, 3)
+    assert len(list(log.segments.active.headers_from(0))) == COUNT - 1
+
+
+def test_an_index_that_ended_at_damage_is_made_again_behind_it(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = filled(home, 100)
+    indexes = log.segments.active.indexes
+    known, position = len(indexes.offsets), indexes.offsets.last_position()
+    indexes.offsets.truncate(LOST, 1 << 30)
+    indexes.rebuild_behind(LOST * len(record(0)), 100)
+    assert len(indexes.offsets) == known
+    monkeypatch.setattr(indexes, "rebuild", None)
+    indexes.rebuild_behind(LOST * len(record(0)), 100)  # it reaches beyond the repair
+    indexes.rebuild_behind(position, 1 << 20)  # no entry is due
+
+
+def test_what_was_known_and_is_not_read_again_is_kept() -> None:
+    known, read = ProducerState(), ProducerState()
+
+    def seen(state: ProducerState, producer_id: int, sequence: int, offset: int, *, epoch: int = 0) -> None:
+        data = bytearray(batch(b"v", producer_id=producer_id, producer_epoch=epoch, sequence=sequence))
+        patch_base_offset(data, offset)
+        state.update(BatchHeader.read(data))
+
+    for producer_id in range(1, 5):
+        for number in range(3):
+            seen(known, producer_id, number, 10 * number + producer_id)
+        if producer_id > 1:
+            seen(read, producer_id, 0, producer_id)
+    seen(read, 3, 1, 13)  # as far as it is wanted
+    seen(read, 4, 0, 15, epoch=1)  # further
+    seen(known, 5, 0, 9, epoch=1)
+    seen(read, 5, 7, 8)
+    seen(known, 6, 0, 20)  # not below the end
+    read.keep_known(known, 20)
+    found = {
+        key: (each.producer_epoch, [(one.last_sequence, one.last_offset) for one in each.batches])
+        for key, each in read.producers.items()
+    }
+    assert found == {
+        1: (0, [(0, 1), (1, 11)]),
+        2: (0, [(0, 2), (1, 12)]),
+        3: (0, [(0, 3), (1, 13)]),
+        4: (1, [(0, 15)]),
+        5: (1, [(0, 9)]),
+    }
 
 
 @pytest.mark.parametrize("offset", [LOST - 1, LOST, LOST + 1, COUNT - 1])

@@ -1,0 +1,72 @@
+"""What a cleaning is allowed, how it writes and pauses, and how its state is reported, part by part."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from odradek.common.real_io import RealDisk
+from odradek.log.compaction.cleaning import Cleaning
+from odradek.log.compaction.config import CleanerConfig
+from odradek.log.compaction.output import CleanedSegment, cleaned_paths
+from odradek.log.compaction.plan import examine, make_plan
+from odradek.log.compaction.status import CompactionState, read_tagged
+from odradek.log.files import FileCache
+from odradek.record.batch import patch_base_offset
+from tests.support.models.batches import batch, header_of
+from tests.support.models.compaction_story import Story
+
+
+def test_cleanings_share_what_all_may_take() -> None:
+    config = CleanerConfig(
+        threads=4, dedupe_buffer_bytes=1000, buffer_load_factor=0.5, io_buffer_bytes=4096, max_bytes_per_second=100.0
+    )
+    assert (config.table_bytes, config.read_bytes, config.pace_bytes_per_second) == (125, 1024, 25.0)
+    without = CleanerConfig(threads=0, dedupe_buffer_bytes=1000, buffer_load_factor=9.0, max_bytes_per_second=100.0)
+    assert (without.table_bytes, without.pace_bytes_per_second) == (1000, 100.0)
+
+
+def test_batches_of_a_segment_in_the_making_are_written_many_at_a_time(tmp_path: Path) -> None:
+    disk = RealDisk(workers=1)
+    fresh = CleanedSegment(FileCache(disk), tmp_path, 0, index_interval_bytes=4096)
+    path = cleaned_paths(tmp_path, 0)[-1]
+    size = offset = 0
+    while size < 1 << 20:
+        assert path.stat().st_size == 0, "they wait"
+        data = bytearray(batch(bytes(100_000)))
+        patch_base_offset(data, offset)
+        fresh.add(header_of(bytes(data)), data)
+        size, offset = size + len(data), offset + 1
+    assert path.stat().st_size == size
+    small = bytearray(batch(b"v"))
+    patch_base_offset(small, offset)
+    fresh.add(header_of(bytes(small)), small)
+    assert path.stat().st_size == size
+    assert fresh.finish([]) == path.stat().st_size == size + len(small)
+    disk.close()
+
+
+@pytest.mark.parametrize("read_bytes", [1, 300, 1 << 20])
+def test_pauses_are_for_all_that_is_read(read_bytes: int) -> None:
+    story = Story(segment_bytes=2000)
+    for number in range(50):
+        story.append([(b"key-%d" % number, b"v" * 50)])
+    story.roll()
+    sizes = [segment.size_bytes for segment in story.log.segments[:-1]]
+    cleaner = CleanerConfig(io_buffer_bytes=read_bytes)
+    plan = make_plan(story.log, examine(story.log, story.now_ms), cleaner, story.now_ms)
+    paused: list[int] = []
+    learned = Cleaning(story.disk, plan, paused.append).learn()
+    assert learned.read_bytes == sum(paused) == sum(sizes)
+    batch_bytes = sizes[0] // (story.log.segments.bases[1] - story.log.segments.bases[0])
+    assert max(paused) <= max(read_bytes + batch_bytes, 1), "no longer than one read at once"
+
+
+@pytest.mark.parametrize(("running", "uncleanable", "flags"), [(True, False, 1), (False, True, 2), (True, True, 3)])
+def test_a_state_is_reported_in_bytes_that_stay(running: bool, uncleanable: bool, flags: int) -> None:
+    state = CompactionState(7, 8, 9, running=running, uncleanable=uncleanable, groups_done=1, groups=2)
+    tag, data = state.tagged()
+    assert data == struct.pack(">qqqBII", 7, 8, 9, flags, 1, 2)
+    assert read_tagged([(0, b""), (tag, data)]) == state

@@ -1,0 +1,116 @@
+"""What a start hands over: logs that threads opened, logs of a directory that fails, a log that begins again."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from random import Random
+from uuid import UUID
+
+import pytest
+
+from odradek.common.errors import StorageError
+from odradek.common.real_io import RealClock
+from odradek.log.config import LogConfig
+from odradek.log.files import FileCache
+from odradek.log.manager import LogManager
+from odradek.log.opening import close_log
+from odradek.log.truncation import truncate_fully_and_start_at
+from tests.support.disks.failing import FailingDisk
+from tests.support.models.batches import batch
+from tests.unit.log.test_log import Home, append, everything
+
+
+class UnreadableDisk(FailingDisk):
+    """Its dead directories cannot be read either."""
+
+    def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> object:  # type: ignore[override]
+        self.check(path)
+        return super().open(path, create=create, read_only=read_only)
+
+    def size(self, path: Path) -> int:
+        self.check(path)
+        return super().size(path)
+
+
+def manager_of(disk: FailingDisk, *paths: Path) -> LogManager:
+    manager = LogManager(disk, RealClock(), list(paths), LogConfig(), Random(1))
+    manager.lock_dirs()
+    return manager
+
+
+def test_logs_of_a_directory_that_fails_at_the_start_are_known_to_be_somewhere(tmp_path: Path) -> None:
+    disk, (one, two) = UnreadableDisk(), (tmp_path / "one", tmp_path / "two")
+    manager = manager_of(disk, one, two)
+    manager.load()
+    for number, path in enumerate((one, two)):
+        append(manager.create("t", number, UUID(int=1), {}, log_dir=path), batch(b"v"))
+    manager.close()
+    assert manager.unopened == frozenset()
+    again = manager_of(disk, one, two)
+    disk.dead = {two / "t-1"}
+    again.load()
+    assert again.unopened == {("t", 1)}
+    assert again.get(("t", 1)) is None and again.get(("t", 0)) is not None
+    again.unlock()
+    disk.close()
+
+
+def test_a_log_that_another_thread_opened_uses_the_files_of_all(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    manager = manager_of(disk, tmp_path)
+    manager.load()
+    append(manager.create("t", 0, UUID(int=1), {}), batch(b"v"))
+    manager.close()
+    again = manager_of(disk, tmp_path)
+    loader, own = again.begin_load(), FileCache(disk, capacity=1)
+    while loader.open_some(tmp_path, own):
+        pass
+    again.finish_load(loader)
+    log = again.get(("t", 0))
+    assert log is not None
+    assert log.partition_dir.files is log.segments.active.batches.files is again.files
+    again.unlock()
+    disk.close()
+
+
+def test_a_log_that_ends_before_its_start_is_made_again(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    log = home.open()
+    append(log, batch(b"a"), batch(b"b"))
+    close_log(log)
+    log = home.open(log_start=9)
+    assert any("the log ends at 2, before its start 9: it is recreated" in note for note in home.notes)
+    assert (log.log_start_offset, log.log_end_offset, log.segments.bases) == (9, 9, [9])
+    assert append(log, batch(b"c")).base_offset == 9
+    assert everything(log) == [b"c"]
+    assert [path.name for path in home.directory.glob("*.log")] == [f"{9:020d}.log"]
+
+
+def test_a_log_whose_disk_dies_while_it_begins_again_is_lost(tmp_path: Path) -> None:
+    disk = FailingDisk(errno.EIO)
+    manager = manager_of(disk, tmp_path)
+    manager.load()
+    log = manager.create("t", 0, UUID(int=1), {})
+    append(log, batch(b"v"))
+    disk.dead = {tmp_path}
+    with pytest.raises(StorageError, match=os.strerror(errno.EIO)) as caught:
+        truncate_fully_and_start_at(log, 5)
+    assert caught.value.log_dir == tmp_path
+    manager.unlock()
+    disk.close()
+
+
+def test_files_that_are_cut_are_closed(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    log = home.open(index_interval_bytes=1)
+    append(log, *(batch(b"%d" % number) for number in range(9)))
+    close_log(log)
+    index = home.open(clean=True, index_interval_bytes=1).segments.active.indexes
+    index.load()
+    count = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        index.offsets.clear()
+        index.times.clear()
+    assert len(os.listdir("/proc/self/fd")) == count
