@@ -27,9 +27,11 @@ from odradek.protocol.messages.alter_replica_log_dirs_request import (
 from odradek.protocol.messages.alter_user_scram_credentials_request import AlterUserScramCredentialsRequest
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
+from odradek.protocol.messages.create_acls_request import CreateAclsRequest
 from odradek.protocol.messages.create_delegation_token_request import CreateDelegationTokenRequest
 from odradek.protocol.messages.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic
 from odradek.protocol.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
+from odradek.protocol.messages.delete_acls_request import DeleteAclsRequest
 from odradek.protocol.messages.delete_groups_request import DeleteGroupsRequest
 from odradek.protocol.messages.delete_records_request import (
     DeleteRecordsPartition,
@@ -37,6 +39,7 @@ from odradek.protocol.messages.delete_records_request import (
     DeleteRecordsTopic,
 )
 from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
+from odradek.protocol.messages.describe_acls_request import DescribeAclsRequest
 from odradek.protocol.messages.describe_cluster_request import DescribeClusterRequest
 from odradek.protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
 from odradek.protocol.messages.describe_delegation_token_request import DescribeDelegationTokenRequest
@@ -352,6 +355,9 @@ REQUESTS: dict[ApiKey, Callable[[World, int], Any]] = {
         transactional_id=None, transaction_timeout_ms=60_000
     ),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
+    ApiKey.DESCRIBE_ACLS: lambda world, version: DescribeAclsRequest(),
+    ApiKey.CREATE_ACLS: lambda world, version: CreateAclsRequest(),
+    ApiKey.DELETE_ACLS: lambda world, version: DeleteAclsRequest(),
     ApiKey.DESCRIBE_CONFIGS: _describe_configs,
     ApiKey.ALTER_CONFIGS: _alter_configs,
     ApiKey.ALTER_REPLICA_LOG_DIRS: _alter_replica_log_dirs,
@@ -377,7 +383,7 @@ REQUESTS: dict[ApiKey, Callable[[World, int], Any]] = {
 }
 
 
-# What only those get that log in, on a listener where no one does.
+# What only those get that log in, on a listener where no one does; and ACLs, where there is no authorizer.
 _OF_NAMED_USERS = {
     ApiKey.SASL_HANDSHAKE: ErrorCode.ILLEGAL_SASL_STATE,
     ApiKey.SASL_AUTHENTICATE: ErrorCode.ILLEGAL_SASL_STATE,
@@ -385,6 +391,7 @@ _OF_NAMED_USERS = {
     ApiKey.RENEW_DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
     ApiKey.EXPIRE_DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
     ApiKey.DESCRIBE_DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
+    ApiKey.DESCRIBE_ACLS: ErrorCode.SECURITY_DISABLED,
 }
 
 

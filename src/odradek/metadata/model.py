@@ -180,7 +180,7 @@ class Acl:
 
 
 def acl_of(record: Any) -> Acl:
-    """The entry of an AccessControlEntryRecord."""
+    """The entry of an AccessControlEntryRecord, or of what has its fields."""
     return Acl(
         resource_type=record.resource_type,
         resource_name=record.resource_name,

@@ -88,6 +88,7 @@ class MetadataPublisher:
         }
         delta.changed_brokers |= set(old.brokers)
         delta.changed_configs |= set(old.configs)
+        delta.changed_acls |= dict.fromkeys(old.acls)
         self._tell(delta)
 
     def committed(self, records: Sequence[tuple[int, Any]], leader_epoch: int) -> None:

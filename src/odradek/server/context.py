@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.request_header import RequestHeader
     from odradek.raft.driver import RaftDriver
     from odradek.replica.manager import ReplicaManager
+    from odradek.security.acl.authorizer import StandardAuthorizer
     from odradek.server.auto_topic_creation import TopicCreator
     from odradek.server.controller_gateway import ControllerGateway
     from odradek.server.fetch_session_cache import FetchSessionCache
@@ -57,6 +58,7 @@ class BrokerServices:
         markers: writes the ends of transactions into this broker's partitions.
         topic_creator: makes topics that were asked for without being there.
         routes: the handlers, by kind of listener and API key.
+        authorizer: what decides who may do what; None: everybody may do everything.
     """
 
     node_id: int
@@ -82,6 +84,7 @@ class BrokerServices:
     markers: MarkerWriter
     topic_creator: TopicCreator
     routes: dict[str, dict[int, Route]]
+    authorizer: StandardAuthorizer | None = None
 
     @property
     def image(self) -> MetadataImage:
@@ -124,6 +127,13 @@ class RequestContext:
     def principal(self) -> str:
         """Who asks, as `User:name`."""
         return self.connection.principal
+
+    def authorize(self, operation: int, resource_type: int, name: str) -> bool:
+        """Whether who asks may do it to a resource."""
+        authorizer = self.broker.authorizer
+        return authorizer is None or authorizer.authorize(
+            self.principal, self.client_address, operation, resource_type, name
+        )
 
     @property
     def on_inter_broker_listener(self) -> bool:

@@ -13,6 +13,9 @@ from odradek.metadata.acls import AclOperation as Op
 from odradek.metadata.acls import AclResourceType as Kind
 from odradek.metadata.acls import PatternType, PermissionType
 from odradek.metadata.model import Acl
+from odradek.metadata.publisher import MetadataPublisher
+from odradek.protocol.messages.access_control_entry_record import AccessControlEntryRecord
+from odradek.protocol.messages.remove_access_control_entry_record import RemoveAccessControlEntryRecord
 from odradek.security.acl.authorizer import StandardAuthorizer
 
 DENY, ALLOW = int(PermissionType.DENY), int(PermissionType.ALLOW)
@@ -169,3 +172,35 @@ def test_equal_entries_of_two_ids_go_with_the_last() -> None:
     assert authorizer.authorize(*asked)
     authorizer.update({}, [second])
     assert authorizer.why(*asked).reason == "no acl"
+
+
+def record(number: int, rule: Acl) -> AccessControlEntryRecord:
+    return AccessControlEntryRecord(
+        id=UUID(int=number),
+        resource_type=rule.resource_type,
+        resource_name=rule.resource_name,
+        pattern_type=rule.pattern_type,
+        principal=rule.principal,
+        host=rule.host,
+        operation=rule.operation,
+        permission_type=rule.permission_type,
+    )
+
+
+def test_it_follows_the_metadata_over_a_snapshot() -> None:
+    publisher, authorizer = MetadataPublisher(), StandardAuthorizer()
+    publisher.subscribe(authorizer.on_metadata)
+
+    def may_read(*names: str) -> list[bool]:
+        return [authorizer.authorize("User:alice", "10.0.0.1", Op.READ, Kind.TOPIC, name) for name in names]
+
+    publisher.committed([(0, record(1, acl("a"))), (1, record(2, acl("b")))], 1)
+    assert may_read("a", "b", "c") == [True, True, False]
+    # What the snapshot has not is gone.
+    publisher.load_snapshot([record(2, acl("b")), record(3, acl("c"))], 5, 1)
+    assert may_read("a", "b", "c") == [False, True, True]
+    publisher.committed([(6, RemoveAccessControlEntryRecord(id=UUID(int=2)))], 1)
+    assert may_read("a", "b", "c") == [False, False, True]
+    late = StandardAuthorizer()
+    publisher.subscribe(late.on_metadata)
+    assert late.authorize("User:alice", "10.0.0.1", Op.READ, Kind.TOPIC, "c")

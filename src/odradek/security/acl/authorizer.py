@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
+from odradek.metadata.delta import MetadataDelta
+from odradek.metadata.image import MetadataImage
 from odradek.metadata.model import Acl
 from odradek.security.acl.index import AclIndex, find_rule
 
@@ -63,6 +65,11 @@ class StandardAuthorizer:
                     self._index.remove(old)
                 if new is not None:
                     self._index.add(new)
+
+    def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Take over what changed; a subscriber of the publisher."""
+        if delta.changed_acls or not self._loaded:
+            self.update(image.acls, delta.changed_acls if self._loaded else None)
 
     def authorize(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> bool:
         """Whether `principal` at `host` may do it."""

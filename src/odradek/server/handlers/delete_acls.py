@@ -1,0 +1,33 @@
+"""DeleteAcls: key 31, versions 1-3. The controller decides; the answer waits until they are gone on this node.
+
+Versions: 1 patterns (KIP-290), 2 flexible, 3 users (KIP-373).
+"""
+
+from __future__ import annotations
+
+from odradek.common.errors import ApiError
+from odradek.metadata.acls import AclOperation
+from odradek.metadata.image import MetadataImage
+from odradek.metadata.model import acl_of
+from odradek.protocol.messages.delete_acls_request import DeleteAclsRequest
+from odradek.protocol.messages.delete_acls_response import DeleteAclsFilterResult, DeleteAclsResponse
+from odradek.server.authorization import check_acls
+from odradek.server.auto_topic_creation import wait_until_seen
+from odradek.server.context import RequestContext
+
+
+async def handle(context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
+    """Delete what the filters mean."""
+    try:
+        check_acls(context, AclOperation.ALTER)
+        response = await context.broker.controller.ask(request, DeleteAclsResponse, context)
+    except ApiError as error:
+        refused = DeleteAclsFilterResult(error_code=error.code, error_message=error.message or None)
+        return DeleteAclsResponse(filter_results=[refused] * len(request.filters))
+    gone = {acl_of(each) for result in response.filter_results for each in result.matching_acls if not each.error_code}
+
+    def seen(image: MetadataImage) -> bool:
+        return gone.isdisjoint(image.acls.values())
+
+    await wait_until_seen(context.broker.publisher, seen)
+    return response
