@@ -20,9 +20,11 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from odradek.client.connection import connect
 from odradek.client.sasl import Credentials, sasl_exchange
+from odradek.client.security import OutgoingSecurity
 from odradek.common.errors import ErrorCode
-from odradek.common.real_io import RealRandom
+from odradek.common.real_io import RealNetwork, RealRandom
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.create_delegation_token_request import CreatableRenewers, CreateDelegationTokenRequest
@@ -30,6 +32,7 @@ from odradek.protocol.messages.describe_delegation_token_request import Describe
 from odradek.protocol.messages.expire_delegation_token_request import ExpireDelegationTokenRequest
 from odradek.protocol.messages.list_groups_request import ListGroupsRequest
 from odradek.protocol.messages.metadata_request import MetadataRequest
+from odradek.protocol.messages.metadata_response import MetadataResponse
 from odradek.protocol.messages.renew_delegation_token_request import RenewDelegationTokenRequest
 from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest
 from odradek.protocol.messages.sasl_handshake_request import SaslHandshakeRequest
@@ -54,9 +57,10 @@ class SaslNode(Node):
     def __init__(self, directory: Path, **settings: object) -> None:
         super().__init__(directory)
         self.sasl_port = free_port()
-        plain = f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}"
+        plain = f"CONTROLLER://127.0.0.1:{self.controller_port},PLAINTEXT://127.0.0.1:{self.port}"
         self.overrides |= {
-            "listeners": f"{plain},EXTERNAL://127.0.0.1:{self.sasl_port}",
+            # In this order: who waits for the last one finds all.
+            "listeners": f"EXTERNAL://127.0.0.1:{self.sasl_port},{plain}",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,EXTERNAL:SASL_PLAINTEXT",
             "inter.broker.listener.name": "PLAINTEXT",
             "listener.name.external.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
@@ -313,7 +317,27 @@ def test_a_session_ends_for_who_does_not_log_in_again(tmp_path: Path) -> None:
             eventually(ended)
             wire.send(ApiKey.METADATA, 12, MetadataRequest(topics=[]))
             assert wire.is_closed_by_peer()
-        assert "the session ended" in node.log_text()
+        assert "the session of 'alice' ended" in node.log_text()
+
+
+def test_our_own_client_takes_another_connection_before_its_session_ends(tmp_path: Path) -> None:
+    """Not while an answer is waited for."""
+    asked = MetadataRequest(topics=[])
+    who = Credentials("PLAIN", "alice", PASSWORDS["PLAIN"], RealRandom())
+
+    async def use(port: int) -> None:
+        security = OutgoingSecurity(sasl=who)
+        made = await connect(RealNetwork(), "127.0.0.1", port, client_id="t", timeout_s=60, security=security)
+        assert made.is_open
+        while not made.session_is_ending:
+            await made.request(asked, MetadataResponse, timeout_s=60)
+        waiting = made.send(asked)
+        assert made.is_open
+        await asyncio.wait([waiting])
+        assert not made.is_open
+
+    with SaslNode(tmp_path, listener__name__external__connections__max__reauth__ms=1000).start() as node:
+        asyncio.run(use(node.sasl_port))
 
 
 def test_a_client_logs_in_by_a_delegation_token(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ SETTINGS = {
         f'{_PLAIN} username="node" password="to-controllers" user_node="to-controllers";'
     ),
     "sasl.mechanism.controller.protocol": "PLAIN",
+    "connections.max.reauth.ms": 1500,
 }
 ADMIN = {
     "security.protocol": "SASL_PLAINTEXT",
@@ -61,4 +62,4 @@ def test_nodes_log_in_to_each_other_and_replicate(tmp_path: Path) -> None:
         produce_all(cluster.bootstrap_servers, "t", [(None, b"%d" % n) for n in range(30)], acks="all", **given)
         cluster[1].restart()
         eventually(lambda: in_sync(client, "t"))
-        assert len(read_all(cluster.bootstrap_servers, "t", 3, **given)) == 30
+        eventually(lambda: len(read_all(cluster.bootstrap_servers, "t", 3, **given)) == 30)

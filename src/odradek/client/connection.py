@@ -38,6 +38,10 @@ class RefusedError(UnreachableError):
     """The broker's host answers, and refuses connections to its port: the process is gone or not there yet."""
 
 
+# Of a session that the peer limits (KIP-368), so much is used: what is sent then still arrives in time.
+SESSION_SHARE = 0.85
+
+
 class RequestTimeoutError(OdradekError, TimeoutError):
     """A broker did not answer in time."""
 
@@ -75,6 +79,7 @@ class Connection(asyncio.BufferedProtocol):
         self._next_id = 0
         self._transport: asyncio.Transport | None = None
         self._lost: Exception | None = None
+        self._session_ends_s: float | None = None  # by the loop's clock
         self.on_lost: Callable[[], None] | None = None  # called once, where the peer or the network ends it
 
     @property
@@ -84,7 +89,20 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_open(self) -> bool:
+        """Whether requests can be sent.
+
+        One whose session is nearly over closes itself while no request waits: its owner makes another, before the peer
+        ends this one amid a request.
+        """
+        if not self._pending and self.session_is_ending:
+            self.close()
         return self._transport is not None and self._lost is None
+
+    @property
+    def session_is_ending(self) -> bool:
+        """Whether the peer soon ends the session: what goes on without a pause makes one, and another connection."""
+        ends_s = self._session_ends_s
+        return ends_s is not None and asyncio.get_running_loop().time() >= ends_s
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -195,7 +213,10 @@ class Connection(asyncio.BufferedProtocol):
             try:
                 asked, kind = asking.send(answer)
             except StopIteration:
-                return
+                break
+        session_ms = answer.session_lifetime_ms
+        if session_ms > 0:
+            self._session_ends_s = asyncio.get_running_loop().time() + SESSION_SHARE * session_ms / 1000
 
     def close(self) -> None:
         """Close it; requests that wait fail."""

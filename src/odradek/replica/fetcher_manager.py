@@ -242,7 +242,8 @@ class _FetchTask:
             if waiting[0].done():
                 await buggify("replica: before an answer is taken")
                 self._take(waiting.popleft().result())
-            if waiting and fetcher.has_work(clock.monotonic_ms()) and fetcher.can_pipeline:
+            more = waiting and fetcher.has_work(clock.monotonic_ms()) and fetcher.can_pipeline
+            if more and not connection.session_is_ending:
                 waiting += self._ask(connection)
 
     async def _connected(self) -> Connection:

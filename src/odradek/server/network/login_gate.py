@@ -106,7 +106,7 @@ class LoginGate:
             if self._ends_ms is None or now_ms < self._ends_ms or api_key == ApiKey.SASL_HANDSHAKE:
                 return ""
             self._listener.sessions_expired += 1
-            return "the session ended, and the client did not log in again (connections.max.reauth.ms)"
+            return f"the session of {self.user!r} ended, and it did not log in again (connections.max.reauth.ms)"
         if state is _State.HANDSHAKE and api_key in _OPEN_TO_ALL:
             return ""
         if state is _State.MESSAGES and api_key == ApiKey.SASL_AUTHENTICATE:
