@@ -385,6 +385,17 @@ class TestSessions:
             calls.fill(three, 1, partition=2)
             assert self.parts(reader.receive(ApiKey.FETCH, 12, waiting)) == {2: 1}
 
+    def test_each_request_that_waits_is_answered_when_the_next_one_comes(self, node: Node, three: str) -> None:
+        with Calls(node.port) as reader:
+            session = self.begin(reader, three, 0)
+            before = None
+            for epoch in range(1, 5):
+                request = fetch_request(session_id=session, session_epoch=epoch, max_wait_ms=LONG_MS)
+                sent = reader.send(ApiKey.FETCH, 12, request)
+                if before is not None:
+                    assert self.parts(reader.receive(ApiKey.FETCH, 12, before)) == {}
+                before = sent
+
     def test_it_ends_with_its_last_partition(self, calls: Calls, three: str) -> None:
         session = self.begin(calls, three, 0)
         emptied = fetch_request(session_id=session, session_epoch=1)

@@ -107,10 +107,10 @@ class FetchSession:
     """One reader's partitions."""
 
     __slots__ = (
+        "_answer_parked",
         "by_topic_id",
         "created_ms",
         "epoch",
-        "hurry",
         "last_used_ms",
         "partitions",
         "privileged",
@@ -125,7 +125,21 @@ class FetchSession:
         self.created_ms = now_ms
         self.last_used_ms = now_ms
         self.partitions: dict[PartitionKey, CachedPartition] = {}
-        self.hurry: Callable[[], None] = lambda: None  # answers the request that waits for data, where one does
+        self._answer_parked: Callable[[], None] | None = None
+
+    def park(self, answer: Callable[[], None]) -> None:
+        """A request waits for data; `answer` gives it what there is."""
+        self._answer_parked = answer
+
+    def unpark(self, answer: Callable[[], None]) -> None:
+        """That request waits no more; another one may have come in its place."""
+        if self._answer_parked == answer:
+            self._answer_parked = None
+
+    def answer_parked(self) -> None:
+        """Answer the request that waits for data, where one does, with what there is."""
+        if self._answer_parked is not None:
+            self._answer_parked()
 
     def update(self, topics: Iterable[tuple[TopicKey, Any]], forgotten: Iterable[PartitionKey]) -> None:
         """Add and change what the request names, drop what it forgets."""
@@ -205,7 +219,7 @@ class FetchSessionCache:
         if session.by_topic_id != by_topic_id:
             raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         # A client that asks again before the response has a new request: what waits is answered with what there is.
-        session.hurry()
+        session.answer_parked()
         session.epoch = 1 if epoch == MAX_EPOCH else epoch + 1
         session.last_used_ms = self._now_ms()
         return session

@@ -33,7 +33,7 @@ class LongPoll:
         self._broker.replicas.parked_fetch_count += 1
         self._done.add_done_callback(self._ended)
         if self._session is not None:
-            self._session.hurry = self._answer_now
+            self._session.park(self._answer_now)
         self._wait_more()
         return self._done
 
@@ -72,10 +72,6 @@ class LongPoll:
     def _ended(self, _: asyncio.Future[FetchResponse]) -> None:
         self._broker.replicas.parked_fetch_count -= 1
         if self._session is not None:
-            self._session.hurry = _nothing
+            self._session.unpark(self._answer_now)
         if self._wait is not None:
             self._wait.wake()
-
-
-def _nothing() -> None:
-    """No request of the session waits."""
