@@ -68,6 +68,10 @@ class Metrics:
         self.fetched_bytes += size_bytes
         self.fetch_count += 1
 
+    def add(self, *sources: Source) -> None:
+        """Scrapes have the families of these, too."""
+        self.sources += sources
+
     def families(self) -> list[Family]:
         """Everything, as of now."""
         own = [

@@ -67,6 +67,10 @@ class LogDirMoves:
         self._task: asyncio.Task[None] | None = None
         self._closing = False
 
+    def change_piece_bytes(self, piece_bytes: int) -> None:
+        """Copy so many bytes at a time from now on."""
+        self.piece_bytes = piece_bytes
+
     def get(self, key: Key) -> LogDirMove | None:
         """The move of a partition that is under way."""
         return self._moves.get(key)

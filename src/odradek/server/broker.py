@@ -265,9 +265,11 @@ class Broker:
         address = self.settings.metrics_address
         if address is not None:
             metrics, below = self.services.metrics, self.dispatcher.connections.descriptors.clients_below
-            metrics.sources.append(lambda: node_families(self.dispatcher))
-            metrics.sources.append(lambda: login_families(self.specs.values()))
-            metrics.sources.append(lambda: certificate_families(self._security.contexts()))
+            metrics.add(
+                lambda: node_families(self.dispatcher),
+                lambda: login_families(self.specs.values()),
+                lambda: certificate_families(self._security.contexts()),
+            )
             listener = await bind(
                 self._ports.network, lambda: MetricsConnection(metrics, below), METRICS_LISTENER, *address
             )

@@ -58,7 +58,7 @@ class Replication:
         self._publisher = publisher
         self._listener_name = settings.inter_broker_listener_name
         fetcher_config = settings.build(FetcherConfig)
-        replicas.moves.piece_bytes = fetcher_config.max_bytes
+        replicas.moves.change_piece_bytes(fetcher_config.max_bytes)
         self.fetchers = ReplicaFetcherManager(
             fetcher_config,
             network,
@@ -104,7 +104,7 @@ class Replication:
         """Go by settings that were changed at run time."""
         fetcher_config = settings.build(FetcherConfig)
         self.fetchers.change_config(fetcher_config)
-        self._replicas.moves.piece_bytes = fetcher_config.max_bytes
+        self._replicas.moves.change_piece_bytes(fetcher_config.max_bytes)
         now_ms = self._clock.monotonic_ms()
         buckets = (
             (LEADER_RATE, self._replicas.leader_quota),

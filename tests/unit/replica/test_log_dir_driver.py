@@ -165,7 +165,8 @@ class TestMoving:
         self, moving: Moving, limit: int, durable: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(log_dir_move, "FLUSH_BYTES", limit)
-        moving.confirms, moving.moves.piece_bytes = False, 1
+        moving.confirms = False
+        moving.moves.change_piece_bytes(1)
         moving.move(moving.target)
         await eventually_async(lambda: len(moving.reported) == 1)
         move = moving.moves.get(KEY)
@@ -261,7 +262,7 @@ class TestWhatEndsIt:
 class TestQuota:
     async def test_no_more_is_copied_than_the_rate_allows(self, moving: Moving) -> None:
         moving.moves.quota.change_rate(1, moving.clock.at_ms)
-        moving.moves.piece_bytes = 1
+        moving.moves.change_piece_bytes(1)
         moving.move(moving.target)
         size = moving.partition.log.segments[0].size_bytes // 5
         await eventually_async(lambda: moving.moves.moved_bytes > 0)

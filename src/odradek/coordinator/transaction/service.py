@@ -236,8 +236,7 @@ class TransactionCoordinator(ShardHost[TransactionShard]):
             new_producer_id: an id of its own; raises ApiError.
         """
         self.config = config
-        self.counts = TransactionCounts()
-        markers.counts = self.counts
+        self.counts = markers.counts
         self._clock = clock
         self._new_producer_id = new_producer_id
         self._off_loop = run_blocking
