@@ -173,6 +173,7 @@ class RaftDriver:
             fetch_timeout_ms=self._config.fetch_timeout_ms,
             election_backoff_max_ms=self._config.election_backoff_max_ms,
         )
+        self.node.removed_at = self.storage.history.removed_at(self._me)
         self._space = Space(
             self, self.node, self.storage, disk=self._disk, clock=self._clock, cluster_id=self._cluster_id
         )
@@ -430,7 +431,8 @@ class RaftDriver:
         """Something was written or cut: it must become durable, and replicas wait for it; the voters may be others."""
         self._sync_soon()
         if voters_changed:
-            self.node.voters_changed(self.storage.history.voters, self._clock.monotonic_ms())
+            history = self.storage.history
+            self.node.voters_changed(history.voters, self._clock.monotonic_ms(), history.removed_at(self._me))
         self._signal_news()
 
     async def durable(self) -> None:

@@ -82,6 +82,7 @@ class RaftNode:
         self.high_watermark = 0
         self.replicas: dict[ReplicaKey, ReplicaState] = {}
         self.directories: dict[int, UUID] = {}  # of the voters of a static quorum, as they name them to this leader
+        self.removed_at = -1  # the offset of the voter set that removed this voter, -1 where it is not the newest one
         self.granting: frozenset[int] = frozenset()  # by whose votes this node leads
         self.may_stand = True  # not while it could not write what a leader must, unless no other voter can lead
         self._log_end = log_end
@@ -109,11 +110,22 @@ class RaftNode:
     def is_voter(self) -> bool:
         return self.voters.is_voter(self.me)
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether it is the only voter."""
+        return self.is_voter and len(self.voters) == 1
+
+    @property
+    def is_electable(self) -> bool:
+        """Whether it stands for election: a voter, and one that was removed until that is committed. Voters that lack
+        the removal may need the vote of this node, whose log is longer than theirs (Ongaro's dissertation, 4.2.2)."""
+        return self.is_voter or self.high_watermark <= self.removed_at
+
     def wait_ms(self, now_ms: int) -> int:
         """How long nothing is due: when to call `tick` next."""
         if self.role is Role.LEADER:
             return max(1, self._fetch_timeout_ms // 8) if len(self.voters) > 1 else IDLE_TICK_MS
-        if not self.is_voter:
+        if not self.is_electable:
             return IDLE_TICK_MS
         return min(IDLE_TICK_MS, max(1, self._deadline_ms - now_ms))
 
@@ -130,7 +142,7 @@ class RaftNode:
         # Asking soon does no harm: while others hear a leader they deny, and name it.
         tenth_ms = max(1, self._election_timeout_ms // 10)
         self._deadline_ms = now_ms + tenth_ms + self._random.randrange(2 * tenth_ms)
-        if self.is_voter and len(self.voters) == 1:
+        if self.is_alone:
             self._start_election(now_ms, ready)
         return ready
 
@@ -143,14 +155,19 @@ class RaftNode:
             else:
                 self._forget_observers(now_ms)
                 self._resend_begin_epoch(now_ms, ready)
-        elif self.is_voter and now_ms >= self._deadline_ms:
-            if not self.may_stand and len(self.voters) > 1:
-                self._look_for_leader(now_ms, ready)
-            elif self.role is Role.RESIGNED or len(self.voters) > 1:
-                self._ask_pre_votes(now_ms, ready)
-            else:
-                self._start_election(now_ms, ready)
+        elif self.is_electable and now_ms >= self._deadline_ms:
+            self._stand(now_ms, ready)
         return ready
+
+    def _stand(self, now_ms: int, ready: Ready) -> None:
+        # One that was removed may know only voters of long ago: between two attempts it asks others who leads.
+        asked_in_vain = not self.is_voter and self.role in (Role.PROSPECTIVE, Role.CANDIDATE)
+        if asked_in_vain or not (self.may_stand or self.is_alone):
+            self._look_for_leader(now_ms, ready)
+        elif self.role is Role.RESIGNED or not self.is_alone:
+            self._ask_pre_votes(now_ms, ready)
+        else:
+            self._start_election(now_ms, ready)
 
     def extend_deadlines_after_stall(self, late_ms: int) -> None:
         """A tick came so late: this process had no processor, and what others sent meanwhile may lie unread. That time
@@ -231,9 +248,9 @@ class RaftNode:
         if self.role is Role.LEADER and known is not None:
             known.last_fetch_ms, known.excused_ms = now_ms, 0
 
-    def voters_changed(self, voters: VoterSet, now_ms: int) -> None:
+    def voters_changed(self, voters: VoterSet, now_ms: int, removed_at: int = -1) -> None:
         """Go by another voter set, committed or not (KIP-853): from the moment it is in the log."""
-        self.voters = voters
+        self.voters, self.removed_at = voters, removed_at
         if not self.is_voter and self.role in (Role.PROSPECTIVE, Role.CANDIDATE, Role.RESIGNED):
             self._become(Role.UNATTACHED, now_ms)
         if self.role is Role.LEADER:
@@ -272,7 +289,7 @@ class RaftNode:
     def out_of_space(self, now_ms: int, ready: Ready) -> None:
         """Nothing can be written here: leave it to others to lead, if there are any, until `may_stand` is set again."""
         self.may_stand = False
-        if len(self.voters) > 1:
+        if not self.is_alone:
             self.resign(now_ms, ready)
         if self.role in (Role.PROSPECTIVE, Role.CANDIDATE):
             self._become(Role.UNATTACHED, now_ms)
@@ -330,7 +347,7 @@ class RaftNode:
     def _ask_pre_votes(self, now_ms: int, ready: Ready) -> None:
         self._persist(ElectionState(self.leader_epoch, NO_NODE, self.state.voted), ready)
         self._become(Role.PROSPECTIVE, now_ms)
-        self._granted.add(self.me.node_id)
+        self._grant_itself()
         self._send_to_others(VoteAsked(self.me, self.leader_epoch, self._log_end(), pre_vote=True), ready)
         if len(self._granted) >= self.voters.majority:
             self._start_election(now_ms, ready)
@@ -342,9 +359,13 @@ class RaftNode:
     def _start_election(self, now_ms: int, ready: Ready) -> None:
         self._persist(ElectionState(self.leader_epoch + 1, NO_NODE, self.me), ready)
         self._become(Role.CANDIDATE, now_ms)
-        self._granted.add(self.me.node_id)
+        self._grant_itself()
         self._send_to_others(VoteAsked(self.me, self.leader_epoch, self._log_end()), ready)
         self._maybe_lead(now_ms, ready)
+
+    def _grant_itself(self) -> None:
+        if self.is_voter:  # the vote of one that was removed does not count
+            self._granted.add(self.me.node_id)
 
     def _maybe_lead(self, now_ms: int, ready: Ready) -> None:
         if len(self._granted) < self.voters.majority:

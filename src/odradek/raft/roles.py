@@ -17,7 +17,8 @@
 | Candidate                | Leader      | a majority gives its vote                                               |
 | Leader                   | Resigned    | no majority fetches for one and a half fetch timeouts; the node stops   |
 
-An observer is a follower, or unattached, and never stands for election. Source: Kafka QuorumState; KIP-595, KIP-996.
+An observer is a follower, or unattached, and never stands for election; a voter that was removed does, until its
+removal is committed. Source: Kafka QuorumState; KIP-595, KIP-996.
 """
 
 from __future__ import annotations

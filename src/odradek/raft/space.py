@@ -68,7 +68,7 @@ class Space:
             self._storage.store_state(ready.persist or self._node.state, self._cluster_id)
             self._owing = False
         except OSError as error:
-            if not is_disk_full(error) or len(self._node.voters) < 2:
+            if not is_disk_full(error) or self._node.is_alone:
                 raise StorageError(self._storage.directory, f"the vote cannot be made durable: {error}") from error
             self._owing = True
             ready.messages = [each for each in ready.messages if not _needs_own_vote(each[1])]
@@ -82,7 +82,7 @@ class Space:
 
     def refused(self, error: ApiError) -> ApiError:
         """A leader could not append: its caller retries, where there are others to lead."""
-        if len(self._node.voters) < 2:
+        if self._node.is_alone:
             return error
         # Not at once: the caller has an operation under way, which must hear of this first.
         self._host.soon(self.ran_out)

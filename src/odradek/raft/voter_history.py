@@ -67,6 +67,11 @@ class VoterHistory:
         """Where the newest voter set is in the log, BEFORE_THE_LOG where it is in no record behind a snapshot."""
         return self._voters[-1][0]
 
+    def removed_at(self, replica: ReplicaKey) -> int:
+        """Where the newest voter set is, if it is the one that removed this voter; else BEFORE_THE_LOG."""
+        was_voter = any(voters.is_voter(replica) for _, voters in self._voters[-2:-1])
+        return self.voters_offset if was_voter and not self.voters.is_voter(replica) else BEFORE_THE_LOG
+
     @property
     def kraft_version(self) -> int:
         """0: a static quorum; 1: a dynamic one."""

@@ -266,3 +266,35 @@ def test_a_leader_hears_of_no_fetch_beyond_its_own_log() -> None:
     assert leader is not None
     with pytest.raises(AssertionError, match="another history"):
         leader.step(Fetched(key(9), leader.leader_epoch, 1), cluster.now_ms)
+
+
+def without_its_removal(end_offset: int) -> Cluster:
+    """Node 2 led, and died when only its log had the record at 10 that removes it; that log ends at `end_offset`."""
+    cluster = Cluster(2)
+    cluster.ends = {1: LogEnd(1, 10), 2: LogEnd(1, end_offset)}
+    cluster.nodes[2].voters_changed(VoterSet([Voter(key(1), {})]), 0, removed_at=10)
+    return cluster
+
+
+def test_a_removed_voter_leads_until_its_removal_is_committed_by_votes_of_others_alone() -> None:
+    cluster = without_its_removal(11)
+    cluster.run(10_000)
+    assert cluster.leader is cluster.nodes[2] and cluster.leader.granting == {1}
+    assert all(len(leaders) == 1 for leaders in cluster.leaders.values())
+
+
+def test_a_removed_voter_that_gets_no_vote_leads_nothing_and_looks_for_a_leader_between_its_attempts() -> None:
+    cluster = without_its_removal(11)
+    cluster.cut = {1}
+    seen = set()
+    for until_ms in range(50, 10_000, 50):
+        cluster.run(until_ms)
+        seen.add(cluster.nodes[2].role)
+    assert seen == {Role.UNATTACHED, Role.PROSPECTIVE} and not cluster.leaders
+
+
+def test_a_removed_voter_does_not_stand_when_its_removal_is_committed() -> None:
+    cluster = without_its_removal(11)
+    cluster.nodes[2].high_watermark = 11
+    cluster.run(10_000)
+    assert not cluster.leaders and cluster.nodes[2].role is Role.UNATTACHED
