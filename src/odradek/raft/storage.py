@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from odradek.common.errors import ApiError, ProtocolError, StorageError
-from odradek.common.ports import Disk, is_out_of_descriptors, probe_space
+from odradek.common.ports import Disk, is_out_of_descriptors, make_dirs_durably, probe_space
 from odradek.metadata.publisher import MetadataPublisher
 from odradek.protocol.declare import Message
 from odradek.protocol.messages.k_raft_version_record import KRaftVersionRecord
@@ -78,7 +78,7 @@ class QuorumStorage:
         Raises:
             StorageError: the log, a snapshot or the quorum-state file is damaged.
         """
-        self._disk.make_dirs(self.directory)
+        make_dirs_durably(self._disk, self.directory)
         remove_partial_snapshots(self._disk, self.directory)
         self._disk.remove(self.directory / PROBE_FILE)
         self.log = MetadataLog(self._disk, self.directory)
