@@ -44,7 +44,7 @@ from odradek.raft.metadata_log import MetadataLog
 from odradek.raft.node import IDLE_TICK_MS, RaftNode
 from odradek.raft.outgoing import MAX_BACKOFF_MS, Commits, OutgoingRequests
 from odradek.raft.peers import QuorumPeers
-from odradek.raft.quorum_state import NO_NODE
+from odradek.raft.quorum_state import NO_NODE, ElectionState
 from odradek.raft.roles import Role
 from odradek.raft.snapshot import SnapshotId
 from odradek.raft.snapshot_writer import SnapshotWriter
@@ -163,17 +163,7 @@ class RaftDriver:
             raise ConfigError([f"the quorum has the voters {voters.node_ids}; this node can only vote alone"])
         now_ms = self._clock.monotonic_ms()
         self._snapshots.begin()
-        self.node = RaftNode(
-            self._me,
-            voters,
-            state,
-            lambda: self.storage.log_end,
-            self._random,
-            election_timeout_ms=self._config.election_timeout_ms,
-            fetch_timeout_ms=self._config.fetch_timeout_ms,
-            election_backoff_max_ms=self._config.election_backoff_max_ms,
-        )
-        self.node.removed_at = self.storage.history.removed_at(self._me)
+        self.node = self._make_node(state)
         self._space = Space(
             self, self.node, self.storage, disk=self._disk, clock=self._clock, cluster_id=self._cluster_id
         )
@@ -221,6 +211,22 @@ class RaftDriver:
             steps += [self._follow(), self._voter_change_loop(), self._space.watch(self._fail)]
         self._tasks = [asyncio.get_running_loop().create_task(step) for step in steps]
         self.apply_ready(self.node.start(now_ms))
+
+    def _make_node(self, state: ElectionState) -> RaftNode:
+        """This replica by what its log and its quorum-state file say."""
+        history = self.storage.history
+        node = RaftNode(
+            self._me,
+            history.voters,
+            state,
+            lambda: self.storage.log_end,
+            self._random,
+            election_timeout_ms=self._config.election_timeout_ms,
+            fetch_timeout_ms=self._config.fetch_timeout_ms,
+            election_backoff_max_ms=self._config.election_backoff_max_ms,
+        )
+        node.removed_at = history.removed_at(self._me)
+        return node
 
     async def stop(self) -> None:
         """Tell the voters, make everything durable and close; who waits gets NOT_CONTROLLER."""

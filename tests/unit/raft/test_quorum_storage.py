@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 from typing import Any
 
+from odradek.metadata.publisher import MetadataPublisher
+from odradek.raft.config import RaftConfig
+from odradek.raft.quorum_state import ElectionState
 from odradek.raft.snapshot import SnapshotId
 from odradek.raft.storage import QuorumStorage
+from odradek.raft.voters import ReplicaKey, VoterSet
+from tests.sim.disk import DiskFaults, SimDisk
 from tests.support.nodes.quorum_node import QuorumNode
 
 INTERVAL_MS = 3_600_000
@@ -72,3 +78,18 @@ async def test_who_fetches_from_the_end_of_a_snapshot_goes_on_if_it_has_that_sna
     assert storage.check_fetch(start_offset, newest.leader_epoch - 1) == newest
     assert storage.check_fetch(start_offset - 1, newest.leader_epoch) == newest
     await node.stop()
+
+
+def test_a_vote_survives_a_loss_of_power_in_a_directory_that_the_start_has_made() -> None:
+    cast = ElectionState(leader_epoch=7, voted=ReplicaKey(2))
+    for seed in range(30):
+        disk = SimDisk(Random(seed), DiskFaults(), lambda: 0)
+
+        def storage(disk: SimDisk = disk) -> QuorumStorage:
+            return QuorumStorage(disk, Path("/data/of/metadata"), RaftConfig(), MetadataPublisher(), VoterSet())
+
+        first = storage()
+        first.open()
+        first.store_state(cast, "a-cluster")
+        disk.lose_power()
+        assert storage().open() == cast
