@@ -18,12 +18,14 @@ from confluent_kafka.admin import AdminClient
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 
+from odradek.cli import errors
 from odradek.common.errors import ErrorCode
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.metadata_request import MetadataRequest
 from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest
 from odradek.protocol.messages.sasl_handshake_request import SaslHandshakeRequest
 from tests.integration.test_sasl import SaslNode
+from tests.support.clients.cli import odradek, odradek_process
 from tests.support.clients.wire import Wire
 from tests.support.nodes.certificates import Certificates
 from tests.support.waiting import eventually
@@ -103,6 +105,25 @@ def test_a_stock_client_with_a_foreign_token_is_refused(node: SaslNode) -> None:
     heard: list[KafkaError] = []
     client = stock_client(node, lambda _: (token(aud="other"), time.time() + 300), heard)
     eventually(lambda: client.poll(0.1) or [each for each in heard if each.code() == KafkaError._AUTHENTICATION])
+
+
+def test_our_own_commands_log_in_with_a_token(node: SaslNode, tmp_path: Path) -> None:
+    file, config = tmp_path / "token", tmp_path / "client.properties"
+    config.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\n"
+        f"sasl.oauthbearer.token.endpoint.url=file://{file}\n"
+    )
+    odradek(node.sasl_bootstrap, "cluster", "id", "--command-config", config, code=errors.BAD_CONFIG)
+    file.write_text(token(aud="other"))
+    refused = odradek(node.sasl_bootstrap, "cluster", "id", "--command-config", config, code=None)
+    assert refused.code != errors.OK
+    assert "another audience" in refused.err
+    file.write_text(token())
+    odradek(node.sasl_bootstrap, "topics", "create", "by-token", "--command-config", config)
+    words = ("by-token", "--command-config", config)
+    odradek_process(node.sasl_bootstrap, "produce", *words, stdin=b"one\n")
+    read = odradek_process(node.sasl_bootstrap, "consume", *words, "--from-beginning", "--max-messages", 1)
+    assert read.stdout == b"one\n"
 
 
 def test_a_session_ends_with_its_token(node: SaslNode) -> None:

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from odradek.cli.connect import Target, unreachable
@@ -26,6 +27,10 @@ RATED_BYTES = 1_000_000
 NEW_TOPIC_TIMEOUT_S = 5.0
 # How long a broker may take to hear of a topic that another one has created.
 UNKNOWN_TOPIC_TIMEOUT_S = 1.0
+
+# How often a file with a token is read: who renews it does so earlier than that before it ends.
+TOKEN_S = 60.0
+_ENDPOINT_KEY = "sasl.oauthbearer.token.endpoint.url"
 
 # Settings of Java clients that the C client does not have; they change nothing that matters to these commands.
 _JAVA_ONLY = frozenset(
@@ -106,15 +111,19 @@ def client_settings(where: Target, own: dict[str, Any], given: dict[str, str]) -
     return {**settings, **own, **_translated(where.properties), **given}, troubles
 
 
-def _translated(properties: dict[str, str]) -> dict[str, str]:
+def _translated(properties: dict[str, str]) -> dict[str, Any]:
     """A file for Kafka's tools in the words of the C client."""
-    found = {_RENAMED.get(key, key): value for key, value in properties.items() if key not in _JAVA_ONLY}
+    found: dict[str, Any] = {
+        _RENAMED.get(key, key): value for key, value in properties.items() if key not in _JAVA_ONLY
+    }
     found.pop("bootstrap.servers", None)
     if "ssl.keystore.location" in found and properties.get("ssl.keystore.type", "PEM").upper() == "PEM":
         # A PEM store has certificates and key in one file, which the C client reads as two.
         store = found.pop("ssl.keystore.location")
         found = {"ssl.certificate.location": store, "ssl.key.location": store} | found
-    if found.pop("sasl.jaas.config", None) is not None:
+    if properties.get("sasl.mechanism", "").upper() == "OAUTHBEARER" and found.pop(_ENDPOINT_KEY, None) is not None:
+        found |= {"oauth_cb": partial(_token, properties)}
+    elif found.pop("sasl.jaas.config", None) is not None:
         found |= _login(properties)
     if found.get("ssl.endpoint.identification.algorithm") == "":
         found["ssl.endpoint.identification.algorithm"] = "none"
@@ -132,6 +141,13 @@ def _login(properties: dict[str, str]) -> dict[str, str]:
     except SaslSettingError as error:
         raise CliError(f"--command-config: {error}", code=BAD_CONFIG) from None
     return {} if who is None else {"sasl.username": who.username, "sasl.password": who.password}
+
+
+def _token(properties: dict[str, str], _: str) -> tuple[str, float]:
+    """The token of the file that is named, and when the file is looked at again; a call of the client's."""
+    from odradek.client.sasl import read_token
+
+    return read_token(properties), time.time() + TOKEN_S
 
 
 def made(client: type[Any], settings: dict[str, Any]) -> Any:

@@ -42,7 +42,9 @@ def login(who: Credentials, address: str) -> Login:
         answer = yield SaslAuthenticateRequest(auth_bytes=words), SaslAuthenticateResponse
         if answer.error_code != ErrorCode.NONE:
             why = (answer.error_message or "no reason is given").rstrip(".")
-            raise RefusedLoginError(f"{address} refused {who.username}: {why}; mend name or password")
+            raise RefusedLoginError(
+                f"{address} refused {who.username}: {why}; mend name or password, or renew the token"
+            )
         try:
             words = speaking.send(bytes(answer.auth_bytes))
         except StopIteration:

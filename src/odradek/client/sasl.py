@@ -1,7 +1,8 @@
 """The client's half of SASL: who we are, what we say next, and whether the broker knows the password too.
 
-PLAIN (RFC 4616) and SCRAM (RFC 5802, RFC 7677). Each mechanism is a generator: it yields what to send and is sent what
-the broker answers. The owner of a connection carries the messages: this file knows neither sockets nor requests.
+PLAIN (RFC 4616), SCRAM (RFC 5802, RFC 7677) and OAUTHBEARER (RFC 7628). Each mechanism is a generator: it yields what
+to send and is sent what the broker answers. The owner of a connection carries the messages: this file knows neither
+sockets nor requests.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from random import Random
 from typing import TypeAlias
 
@@ -29,7 +31,9 @@ from odradek.common.scram import (
 
 Dialogue: TypeAlias = Generator[bytes, bytes, None]
 
-MECHANISMS = ("PLAIN", *SCRAM_MECHANISMS)
+MECHANISMS = ("PLAIN", *SCRAM_MECHANISMS, "OAUTHBEARER")
+ENDPOINT_KEY = "sasl.oauthbearer.token.endpoint.url"
+_FILE = "file://"
 # Kafka's brokers have at most 16,384; a false one would have us compute for as long as it likes.
 MOST_ITERATIONS = 100_000
 NONCE_BYTES = 24
@@ -54,6 +58,7 @@ class Credentials:
     Attributes:
         mechanism: one of MECHANISMS.
         random: where nonces come from; it must be unpredictable.
+        password: with OAUTHBEARER, the token.
         by_token: whether name and password are a delegation token's.
     """
 
@@ -75,6 +80,8 @@ def credentials_from(settings: Mapping[str, str], random: Random) -> Credentials
     mechanism = settings.get("sasl.mechanism", "GSSAPI").upper()
     if mechanism not in MECHANISMS:
         raise SaslSettingError(f"sasl.mechanism={mechanism} is not supported; {', '.join(MECHANISMS)} are")
+    if mechanism == "OAUTHBEARER":
+        return Credentials(mechanism, "the owner of the token", read_token(settings), random)
     found = {name: _unquoted(value) for name, value in _JAAS_OPTION.findall(settings.get("sasl.jaas.config", ""))}
     username = settings.get("sasl.username", found.get("username", ""))
     password = settings.get("sasl.password", found.get("password", ""))
@@ -86,6 +93,21 @@ def credentials_from(settings: Mapping[str, str], random: Random) -> Credentials
     return Credentials(mechanism, username, password, random, found.get("tokenauth", "").lower() == "true")
 
 
+def read_token(settings: Mapping[str, str]) -> str:
+    """The token of OAUTHBEARER, from the file that who renews it writes (KIP-768).
+
+    Raises:
+        SaslSettingError: no file is named, or it cannot be read.
+    """
+    url = settings.get(ENDPOINT_KEY, "")
+    if not url.startswith(_FILE):
+        raise SaslSettingError(f"{ENDPOINT_KEY} must name the file with the token: file:///path")
+    try:
+        return Path(url.removeprefix(_FILE)).read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        raise SaslSettingError(f"{ENDPOINT_KEY}: the file with the token cannot be read: {error}") from None
+
+
 def _unquoted(value: str) -> str:
     return re.sub(r"\\(.)", r"\1", value[1:-1]) if value[0] in "'\"" else value
 
@@ -94,6 +116,8 @@ def sasl_exchange(who: Credentials) -> Dialogue:
     """What the client says, in order. The generator raises FalseBrokerError."""
     if who.mechanism == "PLAIN":
         return _plain(who.username, who.password)
+    if who.mechanism == "OAUTHBEARER":
+        return _oauthbearer(who.password)
     nonce = encode64(who.random.randbytes(NONCE_BYTES))
     extension = ",tokenauth=true" if who.by_token else ""
     return _scram(SCRAM_MECHANISMS[who.mechanism], who.username, who.password, nonce, extension)
@@ -101,6 +125,12 @@ def sasl_exchange(who: Credentials) -> Dialogue:
 
 def _plain(username: str, password: str) -> Dialogue:
     yield f"\0{username}\0{password}".encode()
+
+
+def _oauthbearer(token: str) -> Dialogue:
+    refused = yield f"n,,\1auth=Bearer {token}\1\1".encode()
+    if refused:
+        yield b"\1"  # upon which the broker says that the login has failed
 
 
 def _scram(mechanism: ScramMechanism, username: str, password: str, nonce: str, extension: str = "") -> Dialogue:

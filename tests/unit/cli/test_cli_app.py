@@ -148,7 +148,10 @@ def test_a_bare_group_of_commands_prints_its_help(capsys: pytest.CaptureFixture[
     ("text", "said"),
     [
         ("security.protocol=TLS", "security.protocol=TLS is unknown; it is one of PLAINTEXT, SSL, SASL_PLAINTEXT"),
-        ("security.protocol=SASL_SSL", "sasl.mechanism=GSSAPI is not supported; PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
+        (
+            "security.protocol=SASL_SSL",
+            "sasl.mechanism=GSSAPI is not supported; PLAIN, SCRAM-SHA-256, SCRAM-SHA-512",
+        ),
         ("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN", "sasl.jaas.config must hold username and password"),
         ("request.timeout.ms=soon", "a timeout of 'soon' is no number of milliseconds"),
         ("security.protocol=SSL\nssl.truststore.location=/nowhere", "TLS: /nowhere: No such file"),
