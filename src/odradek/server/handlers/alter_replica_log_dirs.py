@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
+from odradek.metadata.acls import AclOperation
 from odradek.protocol.messages.alter_replica_log_dirs_request import AlterReplicaLogDirsRequest
 from odradek.protocol.messages.alter_replica_log_dirs_response import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
+from odradek.server.authorization import check_cluster
 
 if TYPE_CHECKING:
     from odradek.server.context import RequestContext
@@ -42,6 +44,7 @@ def handle(context: RequestContext, request: AlterReplicaLogDirsRequest) -> Alte
 def _move(context: RequestContext, topic: str, partition_id: int, log_dir: Path) -> ErrorCode:
     replicas = context.broker.replicas
     try:
+        check_cluster(context, AclOperation.ALTER)
         replicas.move(topic, partition_id, log_dir, context.broker.image)
     except ApiError as error:
         return error.code

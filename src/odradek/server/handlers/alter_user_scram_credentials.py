@@ -6,11 +6,13 @@ The controller decides. The answer waits until this broker knows, so that a user
 from __future__ import annotations
 
 from odradek.common.errors import ApiError
+from odradek.metadata.acls import AclOperation
 from odradek.protocol.messages.alter_user_scram_credentials_request import AlterUserScramCredentialsRequest
 from odradek.protocol.messages.alter_user_scram_credentials_response import (
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
 )
+from odradek.server.authorization import check_cluster
 from odradek.server.auto_topic_creation import wait_until_seen
 from odradek.server.context import RequestContext
 
@@ -21,6 +23,7 @@ async def handle(
     """Change credentials, each user's on its own."""
     users = dict.fromkeys([*(each.name for each in request.deletions), *(each.name for each in request.upsertions)])
     try:
+        check_cluster(context, AclOperation.ALTER)
         response = await context.broker.controller.ask(request, AlterUserScramCredentialsResponse, context)
     except ApiError as error:
         code, text = error.code, error.message or None

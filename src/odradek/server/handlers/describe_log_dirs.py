@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.common.errors import ErrorCode, StorageError
+from odradek.metadata.acls import AclOperation
 from odradek.protocol.messages.describe_log_dirs_request import DescribeLogDirsRequest
 from odradek.protocol.messages.describe_log_dirs_response import (
     DescribeLogDirsPartition,
@@ -22,6 +23,7 @@ from odradek.protocol.messages.describe_log_dirs_response import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from odradek.server.authorization import may_on_cluster
 
 if TYPE_CHECKING:
     from odradek.server.context import RequestContext
@@ -30,7 +32,13 @@ FIRST_FLEXIBLE = 2
 
 
 def handle(context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-    """All directories."""
+    """All directories; none before version 3 where the client may not see them."""
+    if not may_on_cluster(context, AclOperation.DESCRIBE):
+        return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    return _described(context, request)
+
+
+def _described(context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     wanted = None
     if request.topics is not None:
         wanted = {(topic.topic, partition) for topic in request.topics for partition in topic.partitions}

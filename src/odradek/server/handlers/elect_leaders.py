@@ -6,6 +6,7 @@ Versions: 0 preferred leaders only, no error for the whole; 1 kinds of election;
 from __future__ import annotations
 
 from odradek.common.errors import ApiError
+from odradek.metadata.acls import AclOperation
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.model import NO_LEADER
 from odradek.protocol.messages.elect_leaders_request import ElectLeadersRequest
@@ -14,6 +15,7 @@ from odradek.protocol.messages.elect_leaders_response import (
     PartitionResult,
     ReplicaElectionResult,
 )
+from odradek.server.authorization import check_cluster
 from odradek.server.auto_topic_creation import wait_until_seen
 from odradek.server.context import RequestContext
 
@@ -23,6 +25,7 @@ _PREFERRED = 0
 async def handle(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
     """Answer once this broker knows the leaders elected."""
     try:
+        check_cluster(context, AclOperation.ALTER)
         response = await context.broker.controller.ask(request, ElectLeadersResponse, context)
     except ApiError as error:
         failed = [

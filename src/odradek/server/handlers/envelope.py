@@ -4,7 +4,7 @@ Behaviour: the request inside is served by its own handler, as if the client had
 those of the client. Only what brokers forward may be inside. Where this node is not the active controller the envelope
 itself says so, and the broker looks for the one that is.
 
-Not done: an authorizer, which would ask the sender for ClusterAction.
+The sender needs ClusterAction; the handler inside asks for what the client may do.
 """
 
 from __future__ import annotations

@@ -10,8 +10,10 @@ Versions: 12 divergence and snapshots (KIP-595, KIP-630); 13 topic ids; 15 repli
 
 from __future__ import annotations
 
+from odradek.metadata.acls import AclOperation
 from odradek.protocol.messages.fetch_request import FetchRequest
 from odradek.protocol.messages.fetch_response import FetchResponse
+from odradek.server.authorization import check_cluster
 from odradek.server.context import RequestContext
 
 _FIRST_WITH_ENDPOINTS = 16
@@ -19,6 +21,7 @@ _FIRST_WITH_ENDPOINTS = 16
 
 async def handle(context: RequestContext, request: FetchRequest) -> FetchResponse:
     """The driver's answer, without what the version has no place for."""
+    check_cluster(context, AclOperation.CLUSTER_ACTION)
     answer = await context.broker.quorum.fetch(request)
     if context.api_version < _FIRST_WITH_ENDPOINTS:
         answer.node_endpoints = []

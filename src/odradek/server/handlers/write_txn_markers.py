@@ -8,11 +8,44 @@ Versions: 1 flexible; 2 the transaction's version: markers of version 2 end only
 
 from __future__ import annotations
 
+from odradek.common.errors import ErrorCode
+from odradek.metadata.acls import AclOperation
 from odradek.protocol.messages.write_txn_markers_request import WriteTxnMarkersRequest
-from odradek.protocol.messages.write_txn_markers_response import WriteTxnMarkersResponse
+from odradek.protocol.messages.write_txn_markers_response import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersResponse,
+)
+from odradek.server.authorization import may_on_cluster
 from odradek.server.context import RequestContext
 
 
 async def handle(context: RequestContext, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
     """Write the markers; answered when they are committed."""
+    operations = (AclOperation.CLUSTER_ACTION, AclOperation.ALTER)
+    if not any(may_on_cluster(context, operation) for operation in operations):
+        return _refused(request)
     return await context.broker.markers.write(request)
+
+
+def _refused(request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return WriteTxnMarkersResponse(
+        markers=[
+            WritableTxnMarkerResult(
+                producer_id=marker.producer_id,
+                topics=[
+                    WritableTxnMarkerTopicResult(
+                        name=topic.name,
+                        partitions=[
+                            WritableTxnMarkerPartitionResult(partition_index=number, error_code=code)
+                            for number in topic.partition_indexes
+                        ],
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker in request.markers
+        ]
+    )
