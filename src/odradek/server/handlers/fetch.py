@@ -39,15 +39,15 @@ from odradek.protocol.messages.fetch_response import (
     NodeEndpoint,
     PartitionData,
 )
-from odradek.replica.followers import check_replica, follower_fetched, preferred_read_replica
+from odradek.replica.followers import preferred_read_replica
 from odradek.replica.partition import READ_COMMITTED, PartitionRead
-from odradek.replica.quiet import is_unchanged, refresh_caught_up_follower
 from odradek.server.fetch_session_cache import (
     NO_SESSION,
     CachedPartition,
     PartitionKey,
     TopicKey,
 )
+from odradek.server.follower_fetch import FollowerFetch
 from odradek.server.handlers.shared import leader_hint
 from odradek.server.log_creation import after_logs_created, logs_pending
 from odradek.server.long_poll import LongPoll
@@ -112,6 +112,7 @@ class PendingFetch:
         "_asked",
         "_bytes_left",
         "_context",
+        "_follower",
         "_image",
         "_is_first_read",
         "_is_incremental",
@@ -119,7 +120,6 @@ class PendingFetch:
         "_max_bytes",
         "_min_bytes",
         "_read_ends_ms",
-        "_replica_epoch",
         "_replica_id",
         "_request",
         "answer_now",
@@ -139,13 +139,12 @@ class PendingFetch:
         self._context = context
         self._request = request
         self._image = context.broker.image
+        self._replica_id, replica_epoch = request.replica_id, -1
         if context.api_version >= _FIRST_WITH_REPLICA_STATE:
-            self._replica_id, self._replica_epoch = (
-                request.replica_state.replica_id,
-                request.replica_state.replica_epoch,
-            )
-        else:
-            self._replica_id, self._replica_epoch = request.replica_id, -1
+            self._replica_id, replica_epoch = request.replica_state.replica_id, request.replica_state.replica_epoch
+        self._follower = (
+            FollowerFetch(context.broker, self._replica_id, replica_epoch) if self._replica_id >= 0 else None
+        )
         # Once: a follower's session may have thousands of partitions.
         self._is_unauthorized = self._replica_id >= 0 and not context.on_inter_broker_listener
         self.deadline_ms = context.broker.clock.monotonic_ms() + max(0, request.max_wait_ms)
@@ -176,22 +175,36 @@ class PendingFetch:
         self._bytes_left, self._read_ends_ms = self._max_bytes, 0
         self._image = self._context.broker.image
         is_first, self._is_first_read = self._is_first_read, False
-        skips_quiet = self._may_skip_quiet(is_first)
-        now_ms = self._context.broker.clock.monotonic_ms()
+        follower, now_ms = self._follower, self._context.broker.clock.monotonic_ms()
+        skipping = self._skips_quiet(is_first)
         for asked in self._asked:
-            if skips_quiet and asked.quiet is not None and self._is_quiet(asked, is_first, now_ms):
-                self.partitions.append(asked.quiet)
-                continue
+            if skipping is not None and asked.quiet is not None:
+                quiet = skipping.quiet_partition(asked, now_ms, acknowledges=is_first)
+                if quiet is not None:
+                    self.partitions.append(quiet)
+                    continue
             answer = PartitionData(partition_index=asked.partition_id, aborted_transactions=None)
             self.answers.append((asked, answer))
-            self._read_partition(asked, answer, acknowledges=is_first and self._replica_id >= 0)
+            self._read_partition(asked, answer, follower if is_first else None)
 
-    def _read_partition(self, asked: CachedPartition, answer: PartitionData, *, acknowledges: bool) -> None:
+    def _skips_quiet(self, is_first: bool) -> FollowerFetch | None:
+        """The follower for whom quiet partitions are skipped: an incremental answer names none of them.
+
+        One whose registration is not the one that we know goes the whole way.
+        """
+        follower = self._follower
+        if follower is None or not self._is_incremental or self._is_unauthorized:
+            return None
+        return follower if not is_first or follower.is_registered(self._image) else None
+
+    def _read_partition(
+        self, asked: CachedPartition, answer: PartitionData, acknowledging: FollowerFetch | None
+    ) -> None:
         partition: Partition | None = None
         try:
             partition = self._partition(asked)
-            if acknowledges:
-                self._acknowledge(partition, asked)
+            if acknowledging is not None:
+                acknowledging.acknowledge(self._image, partition, asked)
             if self._is_sent_elsewhere(partition, asked, answer):
                 return
             read = self._read_records(partition, asked)
@@ -209,7 +222,7 @@ class PendingFetch:
 
     def _read_records(self, partition: Partition, asked: CachedPartition) -> PartitionRead:
         """Raises as `Partition.read`."""
-        is_throttled = self._is_throttled(partition)
+        is_throttled = self._follower is not None and self._follower.is_throttled(partition)
         if self._bytes_left and self.size_bytes:
             now_ms = self._context.broker.clock.monotonic_ms()
             self._read_ends_ms = self._read_ends_ms or now_ms + READ_MS
@@ -227,42 +240,14 @@ class PendingFetch:
         """Count what a partition gave, and remember where a follower has all there is."""
         self.size_bytes += read.size_bytes
         self._bytes_left = max(0, self._bytes_left - read.size_bytes)
-        if self._replica_id < 0:
+        follower = self._follower
+        if follower is None:
             return
         if self.wants_marks and read.high_watermark > asked.sent_high_watermark:
             self.answer_now = True
-        if partition.throttled.as_leader:
-            broker = self._context.broker
-            broker.replicas.leader_quota.spend(read.size_bytes, broker.clock.monotonic_ms())
+        follower.spend(partition, read.size_bytes)
         if read.diverging is None and not read.size_bytes:
             asked.quiet = partition
-
-    def _may_skip_quiet(self, is_first: bool) -> bool:
-        """Whether quiet partitions of a follower's session are skipped: an incremental answer names none of them.
-
-        One whose registration is not the one that we know goes the whole way.
-        """
-        if not self._is_incremental or self._replica_id < 0 or self._is_unauthorized:
-            return False
-        broker = self._image.brokers.get(self._replica_id)
-        return not is_first or (broker is not None and broker.broker_epoch == self._replica_epoch)
-
-    def _is_quiet(self, asked: CachedPartition, is_first: bool, now_ms: int) -> bool:
-        partition, offset = asked.quiet, asked.fetch_offset
-        assert partition is not None, "asked of quiet ones only"
-        if not is_unchanged(
-            partition, asked.current_leader_epoch, offset, asked.sent_high_watermark, asked.sent_log_start
-        ):
-            asked.quiet = None
-            return False
-        return not is_first or refresh_caught_up_follower(
-            partition,
-            self._replica_id,
-            fetch_offset=offset,
-            log_start_offset=asked.log_start_offset,
-            now_ms=now_ms,
-            broker_epoch=self._replica_epoch,
-        )
 
     def _partition(self, asked: CachedPartition) -> Partition:
         """
@@ -287,42 +272,6 @@ class PendingFetch:
         else:
             partition.check_leader(asked.current_leader_epoch)
         return partition
-
-    def _acknowledge(self, partition: Partition, asked: CachedPartition) -> None:
-        """A follower's fetch offset is its acknowledgement, where it says which life of its broker asks (KIP-903).
-
-        An epoch that we have not heard of yet counts for nothing: it may be news, or anybody's invention.
-
-        Raises:
-            ApiError: as `follower_fetched`; NOT_LEADER_OR_FOLLOWER where the broker has registered again, or
-                no epoch is given.
-        """
-        broker = self._image.brokers.get(self._replica_id)
-        if broker is not None and self._replica_epoch < broker.broker_epoch:
-            raise ApiError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"broker {self._replica_id} fetches with epoch {self._replica_epoch}, and is at {broker.broker_epoch}",
-            )
-        if broker is None or self._replica_epoch > broker.broker_epoch:
-            check_replica(partition, self._replica_id, asked.current_leader_epoch)
-            return
-        follower_fetched(
-            partition,
-            self._replica_id,
-            fetch_offset=asked.fetch_offset,
-            log_start_offset=asked.log_start_offset,
-            now_ms=self._context.broker.clock.monotonic_ms(),
-            broker_epoch=self._replica_epoch,
-            last_fetched_epoch=asked.last_fetched_epoch,
-            current_leader_epoch=asked.current_leader_epoch,
-        )
-
-    def _is_throttled(self, partition: Partition) -> bool:
-        """Whether a follower gets nothing of it for now (KIP-73). Who is in sync is not held back: it would fall."""
-        if self._replica_id < 0 or not partition.throttled.as_leader or self._replica_id in partition.isr:
-            return False
-        broker = self._context.broker
-        return broker.replicas.leader_quota.is_exhausted(broker.clock.monotonic_ms())
 
     def _is_sent_elsewhere(self, partition: Partition, asked: CachedPartition, answer: PartitionData) -> bool:
         """Whether a consumer is sent to a replica in its own rack (KIP-392)."""
