@@ -178,6 +178,14 @@ def test_scram_takes_a_proof_for_this_login_alone(bare: str, is_let_in: bool) ->
             exchange.send(final)
 
 
+def test_a_password_is_no_delegation_token() -> None:
+    """The user's own is true, and is not what was asked for."""
+    exchange = server(known(alice="secret"))
+    challenge = exchange.send(b"n,,n=alice,r=abc,tokenauth=true")
+    with pytest.raises(AuthenticationError):
+        exchange.send(proof_of("n=alice,r=abc,tokenauth=true", challenge, "c=biws,r=abcserver", "secret"))
+
+
 def test_scram_does_not_take_a_proof_again() -> None:
     first = server(known(alice="secret"), nonce="one")
     final = proof_of("n=alice,r=abc", first.send(b"n,,n=alice,r=abc"), "c=biws,r=abcone", "secret")
