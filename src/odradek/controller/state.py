@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from odradek.metadata.features import DEFAULT_METADATA_VERSION, ELR_VERSION, METADATA_VERSION
@@ -32,6 +32,26 @@ from odradek.metadata.model import (
 from odradek.metadata.publisher import TransactionBuffer
 from odradek.settings.broker import DRAIN_KEY
 from odradek.statemachine.timeline import Timeline, TimelineDict, TimelineValue
+
+if TYPE_CHECKING:
+    from odradek.protocol.messages.access_control_entry_record import AccessControlEntryRecord
+    from odradek.protocol.messages.broker_registration_change_record import BrokerRegistrationChangeRecord
+    from odradek.protocol.messages.clear_elr_record import ClearElrRecord
+    from odradek.protocol.messages.client_quota_record import ClientQuotaRecord
+    from odradek.protocol.messages.config_record import ConfigRecord
+    from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
+    from odradek.protocol.messages.fence_broker_record import FenceBrokerRecord
+    from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
+    from odradek.protocol.messages.partition_record import PartitionRecord
+    from odradek.protocol.messages.producer_ids_record import ProducerIdsRecord
+    from odradek.protocol.messages.register_broker_record import RegisterBrokerRecord
+    from odradek.protocol.messages.register_controller_record import RegisterControllerRecord
+    from odradek.protocol.messages.remove_access_control_entry_record import RemoveAccessControlEntryRecord
+    from odradek.protocol.messages.remove_topic_record import RemoveTopicRecord
+    from odradek.protocol.messages.topic_record import TopicRecord
+    from odradek.protocol.messages.unfence_broker_record import UnfenceBrokerRecord
+    from odradek.protocol.messages.unregister_broker_record import UnregisterBrokerRecord
+    from odradek.protocol.messages.unregister_controller_record import UnregisterControllerRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +141,7 @@ class ControllerState:
                 raise ValueError(f"a {kind} at offset {offset} is no metadata record")
             change(self, counted)
 
-    def _topic(self, record: Any) -> None:
+    def _topic(self, record: TopicRecord) -> None:
         assert record.topic_id not in self.topics, f"the id of {record.name} is that of another topic"
         assert record.name not in self.topic_ids, f"there are two topics of the name {record.name}"
         self.topics[record.topic_id] = TopicEntry(record.name, record.topic_id)
@@ -129,7 +149,7 @@ class ControllerState:
         key = collision_key(record.name)
         self.collisions[key] = (*self.collisions.get(key, ()), record.name)
 
-    def _remove_topic(self, record: Any) -> None:
+    def _remove_topic(self, record: RemoveTopicRecord) -> None:
         topic = self.topics.pop(record.topic_id)
         self.topic_ids.pop(topic.name, None)
         key = collision_key(topic.name)
@@ -142,7 +162,7 @@ class ControllerState:
             del self.partitions[(topic.topic_id, partition_id)]
         self.configs.pop((int(ResourceType.TOPIC), topic.name), {})
 
-    def _partition(self, record: Any) -> None:
+    def _partition(self, record: PartitionRecord) -> None:
         topic = self.topics[record.topic_id]
         key = (record.topic_id, record.partition_id)
         if key not in self.partitions:
@@ -150,36 +170,36 @@ class ControllerState:
             self.topics[record.topic_id] = replace(topic, partition_count=topic.partition_count + 1)
         self.partitions[key] = partition_of(record)
 
-    def _partition_change(self, record: Any) -> None:
+    def _partition_change(self, record: PartitionChangeRecord) -> None:
         key = (record.topic_id, record.partition_id)
         before = self.partitions[key]
         after = changed_partition(before, record)
         check_change(before, after)
         self.partitions[key] = after
 
-    def _clear_elr(self, record: Any) -> None:
+    def _clear_elr(self, record: ClearElrRecord) -> None:
         only = self.topic_ids.get(record.topic_name) if record.topic_name else None
         for key, partition in list(self.partitions.items()):
             wanted = not record.topic_name or key[0] == only
             if wanted and (partition.elr or partition.last_known_elr):
                 self.partitions[key] = replace(partition, elr=(), last_known_elr=())
 
-    def _register_broker(self, record: Any) -> None:
+    def _register_broker(self, record: RegisterBrokerRecord) -> None:
         broker = broker_of(record)
         check_broker(self.brokers.get(record.broker_id), broker)
         self.brokers[record.broker_id] = broker
 
-    def _unregister_broker(self, record: Any) -> None:
+    def _unregister_broker(self, record: UnregisterBrokerRecord) -> None:
         del self.brokers[record.broker_id]
 
-    def _broker_change(self, record: Any) -> None:
+    def _broker_change(self, record: BrokerRegistrationChangeRecord) -> None:
         broker = self._registered(record.broker_id, record.broker_epoch)
         self.brokers[record.broker_id] = changed_broker(broker, record)
 
-    def _fence(self, record: Any) -> None:
+    def _fence(self, record: FenceBrokerRecord) -> None:
         self.brokers[record.id] = replace(self._registered(record.id, record.epoch), fenced=True)
 
-    def _unfence(self, record: Any) -> None:
+    def _unfence(self, record: UnfenceBrokerRecord) -> None:
         self.brokers[record.id] = replace(self._registered(record.id, record.epoch), fenced=False)
 
     def _registered(self, broker_id: int, broker_epoch: int) -> BrokerImage:
@@ -187,13 +207,13 @@ class ControllerState:
         assert broker.broker_epoch == broker_epoch, f"a record of epoch {broker_epoch} changes {broker}"
         return broker
 
-    def _register_controller(self, record: Any) -> None:
+    def _register_controller(self, record: RegisterControllerRecord) -> None:
         self.controllers[record.controller_id] = controller_of(record)
 
-    def _unregister_controller(self, record: Any) -> None:
+    def _unregister_controller(self, record: UnregisterControllerRecord) -> None:
         del self.controllers[record.controller_id]
 
-    def _config(self, record: Any) -> None:
+    def _config(self, record: ConfigRecord) -> None:
         resource = (int(record.resource_type), record.resource_name)
         settings = dict(self.configs.get(resource, {}))
         if record.value is None:
@@ -205,13 +225,13 @@ class ControllerState:
         else:
             self.configs.pop(resource, {})
 
-    def _feature(self, record: Any) -> None:
+    def _feature(self, record: FeatureLevelRecord) -> None:
         if record.feature_level:
             self.features[record.name] = record.feature_level
         else:
             self.features.pop(record.name, 0)
 
-    def _producer_ids(self, record: Any) -> None:
+    def _producer_ids(self, record: ProducerIdsRecord) -> None:
         assert record.next_producer_id >= self.next_producer_id.value, "a producer id is given out once"
         self.next_producer_id.value = record.next_producer_id
 
@@ -221,16 +241,16 @@ class ControllerState:
     def _drop(self, record: Any) -> None:
         self.others.pop(_other_key(record), None)
 
-    def _acl(self, record: Any) -> None:
+    def _acl(self, record: AccessControlEntryRecord) -> None:
         self._keep(record)
         self.acl_ids[acl_of(record)] = record.id
 
-    def _remove_acl(self, record: Any) -> None:
+    def _remove_acl(self, record: RemoveAccessControlEntryRecord) -> None:
         kept = self.others.pop(_other_key(record), None)
         if kept is not None:
             self.acl_ids.pop(acl_of(kept), None)
 
-    def _quota(self, record: Any) -> None:
+    def _quota(self, record: ClientQuotaRecord) -> None:
         if record.remove:
             self._drop(record)
         else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from odradek.metadata.image import MetadataImage
@@ -31,6 +31,30 @@ from odradek.metadata.model import (
     partition_of,
     quota_entity,
 )
+
+if TYPE_CHECKING:
+    from odradek.protocol.messages.access_control_entry_record import AccessControlEntryRecord
+    from odradek.protocol.messages.broker_registration_change_record import BrokerRegistrationChangeRecord
+    from odradek.protocol.messages.clear_elr_record import ClearElrRecord
+    from odradek.protocol.messages.client_quota_record import ClientQuotaRecord
+    from odradek.protocol.messages.config_record import ConfigRecord
+    from odradek.protocol.messages.delegation_token_record import DelegationTokenRecord
+    from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
+    from odradek.protocol.messages.fence_broker_record import FenceBrokerRecord
+    from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
+    from odradek.protocol.messages.partition_record import PartitionRecord
+    from odradek.protocol.messages.producer_ids_record import ProducerIdsRecord
+    from odradek.protocol.messages.register_broker_record import RegisterBrokerRecord
+    from odradek.protocol.messages.register_controller_record import RegisterControllerRecord
+    from odradek.protocol.messages.remove_access_control_entry_record import RemoveAccessControlEntryRecord
+    from odradek.protocol.messages.remove_delegation_token_record import RemoveDelegationTokenRecord
+    from odradek.protocol.messages.remove_topic_record import RemoveTopicRecord
+    from odradek.protocol.messages.remove_user_scram_credential_record import RemoveUserScramCredentialRecord
+    from odradek.protocol.messages.topic_record import TopicRecord
+    from odradek.protocol.messages.unfence_broker_record import UnfenceBrokerRecord
+    from odradek.protocol.messages.unregister_broker_record import UnregisterBrokerRecord
+    from odradek.protocol.messages.unregister_controller_record import UnregisterControllerRecord
+    from odradek.protocol.messages.user_scram_credential_record import UserScramCredentialRecord
 
 
 class MetadataDelta:
@@ -103,14 +127,14 @@ class MetadataDelta:
             partitions = self._partitions[topic_id] = dict(topic.partitions)
         return partitions
 
-    def _topic(self, record: Any) -> None:
+    def _topic(self, record: TopicRecord) -> None:
         topic = TopicImage(record.name, record.topic_id)
         self._table("topics_by_id")[record.topic_id] = topic
         self._table("topics_by_name")[record.name] = topic
         self._partitions[record.topic_id] = {}
         self.changed_partitions[record.topic_id] = set()
 
-    def _remove_topic(self, record: Any) -> None:
+    def _remove_topic(self, record: RemoveTopicRecord) -> None:
         topic = self._table("topics_by_id").pop(record.topic_id, None)
         if topic is None:
             raise ValueError(f"a record removes topic {record.topic_id}, which does not exist")
@@ -125,11 +149,11 @@ class MetadataDelta:
             del self._table("configs")[resource]
             self.changed_configs.add(resource)
 
-    def _partition(self, record: Any) -> None:
+    def _partition(self, record: PartitionRecord) -> None:
         self._topic_partitions(record.topic_id)[record.partition_id] = partition_of(record)
         self.changed_partitions.setdefault(record.topic_id, set()).add(record.partition_id)
 
-    def _partition_change(self, record: Any) -> None:
+    def _partition_change(self, record: PartitionChangeRecord) -> None:
         partitions = self._topic_partitions(record.topic_id)
         before = partitions.get(record.partition_id)
         if before is None:
@@ -140,7 +164,7 @@ class MetadataDelta:
         check_change(before, after)
         self.changed_partitions.setdefault(record.topic_id, set()).add(record.partition_id)
 
-    def _clear_elr(self, record: Any) -> None:
+    def _clear_elr(self, record: ClearElrRecord) -> None:
         if record.topic_name:
             topic = self._read("topics_by_name").get(record.topic_name)
             topics = [] if topic is None else [topic.topic_id]
@@ -153,13 +177,13 @@ class MetadataDelta:
                 partitions[partition_id] = replace(partitions[partition_id], elr=(), last_known_elr=())
                 self.changed_partitions.setdefault(topic_id, set()).add(partition_id)
 
-    def _register_broker(self, record: Any) -> None:
+    def _register_broker(self, record: RegisterBrokerRecord) -> None:
         brokers, broker = self._table("brokers"), broker_of(record)
         check_broker(brokers.get(record.broker_id), broker)
         brokers[record.broker_id] = broker
         self.changed_brokers.add(record.broker_id)
 
-    def _unregister_broker(self, record: Any) -> None:
+    def _unregister_broker(self, record: UnregisterBrokerRecord) -> None:
         self._table("brokers").pop(record.broker_id, None)
         self.changed_brokers.add(record.broker_id)
 
@@ -170,23 +194,23 @@ class MetadataDelta:
         self.changed_brokers.add(broker_id)
         return broker
 
-    def _broker_change(self, record: Any) -> None:
+    def _broker_change(self, record: BrokerRegistrationChangeRecord) -> None:
         broker = self._broker(record.broker_id, record.broker_epoch)
         self._table("brokers")[record.broker_id] = changed_broker(broker, record)
 
-    def _fence(self, record: Any) -> None:
+    def _fence(self, record: FenceBrokerRecord) -> None:
         self._table("brokers")[record.id] = replace(self._broker(record.id, record.epoch), fenced=True)
 
-    def _unfence(self, record: Any) -> None:
+    def _unfence(self, record: UnfenceBrokerRecord) -> None:
         self._table("brokers")[record.id] = replace(self._broker(record.id, record.epoch), fenced=False)
 
-    def _register_controller(self, record: Any) -> None:
+    def _register_controller(self, record: RegisterControllerRecord) -> None:
         self._table("controllers")[record.controller_id] = controller_of(record)
 
-    def _unregister_controller(self, record: Any) -> None:
+    def _unregister_controller(self, record: UnregisterControllerRecord) -> None:
         self._table("controllers").pop(record.controller_id, None)
 
-    def _config(self, record: Any) -> None:
+    def _config(self, record: ConfigRecord) -> None:
         resource = (int(record.resource_type), record.resource_name)
         configs = self._table("configs")
         settings = dict(configs.get(resource, {}))
@@ -200,7 +224,7 @@ class MetadataDelta:
             configs.pop(resource, None)
         self.changed_configs.add(resource)
 
-    def _quota(self, record: Any) -> None:
+    def _quota(self, record: ClientQuotaRecord) -> None:
         entity = quota_entity([(part.entity_type, part.entity_name) for part in record.entity])
         quotas = dict(self._read("client_quotas").get(entity, {}))
         if record.remove:
@@ -214,36 +238,36 @@ class MetadataDelta:
             table.pop(entity, None)
         self.changed_quotas.add(entity)
 
-    def _feature(self, record: Any) -> None:
+    def _feature(self, record: FeatureLevelRecord) -> None:
         if record.feature_level == 0:
             self._table("features").pop(record.name, None)
         else:
             self._table("features")[record.name] = record.feature_level
         self.changed_features.add(record.name)
 
-    def _producer_ids(self, record: Any) -> None:
+    def _producer_ids(self, record: ProducerIdsRecord) -> None:
         assert record.next_producer_id >= self._next_producer_id, "a producer id is given out once"
         self._next_producer_id = record.next_producer_id
 
-    def _acl(self, record: Any) -> None:
+    def _acl(self, record: AccessControlEntryRecord) -> None:
         self._table("acls")[record.id] = acl_of(record)
         self.changed_acls[record.id] = None
 
-    def _remove_acl(self, record: Any) -> None:
+    def _remove_acl(self, record: RemoveAccessControlEntryRecord) -> None:
         self._table("acls").pop(record.id, None)
         self.changed_acls[record.id] = None
 
-    def _scram(self, record: Any) -> None:
+    def _scram(self, record: UserScramCredentialRecord) -> None:
         self._table("scram")[(record.name, record.mechanism)] = ScramCredential(
             bytes(record.salt), bytes(record.stored_key), bytes(record.server_key), record.iterations
         )
         self.changed_scram = True
 
-    def _remove_scram(self, record: Any) -> None:
+    def _remove_scram(self, record: RemoveUserScramCredentialRecord) -> None:
         self._table("scram").pop((record.name, record.mechanism), None)
         self.changed_scram = True
 
-    def _token(self, record: Any) -> None:
+    def _token(self, record: DelegationTokenRecord) -> None:
         self._table("delegation_tokens")[record.token_id] = DelegationToken(
             token_id=record.token_id,
             owner=record.owner,
@@ -255,7 +279,7 @@ class MetadataDelta:
         )
         self.changed_tokens = True
 
-    def _remove_token(self, record: Any) -> None:
+    def _remove_token(self, record: RemoveDelegationTokenRecord) -> None:
         self._table("delegation_tokens").pop(record.token_id, None)
         self.changed_tokens = True
 
