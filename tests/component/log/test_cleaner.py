@@ -123,6 +123,7 @@ async def test_a_worker_process_compacts_a_log_and_a_restart_finds_it_so(shop: S
     assert read_offsets(shop.disk, shop.directory / CLEANED) == {("t", 0): 50}
     assert not await shop.cleaner.clean_dirtiest(), "nothing is dirty any more"
     assert (shop.cleaner.counts.records_read, shop.cleaner.counts.records_removed) == (50, 45)
+    assert 0 < shop.cleaner.counts.fullest_table < 1
     shop.manager.close()
     shop.load()
     again = shop.create()

@@ -26,6 +26,7 @@ def test_cleanings_share_what_all_may_take() -> None:
     assert (config.table_bytes, config.read_bytes, config.pace_bytes_per_second) == (125, 1024, 25.0)
     without = CleanerConfig(threads=0, dedupe_buffer_bytes=1000, buffer_load_factor=9.0, max_bytes_per_second=100.0)
     assert (without.table_bytes, without.pace_bytes_per_second) == (1000, 100.0)
+    assert CleanerConfig(io_buffer_bytes=0).read_bytes == 1
 
 
 def test_batches_of_a_segment_in_the_making_are_written_many_at_a_time(tmp_path: Path) -> None:

@@ -10,15 +10,17 @@ from uuid import UUID
 
 import pytest
 
-from odradek.common.errors import StorageError
+from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.real_io import RealClock
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
 from odradek.log.manager import LogManager
 from odradek.log.opening import close_log
+from odradek.log.segment import Segment
 from odradek.log.truncation import truncate_fully_and_start_at
+from odradek.record.batch import patch_base_offset
 from tests.support.disks.failing import FailingDisk
-from tests.support.models.batches import batch
+from tests.support.models.batches import NOW_MS, batch
 from tests.unit.log.test_log import Home, append, everything
 
 
@@ -100,6 +102,86 @@ def test_a_log_whose_disk_dies_while_it_begins_again_is_lost(tmp_path: Path) -> 
     assert caught.value.log_dir == tmp_path
     manager.unlock()
     disk.close()
+
+
+def test_a_new_log_avoids_directories_that_are_cordoned_or_full(tmp_path: Path) -> None:
+    disk, paths = FailingDisk(), [tmp_path / name for name in ("one", "two", "three")]
+    manager = manager_of(disk, *paths)
+    manager.load()
+    manager.dirs[paths[0]].cordoned = True
+    manager.dirs[paths[1]].full = True
+    numbers = iter(range(9))
+
+    def placed() -> Path:
+        return manager.create("t", next(numbers), UUID(int=1), {}).log_dir
+
+    assert [placed() for _ in range(3)] == [paths[2]] * 3
+    manager.dirs[paths[1]].full = False
+    assert placed() == paths[1]
+    for path in paths:
+        manager.dirs[path].cordoned = True
+    assert placed() == paths[0], "it must lie somewhere"
+    manager.unlock()
+    disk.close()
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+def test_a_log_that_cannot_be_made_leaves_nothing_of_a_full_disk(tmp_path: Path, code: int) -> None:
+    disk = FailingDisk(code)
+    manager = manager_of(disk, tmp_path)
+    manager.load()
+    disk.dead = {tmp_path}
+    with pytest.raises(ApiError if code == errno.ENOSPC else StorageError) as caught:
+        manager.create("t", 0, UUID(int=1), {})
+    is_refused = isinstance(caught.value, ApiError) and caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert is_refused == (code == errno.ENOSPC)
+    assert not (tmp_path / "t-0").exists() and manager.get(("t", 0)) is None
+    disk.dead = set()
+    append(manager.create("t", 0, UUID(int=1), {}), batch(b"v"))
+    manager.unlock()
+    disk.close()
+
+
+def test_without_descriptors_an_append_is_refused_and_its_log_stays(tmp_path: Path) -> None:
+    disk = UnreadableDisk(errno.EMFILE)
+    manager = manager_of(disk, tmp_path)
+    manager.load()
+    log = manager.create("t", 0, UUID(int=1), {})
+    append(log, batch(b"a"))
+    manager.files.forget(log.segments.active.path)
+    disk.dead = {log.directory}
+    with pytest.raises(ApiError) as caught:
+        append(log, batch(b"b"))
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    disk.dead = set()
+    assert append(log, batch(b"c")).base_offset == 1
+    assert everything(log) == [b"a", b"c"]
+    manager.unlock()
+    disk.close()
+
+
+@pytest.mark.parametrize("grows", [True, False])
+def test_indexes_that_were_read_while_a_segment_grew_are_read_again(tmp_path: Path, grows: bool) -> None:
+    disk = FailingDisk()
+    segment = Segment(FileCache(disk), tmp_path, 0, created_ms=0)
+    segment.open(create=True)
+    segment.write([at(0)])
+    segment.indexes.is_loaded = False
+    work = segment.indexes.begin_load()
+    assert work is not None
+    if grows:
+        segment.write([at(1, timestamp_ms=NOW_MS + 5)])
+    twin = work()
+    segment.indexes.install_indexes(twin)
+    assert segment.indexes.is_loaded and segment.indexes.max_timestamp_ms == NOW_MS + 5 * grows
+    assert (segment.indexes.offsets is twin.offsets) == (not grows)
+    disk.close()
+
+
+def at(offset: int, timestamp_ms: int = NOW_MS) -> bytes:
+    data = bytearray(batch(b"v", timestamp_ms=timestamp_ms))
+    patch_base_offset(data, offset)
+    return bytes(data)
 
 
 def test_files_that_are_cut_are_closed(tmp_path: Path) -> None:

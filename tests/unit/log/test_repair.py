@@ -11,9 +11,11 @@ from odradek.log.log import Log
 from odradek.log.repair import CorruptRange, find_hole, fitting, rewrite_batches, take_place
 from odradek.log.replicated import Batch
 from odradek.log.rolling import roll
+from odradek.log.search import aborted_transactions
 from odradek.record.batch import BatchHeader, patch_base_offset, patch_leader_epoch
 from tests.support.models.batches import NOW_MS, batch
 from tests.unit.log.test_log import Home, append, everything
+from tests.unit.log.test_log_transactions import marker, sent
 
 COMPACTED = ("compact",)
 SIZE = len(batch(b"0"))
@@ -109,6 +111,20 @@ def test_a_segment_is_rewritten_around_a_hole(
     append(log, batch(b"5"), epoch=1)
     assert everything(log) == [*left, b"5"]
     assert not take_place(log, home.files, hole), "the old segment is gone"
+
+
+def test_a_rewritten_segment_keeps_its_aborted_transactions(home: Home) -> None:
+    log = home.open(cleanup_policy=COMPACTED)
+    append(log, at(0), sent(), marker(), at(3))
+    roll(log, NOW_MS)
+    log.flush()
+    size = log.segments[0].size_bytes
+    hole = CorruptRange(log.segments[0], size - SIZE, size, 3, 4, is_open=True)
+    chunk = at(3, b"another")
+    rewrite_batches(home.disk, log, hole, [(memoryview(chunk), BatchHeader.read(chunk))])
+    assert take_place(log, home.files, hole)
+    assert [entry[:3] for entry in aborted_transactions(log, 0, 9)] == [(5, 1, 2)]
+    assert (home.directory / f"{0:020d}.txnindex").stat().st_size > 0
 
 
 def test_another_hole_in_the_segment_is_not_written_over(home: Home) -> None:
