@@ -148,14 +148,15 @@ def test_without_descriptors_an_append_is_refused_and_its_log_stays(tmp_path: Pa
     manager.load()
     log = manager.create("t", 0, UUID(int=1), {})
     append(log, batch(b"a"))
+    append(log, batch(b"b"))
     manager.files.forget(log.segments.active.path)
     disk.dead = {log.directory}
     with pytest.raises(ApiError) as caught:
-        append(log, batch(b"b"))
+        append(log, batch(b"c"))
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     disk.dead = set()
-    assert append(log, batch(b"c")).base_offset == 1
-    assert everything(log) == [b"a", b"c"]
+    assert append(log, batch(b"d")).base_offset == 2
+    assert everything(log) == [b"a", b"b", b"d"]
     manager.unlock()
     disk.close()
 
