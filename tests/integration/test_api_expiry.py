@@ -6,6 +6,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -154,7 +155,8 @@ def test_two_phase_commit_is_not_offered(node: Node) -> None:
         (offered,) = [each for each in answer.api_keys if each.api_key == ApiKey.INIT_PRODUCER_ID]
         assert offered.max_version == 5
         name = fresh_name("two-phase")
-        for flags in ({"enable2_pc": True}, {"keep_prepared_txn": True}, {}):
+        each_flag: tuple[dict[str, Any], ...] = ({"enable2_pc": True}, {"keep_prepared_txn": True}, {})
+        for flags in each_flag:
             with Calls(node.port) as refused:
                 request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1000, **flags)
                 refused.send(ApiKey.INIT_PRODUCER_ID, 6, request)

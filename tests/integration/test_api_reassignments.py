@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -39,7 +40,7 @@ def topic(calls: Calls) -> str:
     return name
 
 
-def move(calls: Calls, version: int, name: str, wanted: dict[int, list[int] | None], **fields: bool) -> dict[int, str]:
+def move(calls: Calls, version: int, name: str, wanted: dict[int, list[int] | None], **fields: Any) -> dict[int, str]:
     partitions = [ReassignablePartition(partition_index=number, replicas=ids) for number, ids in wanted.items()]
     request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=name, partitions=partitions)], **fields)
     answer = calls.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, version, request)

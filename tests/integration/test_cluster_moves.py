@@ -290,7 +290,8 @@ def test_a_move_ends_with_first_replicas_that_lead_or_says_how(cluster: ProcessC
     assert "`odradek partitions elect --all`" in reported
 
     def moved() -> bool:
-        return partitions(cluster, "ends")[1]["replicas"] == [3, 1] and partitions(cluster, "ends")[1]["isr"] != [1]
+        ends = partitions(cluster, "ends")
+        return bool(ends[1]["replicas"] == [3, 1] and ends[1]["isr"] != [1])
 
     eventually(moved, "the other has moved")
     assert partitions(cluster, "ends")[1]["leader"] == 1

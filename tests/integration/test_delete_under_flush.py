@@ -119,7 +119,9 @@ def test_nodes_stay_and_topics_made_again_keep_their_records(cluster: Cluster, r
     for number in range(LAST):
         producer.produce("flushed", b"%04d" % number + bytes(100))
     assert producer.flush(120) == 0
-    found = [message.value()[:4] for message in read_all(cluster.bootstrap_servers, "flushed", 1, timeout_s=120)]
+    found = [
+        (message.value() or b"")[:4] for message in read_all(cluster.bootstrap_servers, "flushed", 1, timeout_s=120)
+    ]
     assert found == [b"%04d" % number for number in range(LAST)]
     for node in cluster.brokers:
         assert node.running, node.last_words()

@@ -95,7 +95,9 @@ def assert_model(bootstrap: str, postgres: Postgres, model: str, happened: list[
     for kind, events, cents in turnover:
         of_kind = [event.cents for event in happened if event.kind == kind]
         assert (events, cents) == (len(of_kind), sum(of_kind))
-    newest = {m.key().decode(): json.loads(m.value()) for m in read_all(bootstrap, f"accounts-{model}", 3)}
+    newest = {
+        (m.key() or b"").decode(): json.loads(m.value() or b"") for m in read_all(bootstrap, f"accounts-{model}", 3)
+    }
     assert {name: tuple(state.values()) for name, state in newest.items()} == expected
 
 

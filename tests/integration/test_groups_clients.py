@@ -175,7 +175,7 @@ def test_commits_and_members_survive_a_kill(own_node: Node) -> None:
 
 def state(node: Node, group: str) -> str:
     client = admin(node.bootstrap)  # a client that is collected before it is answered gives up
-    return client.describe_consumer_groups([group])[group].result(timeout=PATIENCE_S).state.name
+    return str(client.describe_consumer_groups([group])[group].result(timeout=PATIENCE_S).state.name)
 
 
 def committed(node: Node, group: str, topic: str, partitions: int) -> int:

@@ -11,6 +11,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -293,7 +294,7 @@ def test_a_peer_that_shuts_its_half_down_ends_its_waiting_fetch(node: Node, topi
 # -- absurd numbers ---------------------------------------------------------------------------------------------------
 
 
-def waiting_fetch(topic: str, *, max_wait_ms: int, offset: int = 0, **fields: int) -> FetchRequest:
+def waiting_fetch(topic: str, *, max_wait_ms: int, offset: int = 0, **fields: Any) -> FetchRequest:
     partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=INT32_MAX)
     settings = {"min_bytes": INT32_MAX, "max_bytes": INT32_MAX, **fields}
     return FetchRequest(max_wait_ms=max_wait_ms, topics=[FetchTopic(topic=topic, partitions=[partition])], **settings)
@@ -348,7 +349,7 @@ def test_partitions_that_do_not_exist_are_refused(node: Node, topic: str, partit
     assert produced(node, topic, timeout_ms=1000, partition=partition) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-ABSURD_FETCHES: dict[str, tuple[dict[str, int], str]] = {
+ABSURD_FETCHES: dict[str, tuple[dict[str, Any], str]] = {
     "an offset of 2^63-1": ({"fetch_offset": INT64_MAX}, "OFFSET_OUT_OF_RANGE"),
     "an offset of -2^63": ({"fetch_offset": INT64_MIN}, "OFFSET_OUT_OF_RANGE"),
     "a leader epoch of 2^31-1": ({"current_leader_epoch": INT32_MAX}, "UNKNOWN_LEADER_EPOCH"),

@@ -109,7 +109,7 @@ def test_a_restarted_node_has_everything(own_node: Node) -> None:
     for end in (own_node.stop, own_node.kill):
         end()
         own_node.start()
-        assert sorted(message.value() for message in read_all(own_node.bootstrap, "kept", 2)) == sorted(
+        assert sorted(message.value() or b"" for message in read_all(own_node.bootstrap, "kept", 2)) == sorted(
             value for _, value in records
         )
 

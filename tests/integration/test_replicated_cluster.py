@@ -124,7 +124,7 @@ def everything(cluster: ProcessCluster, count: int, **config: str) -> list[bytes
         deadline = time.monotonic() + PATIENCE_S
         while len(values) < end:
             assert time.monotonic() < deadline, f"{len(values)} of {end} records came"
-            values += [message.value() for message in consumer.consume(1000, 1.0) if message.error() is None]
+            values += [message.value() or b"" for message in consumer.consume(1000, 1.0) if message.error() is None]
         return values
     finally:
         consumer.close()

@@ -40,7 +40,7 @@ def records(start: int, count: int) -> list[tuple[bytes | None, bytes | None]]:
     return [(None, f"value-{number}".encode()) for number in range(start, start + count)]
 
 
-def values(cluster: Cluster, topic: str, partitions: int = 1) -> list[bytes | None]:
+def values(cluster: Cluster, topic: str, partitions: int = 1) -> list[bytes]:
     return sorted(message.value() or b"" for message in read_all(cluster.bootstrap_servers, topic, partitions))
 
 

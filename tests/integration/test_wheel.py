@@ -111,11 +111,11 @@ def test_the_wheel_runs(wheel: Path, version: str, tmp_path: Path) -> None:
     made = run([python, "-m", "venv", tmp_path / "venv"], tmp_path)
     assert made.returncode == 0, made.stderr
     own = tmp_path / "venv" / "bin" / "python"
-    pip = [own, "-m", "pip", "--disable-pip-version-check", "--no-input"]
+    pip: list[str | Path] = [own, "-m", "pip", "--disable-pip-version-check", "--no-input"]
     reached = run([*pip, "download", "-q", "--no-deps", "-d", tmp_path / "probe", "rich"], tmp_path)
     if reached.returncode:
         pytest.skip(f"pip reaches no index: {reached.stderr.strip().splitlines()[-1]}")
-    installed = run([*pip, "install", "-q", wheel], tmp_path)  # type: ignore[list-item]
+    installed = run([*pip, "install", "-q", wheel], tmp_path)
     assert installed.returncode == 0, installed.stderr
     (tmp_path / "program.py").write_text(PROGRAM)
     done = run([own, "-W", "error", tmp_path / "program.py"], tmp_path)
