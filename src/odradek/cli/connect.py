@@ -163,25 +163,9 @@ def _tls(where: Target) -> ssl.SSLContext | None:
         )
     if not protocol.endswith("SSL"):
         return None
-    import ssl
+    from odradek.cli.tls import tls_context
 
-    values = where.properties
-    authority = values.get("ssl.truststore.location") or values.get("ssl.ca.location")
-    certificate = values.get("ssl.keystore.location") or values.get("ssl.certificate.location")
-    try:
-        context = ssl.create_default_context(cafile=authority, cadata=values.get("ssl.truststore.certificates"))
-        if certificate is not None:
-            password = values.get("ssl.key.password")
-            context.load_cert_chain(certificate, values.get("ssl.key.location"), password)
-    except (OSError, ssl.SSLError) as error:
-        named = ", ".join(str(name) for name in (authority, certificate) if name)
-        reason = error.strerror or "not PEM"
-        raise CliError(
-            f"TLS: {named}: {reason}; stores must be PEM files (ssl.truststore.type=PEM)", code=BAD_CONFIG
-        ) from None
-    if values.get("ssl.endpoint.identification.algorithm", "https") == "":
-        context.check_hostname = False
-    return context
+    return tls_context(where.properties)
 
 
 def parse_assignments(items: list[str] | None, option: str) -> dict[str, str]:

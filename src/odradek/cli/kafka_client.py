@@ -53,8 +53,16 @@ _JAVA_ONLY = frozenset(
         "value.serializer",
     }
 )
+# Stores that the C client does not read: it gets what they hold.
+_STORES = (
+    "ssl.ca.location",
+    "ssl.key.password",
+    "ssl.keystore.location",
+    "ssl.keystore.password",
+    "ssl.truststore.location",
+    "ssl.truststore.password",
+)
 _RENAMED = {
-    "ssl.truststore.location": "ssl.ca.location",
     "ssl.truststore.certificates": "ssl.ca.pem",
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
     "ssl.keystore.key": "ssl.key.pem",
@@ -117,10 +125,12 @@ def _translated(properties: dict[str, str]) -> dict[str, Any]:
         _RENAMED.get(key, key): value for key, value in properties.items() if key not in _JAVA_ONLY
     }
     found.pop("bootstrap.servers", None)
-    if "ssl.keystore.location" in found and properties.get("ssl.keystore.type", "PEM").upper() == "PEM":
-        # A PEM store has certificates and key in one file, which the C client reads as two.
-        store = found.pop("ssl.keystore.location")
-        found = {"ssl.certificate.location": store, "ssl.key.location": store} | found
+    if "ssl.keystore.location" in properties or "ssl.truststore.location" in properties:
+        from odradek.cli.tls import java_stores
+
+        for key in _STORES:
+            found.pop(key, None)
+        found |= java_stores(properties)
     if properties.get("sasl.mechanism", "").upper() == "OAUTHBEARER" and found.pop(_ENDPOINT_KEY, None) is not None:
         found |= {"oauth_cb": partial(_token, properties)}
     elif found.pop("sasl.jaas.config", None) is not None:

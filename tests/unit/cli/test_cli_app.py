@@ -154,7 +154,10 @@ def test_a_bare_group_of_commands_prints_its_help(capsys: pytest.CaptureFixture[
         ),
         ("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN", "sasl.jaas.config must hold username and password"),
         ("request.timeout.ms=soon", "a timeout of 'soon' is no number of milliseconds"),
-        ("security.protocol=SSL\nssl.truststore.location=/nowhere", "TLS: /nowhere: No such file"),
+        (
+            "security.protocol=SSL\nssl.truststore.location=/nowhere",
+            "TLS: ssl.truststore.location=/nowhere: No such file",
+        ),
         ("key=\\u12", "line 1: malformed"),
     ],
 )

@@ -35,8 +35,15 @@ class Identity:
 
     def to_pem(self) -> bytes:
         """Certificates and key, in the order in which OpenSSL reads them."""
-        key = self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        return b"".join([*(each.public_bytes(Encoding.PEM) for each in self.chain), key])
+        return (self.certificates_pem() + self.key_pem()).encode()
+
+    def certificates_pem(self) -> str:
+        """The certificates as PEM text."""
+        return "".join(each.public_bytes(Encoding.PEM).decode() for each in self.chain)
+
+    def key_pem(self) -> str:
+        """The private key as PEM text (PKCS#8), without encryption."""
+        return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
 
 
 def load_identity(config: TlsConfig, read: ReadFile) -> Identity | None:
@@ -100,13 +107,17 @@ def _read(location: str, read: ReadFile, name: str) -> bytes:
 
 
 def _kind(configured: str, data: bytes, key: str) -> str:
-    """The format of a file. Java reads PKCS12 where JKS was said and the reverse, and so do we."""
-    kind = configured.upper()
+    """The format of a file. Java reads PKCS12 where JKS was said and the reverse, and so do we.
+
+    Where nothing is said ("", as clients may leave it), it is what the file is.
+    """
+    is_pem = data.lstrip().startswith(b"-----BEGIN")
+    kind = configured.upper() or ("PEM" if is_pem else "JKS")
     if kind not in _TYPES:
         raise TlsSettingError(f"{key}={configured} is unknown; it is one of {', '.join(_TYPES)}")
     if kind == "PEM":
         return kind
-    if data.lstrip().startswith(b"-----BEGIN"):
+    if is_pem:
         raise TlsSettingError(f"{key}={configured}, but the file is PEM; set {key}=PEM")
     return "JKS" if data.startswith(JKS_MAGIC) else "PKCS12"
 
