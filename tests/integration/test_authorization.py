@@ -9,9 +9,10 @@ from uuid import UUID
 import pytest
 
 from odradek.common.errors import ErrorCode
-from odradek.metadata.acls import AclOperation, AclResourceType, PatternType, PermissionType
+from odradek.metadata.acls import CLUSTER_NAME, AclOperation, AclResourceType, PatternType, PermissionType
 from odradek.metadata.model import Acl
 from odradek.protocol.apis import API, ApiKey
+from odradek.protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
 from odradek.protocol.messages.alter_replica_log_dirs_request import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
@@ -21,14 +22,43 @@ from odradek.protocol.messages.alter_user_scram_credentials_request import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
 )
+from odradek.protocol.messages.delete_groups_request import DeleteGroupsRequest
+from odradek.protocol.messages.delete_records_request import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from odradek.protocol.messages.describe_groups_request import DescribeGroupsRequest
+from odradek.protocol.messages.describe_producers_request import DescribeProducersRequest, TopicRequest
+from odradek.protocol.messages.describe_transactions_request import DescribeTransactionsRequest
 from odradek.protocol.messages.elect_leaders_request import ElectLeadersRequest, TopicPartitions
+from odradek.protocol.messages.end_txn_request import EndTxnRequest
+from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
+from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from odradek.protocol.messages.join_group_request import JoinGroupRequest
+from odradek.protocol.messages.leave_group_request import LeaveGroupRequest
+from odradek.protocol.messages.list_groups_request import ListGroupsRequest
+from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from odradek.protocol.messages.list_transactions_request import ListTransactionsRequest
+from odradek.protocol.messages.offset_commit_request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from odradek.protocol.messages.offset_for_leader_epoch_request import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from odradek.protocol.messages.sync_group_request import SyncGroupRequest
 from odradek.protocol.messages.write_txn_markers_request import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
 from odradek.security.acl.authorizer import StandardAuthorizer
-from odradek.server.authorization import CLUSTER_NEEDS
+from odradek.server.authorization import CLUSTER_NEEDS, NAMED_NEEDS, REFUSALS
 from odradek.server.context import ANONYMOUS
 from odradek.server.handlers import HANDLERS, fetch_metadata
 from odradek.server.network.dispatch import Handler
@@ -66,40 +96,68 @@ OF_THE_CLUSTER: dict[ApiKey, tuple[AclOperation, Any]] = {
         ),
     ),
 }
+_TOPIC, _GROUP, _ID = AclResourceType.TOPIC, AclResourceType.GROUP, AclResourceType.TRANSACTIONAL_ID
+# Checked on what the request names, always "x": the operation that is needed, of which type, and what is asked.
+OF_NAMED: dict[ApiKey, tuple[AclOperation, AclResourceType, Any]] = {
+    ApiKey.JOIN_GROUP: (AclOperation.READ, _GROUP, JoinGroupRequest(group_id="x", session_timeout_ms=1)),
+    ApiKey.SYNC_GROUP: (AclOperation.READ, _GROUP, SyncGroupRequest(group_id="x")),
+    ApiKey.HEARTBEAT: (AclOperation.READ, _GROUP, HeartbeatRequest(group_id="x")),
+    ApiKey.LEAVE_GROUP: (AclOperation.READ, _GROUP, LeaveGroupRequest(group_id="x")),
+    ApiKey.DESCRIBE_GROUPS: (AclOperation.DESCRIBE, _GROUP, DescribeGroupsRequest(groups=["x"])),
+    ApiKey.DELETE_GROUPS: (AclOperation.DELETE, _GROUP, DeleteGroupsRequest(groups_names=["x"])),
+    ApiKey.END_TXN: (AclOperation.WRITE, _ID, EndTxnRequest(transactional_id="x")),
+    ApiKey.ADD_OFFSETS_TO_TXN: (AclOperation.WRITE, _ID, AddOffsetsToTxnRequest(transactional_id="x", group_id="g")),
+    ApiKey.INIT_PRODUCER_ID: (AclOperation.WRITE, _ID, InitProducerIdRequest(transactional_id="x")),
+    ApiKey.DESCRIBE_TRANSACTIONS: (
+        AclOperation.DESCRIBE,
+        _ID,
+        DescribeTransactionsRequest(transactional_ids=["x"]),
+    ),
+    ApiKey.DESCRIBE_PRODUCERS: (
+        AclOperation.READ,
+        _TOPIC,
+        DescribeProducersRequest(topics=[TopicRequest(name="x", partition_indexes=[0])]),
+    ),
+    ApiKey.DELETE_RECORDS: (
+        AclOperation.DELETE,
+        _TOPIC,
+        DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="x", partitions=[DeleteRecordsPartition()])]),
+    ),
+    ApiKey.LIST_OFFSETS: (
+        AclOperation.DESCRIBE,
+        _TOPIC,
+        ListOffsetsRequest(
+            replica_id=-1, topics=[ListOffsetsTopic(name="x", partitions=[ListOffsetsPartition(timestamp=-1)])]
+        ),
+    ),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: (
+        AclOperation.DESCRIBE,
+        _TOPIC,
+        OffsetForLeaderEpochRequest(
+            topics=[OffsetForLeaderTopic(topic="x", partitions=[OffsetForLeaderPartition(leader_epoch=0)])]
+        ),
+    ),
+}
+# What a client may not describe is left out.
+LISTINGS = {ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS}
 # These ask nothing yet; while one is here, a node does not take the setting of an authorizer.
 UNCHECKED = {
     ApiKey.PRODUCE,
     ApiKey.FETCH,
-    ApiKey.LIST_OFFSETS,
     ApiKey.METADATA,
     ApiKey.OFFSET_COMMIT,
     ApiKey.OFFSET_FETCH,
     ApiKey.FIND_COORDINATOR,
-    ApiKey.JOIN_GROUP,
-    ApiKey.HEARTBEAT,
-    ApiKey.LEAVE_GROUP,
-    ApiKey.SYNC_GROUP,
-    ApiKey.DESCRIBE_GROUPS,
-    ApiKey.LIST_GROUPS,
     ApiKey.CREATE_TOPICS,
     ApiKey.DELETE_TOPICS,
-    ApiKey.DELETE_RECORDS,
-    ApiKey.INIT_PRODUCER_ID,
     ApiKey.ADD_PARTITIONS_TO_TXN,
-    ApiKey.ADD_OFFSETS_TO_TXN,
-    ApiKey.END_TXN,
     ApiKey.TXN_OFFSET_COMMIT,
-    ApiKey.OFFSET_FOR_LEADER_EPOCH,
     ApiKey.DESCRIBE_CONFIGS,
     ApiKey.ALTER_CONFIGS,
     ApiKey.CREATE_PARTITIONS,
-    ApiKey.DELETE_GROUPS,
     ApiKey.INCREMENTAL_ALTER_CONFIGS,
     ApiKey.OFFSET_DELETE,
     ApiKey.DESCRIBE_CLUSTER,
-    ApiKey.DESCRIBE_PRODUCERS,
-    ApiKey.DESCRIBE_TRANSACTIONS,
-    ApiKey.LIST_TRANSACTIONS,
     ApiKey.CONSUMER_GROUP_HEARTBEAT,
     ApiKey.CONSUMER_GROUP_DESCRIBE,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS,
@@ -112,8 +170,9 @@ CHECKED = {*CLUSTER_NEEDS, *OF_THE_CLUSTER}
 
 
 def test_every_handler_is_in_one_of_the_tables() -> None:
-    tables = [OPEN, OF_ACLS, UNCHECKED, set(CLUSTER_NEEDS), set(OF_THE_CLUSTER)]
+    tables = [OPEN, OF_ACLS, UNCHECKED, LISTINGS, set(CLUSTER_NEEDS), set(OF_THE_CLUSTER), set(OF_NAMED)]
     assert {handler.api_key for handler in HANDLERS} - set().union(*tables) == set(), "a handler that checks nothing"
+    assert set(NAMED_NEEDS) <= set(OF_NAMED)
     assert sum(map(len, tables)) == len(set().union(*tables))
 
 
@@ -127,13 +186,18 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeThread]:
         node.stop()
 
 
-def allow(node: NodeThread, *operations: AclOperation) -> None:
-    """Let everybody who is here do so much to the cluster, and nothing else."""
+def allow(
+    node: NodeThread,
+    *operations: AclOperation,
+    kind: AclResourceType = AclResourceType.CLUSTER,
+    name: str = CLUSTER_NAME,
+) -> None:
+    """Let everybody who is here do so much to one resource, and nothing else."""
     authorizer = StandardAuthorizer()
-    kind, literal, allowed = int(AclResourceType.CLUSTER), int(PatternType.LITERAL), int(PermissionType.ALLOW)
+    literal, allowed = int(PatternType.LITERAL), int(PermissionType.ALLOW)
     authorizer.update(
         {
-            UUID(int=number): Acl(kind, "kafka-cluster", literal, ANONYMOUS, "*", int(operation), allowed)
+            UUID(int=number): Acl(int(kind), name, literal, ANONYMOUS, "*", int(operation), allowed)
             for number, operation in enumerate(operations)
         }
     )
@@ -156,14 +220,20 @@ def codes(answer: Any) -> set[int]:
 
 
 def is_refused(node: NodeThread, handler: Handler, version: int) -> bool:
-    given = OF_THE_CLUSTER.get(handler.api_key, (None, None))[1]
+    given: Any = None
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    if handler.api_key in OF_THE_CLUSTER:
+        given = OF_THE_CLUSTER[handler.api_key][1]
+    elif handler.api_key in OF_NAMED:
+        _, kind, given = OF_NAMED[handler.api_key]
+        code = REFUSALS[kind]
     scope = "broker" if "broker" in handler.listeners else "controller"
     port = next(spec.port for spec in node.broker.specs.values() if spec.scope == scope)
     with Calls(port) as calls:
         answer = calls.ask(handler.api_key, version, given or API[handler.api_key].request())
     if handler.api_key == ApiKey.DESCRIBE_LOG_DIRS and version < 3:  # no place for an error
         return not answer.results
-    return ErrorCode.CLUSTER_AUTHORIZATION_FAILED in codes(answer)
+    return code in codes(answer)
 
 
 @pytest.mark.parametrize(
@@ -184,3 +254,78 @@ def test_who_may_do_it_to_the_cluster(node: NodeThread, handler: Handler) -> Non
         assert not is_refused(node, handler, version), version
     allow(node, AclOperation.ALL)
     assert not is_refused(node, handler, handler.max_version)
+
+
+@pytest.mark.parametrize(
+    "handler", [each for each in HANDLERS if each.api_key in OF_NAMED], ids=lambda handler: handler.api_key.name
+)
+def test_who_may_do_it_to_what_is_named(node: NodeThread, handler: Handler) -> None:
+    needed, kind, _ = OF_NAMED[handler.api_key]
+    for version in range(handler.min_version, handler.max_version + 1):
+        allow(node)
+        assert is_refused(node, handler, version), version
+        allow(node, needed, kind=kind, name="y")
+        assert is_refused(node, handler, version), version
+        allow(node, AclOperation.DESCRIBE, kind=kind, name="x")
+        assert is_refused(node, handler, version) == (needed != AclOperation.DESCRIBE), version
+        allow(node, needed, kind=kind, name="x")
+        assert not is_refused(node, handler, version), version
+    allow(node, AclOperation.ALL, kind=kind, name="x")
+    assert not is_refused(node, handler, handler.max_version)
+
+
+def test_an_idempotent_producer_needs_some_topic_or_the_cluster(node: NodeThread) -> None:
+    port = next(spec.port for spec in node.broker.specs.values() if spec.scope == "broker")
+    with Calls(port) as calls:
+
+        def code() -> int:
+            return int(calls.ask(ApiKey.INIT_PRODUCER_ID, 4, InitProducerIdRequest(transactional_id=None)).error_code)
+
+        allow(node)
+        assert code() == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        allow(node, AclOperation.READ, kind=_TOPIC, name="x")
+        assert code() == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        allow(node, AclOperation.WRITE, kind=_TOPIC, name="x")
+        assert code() == ErrorCode.NONE
+        allow(node, AclOperation.IDEMPOTENT_WRITE)
+        assert code() == ErrorCode.NONE
+
+
+def test_listings_have_what_may_be_described(node: NodeThread) -> None:
+    port = next(spec.port for spec in node.broker.specs.values() if spec.scope == "broker")
+    node.call(_remove_authorizer(node))
+    with Calls(port) as calls:
+        for group in ("x", "y"):
+            topic = calls.create_topic()
+            calls.find_coordinator(group)
+            calls.ask_until_loaded(ApiKey.OFFSET_COMMIT, 8, commit_of(group, topic))
+            # The first question makes the topic of the transactions.
+            found = FindCoordinatorRequest(key_type=1, coordinator_keys=[group])
+            calls.ask_until_loaded(ApiKey.FIND_COORDINATOR, 4, found)
+            asked = InitProducerIdRequest(transactional_id=group, transaction_timeout_ms=1000)
+            calls.ask_until_loaded(ApiKey.INIT_PRODUCER_ID, 4, asked)
+
+        def listed() -> tuple[set[str], set[str]]:
+            groups = calls.ask(ApiKey.LIST_GROUPS, 5, ListGroupsRequest()).groups
+            states = calls.ask(ApiKey.LIST_TRANSACTIONS, 1, ListTransactionsRequest()).transaction_states
+            return {each.group_id for each in groups}, {each.transactional_id for each in states}
+
+        assert listed() == ({"x", "y"}, {"x", "y"})
+        allow(node)
+        assert listed() == (set(), set())
+        allow(node, AclOperation.READ, kind=_GROUP, name="x")
+        assert listed() == ({"x"}, set())
+        allow(node, AclOperation.WRITE, kind=_ID, name="y")
+        assert listed() == (set(), {"y"})
+        allow(node, AclOperation.DESCRIBE)  # of the cluster: all groups
+        assert listed() == ({"x", "y"}, set())
+
+
+async def _remove_authorizer(node: NodeThread) -> None:
+    node.broker.services.authorizer = None
+
+
+def commit_of(group: str, topic: str) -> OffsetCommitRequest:
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=0)
+    topics = [OffsetCommitRequestTopic(name=topic, partitions=[partition])]
+    return OffsetCommitRequest(group_id=group, generation_id_or_member_epoch=-1, topics=topics)

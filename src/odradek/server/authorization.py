@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.metadata.acls import CLUSTER_NAME, AclOperation, AclResourceType
@@ -41,6 +41,55 @@ CLUSTER_NEEDS: Mapping[ApiKey, AclOperation] = MappingProxyType(
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: AclOperation.ALTER,
     }
 )
+
+# The same for the one resource that a request names: operation, type, and the field with the name.
+NAMED_NEEDS: Mapping[ApiKey, tuple[AclOperation, AclResourceType, str]] = MappingProxyType(
+    {
+        ApiKey.JOIN_GROUP: (AclOperation.READ, AclResourceType.GROUP, "group_id"),
+        ApiKey.SYNC_GROUP: (AclOperation.READ, AclResourceType.GROUP, "group_id"),
+        ApiKey.HEARTBEAT: (AclOperation.READ, AclResourceType.GROUP, "group_id"),
+        ApiKey.LEAVE_GROUP: (AclOperation.READ, AclResourceType.GROUP, "group_id"),
+        ApiKey.END_TXN: (AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, "transactional_id"),
+        ApiKey.ADD_OFFSETS_TO_TXN: (AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, "transactional_id"),
+    }
+)
+REFUSALS: Mapping[AclResourceType, ErrorCode] = MappingProxyType(
+    {
+        AclResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        AclResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        AclResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        AclResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+
+
+def request_check(api_key: ApiKey) -> Callable[[RequestContext, Any], None] | None:
+    """What raises where a client may not have a request of this API answered at all; None where handlers ask."""
+    needs = CLUSTER_NEEDS.get(api_key)
+    if needs is not None:
+        return lambda context, request: check_cluster(context, needs)
+    named = NAMED_NEEDS.get(api_key)
+    if named is not None:
+        operation, resource_type, field = named
+        return lambda context, request: check(context, operation, resource_type, getattr(request, field))
+    return None
+
+
+def check(context: RequestContext, operation: AclOperation, resource_type: AclResourceType, name: str) -> None:
+    """
+    Raises:
+        ApiError: the code of the resource's type.
+    """
+    if not context.authorize(operation, resource_type, name):
+        raise ApiError(REFUSALS[resource_type])
+
+
+def allowed_operations(context: RequestContext, resource_type: AclResourceType, name: str, operations: int) -> int:
+    """Those of some operations (a bit for each) that the client may do."""
+    if context.broker.authorizer is None:
+        return operations
+    bits = [each for each in AclOperation if operations >> each & 1]
+    return sum(1 << each for each in bits if context.authorize(each, resource_type, name))
 
 
 def may_on_cluster(context: RequestContext, operation: AclOperation) -> bool:

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.coordinator.group.records import OFFSETS_TOPIC
+from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
 from odradek.protocol.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
+from odradek.server.authorization import check
 from odradek.server.context import RequestContext
 from odradek.server.handlers.shared import fenced_code, transaction_request
 
@@ -25,6 +27,7 @@ async def handle(context: RequestContext, asked: AddOffsetsToTxnRequest) -> AddO
         request = transaction_request(context, asked.transactional_id, asked.producer_id, asked.producer_epoch)
         if not asked.group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID, "the group id must not be empty")
+        check(context, AclOperation.READ, AclResourceType.GROUP, asked.group_id)
         groups = context.broker.coordinator
         partition_id = groups.partition_for(asked.group_id)
         if partition_id is None:

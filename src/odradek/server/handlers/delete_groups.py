@@ -7,11 +7,20 @@ Version notes: 2: flexible. 3: a message beside the error.
 
 from __future__ import annotations
 
+from odradek.common.errors import ErrorCode
+from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.protocol.messages.delete_groups_request import DeleteGroupsRequest
-from odradek.protocol.messages.delete_groups_response import DeleteGroupsResponse
+from odradek.protocol.messages.delete_groups_response import DeletableGroupResult, DeleteGroupsResponse
 from odradek.server.context import RequestContext
 
 
 async def handle(context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     """Delete each group that is empty."""
-    return DeleteGroupsResponse(results=await context.broker.coordinator.delete_groups(request.groups_names))
+    may = {name: context.authorize(AclOperation.DELETE, AclResourceType.GROUP, name) for name in request.groups_names}
+    refused = [
+        DeletableGroupResult(group_id=name, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        for name, allowed in may.items()
+        if not allowed
+    ]
+    results = await context.broker.coordinator.delete_groups([name for name in request.groups_names if may[name]])
+    return DeleteGroupsResponse(results=[*refused, *results])

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.log.retention import delete_records
+from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.protocol.messages.delete_records_request import DeleteRecordsRequest
 from odradek.protocol.messages.delete_records_response import (
     DeleteRecordsPartitionResult,
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from odradek.server.authorization import check
 from odradek.server.context import RequestContext
 from odradek.server.handlers.shared import INTERNAL_TOPICS
 
@@ -32,6 +34,7 @@ def handle(context: RequestContext, request: DeleteRecordsRequest) -> DeleteReco
             answer = DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=-1)
             answers.append(answer)
             try:
+                check(context, AclOperation.DELETE, AclResourceType.TOPIC, topic.name)
                 partition = context.broker.replicas.find(topic.name, wanted.partition_index, image)
                 if topic.name in INTERNAL_TOPICS:
                     raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is internal")

@@ -7,15 +7,16 @@ From version 5 on a request may ask, in a tagged field of ours, what happened to
 
 Version notes: 3: authorized operations (KIP-430). 4: group.instance.id (KIP-345). 5: flexible. 6: GROUP_ID_NOT_FOUND
 and a message for an unknown group (KIP-1043).
-
-Not done: without an authorizer everyone may do everything, and that is what the authorized operations say.
 """
 
 from __future__ import annotations
 
+from odradek.common.errors import ErrorCode
+from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.protocol.extras import asks_for_timelines, timelines_field
 from odradek.protocol.messages.describe_groups_request import DescribeGroupsRequest
-from odradek.protocol.messages.describe_groups_response import DescribeGroupsResponse
+from odradek.protocol.messages.describe_groups_response import DescribedGroup, DescribeGroupsResponse
+from odradek.server.authorization import allowed_operations
 from odradek.server.context import RequestContext
 
 # READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS, each as the bit of its code.
@@ -24,12 +25,21 @@ ALL_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 
 async def handle(context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     """Describe each group in the order asked for."""
-    groups = await context.broker.coordinator.describe_groups(request.groups, context.api_version)
+    may = {name: context.authorize(AclOperation.DESCRIBE, AclResourceType.GROUP, name) for name in request.groups}
+    asked = [name for name in request.groups if may[name]]
+    groups = await context.broker.coordinator.describe_groups(asked, context.api_version)
+    groups += [_refused(name) for name, allowed in may.items() if not allowed]
     if request.include_authorized_operations:
         for group in groups:
             if not group.error_code:
-                group.authorized_operations = ALL_GROUP_OPERATIONS
+                group.authorized_operations = allowed_operations(
+                    context, AclResourceType.GROUP, group.group_id, ALL_GROUP_OPERATIONS
+                )
     response = DescribeGroupsResponse(groups=groups)
     if asks_for_timelines(request):
-        response.unknown_tagged_fields = [timelines_field(await context.broker.coordinator.timelines(request.groups))]
+        response.unknown_tagged_fields = [timelines_field(await context.broker.coordinator.timelines(asked))]
     return response
+
+
+def _refused(group_id: str) -> DescribedGroup:
+    return DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, error_message=None)

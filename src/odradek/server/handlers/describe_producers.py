@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.topic_names import is_legal_topic_name
+from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.protocol.messages.describe_producers_request import DescribeProducersRequest
 from odradek.protocol.messages.describe_producers_response import (
     DescribeProducersResponse,
@@ -11,6 +12,7 @@ from odradek.protocol.messages.describe_producers_response import (
     ProducerState,
     TopicResponse,
 )
+from odradek.server.authorization import check
 from odradek.server.context import RequestContext
 
 
@@ -26,6 +28,7 @@ def handle(context: RequestContext, request: DescribeProducersRequest) -> Descri
             try:
                 if not is_legal_topic_name(topic.name):
                     raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name!r} is no topic name")
+                check(context, AclOperation.READ, AclResourceType.TOPIC, topic.name)
                 partition = context.broker.replicas.find(topic.name, number, image)
                 partition.check_epoch(-1)
                 answer.active_producers = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from odradek.common.errors import ErrorCode
+from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.protocol.messages.describe_transactions_request import DescribeTransactionsRequest
 from odradek.protocol.messages.describe_transactions_response import DescribeTransactionsResponse, TransactionState
 from odradek.server.context import RequestContext
@@ -15,5 +16,13 @@ async def handle(context: RequestContext, request: DescribeTransactionsRequest) 
         if not transactional_id:
             response.transaction_states.append(TransactionState(error_code=ErrorCode.INVALID_REQUEST))
             continue
-        response.transaction_states.append(await context.broker.transactions.describe(transactional_id))
+        if not context.authorize(AclOperation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID, transactional_id):
+            code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            response.transaction_states.append(TransactionState(transactional_id=transactional_id, error_code=code))
+            continue
+        state = await context.broker.transactions.describe(transactional_id)
+        state.topics = [
+            each for each in state.topics if context.authorize(AclOperation.DESCRIBE, AclResourceType.TOPIC, each.topic)
+        ]
+        response.transaction_states.append(state)
     return response

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.coordinator.transaction.service import Client
+from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
+from odradek.server.authorization import check, check_cluster
 from odradek.server.context import RequestContext
 from odradek.server.handlers.shared import fenced_code
 
@@ -36,6 +38,7 @@ async def _identity(context: RequestContext, request: InitProducerIdRequest) -> 
     transactional_id = request.transactional_id
     if (request.producer_id == -1) != (request.producer_epoch == -1):
         raise ApiError(ErrorCode.INVALID_REQUEST, "a producer id and its epoch go together")
+    _check(context, transactional_id)
     if transactional_id is None:
         return await context.broker.producer_ids.next_id(), 0
     if not transactional_id:
@@ -48,3 +51,14 @@ async def _identity(context: RequestContext, request: InitProducerIdRequest) -> 
         by=Client(context.client_id, f"/{context.client_address}"),
     )
     return identity
+
+
+def _check(context: RequestContext, transactional_id: str | None) -> None:
+    """Whether the client may write at all: with its transactional id, or to some topic (KIP-679)."""
+    authorizer = context.broker.authorizer
+    if transactional_id is not None:
+        check(context, AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, transactional_id)
+    elif authorizer is not None and not authorizer.authorize_by_type(
+        context.principal, context.client_address, AclOperation.WRITE, AclResourceType.TOPIC
+    ):
+        check_cluster(context, AclOperation.IDEMPOTENT_WRITE)

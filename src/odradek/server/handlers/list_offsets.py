@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.log.search import search_timestamp
+from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest
 from odradek.protocol.messages.list_offsets_response import (
     ListOffsetsPartitionResponse,
@@ -25,6 +26,7 @@ from odradek.protocol.messages.list_offsets_response import (
     ListOffsetsTopicResponse,
 )
 from odradek.replica.partition import READ_COMMITTED
+from odradek.server.authorization import check
 from odradek.server.log_creation import after_logs_created, logs_pending
 
 if TYPE_CHECKING:
@@ -95,6 +97,8 @@ def _partition(
 ) -> Partition:
     if wanted.timestamp < 0 and context.api_version < _SINCE.get(wanted.timestamp, 2**15):
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"no version has place {wanted.timestamp} so early")
+    if context.broker.authorizer is not None:
+        check(context, AclOperation.DESCRIBE, AclResourceType.TOPIC, topic)
     partition = context.broker.replicas.find(topic, wanted.partition_index, image)
     if request.replica_id != DEBUGGING_CONSUMER:  # which may ask any replica
         partition.check_leader(wanted.current_leader_epoch)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from odradek.common.errors import ApiError
 from odradek.coordinator.transaction.state import BY_LABEL
+from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.protocol.messages.list_transactions_request import ListTransactionsRequest
 from odradek.protocol.messages.list_transactions_response import ListTransactionsResponse
 from odradek.server.context import RequestContext
@@ -26,5 +27,10 @@ async def handle(context: RequestContext, request: ListTransactionsRequest) -> L
         )
     except ApiError as error:
         return ListTransactionsResponse(error_code=error.code)
+    found = [
+        each
+        for each in found
+        if context.authorize(AclOperation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID, each.transactional_id)
+    ]
     unknown = [state for state in request.state_filters if state not in BY_LABEL]
     return ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=found)

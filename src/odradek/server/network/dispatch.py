@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from odradek.common.errors import ErrorCode
-from odradek.metadata.acls import AclOperation
 from odradek.protocol.apis import API, ApiKey
 from odradek.protocol.declare import Message, parse_versions
-from odradek.server.authorization import CLUSTER_NEEDS, check_cluster
+from odradek.server.authorization import request_check
 from odradek.server.network.descriptors import Descriptors
 from odradek.server.network.listeners import Connections
 from odradek.server.network.request_memory import RequestMemory, capacity_bytes
@@ -97,9 +96,11 @@ def api_name(key: ApiKey) -> str:
     return "".join(part.capitalize() for part in key.name.split("_"))
 
 
-def _checked(handle: Callable[[RequestContext, Any], Any], needs: AclOperation) -> Callable[[RequestContext, Any], Any]:
+def _checked(
+    handle: Callable[[RequestContext, Any], Any], check: Callable[[RequestContext, Any], None]
+) -> Callable[[RequestContext, Any], Any]:
     def handle_if_allowed(context: RequestContext, request: Any) -> Any:
-        check_cluster(context, needs)
+        check(context, request)
         return handle(context, request)
 
     return handle_if_allowed
@@ -115,13 +116,13 @@ def make_routes(handlers: Iterable[Handler], scope: str) -> dict[int, Route]:
         spec = API[handler.api_key]
         assert spec.min_version <= handler.min_version <= handler.max_version <= spec.max_version, handler
         advertised_min = handler.min_version if handler.advertised_min is None else handler.advertised_min
-        needs = CLUSTER_NEEDS.get(handler.api_key)
+        check = request_check(handler.api_key)
         routes[int(handler.api_key)] = Route(
             api_name(handler.api_key),
             VersionRange(handler.min_version, handler.max_version),
             advertised_min,
             spec.flexible_since if spec.flexible_since >= 0 else NOT_FLEXIBLE,
-            handler.handle if needs is None else _checked(handler.handle, needs),
+            handler.handle if check is None else _checked(handler.handle, check),
             spec.request,
             spec.response,
             handler.overlapping,
