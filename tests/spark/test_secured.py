@@ -15,6 +15,7 @@ from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScram
 
 from odradek.cli.errors import FAILED, UNREACHABLE
 from odradek.client import sasl
+from odradek.common.scram import SCRAM_SHA_256
 from pyspark_odradek.cluster import ClientSettings, Cluster
 from pyspark_odradek.connection import security_from
 from pyspark_odradek.errors import ClusterError, OptionError
@@ -133,7 +134,7 @@ def reported(tmp_path: Path, certificate: Path, secured: tuple[ApacheKafka, str]
     return run
 
 
-@pytest.mark.parametrize("mechanism", sasl.MECHANISMS)
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_commands_log_in(reported: Callable[..., Ran], mechanism: str) -> None:
     assert "safe" in reported("topics", "list", sasl_mechanism=mechanism).out.split()
     by_name = {"sasl_jaas_config": "", "sasl_username": "ann", "sasl_password": "s3cret"}
@@ -201,7 +202,7 @@ def test_scram_speaks_as_its_standard_does() -> None:
     proof = f"c=biws,r={server_nonce},p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=".encode()
 
     def speaking() -> sasl.Dialogue:
-        client = sasl._scram("sha256", "user", "pencil", nonce)
+        client = sasl._scram(SCRAM_SHA_256, "user", "pencil", nonce)
         assert next(client) == f"n,,n=user,r={nonce}".encode()
         return client
 

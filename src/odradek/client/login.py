@@ -32,7 +32,9 @@ def login(who: Credentials, address: str) -> Login:
     """
     offered = yield SaslHandshakeRequest(mechanism=who.mechanism), SaslHandshakeResponse
     if offered.error_code != ErrorCode.NONE:
-        offers = ", ".join(offered.mechanisms) or "nothing"
+        if not offered.mechanisms:
+            raise RefusedLoginError(f"{address} offers no SASL; does security.protocol say what this listener speaks?")
+        offers = ", ".join(offered.mechanisms)
         raise RefusedLoginError(
             f"{address} offers {offers} for SASL, not {who.mechanism}; set sasl.mechanism to what it offers"
         )

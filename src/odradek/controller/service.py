@@ -148,8 +148,13 @@ class ControllerService:
         if self._runtime is not None:
             self._runtime.unload()
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has loaded what it must know; its machine may have failed since."""
+        return self._ready.is_set()
+
     async def wait_active(self) -> None:
-        """Return once requests are served."""
+        """Return once it is ready."""
         await self._ready.wait()
 
     async def stop(self) -> None:

@@ -138,6 +138,10 @@ class ControllerGateway:
         if self._service is None or not self._leads():
             await self._own.pause()
             return
+        if self._service.is_ready:
+            # It refuses all the same, as one whose machine has failed: nothing will say when that is over.
+            await asyncio.sleep(RETRY_S)
+            return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(RETRY_S):
                 await self._service.wait_active()

@@ -16,6 +16,7 @@ from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerG
 from odradek.protocol.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
 from odradek.protocol.messages.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.component.coordinator.test_group_service import Node, offsets_image
+from tests.support.waiting import eventually_async
 
 
 @pytest.fixture
@@ -83,7 +84,7 @@ async def test_a_timeline_begins_with_why_this_broker_keeps_the_group(node: Node
     await node.sync(joined)
     await node.restart()
     await node.loaded()
-    (begun,) = await events_of(node)
+    (begun,) = await eventually_async(lambda: events_of(node))
     assert begun["kind"] == "loaded" and "has started" in begun["reason"] and "1 member," in begun["reason"]
 
     def led_by(broker_id: int, leader_epoch: int) -> None:
@@ -96,6 +97,6 @@ async def test_a_timeline_begins_with_why_this_broker_keeps_the_group(node: Node
     led_by(2, 2)
     led_by(1, 3)
     await node.loaded()
-    (moved,) = await events_of(node)
+    (moved,) = await eventually_async(lambda: events_of(node))
     assert moved["kind"] == "loaded" and "it took over from broker 2" in moved["reason"]
     assert "leader epoch 3" in moved["reason"]

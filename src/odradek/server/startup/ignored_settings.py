@@ -25,6 +25,8 @@ _SCOPES = {
     int(ResourceType.GROUP): Scope.GROUP,
 }
 _OTHER_BROKER_KEYS = frozenset({LEADER_RATE, FOLLOWER_RATE, DRAIN_KEY, DRAIN_STOP_KEY})
+# How clients log in is read from the file alone.
+_READ_AT_START = "sasl."
 _log = get_logger("server.settings")
 
 
@@ -51,6 +53,9 @@ class IgnoredSettings:
                 **({"reason": NOT_LOADED[key]} if key in NOT_LOADED else {}),
             )
 
+    def _is_honoured(self, scope: Scope, key: str) -> bool:
+        return key in self._honoured[scope] and not key.startswith(_READ_AT_START)
+
     def find(
         self, changed: Iterable[ConfigResource], configs: Mapping[ConfigResource, Mapping[str, str]]
     ) -> dict[tuple[Scope, str], list[str]]:
@@ -61,7 +66,7 @@ class IgnoredSettings:
             if scope is None or (scope is Scope.BROKER and name not in ("", str(self._node_id))):
                 continue
             for key, text in configs.get((kind, name), {}).items():
-                if _plain(key) not in self._honoured[scope] and not _is_default(scope, key, text):
+                if not self._is_honoured(scope, _plain(key)) and not _is_default(scope, key, text):
                     found.setdefault((scope, key), []).append(name)
         return found
 
