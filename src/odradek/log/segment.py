@@ -205,15 +205,16 @@ class Segment:
             self.indexes.load()
             start = self.indexes.offsets.position_for(offset)
         self.scan_end = start
-        is_entry_right = start == 0
+        is_entry_right, is_whole = start == 0, False
         for position, header in self.batches.headers(start):
+            is_whole = True
             if not is_entry_right and not self.base_offset <= header.base_offset <= offset:
                 break  # the entry says that a batch before the offset is here
             is_entry_right = True
             if header.last_offset >= offset:
                 return position, header
             self.scan_end = position + header.size_bytes
-        if is_entry_right or (self.scan_end == start and self._ends_at(start)):
+        if is_entry_right or (not is_whole and self._ends_at(start)):
             return None
         self.indexes.rebuild(INDEX_INTERVAL_BYTES)
         self.scan_end = 0
