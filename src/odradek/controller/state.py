@@ -236,17 +236,17 @@ class ControllerState:
         self.next_producer_id.value = record.next_producer_id
 
     def _keep(self, record: Any) -> None:
-        self.others[_other_key(record)] = record
+        self.others[other_key(record)] = record
 
     def _drop(self, record: Any) -> None:
-        self.others.pop(_other_key(record), None)
+        self.others.pop(other_key(record), None)
 
     def _acl(self, record: AccessControlEntryRecord) -> None:
         self._keep(record)
         self.acl_ids[acl_of(record)] = record.id
 
     def _remove_acl(self, record: RemoveAccessControlEntryRecord) -> None:
-        kept = self.others.pop(_other_key(record), None)
+        kept = self.others.pop(other_key(record), None)
         if kept is not None:
             self.acl_ids.pop(acl_of(kept), None)
 
@@ -265,7 +265,8 @@ def collision_key(topic_name: str) -> str:
     return topic_name.replace(".", "_")
 
 
-def _other_key(record: Any) -> tuple[Any, ...]:
+def other_key(record: Any) -> tuple[Any, ...]:
+    """Under which key `ControllerState.others` keeps a record."""
     kind = type(record).__name__
     if kind == "ClientQuotaRecord":
         entity = sorted((part.entity_type, part.entity_name or "", part.entity_name is None) for part in record.entity)

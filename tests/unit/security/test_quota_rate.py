@@ -38,6 +38,14 @@ def test_a_window_is_forgotten_when_as_many_have_passed() -> None:
     assert WindowedRate(1, 1000).per_second(0) == 0
 
 
+def test_a_limit_of_nothing_waits_until_all_is_forgotten() -> None:
+    rate = WindowedRate(11, 1000)
+    assert rate.throttle_ms(0, 0) == 0
+    rate.add(1, 0)
+    assert rate.throttle_ms(0, 0) == 11_000
+    assert rate.throttle_ms(0, 11_000) == 0
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_a_client_that_waits_as_it_must_gets_its_quota(seed: int) -> None:
     random = Random(seed)

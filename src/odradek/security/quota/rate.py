@@ -28,9 +28,14 @@ class WindowedRate:
         return self._total(now_ms) * 1000 / self._elapsed_ms(now_ms)
 
     def throttle_ms(self, limit: float, now_ms: int) -> int:
-        """How long to wait, doing nothing, until the rate is `limit`; 0 where it is not above. Kafka's formula."""
+        """How long to wait, doing nothing, until the rate is `limit`; 0 where it is not above. Kafka's formula.
+
+        Of a limit of 0: until all that was done is forgotten.
+        """
         elapsed_ms = self._elapsed_ms(now_ms)
         rate = self._total(now_ms) * 1000 / elapsed_ms
+        if limit <= 0:
+            return self._window_count * self._window_ms if rate > 0 else 0
         return round((rate - limit) / limit * elapsed_ms) if rate > limit else 0
 
     def _total(self, now_ms: int) -> float:
