@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from odradek.server.network.listeners import ListenerSpec
 from odradek.server.parts.logins import build_logins, own_credentials
 from odradek.server.parts.ports import Ports
 from odradek.settings.broker import BrokerSettings
+from odradek.settings.listeners import LISTENER_PREFIX
 
 if TYPE_CHECKING:
     from odradek.security.tls.listener import ListenerTls, RenewableContext
@@ -49,11 +50,21 @@ class SecurityParts:
         """Go by settings that were changed at run time, for the connections to come; what is wrong changes nothing."""
         for each in self.contexts():
             try:
-                each.change_config(settings.of_listener(each.name).build(TlsConfig))
+                each.change_config(tls_config(settings, each.name))
             except TlsSettingError as error:
                 _log.error(
                     "changed TLS settings are not used: the old ones stay", listener=each.name, reason=str(error)
                 )
+
+
+def tls_config(settings: BrokerSettings, name: str) -> TlsConfig:
+    """The TLS of a listener. Where clients log in by SASL, only a setting of the listener itself asks them for a
+    certificate as well (KIP-684)."""
+    config = settings.of_listener(name).build(TlsConfig)
+    own_key = f"{LISTENER_PREFIX}{name.lower()}.ssl.client.auth"
+    if settings.security_protocol_of(name) == "SASL_SSL" and own_key not in settings.explicit:
+        return replace(config, client_auth="none")
+    return config
 
 
 def build_security(  # noqa: C901 - a builder for each kind of listener
@@ -81,12 +92,12 @@ def build_security(  # noqa: C901 - a builder for each kind of listener
     def listen(name: str) -> None:
         from odradek.security.tls.listener import ListenerTls
 
-        listeners[name] = ListenerTls(name, settings.of_listener(name).build(TlsConfig))
+        listeners[name] = ListenerTls(name, tls_config(settings, name))
 
     def connect(name: str) -> None:
         from odradek.security.tls.listener import outgoing_context
 
-        outgoing[name] = outgoing_context(name, settings.of_listener(name).build(TlsConfig))
+        outgoing[name] = outgoing_context(name, tls_config(settings, name))
 
     for name in specs:
         if protocols[name] in _WITH_TLS:

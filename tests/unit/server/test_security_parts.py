@@ -1,0 +1,44 @@
+"""Which settings of TLS count for which listener."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from odradek.server.parts.security import tls_config
+from odradek.settings.broker import BrokerSettings, resolve
+from odradek.settings.config_providers import Sources
+
+NO_SOURCES = Sources({}, Path.read_text)
+NODE = {
+    "node.id": "1",
+    "process.roles": "broker,controller",
+    "controller.listener.names": "CONTROLLER",
+    "controller.quorum.voters": "1@localhost:3",
+    "listeners": "IN://:1,OUT://:2,CONTROLLER://:3",
+    "inter.broker.listener.name": "IN",
+    "ssl.client.auth": "required",
+}
+
+
+def settings(**protocols: str) -> BrokerSettings:
+    mapped = {"IN": "SSL", "OUT": "SASL_SSL", "CONTROLLER": "PLAINTEXT"} | protocols
+    given = {"listener.security.protocol.map": ",".join(f"{name}:{each}" for name, each in mapped.items())}
+    return resolve(NODE | given, NO_SOURCES)
+
+
+def test_a_certificate_beside_a_login_is_asked_for_by_the_setting_of_the_listener_alone() -> None:
+    """KIP-684."""
+    node = settings()
+    assert tls_config(node, "IN").client_auth == "required"
+    assert tls_config(node, "OUT").client_auth == "none"
+
+
+@pytest.mark.parametrize("wanted", ["requested", "required"])
+def test_a_listener_with_logins_may_ask_for_certificates_as_well(wanted: str) -> None:
+    node = resolve(
+        dict(settings().explicit) | {"listener.name.out.ssl.client.auth": wanted},
+        NO_SOURCES,
+    )
+    assert tls_config(node, "OUT").client_auth == wanted
