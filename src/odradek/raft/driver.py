@@ -247,7 +247,7 @@ class RaftDriver:
 
     async def resign(self) -> None:
         """Give up leading, so that the others need not wait for a time-out (KIP-595)."""
-        if self.leads and len(self.node.voters) > 1:
+        if self.leads and not self.node.is_alone:
             ready = Ready()
             self.node.resign(self._clock.monotonic_ms(), ready)
             self.apply_ready(ready)
