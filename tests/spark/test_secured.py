@@ -173,7 +173,7 @@ def test_commands_say_what_a_listener_wants(reported: Callable[..., Ran], secure
     refused = reported("topics", "list", security_protocol="SSL", code=UNREACHABLE)
     assert "expect SASL? Set security.protocol=SASL_SSL in --command-config, with sasl.mechanism" in refused.err
     clear = reported("topics", "list", bootstrap=secured[0].bootstrap, security_protocol="SASL_PLAINTEXT", code=FAILED)
-    assert "offers nothing for SASL, not PLAIN" in clear.err
+    assert "offers no SASL; does security.protocol say what this listener speaks?" in clear.err
 
 
 def test_a_wrong_password_is_reported_at_once(secured: tuple[ApacheKafka, str], certificate: Path) -> None:
