@@ -37,7 +37,7 @@ class RenewableContext:
         self.name = name
         self._config = config
         self._make = make
-        self._stamps = self._read_stamps()
+        self._stamps = _read_stamps(config)
         self._present = make(config)
 
     @property
@@ -62,14 +62,14 @@ class RenewableContext:
         """
         if config == self._config:
             return
-        stamps = self._read_stamps()
+        stamps = _read_stamps(config)
         self._present = self._make(config)
         self._config, self._stamps = config, stamps
         self._say_renewed()
 
     def renew(self) -> bool:
         """Read files that have changed; whether there is a new context. A bad file is reported once."""
-        stamps = self._read_stamps()
+        stamps = _read_stamps(self._config)
         if stamps == self._stamps:
             return False
         self._stamps = stamps
@@ -83,13 +83,6 @@ class RenewableContext:
 
     def _say_renewed(self) -> None:
         _log.info("certificate renewed", listener=self.name, expires=self.not_after)
-
-    def _read_stamps(self) -> dict[str, _Stamp | None]:
-        return {
-            location: _stamp(location)
-            for location in (self._config.keystore_location, self._config.truststore_location)
-            if location is not None
-        }
 
 
 class ListenerTls:
@@ -133,6 +126,12 @@ def outgoing_context(name: str, config: TlsConfig) -> RenewableContext:
         TlsSettingError.
     """
     return RenewableContext(name, config, lambda new: client_context(new, Path.read_bytes))
+
+
+def _read_stamps(config: TlsConfig) -> dict[str, _Stamp | None]:
+    """What the files that these settings name are now."""
+    locations = (config.keystore_location, config.truststore_location)
+    return {location: _stamp(location) for location in locations if location is not None}
 
 
 def _stamp(location: str) -> _Stamp | None:

@@ -112,7 +112,7 @@ class TlsAcceptor(asyncio.Protocol):
         self._gave_way = True
         self._dispatcher.handshakes.end(self)
         if self._transport is not None:
-            self._transport.abort()
+            self._failed(self._transport, "too many handshakes are under way")
 
     async def _shake_hands(self, transport: asyncio.Transport) -> None:
         early = _EarlyData()
@@ -131,7 +131,8 @@ class TlsAcceptor(asyncio.Protocol):
             await self._pass_on_hello(transport)
             secured = await handshake
         except (TimeoutError, OSError, ssl.SSLError) as error:
-            self._failed(transport, error)
+            if not self._gave_way:
+                self._failed(transport, _reason(error))
             return
         finally:
             self._dispatcher.handshakes.end(self)
@@ -157,10 +158,9 @@ class TlsAcceptor(asyncio.Protocol):
             feed(protocol, bytes(self._hello))
         self._hello.clear()
 
-    def _failed(self, transport: asyncio.Transport, error: Exception) -> None:
+    def _failed(self, transport: asyncio.Transport, reason: str) -> None:
         transport.abort()
         self._dispatcher.handshakes.failed_count += 1
-        reason = "too many handshakes are under way" if self._gave_way else _reason(error)
         peer = transport.get_extra_info("peername") or ("", 0)
         name = self._tls.name
         _log.warning(
