@@ -9,8 +9,7 @@ from uuid import UUID
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.controller.state import ControllerState
 from odradek.metadata.acls import CLUSTER_NAME, AclFilter, AclOperation, AclResourceType, PatternType, PermissionType
-from odradek.metadata.model import Acl
-from odradek.protocol.messages.access_control_entry_record import AccessControlEntryRecord
+from odradek.metadata.model import Acl, acl_record
 from odradek.protocol.messages.create_acls_request import AclCreation, CreateAclsRequest
 from odradek.protocol.messages.create_acls_response import AclCreationResult, CreateAclsResponse
 from odradek.protocol.messages.delete_acls_request import DeleteAclsFilter, DeleteAclsRequest
@@ -55,7 +54,7 @@ class Acls:
             if acl not in self._state.acl_ids:
                 new[acl] = None
         _check_size(len(new))
-        records = [_record(acl, UUID(int=self._random.getrandbits(128), version=4)) for acl in new]
+        records = [acl_record(UUID(int=self._random.getrandbits(128), version=4), acl) for acl in new]
         return Result(records, CreateAclsResponse(results=results))
 
     def delete(self, request: DeleteAclsRequest) -> Result[Any, DeleteAclsResponse]:
@@ -155,19 +154,6 @@ def _problem_of_who(creation: AclCreation) -> str:
         text = "no colon is present separating the principal type from the principal name"
         return f"Could not parse principal from `{creation.principal}` ({text})"
     return "" if creation.host else "The host is empty; * means all"
-
-
-def _record(acl: Acl, acl_id: UUID) -> AccessControlEntryRecord:
-    return AccessControlEntryRecord(
-        id=acl_id,
-        resource_type=acl.resource_type,
-        resource_name=acl.resource_name,
-        pattern_type=acl.pattern_type,
-        principal=acl.principal,
-        host=acl.host,
-        operation=acl.operation,
-        permission_type=acl.permission_type,
-    )
 
 
 def _description(acl: Acl) -> DeleteAclsMatchingAcl:

@@ -25,11 +25,11 @@ from odradek.metadata.model import (
     ResourceType,
     ScramCredential,
     TopicImage,
+    acl_record,
     broker_record,
     controller_record,
     partition_record,
 )
-from odradek.protocol.messages.access_control_entry_record import AccessControlEntryRecord
 from odradek.protocol.messages.client_quota_record import ClientQuotaRecord, EntityData
 from odradek.protocol.messages.config_record import ConfigRecord
 from odradek.protocol.messages.delegation_token_record import DelegationTokenRecord
@@ -126,16 +126,7 @@ class MetadataImage:
 
     def _security_records(self) -> Iterator[Any]:
         for acl_id, acl in self.acls.items():
-            yield AccessControlEntryRecord(
-                id=acl_id,
-                resource_type=acl.resource_type,
-                resource_name=acl.resource_name,
-                pattern_type=acl.pattern_type,
-                principal=acl.principal,
-                host=acl.host,
-                operation=acl.operation,
-                permission_type=acl.permission_type,
-            )
+            yield acl_record(acl_id, acl)
         for (user, mechanism), credential in sorted(self.scram.items(), key=lambda item: item[0]):
             yield UserScramCredentialRecord(
                 name=user,

@@ -14,6 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from odradek.metadata.features import LevelRange
+from odradek.protocol.messages.access_control_entry_record import AccessControlEntryRecord
 from odradek.protocol.messages.broker_registration_change_record import BrokerRegistrationChangeRecord
 from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
 from odradek.protocol.messages.partition_record import PartitionRecord
@@ -189,6 +190,20 @@ def acl_of(record: Any) -> Acl:
         host=record.host,
         operation=record.operation,
         permission_type=record.permission_type,
+    )
+
+
+def acl_record(acl_id: UUID, acl: Acl) -> AccessControlEntryRecord:
+    """The record that makes an entry."""
+    return AccessControlEntryRecord(
+        id=acl_id,
+        resource_type=acl.resource_type,
+        resource_name=acl.resource_name,
+        pattern_type=acl.pattern_type,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission_type,
     )
 
 

@@ -1,11 +1,10 @@
-"""Builds what makes connections secure: the TLS of the node's listeners, and how it connects to other nodes'."""
+"""Builds what makes connections secure: TLS and SASL of the node's listeners, and how it connects to other nodes'."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from odradek.client.security import PLAINTEXT, OutgoingSecurity
 from odradek.common.errors import ConfigError
@@ -22,6 +21,7 @@ from odradek.settings.listeners import LISTENER_PREFIX
 if TYPE_CHECKING:
     from odradek.security.tls.listener import ListenerTls, RenewableContext
 
+T = TypeVar("T")
 _log = get_logger("server.parts.security")
 _WITH_TLS = ("SSL", "SASL_SSL")
 
@@ -67,7 +67,7 @@ def tls_config(settings: BrokerSettings, name: str) -> TlsConfig:
     return config
 
 
-def build_security(  # noqa: C901 - a builder for each kind of listener
+def build_security(
     settings: BrokerSettings, specs: Mapping[str, ListenerSpec], ports: Ports, image: Callable[[], MetadataImage]
 ) -> SecurityParts:
     """
@@ -78,34 +78,9 @@ def build_security(  # noqa: C901 - a builder for each kind of listener
         ConfigError: keys or certificates that cannot be used, or no name by which to log in to other nodes.
     """
     problems: list[str] = []
-    protocols = {each.name: each.security_protocol for each in settings.listeners}
-    listeners: dict[str, ListenerTls] = {}
-    outgoing: dict[str, RenewableContext] = {}
-
-    def attempt(name: str, build: Callable[[], None]) -> None:
-        try:
-            build()
-        except TlsSettingError as error:
-            problems.append(f"listener {name}: {error}")
-
-    # Imported where there is TLS: the libraries behind it take a third of a node's start.
-    def listen(name: str) -> None:
-        from odradek.security.tls.listener import ListenerTls
-
-        listeners[name] = ListenerTls(name, tls_config(settings, name))
-
-    def connect(name: str) -> None:
-        from odradek.security.tls.listener import outgoing_context
-
-        outgoing[name] = outgoing_context(name, tls_config(settings, name))
-
-    for name in specs:
-        if protocols[name] in _WITH_TLS:
-            attempt(name, partial(listen, name))
     peers = (settings.inter_broker_listener_name, settings.first_controller_listener)
-    for name in dict.fromkeys(peers):
-        if settings.security_protocol_of(name) in _WITH_TLS:
-            attempt(name, partial(connect, name))
+    listeners = _build_tls(settings, specs, _listener_tls, problems)
+    outgoing = _build_tls(settings, dict.fromkeys(peers), _outgoing_tls, problems)
     if problems:
         raise ConfigError(problems)
 
@@ -126,3 +101,30 @@ def build_security(  # noqa: C901 - a builder for each kind of listener
         between_brokers=between,
         to_controllers=controllers,
     )
+
+
+def _build_tls(
+    settings: BrokerSettings, names: Iterable[str], build: Callable[[str, TlsConfig], T], problems: list[str]
+) -> dict[str, T]:
+    """What is built of the TLS of those listeners that have it, by name."""
+    found = {}
+    for name in names:
+        if settings.security_protocol_of(name) in _WITH_TLS:
+            try:
+                found[name] = build(name, tls_config(settings, name))
+            except TlsSettingError as error:
+                problems.append(f"listener {name}: {error}")
+    return found
+
+
+# Imported where there is TLS: the libraries behind it take a third of a node's start.
+def _listener_tls(name: str, config: TlsConfig) -> ListenerTls:
+    from odradek.security.tls.listener import ListenerTls
+
+    return ListenerTls(name, config)
+
+
+def _outgoing_tls(name: str, config: TlsConfig) -> RenewableContext:
+    from odradek.security.tls.listener import outgoing_context
+
+    return outgoing_context(name, config)
