@@ -169,6 +169,17 @@ class RaftWords:
 
         yield from self._obey(number, resign)
 
+    def do_retire(self, command: Command) -> Iterator[str]:
+        """A node begins to stop."""
+        number = int(command.arguments[0])
+
+        def retire() -> Ready:
+            ready = Ready()
+            self.nodes[number].retire(self.now_ms, ready)
+            return ready
+
+        yield from self._obey(number, retire)
+
     def do_full(self, command: Command) -> Iterator[str]:
         """A node's disk is full: it can append nothing."""
         number = int(command.arguments[0])

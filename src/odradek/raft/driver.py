@@ -246,11 +246,12 @@ class RaftDriver:
         self.log.close()
 
     async def resign(self) -> None:
-        """Give up leading, so that the others need not wait for a time-out (KIP-595)."""
-        if self.leads and not self.node.is_alone:
+        """Give up leading for good, so that the others need not wait for a time-out (KIP-595)."""
+        if self._failure is None:
             ready = Ready()
-            self.node.resign(self._clock.monotonic_ms(), ready)
-            self.apply_ready(ready)
+            self.node.retire(self._clock.monotonic_ms(), ready)
+            if ready.lost_leadership:
+                self.apply_ready(ready)
         await self._courier.resigned(RESIGN_TIMEOUT_MS / 1000)
 
     @property

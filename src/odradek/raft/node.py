@@ -85,6 +85,7 @@ class RaftNode:
         self.removed_at = -1  # the offset of the voter set that removed this voter, -1 where it is not the newest one
         self.granting: frozenset[int] = frozenset()  # by whose votes this node leads
         self.may_stand = True  # not while it could not write what a leader must, unless no other voter can lead
+        self._stops = False  # this process stops: it votes and answers, and stands no more
         self._log_end = log_end
         self._random = random
         self._election_timeout_ms = election_timeout_ms
@@ -162,7 +163,7 @@ class RaftNode:
     def _stand(self, now_ms: int, ready: Ready) -> None:
         # One that was removed may know only voters of long ago: between two attempts it asks others who leads.
         asked_in_vain = not self.is_voter and self.role in (Role.PROSPECTIVE, Role.CANDIDATE)
-        if asked_in_vain or not (self.may_stand or self.is_alone):
+        if self._stops or asked_in_vain or not (self.may_stand or self.is_alone):
             self._look_for_leader(now_ms, ready)
         elif self.role is Role.RESIGNED or not self.is_alone:
             self._ask_pre_votes(now_ms, ready)
@@ -289,6 +290,15 @@ class RaftNode:
     def out_of_space(self, now_ms: int, ready: Ready) -> None:
         """Nothing can be written here: leave it to others to lead, if there are any, until `may_stand` is set again."""
         self.may_stand = False
+        self._leave_to_others(now_ms, ready)
+
+    def retire(self, now_ms: int, ready: Ready) -> None:
+        """This process stops: leave it to others to lead, if there are any. An election that it won while its parts
+        are being stopped would end under it, and cost the others a time-out."""
+        self._stops = True
+        self._leave_to_others(now_ms, ready)
+
+    def _leave_to_others(self, now_ms: int, ready: Ready) -> None:
         if not self.is_alone:
             self.resign(now_ms, ready)
         if self.role in (Role.PROSPECTIVE, Role.CANDIDATE):

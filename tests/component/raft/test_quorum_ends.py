@@ -1,4 +1,4 @@
-"""What a replica does when something ends: its reign, its process, a connection."""
+"""What a replica does when something ends: its leadership, its process, a connection."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from odradek.common.real_io import RealClock
 from odradek.protocol.messages.fetch_response import FetchResponse
+from odradek.raft.roles import Role
 from odradek.record.reader import read_batches
 from tests.component.raft.test_quorum_hostile import ask, fetched
 from tests.support.nodes.quorum_replicas import Quorum
@@ -35,6 +36,19 @@ async def test_a_replica_that_stops_leaves_the_starts_of_epochs_to_other_readers
             text = (replica.directory / "leader-epoch-checkpoint").read_text()
             assert text == "\n".join(["0", str(len(starts)), *(f"{epoch} {start}" for epoch, start in starts), ""])
             await replica.start()
+
+
+async def test_a_replica_that_begins_to_stop_is_not_elected_again(tmp_path: Path) -> None:
+    async with Quorum(tmp_path) as quorum:
+        stopping = await quorum.leader()
+        await stopping.driver.resign()
+        for replica in quorum.running:
+            if replica is not stopping:
+                await replica.kill()
+        node = stopping.driver.node
+        for later_ms in (60_000, 120_000):  # it hears of no leader
+            stopping.driver.apply_ready(node.tick(RealClock().monotonic_ms() + later_ms))
+            assert node.role is Role.UNATTACHED
 
 
 async def test_a_connection_that_ends_is_made_again_at_once(tmp_path: Path) -> None:
