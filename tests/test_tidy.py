@@ -203,6 +203,21 @@ def test_files_that_pages_name_exist() -> None:
     assert not gone, "\n".join(gone)
 
 
+def test_tests_that_pages_name_exist() -> None:
+    """Each `test_x.py::TestClass::test_name` of a page, with or without the folder and the class."""
+    named = re.compile(r"\b(?:tests/[\w/]+/)?(test_\w+\.py)::(?:(Test\w+)(?:::)?)?(test_\w+)?")
+    texts = {path.name: path.read_text() for path in python_files(ROOT / "tests")}
+    gone = [
+        f"{name_of(page)}: {found.group(0)}"
+        for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+        for found in named.finditer(page.read_text())
+        if not all(
+            re.search(rf"(?:def|class) {name}\b", texts.get(found.group(1), "")) for name in found.groups()[1:] if name
+        )
+    ]
+    assert not gone, "\n".join(gone)
+
+
 def test_every_changelog_entry_is_under_a_version() -> None:
     text = (ROOT / "CHANGELOG.md").read_text()
     assert text.startswith("# Changelog\n")

@@ -98,7 +98,7 @@ def test_a_stock_client_creates_describes_and_deletes(node_thread: NodeThread) -
     assert client.describe_acls(EVERYTHING).result(60) == []
 
 
-def test_who_may_not_changes_and_sees_nothing(node_thread: NodeThread) -> None:
+def test_a_user_without_permission_changes_and_sees_no_acl(node_thread: NodeThread) -> None:
     guard(node_thread, "User:admin")
     client = admin(node_thread.broker.bootstrap_address())
     (created,) = client.create_acls([binding()]).values()

@@ -53,7 +53,7 @@ class TestDescribeCluster:
             assert (broker.broker_id, broker.host, broker.port) == (1, "127.0.0.1", node.port)
             assert answer.cluster_authorized_operations == -(2**31)
 
-    def test_operations_are_reported_to_who_asks(self, calls: Calls) -> None:
+    def test_authorized_operations_are_reported_on_request(self, calls: Calls) -> None:
         request = DescribeClusterRequest(include_cluster_authorized_operations=True)
         answer = calls.ask(ApiKey.DESCRIBE_CLUSTER, 1, request)
         assert answer.cluster_authorized_operations == 0b1111110100000
@@ -98,7 +98,7 @@ class TestDescribeLogDirs:
         names = {each.name for each in self.ask(calls).topics}
         assert topic in names
 
-    def test_what_is_not_there_is_left_out(self, calls: Calls) -> None:
+    def test_missing_partitions_are_omitted(self, calls: Calls) -> None:
         topic = calls.create_topic()
         found = self.ask(calls, {topic: [0, 9], fresh_name(): [0]})
         assert [part.partition_index for part in one(found.topics).partitions] == [0]
@@ -191,7 +191,9 @@ class TestUpdateFeatures:
             ("transaction.version", 1, 9, "INVALID_UPDATE_VERSION"),
         ],
     )
-    def test_what_is_refused(self, calls: Calls, feature: str, level: int, kind: int, expected: str) -> None:
+    def test_invalid_feature_updates_are_refused(
+        self, calls: Calls, feature: str, level: int, kind: int, expected: str
+    ) -> None:
         before = self.levels(calls)
         answer = self.ask(calls, feature, level, kind)
         assert name_of(answer.error_code) == expected, answer.error_message

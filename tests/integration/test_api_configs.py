@@ -90,7 +90,7 @@ class Eventually:
 
 
 def produced(calls: Calls, topic: str, *, until: str) -> str:
-    """What a batch of 1000 bytes is answered; asked again a while, as a log hears of its settings last."""
+    """The error code of a batch of 1000 bytes; tried again for a while, as the log learns of its settings last."""
     deadline = time.monotonic() + PATIENCE_S
     while (answer := name_of(calls.produce(topic, batch(bytes(1000))).error_code)) != until:
         if time.monotonic() > deadline:
@@ -120,7 +120,7 @@ class TestDescribe:
         for key in ("retention.ms", "segment.ms", "flush.ms", "remote.storage.enable"):
             assert setting(calls, TOPIC, topic, key, include_synonyms=True).synonyms == []
 
-    def test_what_sets_one_thing_in_several_units_is_shown_as_it_was_written(self, tmp_path: Path) -> None:
+    def test_a_setting_with_several_units_is_shown_as_written(self, tmp_path: Path) -> None:
         settings: dict[str, object] = {"log.retention.hours": 100, "log.retention.minutes": 300, "log.roll.hours": 7}
         hours = [("log.retention.hours", "100", FILE_SOURCE), ("log.retention.hours", "168", DEFAULT_SOURCE)]
         minutes = [("log.retention.minutes", "300", FILE_SOURCE), *hours]
@@ -217,7 +217,7 @@ class TestDescribe:
             (99, "x", "INVALID_REQUEST"),
         ],
     )
-    def test_what_is_not_there(self, calls: Calls, kind: int, name: str, expected: str) -> None:
+    def test_unknown_resources_are_reported(self, calls: Calls, kind: int, name: str, expected: str) -> None:
         found = describe(calls, kind, name)
         assert (name_of(found.error_code), found.configs) == (expected, [])
         assert found.error_message is not None
@@ -260,7 +260,7 @@ class TestDescribe:
             ("1", ("kafka", SET, "DEBUG"), "INVALID_CONFIG"),
         ],
     )
-    def test_what_is_no_level_changes_none(
+    def test_an_invalid_level_changes_nothing(
         self, calls: Calls, broker: str, operation: tuple[str, int, str | None], expected: str
     ) -> None:
         good = ("odradek.server.broker", SET, "ERROR")
@@ -287,7 +287,7 @@ class TestChangeOfATopic:
         assert change(calls, TOPIC, topic, ("cleanup.policy", SUBTRACT, "delete"))[0] == "NONE"
         assert config.is_("compact")
 
-    def test_it_takes_effect(self, calls: Calls) -> None:
+    def test_a_changed_topic_setting_takes_effect(self, calls: Calls) -> None:
         topic = calls.create_topic()
         assert change(calls, TOPIC, topic, ("max.message.bytes", SET, "200"))[0] == "NONE"
         assert Eventually(calls, TOPIC, topic, "max.message.bytes").is_("200")
@@ -310,7 +310,9 @@ class TestChangeOfATopic:
             ("retention.ms", SET, None, "INVALID_REQUEST"),
         ],
     )
-    def test_what_is_refused(self, calls: Calls, key: str, operation: int, value: str | None, expected: str) -> None:
+    def test_invalid_settings_are_refused(
+        self, calls: Calls, key: str, operation: int, value: str | None, expected: str
+    ) -> None:
         topic = calls.create_topic()
         code, text = change(calls, TOPIC, topic, (key, operation, value))
         assert code == expected
@@ -402,9 +404,7 @@ class TestChangeOfBrokers:
         assert change(calls, BROKER, "1", (key, DELETE, None))[0] == "NONE"
 
     @only_ours
-    def test_what_would_guard_the_cluster_is_refused_and_what_is_not_loaded_warns(
-        self, calls: Calls, node: Node
-    ) -> None:
+    def test_unsupported_security_settings_are_refused_and_unloaded_ones_warn(self, calls: Calls, node: Node) -> None:
         for key in ("principal.builder.class", "super.users"):
             name, message = change(calls, BROKER, "1", (key, SET, "com.example.Principals"))
             assert name == "INVALID_CONFIG"
@@ -449,12 +449,12 @@ class TestChangeOfBrokers:
             ("one", "num.io.threads", "4"),
         ],
     )
-    def test_what_is_refused(self, calls: Calls, name: str, key: str, value: str) -> None:
+    def test_invalid_settings_are_refused(self, calls: Calls, name: str, key: str, value: str) -> None:
         code, text = change(calls, BROKER, name, (key, SET, value))
         assert code in ("INVALID_REQUEST", "INVALID_CONFIG")
         assert text
 
-    @only_ours  # Kafka takes it, and each broker tells of it in its log
+    @only_ours  # Kafka accepts it, and each broker logs a warning
     def test_compaction_lags_of_brokers_that_contradict_each_other(self, calls: Calls) -> None:
         low, high = "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
         code, text = change(calls, BROKER, "", (low, SET, "9000"), (high, SET, "8000"))

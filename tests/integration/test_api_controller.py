@@ -1,4 +1,4 @@
-"""What nodes of a cluster ask of the controller, on its own listener: registration, heartbeats, envelopes."""
+"""Requests of nodes to the controller, on its own listener: registration, heartbeats, envelopes."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def creation(name: str) -> CreateTopicsRequest:
 
 class TestEnvelope:
     @pytest.mark.parametrize("version", range(2, 8))
-    def test_what_is_inside_is_answered_in_its_own_version(self, controller: Calls, version: int) -> None:
+    def test_the_inner_request_is_answered_in_its_own_version(self, controller: Calls, version: int) -> None:
         name = fresh_name()
         request = sealed(ApiKey.CREATE_TOPICS, version, creation(name))
         answer = controller.ask(ApiKey.ENVELOPE, 0, request)

@@ -1,4 +1,4 @@
-"""What is forgotten after a while, what is not offered yet, and what the metrics say of producers and transactions."""
+"""State that expires, features that are not offered yet, and the metrics of producers and transactions."""
 
 from __future__ import annotations
 
@@ -120,12 +120,12 @@ def test_a_transactional_id_that_is_not_used_is_forgotten(tmp_path: Path) -> Non
         assert idle.commit() == "INVALID_PRODUCER_ID_MAPPING"
         before = idle.producer_id
         assert idle.init() == "NONE"
-        assert idle.producer_id != before, "nobody may be taken for the producer that was forgotten"
+        assert idle.producer_id != before, "no producer may get the id of one that expired"
         begin(idle, topic, b"again")
         assert idle.commit() == busy.commit() == "NONE"
 
 
-def test_what_is_forgotten_stays_so_after_a_kill(own_node: Node) -> None:
+def test_expired_producers_stay_expired_after_a_kill(own_node: Node) -> None:
     own_node.stop()
     own_node.overrides |= {
         "transactional.id.expiration.ms": 500,
@@ -168,7 +168,7 @@ def test_two_phase_commit_is_not_offered(node: Node) -> None:
         assert state_of(calls, name) in ("NOT_COORDINATOR", "TRANSACTIONAL_ID_NOT_FOUND"), "nothing is left behind"
 
 
-def test_a_broker_that_is_asked_to_offer_two_phase_commit_says_that_it_does_not(tmp_path: Path) -> None:
+def test_enabling_two_phase_commit_logs_a_warning(tmp_path: Path) -> None:
     with Node(tmp_path, {"transaction.two.phase.commit.enable": "true"}) as node, Calls(node.port) as calls:
         answer = calls.ask(
             ApiKey.API_VERSIONS, 3, ApiVersionsRequest(client_software_name="test", client_software_version="1")

@@ -233,7 +233,7 @@ class TestWaiting:
             parts = reader.receive(ApiKey.FETCH, 12, waiting).responses[0].partitions
         assert [batch_count(part.records) for part in parts] == [2, 2]
 
-    def test_what_is_there_is_given_when_time_is_up(self, calls: Calls) -> None:
+    def test_the_records_so_far_are_returned_after_max_wait(self, calls: Calls) -> None:
         topic = calls.create_topic()
         calls.fill(topic, 2)
         started = time.monotonic()
@@ -267,7 +267,7 @@ class TestWaiting:
 
 
 class TestIsolation:
-    def test_aborted_transactions_are_reported_only_to_who_asks(self, calls: Calls, topic: str) -> None:
+    def test_aborted_transactions_are_listed_for_read_committed_only(self, calls: Calls, topic: str) -> None:
         assert calls.read(topic, isolation_level=0).aborted_transactions is None
         committed = calls.read(topic, isolation_level=1)
         assert committed.aborted_transactions == []

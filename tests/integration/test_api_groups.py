@@ -164,7 +164,7 @@ def test_two_members_share_and_one_leaves(first: Member, second: Member) -> None
     assert (both.generation_id, followed.generation_id) == (2, 2)
     assert both.leader == followed.leader == first.member_id
     assert {member.member_id for member in both.members} == {first.member_id, second.member_id}
-    assert followed.members == [], "only the leader is told who is there"
+    assert followed.members == [], "only the leader gets the list of members"
     waiting = second.send(ApiKey.SYNC_GROUP, 5, second.sync_request())
     assert first.sync(**{first.member_id: b"one", second.member_id: b"two"}) == b"one"
     assert second.receive(ApiKey.SYNC_GROUP, 5, waiting).assignment == b"two"
@@ -257,7 +257,7 @@ def test_administration(first: Member) -> None:
     assert first.state() == "Dead"
 
 
-def test_who_coordinates(node: Node, first: Member) -> None:
+def test_find_coordinator(node: Node, first: Member) -> None:
     request = FindCoordinatorRequest(coordinator_keys=[first.group, "other", first.group])
     answer = first.ask_until_loaded(ApiKey.FIND_COORDINATOR, 4, request)
     assert {each.key for each in answer.coordinators} == {first.group, "other"}

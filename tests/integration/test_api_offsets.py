@@ -127,7 +127,7 @@ class TestListOffsets:
             found = self.ask(calls, topic, timestamp, partition=1)
             assert (found.offset, found.leader_epoch) == (offset, epoch), timestamp
 
-    def test_what_is_not_there(self, calls: Calls, topic: str) -> None:
+    def test_unknown_topics_and_partitions_are_reported(self, calls: Calls, topic: str) -> None:
         assert name_of(self.ask(calls, topic, LATEST, partition=2).error_code) == "UNKNOWN_TOPIC_OR_PARTITION"
         assert name_of(self.ask(calls, fresh_name(), LATEST).error_code) == "UNKNOWN_TOPIC_OR_PARTITION"
 
@@ -162,11 +162,11 @@ class TestOffsetForLeaderEpoch:
         found = self.ask(calls, topic, epoch)
         assert (found.error_code, found.leader_epoch, found.end_offset) == (0, -1, -1)
 
-    def test_who_knows_more_than_we_do(self, calls: Calls, topic: str) -> None:
+    def test_an_epoch_above_the_leaders_is_unknown(self, calls: Calls, topic: str) -> None:
         found = self.ask(calls, topic, 0, current=5)
         assert name_of(found.error_code) == "UNKNOWN_LEADER_EPOCH"
 
-    def test_what_is_not_there(self, calls: Calls, topic: str) -> None:
+    def test_unknown_topics_and_partitions_are_reported(self, calls: Calls, topic: str) -> None:
         assert name_of(self.ask(calls, topic, 0, partition=9).error_code) == "UNKNOWN_TOPIC_OR_PARTITION"
         assert name_of(self.ask(calls, fresh_name(), 0).error_code) == "UNKNOWN_TOPIC_OR_PARTITION"
 
@@ -251,7 +251,7 @@ class TestDeleteRecords:
         calls.find_coordinator("any")
         assert name_of(self.ask(calls, "__consumer_offsets", 0).error_code) == "INVALID_TOPIC_EXCEPTION"
 
-    def test_what_is_not_there(self, calls: Calls) -> None:
+    def test_unknown_topics_and_partitions_are_reported(self, calls: Calls) -> None:
         topic = calls.create_topic()
         assert name_of(self.ask(calls, topic, 0, 7).error_code) == "UNKNOWN_TOPIC_OR_PARTITION"
         assert name_of(self.ask(calls, fresh_name(), 0).error_code) == "UNKNOWN_TOPIC_OR_PARTITION"
@@ -288,7 +288,7 @@ class TestProducers:
             -1,
         )
 
-    def test_of_what_is_not_there(self, calls: Calls) -> None:
+    def test_producers_of_unknown_partitions_are_refused(self, calls: Calls) -> None:
         topic = calls.create_topic()
         assert name_of(self.describe(calls, topic, 5).error_code) == "UNKNOWN_TOPIC_OR_PARTITION"
         assert name_of(self.describe(calls, fresh_name()).error_code) == "UNKNOWN_TOPIC_OR_PARTITION"

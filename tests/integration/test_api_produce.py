@@ -95,7 +95,7 @@ LIES = {
     **{f"{codec}, more records": (with_count(SQUEEZED[codec], 4), "INVALID_RECORD") for codec in SQUEEZED},
     # Attributes and the producer's fields.
     "a control batch": (batch(b"x", control=True, producer_id=4, producer_epoch=0, sequence=0), "INVALID_RECORD"),
-    "a control batch of nobody": (with_field(THREE, ">h", ATTRIBUTES, 0x20), "INVALID_RECORD"),
+    "a control batch of a client": (with_field(THREE, ">h", ATTRIBUTES, 0x20), "INVALID_RECORD"),
     "a producer without sequence": (
         with_field(with_field(THREE, ">q", PRODUCER_ID, 5), ">h", PRODUCER_EPOCH, 0),
         "INVALID_RECORD",
@@ -117,7 +117,7 @@ LIES_THAT_ARE_OURS = {
         f"{codec}, damaged": (with_byte(data, HEADER_BYTES, data[HEADER_BYTES] ^ 0xFF), "INVALID_RECORD")
         for codec, data in SQUEEZED.items()
     },
-    "a transaction of nobody": (with_field(THREE, ">h", ATTRIBUTES, 0x10), "INVALID_RECORD"),
+    "a transactional batch without a producer": (with_field(THREE, ">h", ATTRIBUTES, 0x10), "INVALID_RECORD"),
     "a delete horizon": (with_field(THREE, ">h", ATTRIBUTES, 0x40), "INVALID_RECORD"),
     "a timestamp of the broker's": (with_field(THREE, ">h", ATTRIBUTES, 0x08), "INVALID_TIMESTAMP"),
     "a producer without epoch": (
@@ -129,14 +129,14 @@ LIES_THAT_ARE_OURS = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_a_batch_that_lies_is_refused(calls: Calls, topic: str, lie: str) -> None:
+def test_an_inconsistent_batch_is_refused(calls: Calls, topic: str, lie: str) -> None:
     data, expected = LIES[lie]
     _refused_and_the_next_one_taken(calls, topic, data, expected)
 
 
 @only_ours
 @pytest.mark.parametrize("lie", LIES_THAT_ARE_OURS)
-def test_a_batch_that_lies_is_refused_where_kafka_is_lenient(calls: Calls, topic: str, lie: str) -> None:
+def test_an_inconsistent_batch_is_refused_where_kafka_is_lenient(calls: Calls, topic: str, lie: str) -> None:
     data, expected = LIES_THAT_ARE_OURS[lie]
     _refused_and_the_next_one_taken(calls, topic, data, expected)
 
@@ -366,9 +366,7 @@ class TestIdempotence:
 
     @only_ours
     @pytest.mark.parametrize("known", [True, False])
-    def test_what_follows_a_batch_that_was_damaged_on_the_way_waits_for_it(
-        self, calls: Calls, producer: int, *, known: bool
-    ) -> None:
+    def test_batches_behind_a_damaged_one_wait_for_its_retry(self, calls: Calls, producer: int, *, known: bool) -> None:
         topic = calls.create_topic()
         if known:
             self.send(calls, topic, producer, 0)
@@ -381,7 +379,7 @@ class TestIdempotence:
 
     @only_ours
     @pytest.mark.parametrize("by_id", [False, True])
-    def test_what_follows_a_batch_that_came_before_its_topic_waits_for_it(
+    def test_batches_behind_one_of_an_unknown_topic_wait_for_its_retry(
         self, calls: Calls, producer: int, *, by_id: bool
     ) -> None:
         """A broker that has not heard of a partition yet; where the topic has an id, it is known before that."""
@@ -474,7 +472,7 @@ class TestRecompression:
             answer = one(one(calls.receive(ApiKey.PRODUCE, 9).responses).partition_responses)
             assert (answer.error_code, answer.base_offset) == (0, number)
 
-    def test_what_is_refused_in_its_turn_is_reported_to_its_sender_alone(self, calls: Calls) -> None:
+    def test_a_refusal_is_reported_to_its_own_request_alone(self, calls: Calls) -> None:
         topic = calls.create_topic(compression_type="uncompressed")
         good = batch(b"x" * 50_000, compression="gzip")
         bad = with_byte(good, HEADER_BYTES + 20, 0xFF)

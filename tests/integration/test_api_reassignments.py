@@ -78,7 +78,7 @@ def test_a_broker_that_is_not_registered_cannot_be_forgotten(calls: Calls) -> No
     assert name_of(answer.error_code) == "BROKER_ID_NOT_REGISTERED"
 
 
-def test_directories_are_reported_to_the_controller_only_and_by_who_is_registered(node: Node) -> None:
+def test_assign_replicas_to_dirs_needs_a_registered_broker(node: Node) -> None:
     request = assign.AssignReplicasToDirsRequest(
         broker_id=1, broker_epoch=-1, directories=[assign.DirectoryData(id=UUID(int=5))]
     )

@@ -69,7 +69,7 @@ def metadata(calls: Calls, *names: str, version: int = 12, **fields: Any) -> Met
 
 
 class TestCreate:
-    def test_what_was_made_is_reported_and_there(self, calls: Calls) -> None:
+    def test_a_created_topic_is_returned_and_exists(self, calls: Calls) -> None:
         topic = topic_of(partitions=3, retention_ms="5000")
         answer = created(calls, topic)
         assert not answer.error_code
@@ -84,7 +84,7 @@ class TestCreate:
         }
 
     @pytest.mark.parametrize("name", ["a", "a" * 249, "0", "-", "_", "...", "A.b_c-d"])
-    def test_good_names(self, calls: Calls, name: str) -> None:
+    def test_legal_topic_names_are_accepted(self, calls: Calls, name: str) -> None:
         assert name_of(created(calls, topic_of(name), validate_only=True).error_code) == "NONE"
 
     @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ class TestCreate:
         assert name_of(calls.read(name).error_code) == "UNKNOWN_TOPIC_OR_PARTITION"
         assert name_of(calls.produce(name, batch(b"x")).error_code) == "UNKNOWN_TOPIC_OR_PARTITION"
 
-    def test_what_exists_exists(self, calls: Calls) -> None:
+    def test_an_existing_topic_is_reported(self, calls: Calls) -> None:
         topic = topic_of()
         assert not created(calls, topic).error_code
         assert name_of(created(calls, topic).error_code) == "TOPIC_ALREADY_EXISTS"
@@ -262,7 +262,7 @@ class TestDelete:
             assert name_of(one(metadata(calls, name).topics).error_code) == "UNKNOWN_TOPIC_OR_PARTITION"
             assert name_of(calls.read(name).error_code) == "UNKNOWN_TOPIC_OR_PARTITION"
 
-    def test_what_is_not_there(self, calls: Calls) -> None:
+    def test_unknown_topics_are_reported(self, calls: Calls) -> None:
         assert self.delete(calls, DeleteTopicState(name=fresh_name())) == ["UNKNOWN_TOPIC_OR_PARTITION"]
         assert self.delete(calls, DeleteTopicState(name=None, topic_id=uuid4())) == ["UNKNOWN_TOPIC_ID"]
 
@@ -281,7 +281,7 @@ class TestDelete:
         assert set(codes) == {"INVALID_REQUEST"}
         by_id = DeleteTopicState(name=None, topic_id=calls.topic_id(topic))
         assert "INVALID_REQUEST" in self.delete(calls, DeleteTopicState(name=topic), by_id)
-        assert not one(metadata(calls, topic).topics).error_code, "nobody knows what was meant: it stays"
+        assert not one(metadata(calls, topic).topics).error_code, "an ambiguous request deletes nothing"
 
     def test_the_name_is_free_again_and_the_old_records_gone(self, calls: Calls) -> None:
         topic = calls.create_topic()
@@ -346,7 +346,7 @@ class TestMetadata:
             answer = one(calls.ask(ApiKey.METADATA, 9, request).topics)
             assert name_of(answer.error_code) == "INVALID_TOPIC_EXCEPTION"
 
-    def test_operations_are_reported_to_who_asks(self, calls: Calls) -> None:
+    def test_authorized_operations_are_reported_on_request(self, calls: Calls) -> None:
         topic = calls.create_topic()
         quiet = metadata(calls, topic, version=10)
         assert one(quiet.topics).topic_authorized_operations == -(2**31)
@@ -440,7 +440,7 @@ class TestDescribeTopicPartitions:
         assert set(three) <= set(names)
         assert names == sorted(names, key=str)
 
-    def test_what_is_not_there(self, calls: Calls) -> None:
+    def test_unknown_topics_are_reported(self, calls: Calls) -> None:
         absent = fresh_name()
         answer = one(self.ask(calls, absent).topics)
         assert (answer.name, name_of(answer.error_code)) == (absent, "UNKNOWN_TOPIC_OR_PARTITION")

@@ -61,7 +61,7 @@ def producers(node: Node) -> Iterator[list[TransactionalProducer]]:
 
 
 class Committed:
-    """What a read_committed reader sees of partition 0."""
+    """The records of partition 0 for a read_committed consumer."""
 
     def __init__(self, calls: Calls, topic: str) -> None:
         self.calls = calls
@@ -117,7 +117,7 @@ def begin(each: TransactionalProducer, topic: str, *values: bytes) -> None:
 
 class TestEnds:
     @VERSIONS
-    def test_committed_records_are_seen_after_the_marker_and_aborted_ones_never(
+    def test_read_committed_sees_records_after_the_marker_and_no_aborted_ones(
         self, node: Node, calls: Calls, topic: str, producers: list[TransactionalProducer], version: int
     ) -> None:
         each, seen = producer(node, producers, version), Committed(calls, topic)
@@ -289,7 +289,7 @@ class TestWhatComesLate:
     def test_an_end_over_a_connection_that_was_given_up_ends_nothing(
         self, node: Node, calls: Calls, topic: str, producers: list[TransactionalProducer]
     ) -> None:
-        """In the older protocol one epoch serves many transactions: the connection tells them apart."""
+        """In the older protocol one epoch serves many transactions: only the connection distinguishes them."""
         old = producer(node, producers, 0)
         old.init()
         begin(old, topic, b"first")
@@ -402,13 +402,13 @@ class TestOffsets:
     @pytest.mark.parametrize("version", range(6))
     def test_every_version_of_a_commit_by_no_one(self, node: Node, calls: Calls, topic: str, version: int) -> None:
         calls.find_coordinator("g")
-        request = TxnOffsetCommitRequest(transactional_id="nobody", group_id="g", producer_id=1 << 40)
+        request = TxnOffsetCommitRequest(transactional_id="unknown", group_id="g", producer_id=1 << 40)
         assert calls.ask(ApiKey.TXN_OFFSET_COMMIT, version, request).topics == []
 
     @pytest.mark.parametrize("version", range(5))
     def test_every_version_of_adding_a_group_for_no_one(self, calls: Calls, version: int) -> None:
         calls.find_coordinator("g")
-        request = AddOffsetsToTxnRequest(transactional_id="nobody", group_id="g", producer_id=1 << 40)
+        request = AddOffsetsToTxnRequest(transactional_id="unknown", group_id="g", producer_id=1 << 40)
         answer = calls.ask_until_loaded(ApiKey.ADD_OFFSETS_TO_TXN, version, request)
         assert name_of(answer.error_code) == "INVALID_PRODUCER_ID_MAPPING"
 

@@ -102,7 +102,7 @@ TOPIC = 2  # ConfigResource.Type
 
 @dataclass
 class World:
-    """What requests are about: a topic with records, and a group with a member and a commit."""
+    """The subjects of the requests: a topic with records, and a group with a member and a commit."""
 
     calls: Calls
     topic: str

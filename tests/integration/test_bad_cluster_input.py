@@ -1,6 +1,6 @@
-"""What only brokers may ask of brokers, asked by clients: the right error, and nothing has changed.
+"""Requests that only brokers may send to brokers, sent by clients: each gets the right error and changes nothing.
 
-One node with a listener for clients beside the one for brokers, as a cluster has that is open to strangers.
+One node with a listener for clients beside the one for brokers, as in a cluster that is open to unknown clients.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def test_a_clients_batched_add_partitions(open_node: Node, topic: str, version: 
 
 
 @pytest.mark.parametrize("api_key", FOR_CONTROLLERS_ALONE, ids=lambda key: ApiKey(key).name)
-def test_what_only_controllers_serve_ends_a_clients_connection(open_node: Node, api_key: ApiKey) -> None:
+def test_a_controllers_request_closes_a_clients_connection(open_node: Node, api_key: ApiKey) -> None:
     """As in Apache Kafka, which has no answer for it on that listener either; ApiVersions does not name it."""
     spec = API[api_key]
     with Calls(open_node.port) as calls:

@@ -1,4 +1,4 @@
-"""What nobody should send of transactions: the error that Kafka gives, and nothing left behind."""
+"""Invalid requests of transactions: each gets the error that Kafka gives, and leaves no state behind."""
 
 from __future__ import annotations
 
@@ -153,9 +153,9 @@ def test_ids_of_every_length(calls: Calls, node: Node) -> None:
 
 
 def test_nothing_is_left_of_what_was_refused(calls: Calls, node: Node) -> None:
-    """Strangers who add, write, commit and end under ids that nobody initialized."""
+    """Producers that add, write, commit and end under ids that were never initialized."""
     topic = calls.create_topic()
-    groups, names = [fresh_name("group") for _ in range(20)], [fresh_name("stranger") for _ in range(20)]
+    groups, names = [fresh_name("group") for _ in range(20)], [fresh_name("unknown") for _ in range(20)]
     for group in groups:
         calls.find_coordinator(group)
     for number, (group, name) in enumerate(zip(groups, names, strict=True)):

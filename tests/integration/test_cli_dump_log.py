@@ -214,7 +214,7 @@ def test_every_decoder_over_every_log_ends_in_clear_lines(
         ), line
 
 
-def test_what_a_decoder_cannot_read_is_printed_as_it_is(ours: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bytes_that_a_decoder_cannot_read_are_printed_raw(ours: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (path,) = (ours / "odd-0").glob("*.log")
     assert run(["dump-log", str(path), "--offsets-decoder"]) == errors.FAILED
     lines_of_records = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]

@@ -95,7 +95,7 @@ def test_a_group_with_a_member(node: Node) -> None:
         state = odradek(node.bootstrap, "groups", "describe", "--group", "watchers", "--state").rows
         assert state[1][-2:] == ["Stable", "1"]
 
-        # What must not be done under its feet.
+        # Commands that a group with members refuses.
         for arguments, said in (
             (["delete", "--group", "watchers"], "NON_EMPTY_GROUP"),
             (["reset", "--group", "watchers", "--all-topics", "--to-earliest", "--execute"], "is in use"),
@@ -195,7 +195,7 @@ def test_how_fast_a_group_reads_and_falls_behind(node: Node) -> None:
         thread.join()
 
 
-def test_what_is_deleted_is_gone(node: Node) -> None:
+def test_deleted_offsets_and_groups_are_gone(node: Node) -> None:
     filled(node, "kept", 1)
     filled(node, "dropped", 2)
     offsets = {("kept", 0): 5, ("dropped", 0): 6, ("dropped", 1): 7}
@@ -214,24 +214,24 @@ def test_what_is_deleted_is_gone(node: Node) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["describe", "--group", "nobody"], errors.NOT_FOUND, "GROUP_ID_NOT_FOUND"),
-        (["delete", "--group", "nobody"], errors.NOT_FOUND, "GROUP_ID_NOT_FOUND"),
-        (["offsets", "delete", "--group", "nobody", "--topic", "t"], errors.NOT_FOUND, "GROUP_ID_NOT_FOUND"),
-        (["reset", "--group", "nobody", "--all-topics", "--to-earliest"], 1, "it has committed nothing"),
-        (["reset", "--group", "nobody", "--topic", "no", "--to-earliest"], errors.NOT_FOUND, "topic no"),
+        (["describe", "--group", "unknown"], errors.NOT_FOUND, "GROUP_ID_NOT_FOUND"),
+        (["delete", "--group", "unknown"], errors.NOT_FOUND, "GROUP_ID_NOT_FOUND"),
+        (["offsets", "delete", "--group", "unknown", "--topic", "t"], errors.NOT_FOUND, "GROUP_ID_NOT_FOUND"),
+        (["reset", "--group", "unknown", "--all-topics", "--to-earliest"], 1, "it has committed nothing"),
+        (["reset", "--group", "unknown", "--topic", "no", "--to-earliest"], errors.NOT_FOUND, "topic no"),
         (
-            ["reset", "--group", "nobody", "--topic", "some:9", "--to-earliest"],
+            ["reset", "--group", "unknown", "--topic", "some:9", "--to-earliest"],
             errors.NOT_FOUND,
             "no partition 9",
         ),
         (["list", "--state", "Emtpy"], errors.USAGE, "--state Emtpy: must be one of"),
         (["list", "--type", "clasic"], errors.USAGE, "--type clasic: must be one of classic"),
         (
-            ["reset", "--group", "nobody", "--topic", "some", "--by-duration", "P99999999999D"],
+            ["reset", "--group", "unknown", "--topic", "some", "--by-duration", "P99999999999D"],
             5,
             "no record is that old",
         ),
-        (["reset", "--group", "nobody", "--topic", "some", "--shift-by", "1"], 1, "to shift; use --to-offset"),
+        (["reset", "--group", "unknown", "--topic", "some", "--shift-by", "1"], 1, "to shift; use --to-offset"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -242,7 +242,7 @@ def test_groups_that_are_not_there(node: Node, arguments: list[str], code: int, 
     assert ran.err.count("\n") == 1
 
 
-def test_what_is_there_is_shown_and_deleted_beside_what_is_not(node: Node) -> None:
+def test_existing_groups_are_handled_beside_missing_ones(node: Node) -> None:
     filled(node, "shared", 2)
     for group in ("early", "late"):
         commit_alone(node.bootstrap, group, {("shared", 0): 5})

@@ -70,7 +70,7 @@ def explained(node: Node, group: str) -> dict[str, Any]:
 
 
 def until(reached: Callable[[], Any], polled: list[Consumer]) -> Any:
-    """What `reached` gives once it gives something, looked for rarely, while consumers are polled."""
+    """The result of `reached` once it has one, looked for rarely, while consumers are polled."""
     deadline = time.monotonic() + PATIENCE_S
     looked, found = 0.0, None
     while True:
@@ -130,7 +130,7 @@ def test_a_member_that_polls_too_slowly_goes_and_comes_back(
     # librdkafka says goodbye under the classic protocol; under the newer one it only stops sending heartbeats.
     gone = "left" if protocol == "classic" else "removed"
     slow.poll(4.0)
-    until(lambda: events(explained(quick_node, group), gone, "slow"), [])  # nobody polls
+    until(lambda: events(explained(quick_node, group), gone, "slow"), [])  # no member polls
     until(lambda: len(events(explained(quick_node, group), "joined", "slow")) >= 2, [slow])
     found = explained(quick_node, group)
     assert any("did not poll in time" in line and "max.poll.interval.ms" in line for line in found["advice"])
@@ -154,12 +154,12 @@ def test_two_processes_with_one_instance_id(quick_node: Node, closing: ExitStack
     assert any("twin" in line and "an id of its own" in line for line in found["advice"])
 
 
-def test_what_is_not_known(quick_node: Node) -> None:
-    gone = odradek(quick_node.bootstrap, "groups", "explain", "nobody", code=errors.NOT_FOUND)
+def test_unknown_groups_and_members_are_reported(quick_node: Node) -> None:
+    gone = odradek(quick_node.bootstrap, "groups", "explain", "unknown", code=errors.NOT_FOUND)
     assert "GROUP_ID_NOT_FOUND" in gone.err
 
 
-def test_only_who_asks_gets_the_field(quick_node: Node) -> None:
+def test_only_requests_with_the_tag_get_the_field(quick_node: Node) -> None:
     with Wire(quick_node.port) as wire:
         for version in range(7):
             plain = wire.ask(ApiKey.DESCRIBE_GROUPS, version, DescribeGroupsRequest(groups=["any"]))

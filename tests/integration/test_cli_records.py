@@ -155,7 +155,7 @@ def test_to_the_end_as_it_was_though_more_arrives(node: Node) -> None:
 
 
 def test_nothing_is_lost_of_a_write_that_a_signal_cuts_short(node: Node) -> None:
-    """As by Ctrl-Z and `fg`, while who reads the pipe is slow, and Python was told to buffer nothing."""
+    """As by Ctrl-Z and `fg`, while the reader of the pipe is slow and Python's output is unbuffered."""
     create_topic(node.bootstrap, "cut")
     lines = [b"line %d" % number + b"." * 40 for number in range(5000)]
     produce_all(node.bootstrap, "cut", [(None, line) for line in lines])
@@ -325,7 +325,7 @@ def test_ctrl_c_where_lines_are_typed_says_what_came_of_them(
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_is_refused_is_one_line(node: Node, arguments: list[str], stdin: bytes, code: int, said: str) -> None:
+def test_a_refused_command_is_one_line(node: Node, arguments: list[str], stdin: bytes, code: int, said: str) -> None:
     for topic, config in (
         ("bad", []),
         ("small", ["max.message.bytes=1000"]),
@@ -340,7 +340,7 @@ def test_what_is_refused_is_one_line(node: Node, arguments: list[str], stdin: by
     assert not done.stdout
 
 
-def test_what_came_before_a_bad_line_is_written(node: Node) -> None:
+def test_lines_before_a_bad_one_are_written(node: Node) -> None:
     create_topic(node.bootstrap, "partly")
     odradek_process(
         node.bootstrap,

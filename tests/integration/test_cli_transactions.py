@@ -57,7 +57,7 @@ def find(node: Node, topic: str, *options: object) -> list[dict[str, object]]:
 
 
 def test_a_transaction_that_hangs_is_found_and_ended(own_node: Node) -> None:
-    """Where nothing is verified, a batch of an older client that comes late opens a transaction that nobody ends."""
+    """With verification off, a late batch of an older client opens a transaction that no producer ends."""
     own_node.stop()
     own_node.overrides["transaction.partition.verification.enable"] = "false"
     own_node.start()
@@ -84,7 +84,7 @@ def test_a_transaction_that_hangs_is_found_and_ended(own_node: Node) -> None:
         assert committed_values(node.bootstrap, topic, 2) == {0: [], 1: []}
 
 
-def test_a_producer_is_shut_out_and_its_transaction_aborted(node: Node, topic: str) -> None:
+def test_a_producer_is_fenced_and_its_transaction_aborted(node: Node, topic: str) -> None:
     with TransactionalProducer(node.port) as producer:
         producer.init()
         producer.write(topic, b"open")

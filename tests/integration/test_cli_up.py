@@ -117,14 +117,14 @@ def test_a_killed_node_is_missed_by_no_one_and_comes_back(up: Up) -> None:
     produce_all(up.bootstrap, "made-by-itself", pairs, acks="all")
     assert up.do("kill", 2).out == "node 2 was killed with -9\n"
     assert up.states() == {1: "up", 2: "down", 3: "up"}
-    # A new leader may hear a moment later how far the old one had told readers to read.
+    # A new leader may learn a moment later of the high watermark that the old one had given to readers.
     eventually(lambda: len(read_all(up.bootstrap, "made-by-itself")) == 100)
     assert "serves again" in up.do("restart", 2).out
     assert up.states()[2] == "up"
     eventually(lambda: "node 2 was killed with -9" in up.text)
 
 
-def test_a_node_stands_still_and_goes_on(up: Up) -> None:
+def test_a_paused_node_goes_on_when_resumed(up: Up) -> None:
     up.do("pause", 3)
     assert up.states()[3] == "paused"
     up.do("resume", 3)
@@ -139,7 +139,7 @@ def test_a_node_that_dies_by_itself_is_reported(up: Up) -> None:
     up.do("restart", 1)
 
 
-def test_what_cannot_be_done_is_one_line(up: Up) -> None:
+def test_an_impossible_command_is_one_line(up: Up) -> None:
     assert "there is no node 9" in up.do("kill", 9, code=1).err
     up.do("kill", 3)
     refused = up.do("kill", 3, code=1)
@@ -207,7 +207,7 @@ def test_a_node_that_ends_at_start_ends_all_at_once_with_its_last_line(
 
 
 def test_one_of_several_that_ends_is_noticed_while_another_is_waited_for(tmp_path: Path) -> None:
-    """The last node cannot start, and the first one stands still: nobody waits for the first one's time to be up."""
+    """The last node cannot start while the first one is paused: the failure does not wait for the paused node."""
     cluster = ProcessCluster(tmp_path, brokers=2)
     first, last = cluster.nodes.values()
     last.plan.config.write_text("no.such.setting")
@@ -222,7 +222,9 @@ def test_one_of_several_that_ends_is_noticed_while_another_is_waited_for(tmp_pat
     assert "\n" not in raised.value.summary
 
 
-def test_what_is_wrong_is_reported_before_anything_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_arguments_are_reported_before_any_node_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data = ["--data", str(tmp_path / "cluster"), "--port", "0"]
     assert run(["up", "-n", "0", *data]) == 2
     assert run(["up", "--controllers", "2", *data]) == 5

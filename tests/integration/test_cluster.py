@@ -66,7 +66,7 @@ def combined(trio: Cluster) -> Iterator[Cluster]:
 
 
 def all_up(cluster: Cluster) -> None:
-    """Start what does not run, resume what stands still, and wait until every broker knows all three."""
+    """Start nodes that do not run, resume paused ones, and wait until every broker knows all three."""
     for node in cluster.nodes.values():
         if not node.running:
             node.start()
@@ -296,8 +296,8 @@ class TestDeathIsNoticed:
         for node in survivors:
             eventually(lambda node=node: leader not in {each.node_id for each in metadata(node).brokers})
 
-    def test_who_asks_at_once_hears_of_the_new_leader_and_of_the_old_ones_address(self, combined: Cluster) -> None:
-        """librdkafka asks in this instant, and is a second behind for each of the two that it is not told.
+    def test_metadata_right_after_a_death_names_the_new_leader(self, combined: Cluster) -> None:
+        """librdkafka asks in this instant, and loses a second for each of the two facts that the answer lacks.
 
         The answer waits for the news, but not for longer than `DOUBT_MS`: where the election takes longer than that,
         on a machine that is busy, it has to be stale, and the next death is asked about.
@@ -308,7 +308,7 @@ class TestDeathIsNoticed:
                 return
             assert waited_s > DOUBT_MS / 1000 - 0.1, "stale, and it was not waited for better"
             all_up(combined)
-        raise AssertionError("no death was told of in time")
+        raise AssertionError("no death was reported in time")
 
     def asks_at_once(self, combined: Cluster) -> tuple[float, bool]:
         """How long the answer after a death took, and whether it had both."""
@@ -334,7 +334,7 @@ class TestDeathIsNoticed:
         eventually(lambda: dead not in {each.node_id for each in metadata(witness).brokers})
         return waited_s, is_new and is_advertised
 
-    def test_one_that_stands_still_keeps_its_session(self, combined: Cluster) -> None:
+    def test_a_paused_broker_keeps_its_session(self, combined: Cluster) -> None:
         leader = combined.await_controller()
         victim, witness = [node for node in combined.brokers if node.node_id != leader]
         victim.pause()
@@ -380,11 +380,11 @@ class TestBothRoles:
             for node in combined.brokers
         ]
         assert ids[0] == ids[1] == ids[2], "every node has the same topics"
-        # What was under way with the node that died may have to be asked again, and is then found done.
+        # Requests in flight to the node that died may have to be sent again, and then find their work done.
         known = ("TOPIC_ALREADY_EXISTS", "_TRANSPORT", "_TIMED_OUT", "REQUEST_TIMED_OUT")
         assert all(any(name in text for name in known) for text in refused), refused
 
-    def test_a_controller_that_stands_still_is_replaced_and_follows_when_it_wakes(self, combined: Cluster) -> None:
+    def test_a_paused_controller_is_replaced_and_follows_when_it_resumes(self, combined: Cluster) -> None:
         leader = combined.await_controller()
         combined[leader].pause()
         name = fresh_name()

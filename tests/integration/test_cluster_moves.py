@@ -43,7 +43,7 @@ def partitions(cluster: ProcessCluster, topic: str) -> dict[int, dict[str, Any]]
 
 
 def assert_values(cluster: ProcessCluster, topic: str, count: int, written: list[bytes]) -> None:
-    """What was written is there, once; a new leader may hear a moment later how far its readers may read."""
+    """Each record is stored once; a new leader may learn a moment later how far consumers may read."""
 
     def found() -> list[bytes]:
         return sorted(message.value() or b"" for message in read_all(cluster.bootstrap_servers, topic, count))
@@ -142,7 +142,7 @@ def test_a_throttled_move_is_seen_on_its_way_and_the_throttle_ends_with_it(
     assert partitions(cluster, "slow")[0]["replicas"] == [3, 1]
 
 
-def test_what_moved_away_while_a_broker_was_down_is_gone_from_its_disk(cluster: ProcessCluster) -> None:
+def test_replicas_moved_while_their_broker_was_down_leave_its_disk(cluster: ProcessCluster) -> None:
     create(cluster, "away", "4:1,1:4")
     written = write(cluster, "away", 0, 60)
     cluster[4].kill()
@@ -222,7 +222,7 @@ def test_a_drained_broker_leads_nothing_and_stops_when_it_is_asked_to(cluster: P
     cluster[4].start()
     eventually(lambda: 4 in partitions(cluster, "drained")[0]["isr"], "it is in sync again")
     run(cluster, "partitions", "elect", "--partition", "drained-0")
-    assert partitions(cluster, "drained")[0]["leader"] == 4, "whoever comes back is not drained"
+    assert partitions(cluster, "drained")[0]["leader"] == 4, "a broker that comes back is not drained"
     assert_values(cluster, "drained", 3, written)
 
 
@@ -301,8 +301,8 @@ def test_a_move_ends_with_first_replicas_that_lead_or_says_how(cluster: ProcessC
     eventually(lambda: not run(cluster, "partitions", "status", "--partition", "ends-1").err, "it leads")
 
 
-def test_who_is_not_in_sync_and_why(cluster: ProcessCluster) -> None:
-    """A broker that was killed is fenced; one that stands still is silent; one that is back catches up."""
+def test_replicas_out_of_sync_are_listed_with_the_reason(cluster: ProcessCluster) -> None:
+    """A killed broker is fenced; a paused one is silent; one that came back catches up."""
     eventually(lambda: run(cluster, "partitions", "lagging", "--json").json == [], "those before it are in sync again")
     create(cluster, "behind", "1:4,2:4", "min.insync.replicas=1")
     write(cluster, "behind", 0, 20)

@@ -123,7 +123,7 @@ def test_at_least_once_reads_again_what_was_not_committed(join: Join) -> None:
 
 
 def test_at_most_once_never_reads_again_what_was_committed(join: Join) -> None:
-    """Commit, then process: who stops between both has lost that portion, and nobody processes anything twice."""
+    """Commit, then process: a job that stops between both loses that portion, and no record is processed twice."""
     processed: list[int] = []
     reader = join()
     first = reader.read(PORTION)

@@ -70,7 +70,7 @@ def test_keys_keep_their_last_value_over_kills(node: Node) -> None:
             node.start()
     expected = {b"key-%d" % key: b"5-%d" % key for key in range(10)}
     assert latest(node, "kept") == expected
-    # The last round lies in the active segment, and the round before it may not be closed for long.
+    # The last round is in the active segment, and the round before it may not be closed for long.
     eventually(lambda: len(read_all(node.bootstrap, "kept")) <= 20, "the log was not compacted")
     assert latest(node, "kept") == expected
     node.kill()

@@ -172,7 +172,7 @@ def test_a_static_member_returns_to_its_partitions(node: Node, closing: ExitStac
     assert (one.partitions, again.partitions) == before
 
 
-def test_what_the_wire_says(node: Node) -> None:
+def test_consumer_group_responses_on_the_wire(node: Node) -> None:
     with Wire(node.port) as wire:
         asked = ConsumerGroupHeartbeatRequest(group_id=fresh_name("g"), member_id="m", member_epoch=3)
         for version in (0, 1):
@@ -186,7 +186,7 @@ def test_what_the_wire_says(node: Node) -> None:
         assert empty.error_code == ErrorCode.INVALID_REQUEST
 
 
-# Longer than anything takes here: whoever does not wait was told of another one.
+# Longer than anything takes here: a member that does not wait has got another interval.
 LONG_INTERVAL_MS = 600_000
 
 

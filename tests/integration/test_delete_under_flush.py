@@ -1,6 +1,6 @@
 """Topics that are deleted and made again under load while their logs are flushed, aged, and compacted on slow disks.
 
-Nothing of that is a fault of a disk: every node stays, and a topic made anew has what was written to it.
+None of that is a fault of a disk: every node stays, and a recreated topic has what was written to it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Several log directories: the controller knows where replicas lie, cordoned ones take nothing, a lost one is told."""
+"""Several log directories: the controller knows each replica's, cordoned ones take none, a lost one is reported."""
 
 from __future__ import annotations
 
@@ -106,13 +106,13 @@ def test_a_new_disk_takes_the_place_of_one_that_broke(tmp_path: Path) -> None:
         assert second != first["two"]
         eventually(lambda: partitions(broker, "t")[lost].directories != (first["two"],))
         eventually(lambda: partitions(broker, "t")[lost].leader == 1)
-        assert partitions(broker, "t")[lost].leader_epoch > 0, "elected anew, after the loss was known"
+        assert partitions(broker, "t")[lost].leader_epoch > 0, "elected again, after the loss was known"
         produce_all(broker.bootstrap_servers, "t", [(None, b"again")])
         assert [message.value() for message in read_all(broker.bootstrap_servers, "t", 2)] == [b"again"]
 
 
-def test_a_partition_whose_directory_fails_as_it_is_made_has_no_leader_there(tmp_path: Path) -> None:
-    """The controller cannot know from the directory that failed: nobody had said yet that the partition lay there."""
+def test_a_partition_created_in_a_failing_directory_has_no_leader_there(tmp_path: Path) -> None:
+    """The controller cannot know from the failed directory: the partition's assignment to it was never reported."""
     with two(tmp_path) as broker:
         assert create(broker, "first", 1) == "NONE"
         (tmp_path / "two" / "t-0").write_text("in the way")

@@ -31,7 +31,7 @@ REFUSED = {"there is such an account", "there is no such account", "there is not
 
 
 def decided(seed: int, count: int) -> tuple[list[Event], Counter[str]]:
-    """What happens without Kafka, and how often what is refused for which reason."""
+    """The expected end without Kafka, and how often each refusal occurs."""
     accounts: dict[str, Account] = {}
     happened, refused = [], Counter[str]()
     for command in commands(seed, 40, count):

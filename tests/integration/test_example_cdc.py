@@ -27,7 +27,7 @@ shop: Any = pytest.importorskip("examples.cdc.shop")
 ROOT = Path(__file__).resolve().parents[2]
 BEFORE, MEANWHILE = 30, 250
 LARGE = 15_000  # more than the producer's queue takes
-# The last transaction of all: whoever has seen it has seen everything.
+# The last transaction of all: a reader that has seen it has seen everything.
 LAST = "INSERT INTO public.stock VALUES (99, 'the last one', 0)"
 COUNTERS = """
 CREATE TABLE public.counted (changes bigint);
@@ -158,7 +158,7 @@ def test_a_large_transaction_is_one_and_long_values_stay(tmp_path: Path, postgre
         assert after == before | {"yes": "f"}
 
 
-def test_what_the_database_says_again_is_known(tmp_path: Path, postgres: Postgres) -> None:
+def test_changes_that_the_database_repeats_are_written_once(tmp_path: Path, postgres: Postgres) -> None:
     """As after a kill between the end of Kafka's transaction and the word to the database."""
     slot = capture.SLOT
     with Node(tmp_path) as node, psycopg.connect(postgres.url, autocommit=True) as database:

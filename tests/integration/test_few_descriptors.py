@@ -51,7 +51,7 @@ def connect_one(node: Node, readers: list[Wire]) -> None:
         readers.append(wire)
 
 
-def test_idle_connections_take_nothing_from_who_is_connected(tmp_path: Path) -> None:
+def test_idle_connections_take_no_descriptors_from_connected_clients(tmp_path: Path) -> None:
     overrides = {"log.segment.bytes": MIB, "log.retention.check.interval.ms": 200, "log.cleaner.backoff.ms": 200}
     with PoorNode(tmp_path / "node", overrides) as node:
         create_topic(node.bootstrap, "canary")

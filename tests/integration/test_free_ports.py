@@ -1,4 +1,4 @@
-"""Ports for nodes that are only planned: nobody else is given one of them, and the node gets it."""
+"""Ports for nodes that are only planned: no other process is given one of them, and the node gets it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from odradek.testing.layout import free_ports
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps a port so")
-def test_a_port_is_kept_for_who_asks_for_it_by_its_number() -> None:
+def test_a_port_is_kept_for_the_node_that_binds_it() -> None:
     port = next(free_ports())
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), timeout=30)

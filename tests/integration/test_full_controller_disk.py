@@ -34,7 +34,7 @@ def test_the_cluster_works_on_while_the_controllers_disk_is_full(tmp_path: Path)
             print(
                 f"{len(created)} topics were created until another controller led: {time.monotonic() - began_s:.2f} s"
             )
-            # What waits for the full one is acknowledged once it is out of the in-sync set, which takes a controller.
+            # Writes that wait for the full broker are acknowledged once it is out of the ISR; that takes a controller.
             other = next(node for node in cluster.brokers if node.node_id != full)
             eventually(lambda: full not in topic_at(other, "orders").partitions[elsewhere].isr_nodes)
             eventually(lambda: writer.count_since(began_s) > 100)

@@ -1,4 +1,4 @@
-"""A full disk, for real: producers are told, readers read on, and when space is back all goes on without a restart."""
+"""A full disk, for real: producers get an error, consumers read on; with space again all works, with no restart."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def read_all(calls: Calls, topic: str) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize(("value_bytes", "count"), [(3000, 20), (250_000, 8)], ids=["one segment", "at a roll"])
-def test_a_full_disk_refuses_producers_and_serves_readers_until_space_is_back(
+def test_a_full_disk_refuses_producers_and_serves_consumers(
     small: tuple[Node, Ballast], value_bytes: int, count: int
 ) -> None:
     node, ballast = small
@@ -114,15 +114,13 @@ def test_a_full_disk_refuses_producers_and_serves_readers_until_space_is_back(
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["known producer", "new producer"])
-def test_what_follows_a_batch_without_space_is_refused_for_the_same_reason(
-    small: tuple[Node, Ballast], *, known: bool
-) -> None:
+def test_batches_behind_one_without_space_get_the_same_error(small: tuple[Node, Ballast], *, known: bool) -> None:
     node, ballast = small
     with Calls(node.port) as calls:
         topic, producer_id = calls.create_topic(), calls.producer()
 
         def produce(sequence: int) -> ErrorCode:
-            # What comes first needs more space than what follows.
+            # The first request needs more space than the next one.
             data = batch(
                 bytes(100_000 if sequence == first else 10),
                 producer_id=producer_id,
@@ -142,7 +140,7 @@ def test_what_follows_a_batch_without_space_is_refused_for_the_same_reason(
         assert [produce(first + behind) for behind in range(4)] == [ErrorCode.NONE] * 4
 
 
-def test_changes_of_metadata_are_answered_with_an_error_and_work_when_asked_again(small: tuple[Node, Ballast]) -> None:
+def test_metadata_changes_fail_on_a_full_disk_and_succeed_on_retry(small: tuple[Node, Ballast]) -> None:
     node, ballast = small
     with Calls(node.port) as calls:
         created = []
@@ -189,7 +187,7 @@ def test_a_full_disk_at_the_stop_and_at_the_start_loses_nothing(small: tuple[Nod
     assert node.log_text().count("Traceback") == 0
 
 
-def test_a_node_that_cannot_keep_its_vote_stops_as_kafkas_does_and_starts_when_there_is_space(
+def test_a_controller_that_cannot_write_its_vote_stops_as_kafkas_does(
     small: tuple[Node, Ballast],
 ) -> None:
     node, ballast = small
@@ -257,9 +255,7 @@ def found_by_offset_and_time(calls: Calls, topic: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("left_bytes", [0, 4096, 8192, 12288])
-def test_no_space_for_an_index_at_a_roll_refuses_the_batch_and_tears_nothing(
-    apart: tuple[Node, Ballast, Path], left_bytes: int
-) -> None:
+def test_no_space_for_an_index_at_a_roll_refuses_the_batch(apart: tuple[Node, Ballast, Path], left_bytes: int) -> None:
     node, ballast, directory = apart
     with Calls(node.port) as calls:
         topic = calls.create_topic(segment_bytes=MIB, segment_ms=SEGMENT_MS)

@@ -20,7 +20,7 @@ SETTINGS = {"min.insync.replicas": 2, "num.partitions": 6}
 
 
 def leaders(node: NodeProcess, topic: str) -> dict[int, int]:
-    """Who leads each partition, as this broker knows it."""
+    """The leader of each partition, as this broker knows it."""
     return {each.partition_index: each.leader_id for each in topic_at(node, topic).partitions}
 
 
@@ -53,7 +53,7 @@ def test_others_lead_what_a_full_broker_cannot_write_until_it_can(tmp_path: Path
             lines_before = cluster[full].log_text().count("\n")
             ballasts[full].fill()
             began_s = time.monotonic()
-            # What has no other replica stays where it is: refused for want of space, and read all the same.
+            # Partitions with no other replica stay where they are: writes are refused for want of space, reads served.
             eventually(lambda: calls.produce(lonely, batch(bytes(9000))).error_code == ErrorCode.KAFKA_STORAGE_ERROR)
             eventually(lambda: full not in leaders(other, "orders").values())
             eventually(lambda: writer.count_since(began_s) > 100)

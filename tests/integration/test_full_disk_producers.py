@@ -96,9 +96,7 @@ def stored(cluster: Cluster, partition: int) -> tuple[list[bytes | None], set[in
     return values, epochs
 
 
-def test_a_producer_keeps_its_epoch_over_a_full_disk_and_nothing_is_there_twice(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_an_idempotent_producer_survives_a_full_disk_without_duplicates(cluster: Cluster, tmp_path: Path) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])[TOPIC].result(PATIENCE_S)
     await_in_sync(cluster.brokers, TOPIC, partitions=PARTITIONS, copies=3)
@@ -108,7 +106,7 @@ def test_a_producer_keeps_its_epoch_over_a_full_disk_and_nothing_is_there_twice(
     full = next(node for node in cluster.brokers if node.plan.node_id != cluster.active_controller())
     node_id = full.plan.node_id
     ballast = Ballast(tmp_path / f"node-{node_id}")
-    # What is on its way when the disk is full: a batch, and others of the same partition behind it. Meanwhile no other
+    # In flight when the disk is full: a batch, and others of the same partition behind it. Meanwhile no other
     # leader can acknowledge what it has.
     full.pause()
     eventually(lambda: load.write(1) or load.unanswered(node_id) >= UNDER_WAY)  # type: ignore[func-returns-value]

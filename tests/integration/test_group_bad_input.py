@@ -1,5 +1,5 @@
-"""What a stranger can make the coordinator of groups do: large subscriptions, notes and numbers of groups, and the
-largest group that the promises speak of. What is refused leaves nothing behind."""
+"""What an unknown client can make the group coordinator do: large subscriptions, metadata, many groups, and the
+largest group that the promises speak of. A refused request leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -188,14 +188,14 @@ def test_many_groups_that_no_one_is_in(own: Node, story: Story, count: int) -> N
     assert own.memory_bytes() - before < 30_000_000
 
 
-def test_fifty_members_and_two_hundred_partitions_move_one_without_stopping_the_others(own: Node, story: Story) -> None:
+def test_fifty_members_rebalance_two_hundred_partitions_incrementally(own: Node, story: Story) -> None:
     create_topic(own.bootstrap, "wide", 200)
     members = {f"m{number:02}": 0 for number in range(50)}
     has: dict[str, set[tuple[UUID, int]]] = {member: set() for member in members}
     reported: dict[str, set[tuple[UUID, int]]] = dict(has)
 
     def turn() -> None:
-        """Each member beats once, having done what it was told last."""
+        """Each member sends one heartbeat, having done what the last response asked."""
         for member, epoch in members.items():
             has[member] = reported[member]
             topics: dict[UUID, list[int]] = {}

@@ -72,7 +72,7 @@ def test_a_node_that_is_killed_in_the_middle_knows_both_kinds_of_members(tmp_pat
     node.start()
     seen = len(fleet.read)
     fleet.until(lambda: len(fleet.read) > seen + 10 * PARTITIONS and fleet.shared(), "they read on")
-    assert [sorted(member.owned) for member in fleet.members] == before, "nobody lost its place"
+    assert [sorted(member.owned) for member in fleet.members] == before, "no member lost its place"
     assert fleet.group_type() == "CONSUMER"
     # The last of the consumer protocol goes, and the node with it: the group goes on as a classic one.
     fleet.stop(fleet.members[2])

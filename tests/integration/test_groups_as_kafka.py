@@ -26,7 +26,7 @@ def differences(ours: Lines, theirs: Lines) -> list[str]:
     ]
 
 
-def test_groups_answer_as_kafka_was_heard_to(own_node: Node) -> None:
+def test_groups_answer_as_the_recording_of_kafka(own_node: Node) -> None:
     ours, theirs = tell_all(own_node.port), REPORTED.read_text().splitlines()
     found = differences([line.encode("unicode_escape").decode() for line in ours], theirs)
     assert not found, f"{len(found)} of {len(theirs)} lines differ:\n" + "\n".join(found[:20])
@@ -34,7 +34,7 @@ def test_groups_answer_as_kafka_was_heard_to(own_node: Node) -> None:
 
 @pytest.mark.java
 @pytest.mark.slow
-def test_what_kafka_was_heard_to_say_is_what_it_says(tmp_path: Path) -> None:
+def test_the_recording_of_groups_is_what_kafka_answers(tmp_path: Path) -> None:
     require_kafka()
     with ApacheKafka(tmp_path / "kafka") as kafka:
         lines = tell_all(kafka.port)

@@ -94,7 +94,7 @@ def members(*made: Member) -> Iterator[tuple[Member, ...]]:
                 member.stop()
 
 
-def test_three_groups_see_everything_while_a_fourth_is_added_and_one_is_stopped(node: Node) -> None:
+def test_groups_read_everything_while_another_starts_and_one_stops(node: Node) -> None:
     values = fill(node, "shared")
     with members(*(Member(node, f"group-{n}", "shared") for n in range(3))) as first:
         eventually(lambda: all(set(m.values) == values for m in first), "three groups read the first part")
@@ -193,7 +193,7 @@ def test_offsets_are_reset_and_groups_deleted_by_an_administrator(node: Node) ->
         described = client.describe_consumer_groups(["reset"])["reset"].result(timeout=PATIENCE_S)
         assert described.state.name == "STABLE"
         assert {each.partition for m in described.members for each in m.assignment.topic_partitions} == {0, 1}
-    # What its members leave to the broker may come after they have gone.
+    # Commits of its members may arrive after they have gone.
     eventually(lambda: state(node, "reset") == "EMPTY", "its member has left")
     listed = client.list_consumer_groups().result(timeout=PATIENCE_S)
     assert "reset" in {each.group_id for each in listed.valid}
@@ -250,7 +250,7 @@ async def test_aiokafka_subscribes(node: Node) -> None:
         await consumer.start()
     try:
         async with asyncio.timeout(PATIENCE_S):
-            # What one of them read before the other came does not tell that the other has its part.
+            # Records that one of them read before the other came do not show that the other has its part.
             while read != values or not all(consumer.assignment() for consumer in consumers):
                 for consumer in consumers:
                     for messages in (await consumer.getmany(timeout_ms=100)).values():

@@ -117,7 +117,7 @@ def test_a_quarter_of_a_megabyte_that_holds_eight_gigabytes(node: Node, configs:
     assert node.memory_bytes() - before < 100 * 2**20, "it is kept"
 
 
-def test_what_is_large_but_no_bomb_is_taken_and_read(node: Node) -> None:
+def test_a_large_batch_that_is_no_bomb_is_accepted(node: Node) -> None:
     """Forty megabytes of one letter compress to kilobytes; so may a log."""
     batch = build_batch([Record(b"k", b"x" * (40 << 20), timestamp_ms=NOW_MS)], compression="zstd")
     with Calls(node.port) as calls:
@@ -189,7 +189,7 @@ def test_others_are_served_while_many_small_records_are_looked_at(node: Node) ->
 
 @pytest.mark.parametrize("codec", CODECS, ids=COMPRESSION_NAMES)
 @pytest.mark.parametrize("claimed", [NOW_MS + 86_400_000, 0, NOW_MS + 7], ids=["later", "never", "a little later"])
-def test_a_largest_timestamp_that_lies_is_corrected(node: Node, codec: int, claimed: int) -> None:
+def test_a_wrong_largest_timestamp_is_corrected(node: Node, codec: int, claimed: int) -> None:
     payload = compress(codec, record(0) + record(1, time_delta=5) + record(2, time_delta=2))
     with Calls(node.port) as calls:
         topic = calls.create_topic()

@@ -32,7 +32,7 @@ FRAMES_PER_CONNECTION = 12
 FRAMES_PER_CANARY = 250
 # Many of these frames wait for a rest that never comes, and get no answer.
 ANSWER_WAIT_S = 0.005
-# What the allocator may keep after a burst of refused requests; a leak of 10 kB a frame would show.
+# Memory that the allocator may keep after refused requests; a leak of 10 kB a frame would show.
 ALLOWED_GROWTH_BYTES = 40 * 2**20
 
 VICTIM = "victim"

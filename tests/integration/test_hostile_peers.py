@@ -80,7 +80,7 @@ def everybody_else_is_served(node: Node, canary: str) -> Iterator[None]:
 
 
 def lines_about(node: Node, port: int, *, known: int) -> list[str]:
-    """What the node's log says of a peer after its first `known` characters, once it says anything."""
+    """The node's log lines about a peer after its first `known` characters, once there are any."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         found = [line for line in node.log_text()[known:].splitlines() if f"127.0.0.1:{port}" in line]
@@ -129,7 +129,7 @@ OTHER_PROTOCOLS = {
 
 
 @pytest.mark.parametrize("what", OTHER_PROTOCOLS)
-def test_what_is_no_request_ends_the_connection_with_one_line(node: Node, what: str) -> None:
+def test_bytes_that_are_no_request_close_the_connection_with_one_line(node: Node, what: str) -> None:
     words, reason = OTHER_PROTOCOLS[what]
     answer, said = say(node, words)
     assert answer == b""
@@ -215,7 +215,7 @@ def test_a_slow_sender_is_not_idle(impatient: Node) -> None:
 
 
 def in_one_of_many_turns(goes_well: Callable[[], bool]) -> bool:
-    """Whether something goes well where neither this process nor the node stands still for two seconds."""
+    """Whether an action succeeds while neither this process nor the node pauses for two seconds."""
     for _ in range(TURNS):
         with contextlib.suppress(ConnectionError):
             if goes_well():

@@ -33,7 +33,7 @@ def test_producers_leave_a_leader_that_is_cut_off(tmp_path: Path) -> None:
             before = len(writer.acknowledged)
             eventually(lambda: len(writer.acknowledged) > before + 50)
             if alone == leader:
-                assert not calls.produce("alone", batch(b"x"), acks=1).error_code, "nobody else can lead it"
+                assert not calls.produce("alone", batch(b"x"), acks=1).error_code, "no other replica can lead it"
             cluster.heal()
         assert not writer.errors
         values = {value for value, _ in writer.acknowledged}

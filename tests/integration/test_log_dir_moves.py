@@ -54,7 +54,7 @@ def move(calls: Calls, topic: str, log_dir: object, partition: int = 0, version:
 
 
 def where(calls: Calls, topic: str, partition: int = 0) -> dict[str, DescribeLogDirsPartition]:
-    """What each directory, by the last part of its path, holds of a partition."""
+    """The files of a partition in each directory, by the last part of its path."""
     answer = calls.ask(ApiKey.DESCRIBE_LOG_DIRS, 4, DescribeLogDirsRequest(topics=None))
     return {
         Path(result.log_dir).name: found
@@ -111,7 +111,7 @@ def kept(tmp_path: Path, topic: str) -> dict[str, list[str]]:
 
 
 class Writers:
-    """Idempotent producers that write until they are told to stop; every acknowledged record is looked for then."""
+    """Idempotent producers that write until they are stopped; every acknowledged record is looked for then."""
 
     def __init__(self, node: Node, topic: str, *, value_bytes: int = 200) -> None:
         self._node, self._topic, self._value_bytes = node, topic, value_bytes
@@ -258,7 +258,7 @@ def test_a_topic_that_is_deleted_takes_its_copy_along(node: Node, tmp_path: Path
         assert directories(tmp_path, topic) == {"one": [], "two": []}
 
 
-def test_what_cannot_be_moved_is_refused_as_kafka_does(node: Node, tmp_path: Path) -> None:
+def test_impossible_moves_are_refused_as_kafka_does(node: Node, tmp_path: Path) -> None:
     with Calls(node.port) as calls:
         topic = calls.create_topic()
         assert move(calls, topic, tmp_path / "three") == "LOG_DIR_NOT_FOUND"

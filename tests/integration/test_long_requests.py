@@ -226,7 +226,7 @@ def test_others_are_served_in_between(
 
 
 def test_many_commits_are_answered_in_the_order_of_the_request(thread: NodeThread, meanwhile: Meanwhile) -> None:
-    """What exists is stored or refused together, and each is told so where it was asked."""
+    """Existing resources are stored or refused together, each with its own result."""
     wanted = [
         OffsetCommitRequestTopic(
             name=name, partitions=[OffsetCommitRequestPartition(partition_index=each, committed_offset=9)]

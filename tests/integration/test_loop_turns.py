@@ -1,4 +1,4 @@
-"""What one client asks does not keep the node from others: expressions that cost much, requests of very many names.
+"""One client's request does not keep the node from others: costly expressions, requests of very many names.
 
 A canary asks small questions meanwhile. Its bound is no measure of speed: what is tried here held the node for the
 better part of a minute, or for hours.
@@ -125,7 +125,7 @@ def test_topics_made_later_are_matched_too(crowded: Node) -> None:
             time.sleep(0.02)
 
 
-# What a turn of the loop may take of a processor, generously: twice what it takes, a half of a request in one turn.
+# The most processor time between two awaits, generously: twice what it takes, half of a request without a pause.
 DEAREST_TURN_S = 0.2
 
 
@@ -136,9 +136,9 @@ def frame_of(api_key: ApiKey, version: int, request: Any) -> bytes:
 
 
 def dearest_turn_s(node: Node, frames: Iterable[bytes]) -> float:
-    """What the node did at most, in seconds of a processor, before it answered others; of the best of some tries.
+    """The longest time, in seconds of a processor, for which the node served no other; of the best of some tries.
 
-    A turn that is too long is so in each try. A canary that only came late to read its answer is not.
+    A step that is too long is so in each try. A canary that only came late to read its answer is not.
     """
     dearest = math.inf
     for frame in frames:
@@ -154,7 +154,7 @@ def dearest_turn_s(node: Node, frames: Iterable[bytes]) -> float:
 
 
 @pytest.mark.parametrize("count", [1_000, 10_000])
-def test_others_are_served_while_thousands_of_topics_are_made_in_one_request(own_node: Node, count: int) -> None:
+def test_other_clients_are_served_while_thousands_of_topics_are_created(own_node: Node, count: int) -> None:
     def frames() -> Iterator[bytes]:
         for attempt in range(3):
             topics = [

@@ -39,7 +39,7 @@ def read_all(calls: Calls, topic: str) -> list[bytes | None]:
 
 
 class Load(threading.Thread):
-    """One producer per topic that goes on until its node or its disk is gone; `acknowledged` is what it was told."""
+    """One producer per topic that goes on until its node or its disk is gone; `acknowledged` holds its responses."""
 
     def __init__(self, port: int, topic: str, partition: int = 0) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class Load(threading.Thread):
             return
 
 
-def test_what_was_acknowledged_as_durable_survives_a_loss_of_power(tmp_path: Path) -> None:
+def test_records_acknowledged_as_durable_survive_a_loss_of_power(tmp_path: Path) -> None:
     with (
         LoopDisk(tmp_path / "image", tmp_path / "disk", 128 * MIB) as disk,
         Node(tmp_path / "node", {"log.dirs": disk.path / "data", "log.index.interval.bytes": 500}) as node,
@@ -238,7 +238,7 @@ def test_a_log_directory_without_permissions_is_one_line_at_the_start(tmp_path: 
 
 
 @pytest.mark.parametrize("what", ["partition", "file"])
-def test_one_of_two_directories_loses_its_permissions_and_the_other_is_served(tmp_path: Path, what: str) -> None:
+def test_one_of_two_directories_loses_its_permissions(tmp_path: Path, what: str) -> None:
     skip_unless_root("setpriv")
     good, bad = tmp_path / "good", tmp_path / "bad"
     settings = {"log.dirs": f"{good},{bad}", "replica.high.watermark.checkpoint.interval.ms": 100}

@@ -1,4 +1,4 @@
-"""Connections that do nothing, and connections that stall, cost the node little, and nobody else anything."""
+"""Idle connections and connections that stall cost the node little, and other clients nothing."""
 
 from __future__ import annotations
 

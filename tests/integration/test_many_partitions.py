@@ -76,7 +76,7 @@ def test_four_thousand_partitions_are_made_written_read_and_outlive_a_kill(own_n
         assert calls.ask(ApiKey.CREATE_TOPICS, 7, made).topics[0].error_code == 0
         assert ends(calls, topic) == [0] * COUNT
         idle = own_node.memory_bytes()
-        assert (idle - before) / COUNT < IDLE_BYTES, "memory of a partition that nobody has written"
+        assert (idle - before) / COUNT < IDLE_BYTES, "memory of a partition without records"
         assert open_files(own_node) < MAX_OPEN_FILES + OTHER_FILES
         write_all(calls, topic)
         assert open_files(own_node) < MAX_OPEN_FILES + OTHER_FILES, "what is written is not kept open"

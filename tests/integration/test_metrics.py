@@ -25,7 +25,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Node, in
         yield node, port
 
 
-def test_what_was_written_and_read_is_counted(scraped: tuple[Node, int]) -> None:
+def test_produced_and_fetched_records_are_counted(scraped: tuple[Node, int]) -> None:
     node, port = scraped
     produce_all(node.bootstrap, "counted", [(None, b"v" * 100)] * 50)
     assert len(read_all(node.bootstrap, "counted")) == 50

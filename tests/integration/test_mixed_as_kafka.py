@@ -32,7 +32,7 @@ def expected(line: str) -> str:
     return line
 
 
-def test_mixed_groups_answer_as_kafka_was_heard_to(tmp_path: Path) -> None:
+def test_mixed_groups_answer_as_the_recording_of_kafka(tmp_path: Path) -> None:
     with Node(tmp_path, SETTINGS) as node:
         ours = escaped(tell_mixed(node.port))
     theirs = REPORTED.read_text().splitlines()
@@ -43,7 +43,7 @@ def test_mixed_groups_answer_as_kafka_was_heard_to(tmp_path: Path) -> None:
 
 @pytest.mark.java
 @pytest.mark.slow
-def test_what_kafka_was_heard_to_say_of_mixed_groups_is_what_it_says(tmp_path: Path) -> None:
+def test_the_recording_of_mixed_groups_is_what_kafka_answers(tmp_path: Path) -> None:
     require_kafka()
     with ApacheKafka(tmp_path / "kafka", SETTINGS) as kafka:
         lines = escaped(tell_mixed(kafka.port))

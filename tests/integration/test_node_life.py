@@ -1,4 +1,4 @@
-"""A node on its machine: the address that it tells, Ctrl-C, snapshots by time, and a disk that may only be read."""
+"""A node on its machine: its advertised address, Ctrl-C, snapshots by time, and a read-only disk."""
 
 from __future__ import annotations
 
@@ -44,9 +44,7 @@ def test_a_client_gets_the_address_that_it_dialled(tmp_path: Path, bound: str, h
 
 
 @pytest.mark.parametrize("chosen", [None, "1500"])
-def test_without_a_file_a_group_waits_for_no_more_members_unless_that_is_chosen(
-    tmp_path: Path, chosen: str | None
-) -> None:
+def test_the_initial_rebalance_delay_is_zero_without_a_configuration_file(tmp_path: Path, chosen: str | None) -> None:
     key = "group.initial.rebalance.delay.ms"
     node = Node(tmp_path / "node", {key: chosen})
     if chosen is None:
@@ -80,7 +78,7 @@ def test_a_stop_waits_for_no_topic_that_somebody_asked_for(tmp_path: Path) -> No
         with Wire(broker.plan.port) as wire:
             wire.send(ApiKey.METADATA, 12, request)
             time.sleep(0.5)
-            # The second says that there is nobody to wait for; those that come while it stands still count as one.
+            # The second ends the wait; those that arrive while the process is paused count as one.
             deadline = time.monotonic() + LESS_THAN_IT_ASKED_ON_S
             while broker.running and time.monotonic() < deadline:
                 os.kill(broker.pid, signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""What a stock client puts in comes out: all codecs, sizes, headers, nulls; in order, once."""
+"""A stock client reads what it wrote: all codecs, sizes, headers, nulls; in order, once."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_acks_zero_and_acks_one_are_stored(node: Node) -> None:
     create_topic(node.bootstrap, "acks")
     for acks in ("0", "1"):
         produce_all(node.bootstrap, "acks", [(None, f"{acks}-{n}".encode()) for n in range(500)], acks=acks)
-    # Nobody tells when what asked for no acknowledgement is stored; it came over a connection of its own.
+    # No response says when a record with acks=0 is stored; it came over a connection of its own.
     eventually(lambda: len(read_all(node.bootstrap, "acks")) == 1000)
 
 

@@ -33,7 +33,7 @@ def run(directory: Path, *arguments: str) -> None:
 
 
 def run_tests(directory: Path) -> None:
-    """Pytest as a user has it, who has none of our other plugins."""
+    """Pytest as a user has it, without our other plugins."""
     directory.joinpath("pytest.ini").write_text("[pytest]\n")
     run(directory, "-m", "pytest", "-p", "no:asyncio", "-p", "no:xdist", "-p", "no:timeout", "-W", "error", "-q")
 

@@ -1,4 +1,4 @@
-"""A whole rack dies: six brokers on two racks, two copies of everything, and nobody loses anything."""
+"""A whole rack dies: six brokers on two racks, two copies of everything, and no record is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a disk has damaged below the high watermark is fetched from another replica, and put right in place.
+"""Damage on a disk below the high watermark is repaired in place with batches from another replica.
 
 Brokers over real sockets and real files; bits are flipped while a broker is down, as a disk does it unseen.
 """
@@ -206,7 +206,7 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
-async def test_a_damaged_batch_is_fetched_again_and_put_right(cluster: ReplicaCluster, damage: Damage) -> None:
+async def test_a_damaged_batch_is_repaired(cluster: ReplicaCluster, damage: Damage) -> None:
     await filled(cluster)
     follower = cluster.nodes[2]
     await damaged(follower, damage)
@@ -264,7 +264,7 @@ async def test_where_the_first_replica_is_damaged_too_the_next_is_asked(cluster:
     assert cluster.nodes[3].file_bytes() == cluster.nodes[1].file_bytes()
 
 
-async def test_what_no_replica_has_stays_refused_and_as_it_is(
+async def test_damage_that_no_replica_can_repair_stays_refused(
     cluster: ReplicaCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     await filled(cluster)
@@ -277,18 +277,18 @@ async def test_what_no_replica_has_stays_refused_and_as_it_is(
     assert node.file_bytes() == before
     assert node.replication.repairs.counts.failures == 1
     assert "no replica has what is damaged here" in caplog.text
-    # Who asks soon again gets the answer at once; what lies around it is served.
+    # A second read soon after gets the answer at once; the batches around the damage are served.
     assert (await ask(node, cluster, bad)).error_code == ErrorCode.CORRUPT_MESSAGE
     assert node.replication.repairs.counts.failures == 1
     assert (await ask(node, cluster, bad - 1)).error_code == (await ask(node, cluster, bad + 1)).error_code == 0
 
 
-async def test_a_replica_of_another_history_does_not_mend(cluster: ReplicaCluster) -> None:
+async def test_a_diverging_replica_repairs_nothing(cluster: ReplicaCluster) -> None:
     await filled(cluster)
     follower = cluster.nodes[2]
     await damaged(follower, payload_bit)
     log = follower.log()
-    log.epochs.clear()  # as if ours were of a reign that the others never saw
+    log.epochs.clear()  # as if ours were of a leader epoch that the others never saw
     log.epochs.assign(7, 0)
     before = follower.file_bytes()
     hole = next(at for at in _starts(before) if not _is_whole(before, at))
@@ -331,7 +331,7 @@ async def test_a_compacted_segment_is_made_again(cluster: ReplicaCluster) -> Non
     assert await values(follower, cluster) == found
 
 
-async def test_random_damage_is_put_right(cluster: ReplicaCluster) -> None:
+async def test_random_damage_is_repaired(cluster: ReplicaCluster) -> None:
     """Flips anywhere in anything: a consumer of the damaged broker gets every record, and the files are equal."""
     await filled(cluster)
     follower = cluster.nodes[2]
@@ -366,7 +366,7 @@ def _is_whole(data: bytes, at: int) -> bool:
 
 
 async def test_a_coordinator_loads_what_was_damaged(cluster: ReplicaCluster) -> None:
-    """Whoever replays a log waits for its repair as well, and misses nothing."""
+    """A coordinator that loads a log waits for its repair as well, and misses nothing."""
     await filled(cluster)
     node = cluster.nodes[2]
     await damaged(node, payload_bit)

@@ -52,7 +52,7 @@ def leader_of(cluster: ProcessCluster) -> int:
 
 
 def in_sync(cluster: ProcessCluster, *node_ids: int) -> None:
-    """As every broker knows it: what one tells may be from before the last of them went."""
+    """As every broker knows it: one answer alone may be from before the last of them went."""
     running = [node for node in cluster.brokers if node.running and not node.paused]
     wanted = sorted(node_ids)
     eventually(lambda: all(isr_at(node) == wanted for node in running), f"{node_ids} are in sync")
@@ -168,7 +168,7 @@ def test_all_are_killed_at_once(cluster: ProcessCluster) -> None:
     all_alike(cluster)
 
 
-def test_what_only_a_dead_leader_had_is_cut(cluster: ProcessCluster) -> None:
+def test_records_that_only_a_dead_leader_had_are_truncated(cluster: ProcessCluster) -> None:
     load = Load(cluster)
     load.write(0.5)
     load.flush()
@@ -178,7 +178,7 @@ def test_what_only_a_dead_leader_had_is_cut(cluster: ProcessCluster) -> None:
     for node in others:
         node.pause()
     alone = Producer({"bootstrap.servers": cluster[leader].bootstrap, "acks": 1, "linger.ms": 0, "log_level": 0})
-    # What waited for data when its follower was stopped is answered by the first of these; nobody asks for the rest.
+    # The first of these answers the Fetch that waited when its follower was stopped; no client reads the rest.
     for number in range(20):
         alone.produce(TOPIC, b"alone %d" % number, partition=0)
         assert alone.flush(PATIENCE_S) == 0
@@ -198,7 +198,7 @@ def test_what_only_a_dead_leader_had_is_cut(cluster: ProcessCluster) -> None:
     assert values == [b"%d" % number for number in range(load.count)]
 
 
-def test_a_throttle_set_at_run_time_holds_back_who_lags(cluster: ProcessCluster) -> None:
+def test_a_dynamic_throttle_limits_followers_that_lag(cluster: ProcessCluster) -> None:
     load = Load(cluster)
     load.write(0.5)
     in_sync(cluster, 1, 2, 3)
@@ -286,7 +286,7 @@ def given_to_readers(node: NodeProcess) -> float:
     return float(match[1])
 
 
-def test_what_disks_damaged_is_fetched_again(cluster: ProcessCluster) -> None:
+def test_damaged_batches_are_fetched_again(cluster: ProcessCluster) -> None:
     """Both followers have other batches damaged when the leader dies: readers get all, from the one or the other.
 
     Each has a batch without its frame, and damage in the batch behind it. A reader asks for that one first, and the

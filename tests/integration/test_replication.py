@@ -148,7 +148,7 @@ async def test_deleted_records_are_gone_from_followers_too(cluster: ReplicaClust
     await eventually_async(lambda: cluster.nodes[2].log().log_start_offset == 2, "the follower's start moves")
 
 
-async def test_who_lags_falls_out_and_the_rest_goes_on(cluster: ReplicaCluster) -> None:
+async def test_a_lagging_follower_leaves_the_isr_and_the_rest_goes_on(cluster: ReplicaCluster) -> None:
     await cluster.add(1, 2, 3, **{"replica.lag.time.max.ms": "3000"})
     cluster.create([1, 2, 3])
     leader = cluster.nodes[1]
@@ -180,11 +180,11 @@ async def test_an_answer_of_the_controller_that_was_lost(cluster: ReplicaCluster
     await eventually_async(lambda: len(cluster.asked) > 1, "it asks again")
     assert all(len(topic.partitions[0].new_isr_with_epochs) == 1 for each in cluster.asked for topic in each.topics)
     cluster.publish()
-    await eventually_async(lambda: leader.log().high_watermark == 1, "metadata tells")
+    await eventually_async(lambda: leader.log().high_watermark == 1, "metadata notifies")
     cluster.answers.set()
 
 
-async def test_a_change_in_flight_counts_one_who_may_be_in(cluster: ReplicaCluster) -> None:
+async def test_an_isr_change_in_flight_counts_the_larger_set(cluster: ReplicaCluster) -> None:
     await cluster.add(1, 2)
     cluster.create([1, 2])
     leader, follower = cluster.nodes[1], cluster.nodes[2]
@@ -228,7 +228,7 @@ async def test_flush_messages_on_a_follower_holds_its_acknowledgement(cluster: R
     assert follower.log().recovery_point == 1
 
 
-async def test_a_reader_of_a_closed_door_hears_why(cluster: ReplicaCluster) -> None:
+async def test_a_fetch_from_a_closed_listener_gets_the_reason(cluster: ReplicaCluster) -> None:
     await cluster.add(1, 2)
     cluster.create([1, 2])
     with pytest.raises(ApiError) as caught:
@@ -273,7 +273,7 @@ class TestReadingFromTheNearestReplica:
             leader.close()
             follower.close()
 
-    async def test_a_follower_out_of_sync_is_nobodys_nearest(self, cluster: ReplicaCluster) -> None:
+    async def test_a_follower_out_of_sync_is_no_preferred_replica(self, cluster: ReplicaCluster) -> None:
         await cluster.add(1, **SELECTOR, **{"broker.rack": "a"})
         await cluster.add(2, **SELECTOR, **{"broker.rack": "b"})
         cluster.create([1, 2])
@@ -439,7 +439,7 @@ async def test_a_throttled_replica_that_lags_gets_its_share_and_one_in_sync_all(
     await eventually_async(lambda: set(leader.partition().isr) == {1, 2, 3}, "3 is in sync")
 
 
-async def test_what_is_assigned_during_a_long_poll_does_not_wait_for_its_end(cluster: ReplicaCluster) -> None:
+async def test_a_partition_assigned_during_a_long_poll_is_fetched_at_once(cluster: ReplicaCluster) -> None:
     await cluster.add(1, 2, **{"replica.fetch.wait.max.ms": "29000"})
     cluster.create([1, 2])
     leader = cluster.nodes[1]

@@ -25,7 +25,7 @@ CROWD = 100
 ANNOUNCED_BYTES = 100 * MIB
 SENT_BYTES = 20 * MIB
 BUDGET_BYTES = 200 * MIB
-# What the system keeps for a socket that is not read takes no memory of the node.
+# The kernel's buffers of a socket that is not read take no memory of the node.
 PIECE = bytes(MIB)
 
 
@@ -98,7 +98,7 @@ def test_a_hundred_requests_that_come_in_part(tmp_path: Path, how: str) -> None:
         assert_no_traceback(node)
 
 
-def test_who_waits_for_memory_has_it_when_others_come_to_a_halt(tmp_path: Path) -> None:
+def test_a_request_waiting_for_memory_gets_it_when_others_stall(tmp_path: Path) -> None:
     overrides = {"queued.max.request.bytes": 4 * MIB, "socket.request.max.bytes": 4 * MIB}
     with Node(tmp_path / "node", overrides | {"connections.max.idle.ms": 3000}) as node:
         create_topic(node.bootstrap, "canary")

@@ -46,7 +46,7 @@ def leader_epochs(cluster: Cluster, topic: str) -> list[int]:
     return [each.leader_epoch for each in topic_at(cluster.brokers[0], topic).partitions]
 
 
-def test_a_rolling_restart_moves_each_leader_once_at_most_and_no_one_is_refused(trio: Cluster) -> None:
+def test_a_rolling_restart_moves_each_leader_once_and_refuses_no_request(trio: Cluster) -> None:
     client = admin(trio.bootstrap_servers)
     make(trio, client, "rolled")
     writer = Writer("w", trio.bootstrap_servers, "rolled", PARTITIONS)
@@ -61,7 +61,7 @@ def test_a_rolling_restart_moves_each_leader_once_at_most_and_no_one_is_refused(
             ]
             node.restart()
             in_sync(trio, "rolled")
-            wanted = [reign + (number in led) for number, reign in enumerate(before)]
+            wanted = [epoch + (number in led) for number, epoch in enumerate(before)]
             # The broker that is asked may hear of it last. One that led twice is never as wanted again.
             eventually(lambda wanted=wanted: leader_epochs(trio, "rolled") == wanted)  # type: ignore[misc]
     finally:
@@ -73,8 +73,8 @@ def test_a_rolling_restart_moves_each_leader_once_at_most_and_no_one_is_refused(
     assert stored == sorted(b"w:%d" % number for numbers in writer.acknowledged.values() for number in numbers)
 
 
-def test_clients_of_a_leader_that_stops_lose_their_connection_and_are_refused_nothing(trio: Cluster) -> None:
-    """Told of a new leader before that one knows, or while requests are on their way, librdkafka waits for a second."""
+def test_a_stopping_leader_closes_connections_and_refuses_no_request(trio: Cluster) -> None:
+    """Where the named leader does not know it yet, or requests are in flight, librdkafka waits for a second."""
     client = admin(trio.bootstrap_servers)
     make(trio, client, "left")
     leaving = next(node for node in trio.brokers if node.node_id == topic_at(node, "left").partitions[0].leader_id)
@@ -125,7 +125,7 @@ class Reading(threading.Thread):
         self.join()
 
 
-def test_a_topic_that_is_deleted_and_made_again_is_another_topic_for_everybody(trio: Cluster) -> None:
+def test_a_recreated_topic_is_another_topic_for_every_client(trio: Cluster) -> None:
     """Records of one life, and no other, are in each; clients that ran all along write to and read from the new one."""
     client = admin(trio.bootstrap_servers)
     producer = Producer({"bootstrap.servers": trio.bootstrap_servers, "message.timeout.ms": 60_000, **QUIET})

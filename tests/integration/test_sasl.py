@@ -213,7 +213,7 @@ def test_before_a_login_only_what_it_needs_is_served(node: SaslNode) -> None:
         assert wire.is_closed_by_peer()
 
 
-def test_what_comes_behind_a_failed_login_is_not_served(node: SaslNode) -> None:
+def test_requests_behind_a_failed_login_are_not_served(node: SaslNode) -> None:
     with Wire(node.sasl_port) as wire:
         shake(wire, "PLAIN")
         wire.send(ApiKey.SASL_AUTHENTICATE, 2, SaslAuthenticateRequest(auth_bytes=b"\0alice\0wrong"))
@@ -300,7 +300,7 @@ def test_logins_are_counted(node: SaslNode) -> None:
     assert (counted("odradek_logins"), counted("odradek_logins_failed")) == (before[0] + 1, before[1] + 1)
 
 
-def test_a_session_ends_for_who_does_not_log_in_again(tmp_path: Path) -> None:
+def test_a_session_ends_without_reauthentication(tmp_path: Path) -> None:
     """A stock client does, on the same connection; one that goes on without is closed."""
     with SaslNode(tmp_path, listener__name__external__connections__max__reauth__ms=2000).start() as node:
         create_topic(node.bootstrap, "t")
@@ -386,7 +386,7 @@ def test_a_client_logs_in_by_a_delegation_token(tmp_path: Path) -> None:
         eventually(is_over)
 
 
-def test_who_has_no_name_gets_no_delegation_token(node: SaslNode) -> None:
+def test_an_anonymous_client_gets_no_delegation_token(node: SaslNode) -> None:
     with Wire(node.port) as wire:
         refused = wire.ask(ApiKey.CREATE_DELEGATION_TOKEN, 3, CreateDelegationTokenRequest(max_lifetime_ms=-1))
         assert refused.error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED

@@ -163,7 +163,7 @@ def test_a_key_that_the_issuer_has_since_is_read(node: SaslNode, keys: Path) -> 
     eventually(lambda: is_let_in(node, token(FIRST)))
 
 
-def test_keys_over_https_are_read_from_who_is_trusted(tmp_path: Path) -> None:
+def test_keys_over_https_are_read_from_trusted_issuers_only(tmp_path: Path) -> None:
     certificates = Certificates(tmp_path / "issuer")
     with serve(certificates, document(FIRST)) as port:
         url = f"https://localhost:{port}/keys"

@@ -1,4 +1,4 @@
-"""What docs/security.md says of SASL, done: a cluster formatted, started and used with its commands and settings."""
+"""The SASL commands and settings of docs/security.md, run: a cluster is formatted, started and used."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def create(cluster: Cluster, partitions: int = 1, replicas: int = 3) -> str:
     name = fresh_name()
     client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     client.create_topics([NewTopic(name, partitions, replicas)], **PATIENT)[name].result(timeout=120)
-    # The node that tells who leads may hear of it later than the one that answered.
+    # The node that is asked for the leader may learn of it later than the one that answered.
     eventually(lambda: all(cluster.leader(name, number) >= 0 for number in range(partitions)))
     return name
 
@@ -44,7 +44,7 @@ def values(cluster: Cluster, topic: str, partitions: int = 1) -> list[bytes]:
     return sorted(message.value() or b"" for message in read_all(cluster.bootstrap_servers, topic, partitions))
 
 
-def test_what_was_acknowledged_outlives_the_leader(cluster: Cluster) -> None:
+def test_acknowledged_records_outlive_the_leader(cluster: Cluster) -> None:
     topic = create(cluster)
     produce_all(cluster.bootstrap_servers, topic, records(0, 100), acks="all")
     leader = cluster.leader(topic)

@@ -1,4 +1,4 @@
-"""A thousand partitions of three copies: made, their leaders lost, and taken back, while nobody loses a session."""
+"""A thousand partitions of three copies: made, their leaders lost, and taken back, while no session is lost."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def is_led_by_others(node: NodeProcess, victim: NodeProcess) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_they_are_made_and_led_by_others_when_a_node_dies_and_copied_when_it_is_back(trio: Cluster) -> None:
+def test_a_thousand_partitions_fail_over_and_are_replicated_again(trio: Cluster) -> None:
     client = admin(trio.bootstrap_servers)
     topic = NewTopic(TOPIC, PARTITIONS, COPIES, config={"min.insync.replicas": "2"})
     client.create_topics([topic], request_timeout=PATIENCE_S)[TOPIC].result(PATIENCE_S)

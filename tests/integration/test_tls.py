@@ -80,7 +80,7 @@ def consume(settings: Mapping[str, object], address: str, topic: str, count: int
 
 
 def first_error(settings: Mapping[str, str], address: str) -> str:
-    """What librdkafka says when it cannot connect."""
+    """librdkafka's error when it cannot connect."""
     said: list[str] = []
     client = AdminClient(
         {"bootstrap.servers": address, **settings, "error_cb": lambda error: said.append(str(error))}  # type: ignore[dict-item]

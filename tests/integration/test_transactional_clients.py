@@ -1,4 +1,4 @@
-"""Transactional producers of stock clients: commit, abort, offsets inside, and the older of two is shut out."""
+"""Transactional producers of stock clients: commit, abort, offsets inside, and the older of two is fenced."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_offsets_count_with_their_transaction(start: Start, node: Node, topic: s
             assert committed_offset(node, group, topic) == expected
 
 
-def test_the_older_of_two_is_shut_out(start: Start, node: Node, topic: str) -> None:
+def test_the_older_of_two_producers_is_fenced(start: Start, node: Node, topic: str) -> None:
     name = fresh_name("txn")
     older = start(name).thing  # type: ignore[attr-defined]
     older.begin()

@@ -71,7 +71,7 @@ class Spread:
         assert self.owner.init() == "NONE"
 
     def spread_identity(self) -> None:
-        """What the coordinator answered is what the next requests bear, over every connection."""
+        """Requests bear the producer id and epoch of the coordinator's last response, over every connection."""
         for each in self.at.values():
             each.producer_id, each.epoch = self.owner.producer_id, self.owner.epoch
             each.sequences.clear()
@@ -167,7 +167,7 @@ def test_a_kill_of_the_coordinator_leaves_no_transaction_open(cluster: Cluster) 
 
 
 def end_of(cluster: Cluster, topic: str, partition: int) -> int:
-    """As its leader tells it; -1 while who is taken for the leader is not."""
+    """As its leader reports it; -1 while the presumed leader is not the leader."""
     leader = cluster.leader(topic, partition)
     if leader < 0:
         return -1

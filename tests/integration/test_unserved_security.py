@@ -27,7 +27,7 @@ REMOVE = "; take it out only where a firewall keeps others away"
     ],
 )
 @pytest.mark.parametrize("in_file", [True, False])
-def test_what_would_guard_the_cluster_and_is_not_served_keeps_the_node_down(
+def test_a_node_with_unsupported_security_settings_does_not_start(
     key: str, value: str, said: str, in_file: bool, tmp_path: Path
 ) -> None:
     node = Node(tmp_path / "node")
@@ -47,7 +47,9 @@ def test_what_would_guard_the_cluster_and_is_not_served_keeps_the_node_down(
 
 @pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
 @pytest.mark.parametrize("listener", ["PLAINTEXT", "CONTROLLER"])
-def test_a_listener_where_no_one_could_log_in_keeps_the_node_down(protocol: str, listener: str, tmp_path: Path) -> None:
+def test_a_node_with_a_listener_without_a_mechanism_does_not_start(
+    protocol: str, listener: str, tmp_path: Path
+) -> None:
     node = Node(tmp_path / "node")
     protocols = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT"} | {listener: protocol}
     given = ",".join(f"{name}:{each}" for name, each in protocols.items())
@@ -68,7 +70,7 @@ def test_a_directory_that_an_authorizer_guards_can_still_be_formatted(tmp_path: 
     assert run(["storage", "format", "-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c", str(config)]) == errors.OK
 
 
-def test_what_guards_nothing_keeps_no_node_down(tmp_path: Path) -> None:
+def test_security_settings_without_effect_keep_no_node_from_starting(tmp_path: Path) -> None:
     """Settings of TLS and SASL without such a listener, which Kafka reads past as well; and those of ZooKeeper."""
     settings = {
         "authorizer.class.name": "",

@@ -20,7 +20,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 VERSIONS = ("3.11", "3.12", "3.13")
 PATIENCE_S = 900
-# What runs in the new environment: a broker, a record through each end of it by the command line, one by librdkafka.
+# Run in the new environment: a broker, a record through each end of it by the command line, one by librdkafka.
 PROGRAM = """
 import importlib.util
 import subprocess

@@ -103,7 +103,9 @@ def test_a_taken_port_says_how_to_take_another(taken_offset: int, tmp_path: Path
         (["--port", "70000"], 2, "Input should be less than or equal to 65535"),
     ],
 )
-def test_what_is_wrong_is_one_line_about_that_alone(arguments: list[str], code: int, said: str, tmp_path: Path) -> None:
+def test_a_wrong_argument_is_one_line_about_that_alone(
+    arguments: list[str], code: int, said: str, tmp_path: Path
+) -> None:
     printed = start_and_fail(*arguments, cwd=tmp_path, code=code)
     (line,) = printed.splitlines()
     assert said in line

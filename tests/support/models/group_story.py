@@ -1,4 +1,4 @@
-"""A long conversation about groups, in every version, told as a list of lines: the same on Apache Kafka and on us.
+"""A long conversation about groups, in every version, as a list of lines: the same on Apache Kafka and on us.
 
 Member ids are random, so each line names them by their order of appearance.
 """
@@ -338,9 +338,9 @@ def _two_members(story: Story) -> None:
         for generation in (1, 2, 3):
             story.heartbeat(f"generation {generation}", group, first.member_id, generation)
             story.commit(f"generation {generation}", group, 5, member=first.member_id, generation=generation)
-        story.commit("as nobody", group, 6)
+        story.commit("as absent", group, 6)
         story.commit("stolen", group, 6, member="stolen", generation=2)
-        story.leave("second", group, (answer.member_id, None), ("nobody", None))
+        story.leave("second", group, (answer.member_id, None), ("absent", None))
         story.heartbeat("after leave", group, answer.member_id, 2)
         story.heartbeat("after leave", group, first.member_id, 2)
     story.join("first alone", group, first.member_id)
@@ -380,7 +380,7 @@ def _offsets(story: Story) -> None:
     story.commit("partition 1", "simple", 11, partition=1)
     for version in range(1, 11):
         story.fetch(f"simple {version}", "simple", version)
-        story.fetch(f"nobody {version}", "no such group", version)
+        story.fetch(f"absent {version}", "no such group", version)
         story.fetch(f"other topic {version}", "simple", version, topic="no-such-topic")
         if version >= 2:
             story.fetch(f"all {version}", "simple", version, everything=True)

@@ -1,7 +1,7 @@
-"""A conversation about groups with members of both protocols, told as lines: the same on Apache Kafka and on us.
+"""A conversation about groups with members of both protocols, as lines: the same on Apache Kafka and on us.
 
 Members are driven over the wire, one request after the other, so that a line depends on those before it alone. Epochs
-are told as they are: both count from the generation that the classic group had.
+are shown as they are: both count from the generation that the classic group had.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NONE: frozenset[tuple[str, int]] = frozenset()
 
 
 class MixedStory(Story):
-    """Members of the consumer protocol are told by the names that they give themselves."""
+    """Members of the consumer protocol are shown by the names that they give themselves."""
 
     def beat(
         self, what: str, group: str, member: str, epoch: int, owned: list[int] | None = None, **settings: Any
@@ -129,8 +129,8 @@ def _up_and_down(story: MixedStory) -> None:
     story.sync("another generation", group, old, 1)
     story.sync("another protocol", group, old, again.generation_id, protocol_name="roundrobin")
     story.sync("another type", group, old, again.generation_id, protocol_type="connect")
-    story.sync("told", group, old, again.generation_id)
-    story.heartbeat("told", group, old, again.generation_id)
+    story.sync("converted", group, old, again.generation_id)
+    story.heartbeat("converted", group, old, again.generation_id)
     story.beat("new gets", group, "new", epoch, [])
     story.describe_consumers("both", group)
     for version in (2, 8, 9):
@@ -138,10 +138,10 @@ def _up_and_down(story: MixedStory) -> None:
         story.commit(f"stale {version}", group, 3, member=old, generation=again.generation_id - 1, version=version)
         story.commit(f"new {version}", group, 3, member="new", generation=epoch, version=version)
         story.commit(f"new, stale {version}", group, 3, member="new", generation=epoch - 1, version=version)
-        story.commit(f"nobody {version}", group, 3, version=version)
+        story.commit(f"absent {version}", group, 3, version=version)
     story.heartbeat("of the other protocol", group, "new", epoch)
     story.sync("of the other protocol", group, "new", epoch)
-    story.leave("nobody", group, ("nobody", None))
+    story.leave("absent", group, ("absent", None))
     story.delete_groups("not empty", group)
     story.delete_offset("subscribed", group)
     # Kafka makes a new target assignment once a second at most (KIP-1263).
@@ -175,7 +175,7 @@ def _refused(story: MixedStory) -> None:
     story.sync("invented id", group, "invented", invented.generation_id)
     story.subscribe("nothing in common", group, protocols=["sticky"])
     story.subscribe("unknown instance", group, "somebody", instance="i")
-    story.heartbeat("nobody", group, "nobody", 1)
+    story.heartbeat("absent", group, "absent", 1)
     story.heartbeat("from the past", group, "invented", invented.generation_id - 1)
     story.leave("invented id", group, ("invented", None))
     story.leave("of the other protocol", group, ("new", None), ("new", "i"))
@@ -217,7 +217,7 @@ def _empty(story: MixedStory) -> None:
     story.delete_groups("empty", group)
     story.beat("unknown", group, "new", 3)
     story.beat("unknown id", group, "new", -1)
-    story.fetch("nobody", UUID(int=1).hex)
+    story.fetch("absent", UUID(int=1).hex)
 
 
 def _again(story: MixedStory) -> None:

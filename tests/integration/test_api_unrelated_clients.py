@@ -1,4 +1,4 @@
-"""APIs of transactions, groups, brokers and the quorum, asked by somebody who has no part in them."""
+"""APIs of transactions, groups, brokers and the quorum, called by a client that has no part in them."""
 
 from __future__ import annotations
 
