@@ -100,7 +100,7 @@ def killed_leader(world: World, rounds: int) -> None:
 
 
 def rolling(world: World, rounds: int) -> None:
-    """Each node is stopped in good order and started again, one after the other; nobody may be refused."""
+    """Each node is stopped in good order and started again, one after the other; no request may be refused."""
     for _ in range(rounds):
         for node in world.cluster.brokers:
             world.reported(f"node {node.node_id} restarts")
@@ -109,7 +109,7 @@ def rolling(world: World, rounds: int) -> None:
 
 
 def zombie(world: World, rounds: int) -> None:
-    """A leader stands still for longer than its session, and goes on as if nothing had been."""
+    """A leader is paused for longer than its session, and goes on as if nothing had happened."""
     for _ in range(rounds):
         node = world.leader()
         world.reported(f"SIGSTOP of node {node.node_id}")

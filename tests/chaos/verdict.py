@@ -102,7 +102,7 @@ def end_offsets(cluster: ProcessCluster, topic: str, partitions: int) -> dict[in
 
 
 def read_all(cluster: ProcessCluster, topic: str, ends: dict[int, int]) -> dict[int, list[tuple[int, bytes]]]:
-    """Everything that is committed, read anew."""
+    """Everything that is committed, read again from the start."""
     reader = Reader(cluster.bootstrap_servers, topic, len(ends))
     reader.start()
     try:

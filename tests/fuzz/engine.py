@@ -1,7 +1,7 @@
 """A mutating fuzzer: inputs from a corpus and from generators, changed at random, run, and kept where they fail.
 
 Input number n of a target under a seed is the same on every machine and whatever ran before, as long as the corpus on
-disk is the same. With `coverage`, inputs that reach lines nobody reached before join the corpus in memory, which finds
+disk is the same. With `coverage`, inputs that reach new lines join the corpus in memory, which finds
 more and can be repeated only from the first input on.
 """
 
@@ -187,9 +187,9 @@ def executions(
     """Run inputs for so long: the kept ones, then new ones. Yields each that reached new lines, else None.
 
     Args:
-        on_finding: told of each input that fails, and running goes on.
+        on_finding: called with each input that fails, and running goes on.
     Raises:
-        Finding: where nobody is to be told.
+        Finding: an input failed and there is no `on_finding`.
     """
 
     def attempt(data: bytes) -> bool:
@@ -234,7 +234,7 @@ def _inputs(
 
 
 def signature(finding: Finding) -> str:
-    """What tells one bug from another: the error and the last two places in the product, or in what must hold."""
+    """The identity of a bug: the error and the last two places in the product, or in what must hold."""
     cause = finding.__cause__
     places = traceback.extract_tb(cause.__traceback__ if cause is not None else None)[-2:]
     return " ".join([type(cause).__name__, *(f"{Path(place.filename).name}:{place.lineno}" for place in places)])

@@ -249,7 +249,7 @@ def run_damaged_metadata(script: bytes) -> None:
 
 
 def _first_is_there(after: Files) -> bool:
-    """A log whose first files are gone cannot be told from one that snapshots made shorter."""
+    """A log without its first files looks like one that snapshots made shorter."""
     return any(path.name == f"{0:020d}.log" for path in after)
 
 

@@ -37,7 +37,7 @@ TRUSTED = (DIRECTORY / LEADER_EPOCHS, ROOT / LOG_START, ROOT / RECOVERY_POINT, C
 
 
 class FixedClock:
-    """Time stands still."""
+    """A clock that does not advance."""
 
     def now_ms(self) -> int:
         return NOW_MS

@@ -39,7 +39,7 @@ def test_a_run_that_ends_early_is_reported() -> None:
         run_turn("requests", 5, SEED, plant="sys.exit(3)")
 
 
-def test_what_other_tests_took_is_not_counted_as_the_targets_memory() -> None:
+def test_memory_of_other_tests_is_not_counted_as_the_targets() -> None:
     taken = len(b"1" * TAKEN_BYTES)
     peak = f"import resource; sys.exit(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 > {taken})"
     with pytest.raises(RuntimeError, match="ended with 0"):

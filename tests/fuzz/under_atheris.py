@@ -46,7 +46,7 @@ def run_turn(target: str, seconds: int, seed: int, *, plant: str = "") -> Turn:
     with tempfile.TemporaryDirectory(prefix="odradek-fuzz-") as folder:
         arguments = ["--target", target, "--seconds", str(seconds), "--seed", str(seed), "--folder", folder]
         program = f"import sys; from tests.fuzz import guided\n{plant}\nguided.main()"
-        # Linux counts the peak of whoever started a process as that process's own, and libFuzzer ends one whose peak is
+        # Linux counts the peak of a process's parent as its own, and libFuzzer ends a process whose peak is
         # too high: so `timeout`, which is small, starts it, and not a process that has run other tests.
         done = subprocess.run(
             ["timeout", "--kill-after=5", str(seconds + START_S), sys.executable, "-c", program, *arguments],

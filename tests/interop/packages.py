@@ -28,7 +28,7 @@ BUILD_PACKAGES = (
 
 
 class MissingError(Exception):
-    """Something that a suite needs cannot be had on this machine; the text says what, in one line."""
+    """Something that a suite needs is not available on this machine; the text says what, in one line."""
 
 
 @contextlib.contextmanager

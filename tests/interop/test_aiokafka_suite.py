@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(2500)]
 SUITE = "aiokafka"
 # Fewer would mean that the suite did not run.
 EXPECTED_COUNT = 208
-# Some of them ask node 0, and others wait for topics that nobody makes.
+# Some of them ask node 0, and others wait for topics that are never created.
 SETTINGS = {"node.id": 0, "num.partitions": 2, "auto.create.topics.enable": "true"}
 
 

@@ -123,7 +123,7 @@ def offsets_bytes(kafka: ApacheKafka) -> int:
 
 
 @pytest.mark.slow
-def test_kafka_goes_on_with_what_we_compacted_and_we_with_what_it_did(tmp_path: Path) -> None:
+def test_kafka_and_odradek_continue_each_others_compacted_logs(tmp_path: Path) -> None:
     require_kafka()
     settings = {
         "log.cleaner.backoff.ms": 200,

@@ -60,7 +60,7 @@ def in_sync(cluster: ProcessCluster, topic: str) -> None:
 
 
 def kill(cluster: ProcessCluster, node: NodeProcess) -> None:
-    """kill -9, and wait until the others name it no more: kafka-python tells its application of a refused connection
+    """kill -9, and wait until the others name it no more: kafka-python reports a refused connection to its application
     where the metadata that it was given still does, as they may while another controller is elected."""
     node.kill()
     others = admin(",".join(each.bootstrap for each in cluster.brokers if each.running))
@@ -72,7 +72,7 @@ def entries(client: str) -> list[Entry]:
 
 
 @pytest.mark.parametrize("dead_first", [True, False], ids=["dead first", "dead last"])
-def test_what_is_written_and_read_by_python_clients(whole: ProcessCluster, dead_first: bool) -> None:
+def test_python_clients_work_past_a_dead_bootstrap_server(whole: ProcessCluster, dead_first: bool) -> None:
     topic = f"python-{dead_first}"
     make(whole, topic)
     dead, live, third = whole.brokers
@@ -108,7 +108,7 @@ def test_what_is_written_and_read_by_python_clients(whole: ProcessCluster, dead_
 
 
 @pytest.mark.java
-def test_what_is_written_and_read_by_java(whole: ProcessCluster) -> None:
+def test_java_clients_work_past_a_dead_bootstrap_server(whole: ProcessCluster) -> None:
     require_kafka()
     make(whole, "java")
     dead, live, third = whole.brokers

@@ -99,7 +99,7 @@ def test_resets(broker: Node | ApacheKafka, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_what_a_group_with_a_member_looks_like(broker: Node | ApacheKafka, protocol: str) -> None:
+def test_kafkas_tool_describes_a_group_with_a_member(broker: Node | ApacheKafka, protocol: str) -> None:
     with live(broker, protocol) as consumer:
         listed = groups(broker, "--list", "--state")
         assert re.search(r"^live\s+Stable", listed, re.MULTILINE), listed
@@ -206,7 +206,7 @@ def test_a_directory_changes_hands_in_the_middle_of_a_roll(tmp_path: Path) -> No
         with Ours(kafka):
             seen = len(fleet.read)
             fleet.until(lambda: len(fleet.read) > seen + 60 and fleet.shared(), "they read on with us")
-            assert [sorted(member.owned) for member in fleet.members] == before, "nobody lost its place"
+            assert [sorted(member.owned) for member in fleet.members] == before, "no member lost its place"
             assert fleet.group_type() == "CONSUMER"
             fleet.add("consumer")
             fleet.until(fleet.shared, "one more joins")
@@ -214,7 +214,7 @@ def test_a_directory_changes_hands_in_the_middle_of_a_roll(tmp_path: Path) -> No
         with kafka:
             seen = len(fleet.read)
             fleet.until(lambda: len(fleet.read) > seen + 60 and fleet.shared(), "they read on with Kafka")
-            assert [sorted(member.owned) for member in fleet.members] == before, "nobody lost its place"
+            assert [sorted(member.owned) for member in fleet.members] == before, "no member lost its place"
             for member in [each for each in fleet.members if each.protocol == "consumer"]:
                 fleet.stop(member)
             fleet.until(fleet.shared, "the classic members are alone")

@@ -124,7 +124,7 @@ def test_kafka_cluster_unregister(cluster: ProcessCluster) -> None:
     reported = run_tool(CLUSTER, ["unregister", "--bootstrap-server", cluster.bootstrap_servers, "--id", 4]).stdout
     assert "Broker 4 is no longer registered." in reported
     cluster[4].start()
-    eventually(lambda: sorted(partitions(cluster, "left")[0]["isr"]) == [1, 4], "it registers anew, and catches up")
+    eventually(lambda: sorted(partitions(cluster, "left")[0]["isr"]) == [1, 4], "it registers again, and catches up")
 
 
 def test_kafka_reassign_partitions_moves_between_log_directories(tmp_path: Path) -> None:

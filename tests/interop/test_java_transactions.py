@@ -164,7 +164,7 @@ def test_kafka_reads_the_transaction_topic_and_the_markers(tmp_path: Path) -> No
             assert producer.flush(30) == 0
             producer.commit_transaction(30) if commit else producer.abort_transaction(30)
         produce_all(node.bootstrap, "t", [(None, b"after")])
-        # An abort is answered before its markers are written; who begins anew under the id waits for them.
+        # An abort is answered before its markers are written; the next transaction under the id waits for them.
         Producer({"bootstrap.servers": node.bootstrap, "transactional.id": "dumped"}).init_transactions(60)
         data_dir = node.data_dir
         node.stop()

@@ -49,7 +49,7 @@ def kill_and_start(broker: Node | ApacheKafka) -> None:
         broker.start()
 
 
-def test_what_was_acknowledged_is_there_once_and_is_consumed(tmp_path: Path) -> None:
+def test_acknowledged_records_are_consumed_once(tmp_path: Path) -> None:
     require_kafka()
     sent, seen = tmp_path / "producer.txt", tmp_path / "consumer.txt"
     with start_broker(tmp_path / "broker") as broker:

@@ -32,7 +32,7 @@ def test_kafka_python(tmp_path: Path, record_property: Callable[[str, object], N
     try:
         sources()
     except MissingError as error:
-        pytest.skip(f"kafka-python's tests cannot be had: {error}")
+        pytest.skip(f"kafka-python's tests are not available: {error}")
     with start_broker(tmp_path / "broker", SETTINGS) as broker:
         assert inferred_version(broker.bootstrap) >= (4, 0), "kafka-python takes us for an old broker"
         skipped = known_failures.not_run(SUITE)

@@ -36,7 +36,7 @@ def test_an_entry_that_fails_is_expected_and_nothing_else_is() -> None:
 
 
 @pytest.mark.usefixtures("short_list")
-def test_what_is_not_run_is_skipped_with_its_reason() -> None:
+def test_excluded_tests_are_skipped_with_their_reason() -> None:
     with pytest.raises(pytest.skip.Exception, match="slow"):
         known_failures.skip_what_is_not_run("suite", "0002")
     known_failures.skip_what_is_not_run("suite", "0001")

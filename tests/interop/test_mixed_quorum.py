@@ -68,7 +68,7 @@ async def all_caught_up(nodes: list[QuorumProcess]) -> QuorumProcess:
     raise AssertionError(f"{found}\n" + "\n".join(node.log_text()[-1500:] for node in nodes))
 
 
-async def test_a_voter_of_apache_kafka_follows_leads_and_dies_in_one_quorum_with_ours(tmp_path: Path) -> None:
+async def test_apache_kafka_and_odradek_vote_in_one_quorum(tmp_path: Path) -> None:
     require_kafka()
     ports = [free_port() for _ in range(3)]
     voters = ",".join(f"{number}@127.0.0.1:{port}" for number, port in enumerate(ports, start=1))

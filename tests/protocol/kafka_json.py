@@ -19,7 +19,7 @@ def camel_case(name: str) -> str:
 
 
 def to_json(message: Message, version: int, flexible: bool) -> dict[str, Any]:
-    """The JSON form in one version; tags that nobody knows are added in a form of our own."""
+    """The JSON form in one version; unknown tagged fields are added in a form of our own."""
     layout = layout_of(type(message), version, flexible)
     shown = {
         camel_case(one.spec.name): value_to_json(

@@ -34,7 +34,7 @@ from tests.protocol.values import all_messages, make
 @given(
     st.sampled_from(all_messages()), st.integers(0, 20), st.sampled_from(("high", "random")), st.integers(0, 1 << 32)
 )
-def test_what_is_encoded_is_decoded(cls: Any, newer: int, style: str, seed: int) -> None:
+def test_encoded_messages_are_decoded(cls: Any, newer: int, style: str, seed: int) -> None:
     version = min(cls.VERSIONS.first + newer, cls.VERSIONS.last)
     message = make(cls, version, version in cls.FLEXIBLE, style, Random(seed))
     data = encode(message, version)

@@ -1,6 +1,6 @@
 """Byte for byte what Kafka's own Java classes write, for every message and version.
 
-The bytes are kept in `golden/kafka.jsonl.xz`, so that no Java is needed here; `make golden` writes them anew.
+The bytes are kept in `golden/kafka.jsonl.xz`, so that no Java is needed here; `make golden` writes them again.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ SEPARATOR = "----"
 
 
 class Words(Protocol):
-    """One world that commands act in; made anew for each file."""
+    """One world that commands act in; made again for each file."""
 
     def run(self, command: Command) -> Iterable[str]:
         """Do it and say what happened. Raises ScriptError for a command that makes no sense."""

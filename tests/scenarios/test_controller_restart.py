@@ -1,4 +1,4 @@
-"""A controller over real files: what was answered is there after a stop, a kill, a snapshot; damage is told."""
+"""A controller over real files: committed state survives a stop, a kill, a snapshot; damage is reported."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_a_new_cluster_begins_with_the_default_features(tmp_path: Path) ->
     assert (node.directory / "partition.metadata").exists() and (node.directory / "leader-epoch-checkpoint").exists()
 
 
-async def test_a_new_cluster_begins_with_what_storage_format_said(tmp_path: Path) -> None:
+async def test_a_new_cluster_begins_with_the_formatted_state(tmp_path: Path) -> None:
     records = [FeatureLevelRecord(name="metadata.version", feature_level=25)]
     node = await QuorumNode(tmp_path, bootstrap=records).start()
     assert dict(node.publisher.image.features) == {"metadata.version": 25}
@@ -175,7 +175,7 @@ async def test_batches_that_were_never_synced_may_be_torn_in_any_order(tmp_path:
     await again.drop()
 
 
-async def test_a_log_that_ends_below_what_was_durable_is_reported(tmp_path: Path) -> None:
+async def test_a_log_that_ends_below_the_durable_offset_is_reported(tmp_path: Path) -> None:
     node = await QuorumNode(tmp_path).start()
     await node.set_config(32, "g", "x", "1")
     await node.drop()
@@ -199,7 +199,7 @@ async def test_a_flipped_bit_is_reported_and_nothing_is_cut(tmp_path: Path) -> N
     chance = random.Random(5)
     for _ in range(80):
         damaged = bytearray(whole)
-        # The last batch cannot be told from a torn write; everything before it can.
+        # The last batch looks like a torn write; everything before it does not.
         damaged[chance.randrange(last_batch)] ^= 1 << chance.randrange(8)
         path.write_bytes(damaged)
         broken = QuorumNode(tmp_path)

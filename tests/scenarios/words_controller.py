@@ -6,7 +6,7 @@ two reports in one), `fence ID…`, `beat ID…` (a heartbeat that knows all), `
 (registers again), `lost ID` (registers again after an unclean stop), `other ID` (another machine with this id),
 `wait MS`, `unregister ID`, `elect preferred|unclean NAME-N…`, `balance`, `config topic|broker NAME KEY=VALUE…` (`KEY=`
 takes it away; `broker -` is all of them), `level FEATURE LEVEL`, `disks ID NUMBERS [lost=…] [cordoned=…] [full=…]`
-(starts after a clean stop, or tells of its disks), `assign ID DISK NAME-N…` (where replicas lie),
+(starts after a clean stop, or reports its disks), `assign ID DISK NAME-N…` (the directory of replicas),
 `move NAME-N:REPLICAS… [factor=kept]` (`:cancel` ends a move), `moves [NAME-N…]`, `show`.
 """
 

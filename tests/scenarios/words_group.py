@@ -134,5 +134,5 @@ class GroupWords:
         group = self.shard.machine.groups.find("g")
         if group is None:
             return "none"
-        members = ",".join(sorted(self._named(each) for each in group.members)) or "nobody"
+        members = ",".join(sorted(self._named(each) for each in group.members)) or "none"
         return f"{group.state.name.lower()} generation {group.generation_id}, {members}"

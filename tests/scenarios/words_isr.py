@@ -76,7 +76,7 @@ class IsrWords:
             now_ms=command.number("at"),
             max_lag_ms=self.max_lag_ms,
         )
-        yield f"out of sync: {', '.join(map(str, sorted(late))) or 'nobody'}"
+        yield f"out of sync: {', '.join(map(str, sorted(late))) or 'none'}"
 
     def _advance(self) -> Iterator[str]:
         self.watermark = isr.high_watermark(

@@ -150,7 +150,7 @@ class RaftWords:
                 yield self._state(number)
 
     def do_refused(self, command: Command) -> Iterator[str]:
-        """A node finds that nobody listens any more where another was: its leader, or a voter that it asked."""
+        """A node finds that a port refuses: its leader's, or that of a voter that it asked."""
         asking, _, asked = command.arguments[0].partition(">")
         node = self.nodes[int(asking)]
         if node.leader_id == int(asked):

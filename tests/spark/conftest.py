@@ -64,7 +64,7 @@ def odradek(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """host:port of a node of Apache Kafka; skips where it cannot be had."""
+    """host:port of a node of Apache Kafka; skips where it is not available."""
     require_kafka()
     directory = tmp_path_factory.mktemp("kafka")
     with ApacheKafka(directory, heap="300m") as node:

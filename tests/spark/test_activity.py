@@ -65,12 +65,12 @@ def run(spark: Any, bootstrap: str, folder: Path) -> None:
     assert pipeline.rates(rows["rates"], bootstrap, folder, availableNow=True).awaitTermination(400)
 
 
-def told(bootstrap: str, topic: str) -> list[dict[str, Any]]:
+def published(bootstrap: str, topic: str) -> list[dict[str, Any]]:
     return [json.loads(m.value() or b"") for m in read_committed(bootstrap, topic, 2)]
 
 
 @pytest.mark.timeout(900)
-def test_what_becomes_of_the_lines(spark: Any, odradek: str, tmp_path: Path) -> None:
+def test_lines_become_rows_or_dead_letters(spark: Any, odradek: str, tmp_path: Path) -> None:
     """In two runs of the queries: what is over between them is there once."""
     pipeline.create_topics(odradek)
     made = lines.generated(1, 300, broken=4)
@@ -103,11 +103,11 @@ def test_what_becomes_of_the_lines(spark: Any, odradek: str, tmp_path: Path) -> 
     for at, _, status in hits(made):
         requests[at.replace(second=0)] += 1
         errors[at.replace(second=0)] += status >= 500
-    rates = {datetime.fromisoformat(each["minute"]): each for each in told(odradek, pipeline.RATES)}
+    rates = {datetime.fromisoformat(each["minute"]): each for each in published(odradek, pipeline.RATES)}
     assert {at.astimezone(UTC): (each["requests"], each["errors"]) for at, each in rates.items()} == {
         at: (requests[at], errors[at]) for at in requests
     }
-    alerts = [datetime.fromisoformat(each["minute"]) for each in told(odradek, pipeline.ALERTS)]
+    alerts = [datetime.fromisoformat(each["minute"]) for each in published(odradek, pipeline.ALERTS)]
     wrong = [at for at in requests if requests[at] >= 10 and errors[at] >= 0.2 * requests[at]]
     assert sorted(alerts) == sorted(wrong)
     assert 2 <= len(wrong) <= lines.OUTAGE_MINUTES + 1
@@ -117,7 +117,7 @@ def test_what_becomes_of_the_lines(spark: Any, odradek: str, tmp_path: Path) -> 
     assert (found.hours, found.sessions, found.hits) == (expected, len(over), len(hits(made)))
     assert (found.minutes, found.reported, found.alerts) == (len(requests), len(hits(made)), len(wrong))
     assert (found.waiting, found.late) == (1 + len(ODD), 0)
-    # What the proof must see: a minute told twice, a line that the lake lacks, and one that it has too often.
+    # The proof must notice: a minute published twice, a line that the lake lacks, and one that it has too often.
     reported_again = json.dumps(next(iter(rates.values())))
     lines.send(odradek, pipeline.LINES, [LAST], 0)
     produce_all(odradek, pipeline.RATES, [(b"again", reported_again.encode())])

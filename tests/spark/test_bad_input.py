@@ -157,9 +157,9 @@ def read_planned(reader: Any, begin: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["while-it-is-read", "while-no-query-runs"])
-@pytest.mark.parametrize("fail", [True, False], ids=["told", "gone-on"])
+@pytest.mark.parametrize("fail", [True, False], ids=["fails", "goes-on"])
 def test_a_topic_that_is_recreated(odradek: str, topic: str, fail: bool, restarted: bool) -> None:
-    """Its id tells, also where the new topic has more records than the old one; they are read from the first one on."""
+    """The topic id differs, also where the new topic has more records than the old; it is read from its first one."""
     create_topic(odradek, topic, 2)
     numbered(odradek, topic, range(10))
     options = {"kafka.bootstrap.servers": odradek, "subscribe": topic, "failOnDataLoss": str(fail)}
@@ -202,7 +202,7 @@ def test_a_batch_that_was_planned_of_the_topic_before(odradek: str, topic: str) 
 
 
 def test_a_first_batch_that_is_planned_again_leaves_nothing_out(odradek: str, topic: str) -> None:
-    """Who starts a query that begins at the end of a log anew is asked again where that was."""
+    """A query that begins at the end of a log, and is started again, asks the log again where that was."""
     create_topic(odradek, topic)
     numbered(odradek, topic, range(10))
     options = {"kafka.bootstrap.servers": odradek, "subscribe": topic}
@@ -234,7 +234,7 @@ def test_nothing_is_planned_between_two_topics_or_backwards(odradek: str, topic:
     reader.stop()
 
 
-def test_what_was_seen_of_a_topic_and_not_read_is_lost_with_it() -> None:
+def test_unread_records_of_a_deleted_topic_are_reported_lost() -> None:
     at = OfTopic("t", 0)
     marks = planning.OffsetBounds({at: 0}, {at: 5})
     assert planning.lost_ranges({at: 0}, {"t"}, marks, {}) == []
@@ -277,7 +277,7 @@ def test_a_gate_is_asked_before_a_first_batch_at_the_end_of_a_log(odradek: str, 
 
 
 def test_a_checkpoint_without_ids_of_topics(odradek: str, topic: str) -> None:
-    """As of Spark's Kafka source, or a cluster that had none: it goes on, gets them, and its end tells till then."""
+    """As of Spark's Kafka source, or a cluster without ids: it gets them, and log ends are compared till then."""
     create_topic(odradek, topic)
     numbered(odradek, topic, range(10))
     options = {"kafka.bootstrap.servers": odradek, "subscribe": topic, "pollTimeoutMs": "0"}
@@ -443,7 +443,7 @@ def test_a_topic_that_is_recreated_with_fewer_partitions(odradek: str, topic: st
 
 
 def test_a_full_staging_disk(odradek: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mebibyte for two: told in one sentence, nothing left there and nothing written; with room it goes on."""
+    """A mebibyte for two: reported in one sentence, nothing left there and nothing written; with room it goes on."""
     create_topic(odradek, f"{topic}-copy", 2)
     monkeypatch.setattr(exact_sink, "streaming_task", lambda: Task(f"query-{topic}", "run", 0, 0, 0))
     rows = pa.record_batch({"value": [str(number) + " " * 1000 for number in range(2000)]})

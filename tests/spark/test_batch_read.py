@@ -115,7 +115,7 @@ def test_by_timestamp(spark: Any, bootstrap: str, topic: str) -> None:
     each = json.dumps({topic: {"0": T0_MS + 8 * DAY_MS, "1": 0}})
     assert values(load(spark, bootstrap, subscribe=topic, startingOffsetsByTimestamp=each, **patient)) == [b"8", b"9"]
     late = load(spark, bootstrap, subscribe=topic, startingTimestamp=T0_MS + 99 * DAY_MS, **patient)
-    assert values(late) == [], "nobody is as young: it starts at the end"
+    assert values(late) == [], "no record is as young: it starts at the end"
     with pytest.raises(Exception, match="has no record at or after"):
         load(spark, bootstrap, subscribe=topic, startingTimestamp=T0_MS + 99 * DAY_MS).count()
     stamped = load(spark, bootstrap, subscribe=topic, endingTimestamp=T0_MS + 1).collect()

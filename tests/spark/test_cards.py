@@ -61,7 +61,7 @@ def test_no_one_is_in_two_cities_at_once() -> None:
     assert reasons(history, asked(2 * HOUR_MS, at=lisbon)) == ("impossible-travel",), "a clock that goes back"
 
 
-def test_what_lacks_a_field_is_no_transaction() -> None:
+def test_a_value_without_a_field_is_no_transaction() -> None:
     fields = asdict(asked(5))
     assert Transaction.of(fields | {"amount_cents": 1000.0, "more": 1}) == asked(5)
     for name in fields:
@@ -78,7 +78,7 @@ def test_what_lacks_a_field_is_no_transaction() -> None:
     assert distance_km(91, 0, 89, 180) == 0, "rounding leaves no root of less than nothing"
 
 
-def test_blocked_merchants_and_what_is_refused_does_not_count() -> None:
+def test_blocked_merchants_and_refused_payments_do_not_count() -> None:
     history = History()
     assert reasons(history, asked(0, merchant="lucky-wheel")) == ("blocked-merchant",)
     assert (history.approved, history.total_cents) == (0, 0)
@@ -136,7 +136,7 @@ def run(spark: Any, bootstrap: str, folder: Path) -> None:
 def test_the_queries(spark: Any, odradek: str, tmp_path: Path) -> None:
     """In two runs of the query, decisions are those of the rules run one after another, and they are there once.
 
-    What lacks a field is answered, and changes nobody's history.
+    A value without a field is answered, and changes no card's history.
     """
     for topic in (pipeline.REQUESTS, pipeline.REPLIES, pipeline.REPLAYED, pipeline.DEAD):
         create_topic(odradek, topic, 2)

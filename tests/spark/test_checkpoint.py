@@ -1,4 +1,4 @@
-"""By what a batch is told from another one of its number: what Spark wrote down of it."""
+"""The identity of a batch among others of its number: what Spark's checkpoint has of it."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_when_a_batch_was_planned_stands_in_its_second_line(tmp_path: Path, text
     assert planned_ms(str(tmp_path), 4) is None
 
 
-def test_a_checkpoint_that_could_not_be_read_is_not_asked_when_batches_were_planned(tmp_path: Path) -> None:
+def test_an_unreadable_checkpoint_has_no_planning_times(tmp_path: Path) -> None:
     write_offsets(tmp_path, 3, '{}\n{"batchTimestampMs": 5}')
     assert planned_ms("", 3) is None
     assert planned_ms(str(tmp_path), 3) == 5

@@ -50,7 +50,7 @@ def test_leaders_and_coordinators_are_killed_under_the_commits(query: str, tmp_p
             while not is_over.is_set() and killing.is_alive():
                 batch_id += 1
                 if batch_id % 5 == 0:
-                    forget_sessions()  # as another process of the run, which begins anew
+                    forget_sessions()  # as another process of the run, which starts without any
                 # False where only the answer was lost, and the next try finds the marker.
                 committing.commit(work("copy", batch_id, "run", range(batch_id * SIZE, (batch_id + 1) * SIZE)))
         finally:

@@ -1,4 +1,4 @@
-"""A batch that is damaged, or of an old format, is told with its place and what to do, and nothing is passed over.
+"""A batch that is damaged, or of an old format, is reported with its place and the remedy, and nothing is skipped.
 
 A node that has written a batch serves it without another look, so what is changed in its file then comes to the reader.
 `test_decode` has damage of all kinds, `test_marker_topic` that of a marker's topic.

@@ -71,7 +71,9 @@ def lacking(path: str) -> None:
         (lacking, "requires a column must: add it"),
     ],
 )
-def test_what_is_not_kept_is_refused(store: DeltaStore, make: Callable[[str], None], says: str) -> None:
+def test_columns_that_the_table_does_not_keep_are_refused(
+    store: DeltaStore, make: Callable[[str], None], says: str
+) -> None:
     make(store.path)
     version = DeltaTable(store.path).version()
     made = writer(store)

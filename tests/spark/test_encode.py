@@ -42,7 +42,7 @@ def records_of(batch: EncodedBatch) -> list[Record]:
 
 @given(st.lists(st.tuples(blobs, blobs, headers), min_size=1, max_size=40), st.sampled_from(["none", "lz4", "zstd"]))
 @settings(deadline=None, max_examples=60)
-def test_what_is_encoded_is_read_back(rows: list[tuple[Any, Any, Any]], codec: str) -> None:
+def test_encoded_values_are_read_back(rows: list[tuple[Any, Any, Any]], codec: str) -> None:
     batch = pa.record_batch(
         {
             "key": pa.array([row[0] for row in rows], pa.binary()),

@@ -1,4 +1,4 @@
-"""A number has the digits that it was written with, whichever records are next to it and whoever reads it."""
+"""A number has the digits that it was written with, whichever records are next to it and whichever way it is read."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_decimal_between_two_is_rounded_as_spark_does(spark: Any) -> None:
         (b'"1_0"', 'value.v is "1_0", not a decimal128(10, 2)'),
     ],
 )
-def test_what_is_no_such_decimal_is_reported_with_all_its_digits(text: bytes, says: str) -> None:
+def test_a_decimal_that_does_not_fit_is_reported_with_all_digits(text: bytes, says: str) -> None:
     values = JsonValues(pa.struct([("v", pa.decimal128(10, 2))]))
     column, wrong = values.decode(pa.array([b'{"v":%s}' % text, b'{"v":1}'], pa.binary()))
     assert wrong == {0: f"not JSON of the schema: {says}"} and column[1].as_py() == {"v": 1}

@@ -61,7 +61,7 @@ def test_a_batch_that_runs_again_is_written_once(spark: Any, bootstrap: str, top
 
 
 def test_a_checkpoint_that_was_put_back_by_one_batch(spark: Any, odradek: str, topic: str, tmp_path: Path) -> None:
-    """The last batch is planned anew, with more in it: it is not taken for the one that is there."""
+    """The last batch is planned again, with more in it: it is not taken for the one that is there."""
     create_topic(odradek, topic)
     create_topic(odradek, f"{topic}-copy", 2)
     numbered(odradek, topic, range(50))

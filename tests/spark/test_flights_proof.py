@@ -1,4 +1,4 @@
-"""The demo's proof must be able to fail: a lost, doubled or changed row is told."""
+"""The demo's proof must be able to fail: a lost, doubled or changed row is reported."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def test_a_catalog_whose_client_is_not_installed(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("name", ["NoSuchNamespaceError", "NoSuchTableError", "SignError", "ValidationException"])
-def test_what_a_catalog_refuses_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_catalogs_refusal_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     from pyiceberg.catalog.sql import SqlCatalog
 
     def refuses(*args: Any, **named: Any) -> None:

@@ -208,7 +208,7 @@ def test_a_run_that_died_is_made_up_for_when_the_group_has_expired(query: Query)
     assert query.written() == list(range(10 * len(STEPS) + 10))
 
 
-def test_without_the_topic_a_batch_whose_marker_has_expired_is_written_twice(ours: Query) -> None:
+def test_an_expired_marker_without_the_topic_duplicates_a_batch(ours: Query) -> None:
     ours.markers = None
     ours.die(0)
     assert ours.write(0) is False
@@ -217,7 +217,7 @@ def test_without_the_topic_a_batch_whose_marker_has_expired_is_written_twice(our
     assert ours.written() == sorted([*range(10)] * 2)
 
 
-def test_what_others_have_open_in_the_partition_hides_nothing(query: Query) -> None:
+def test_open_transactions_of_others_hide_no_marker(query: Query) -> None:
     query.write(0)
     assert query.markers is not None
     of_another = opened(query, "another", b"{}")
@@ -308,7 +308,7 @@ def test_a_process_reads_on_from_where_it_was(ours: Query) -> None:
     assert run.marker() == Marker(3, "run"), "what was read before counts"
 
 
-def test_what_was_open_when_it_was_read_counts_when_it_has_ended(query: Query) -> None:
+def test_an_open_transaction_counts_once_it_has_ended(query: Query) -> None:
     run = query.run()
     assert query.write(0, run)
     (session,) = transaction._SESSIONS.values()
@@ -353,7 +353,7 @@ def opened(query: Query, key: str, value: bytes) -> Producer:
     return producer
 
 
-def test_a_leader_with_an_old_high_watermark_hides_nothing_behind_an_open_transaction(ours: Query) -> None:
+def test_a_stale_high_watermark_hides_no_marker(ours: Query) -> None:
     ours.write(0)
     of_another = opened(ours, "another", b"{}")
     ours.write(1)
@@ -363,7 +363,7 @@ def test_a_leader_with_an_old_high_watermark_hides_nothing_behind_an_open_transa
     of_another.abort_transaction(30)
 
 
-def test_an_abort_between_the_high_watermark_and_the_last_stable_offset_counts(ours: Query) -> None:
+def test_an_abort_above_the_high_watermark_counts(ours: Query) -> None:
     run = ours.run()
     assert ours.write(0, run)
     (session,) = transaction._SESSIONS.values()
@@ -381,13 +381,13 @@ def test_an_abort_between_the_high_watermark_and_the_last_stable_offset_counts(o
     assert answering(run, abort_meanwhile).read(ours.id, stable=True) == Marker(0, "run")
 
 
-def test_an_end_that_never_comes_is_waited_for_only_where_nothing_else_says(ours: Query) -> None:
+def test_a_hanging_transaction_is_waited_for_without_other_evidence(ours: Query) -> None:
     ours.write(0)
     markers, ours.markers = ours.markers, None
     ours.die(1)
     ours.markers = markers
     hanging = opened(ours, ours.id, b'{"batch":1,"run":"run","plan":""}')
-    assert ours.write(1) is False, "the group tells that batch"
+    assert ours.write(1) is False, "the group's offsets show that batch"
     ours.expire()
     with pytest.raises(
         RetriableError, match=f"find-hanging --topic {markers} --partition 0`.*abort.*counts as not written"
@@ -459,10 +459,10 @@ def test_the_topic_is_made_compacted_and_any_other_is_refused(query: Query) -> N
         create_topic(query.bootstrap, query.markers, cleanup_policy=policy)
         with pytest.raises(ClusterError, match=f"has cleanup.policy={policy}, and has to have compact alone"):
             query.write(1)
-    assert query.written() == list(range(10)), "nothing was written, and nobody fenced"
+    assert query.written() == list(range(10)), "nothing was written, and no producer fenced"
 
 
-def test_what_is_no_marker_is_reported_and_a_tombstone_takes_one_back(ours: Query) -> None:
+def test_a_malformed_marker_is_reported_and_a_tombstone_removes_one(ours: Query) -> None:
     ours.write(0)
     ours.expire()
     assert ours.markers is not None
@@ -530,7 +530,7 @@ VALUE = StructType([StructField("value", StringType())])
         ({"gate": "g", "groupId": "a", "checkpointLocation": "/tmp/any"}, "remove markerTopic"),
     ],
 )
-def test_what_cannot_be_with_it_is_refused(options: dict[str, str], says: str) -> None:
+def test_contradicting_options_are_refused(options: dict[str, str], says: str) -> None:
     usual = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "stagingLocation": "/tmp/any"}
     with pytest.raises(OptionError, match=says):
         stream_writer(usual | {"markerTopic": "markers"} | options, VALUE, False)

@@ -1,4 +1,4 @@
-"""The sinks that take rows by their key: replaced and deleted, each batch once, whatever dies and whoever writes."""
+"""The sinks that take rows by their key: replaced and deleted, each batch once, over deaths and other writers."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_larger_batches_of_postgres_are_put_aside(store: PostgresStore) -> None:
 # Delta alone: its driver does what PostgreSQL's server does.
 
 
-def test_what_was_staged_is_removed(store: DeltaStore, caplog: pytest.LogCaptureFixture) -> None:
+def test_staged_rows_are_removed(store: DeltaStore, caplog: pytest.LogCaptureFixture) -> None:
     made = writer(store, GOES, **BY_KEY)
     merged(made, 0, [(1, False, "a")], [(2, False, "b")])
     merged(made, 0, [(1, False, "a")])
@@ -332,7 +332,9 @@ def with_deletion_vectors(path: str) -> None:
         (with_deletion_vectors, "has deletionVectors, which a merge by keyColumns does not keep"),
     ],
 )
-def test_what_a_merge_does_not_keep_is_refused(store: DeltaStore, make: Callable[[str], Any], says: str) -> None:
+def test_columns_that_a_merge_does_not_keep_are_refused(
+    store: DeltaStore, make: Callable[[str], Any], says: str
+) -> None:
     make(store.path)
     made = writer(store, GOES, **BY_KEY)
     with pytest.raises(OptionError, match=says):

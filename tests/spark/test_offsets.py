@@ -117,5 +117,5 @@ def test_a_log_start_behind_a_position_is_no_loss_where_nothing_is_read() -> Non
 def test_a_run_ends_at_its_target() -> None:
     start, end = {P0: 10, P1: 10, P2: 10}, {P0: 50, P1: 50, P2: 4}
     target = {P0: 30, P1: 5, P2: 4}
-    assert capped(start, end, target) == {P0: 30, P1: 10, P2: 4}, "on, planned further before, created anew"
+    assert capped(start, end, target) == {P0: 30, P1: 10, P2: 4}, "on, planned further before, recreated"
     assert capped({}, {P0: 7}, {}) == {P0: 0}, "a partition that came after the target was fixed is for the next run"

@@ -72,7 +72,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", HONOURED)
-def test_what_is_honoured(name: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_honoured_options_are_parsed(name: str, caplog: pytest.LogCaptureFixture) -> None:
     value, field, given, default, for_batch = HONOURED[name]
     for spelt in (name, name.lower()):
         parsed = parse_read_options(TOPIC | {spelt: value}, streaming=not for_batch)
@@ -83,7 +83,7 @@ def test_what_is_honoured(name: str, caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize("name", SUBJECTS)
-def test_what_is_read(name: str) -> None:
+def test_subjects_are_parsed(name: str) -> None:
     value, field, given = SUBJECTS[name]
     assert getattr(parse_read_options(SERVERS | {name: value}, streaming=True), field) == given
 
@@ -93,7 +93,7 @@ def test_a_batch_starts_at_the_beginning() -> None:
 
 
 @pytest.mark.parametrize("name", REPORTED)
-def test_what_has_no_effect_is_reported(name: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_options_without_effect_are_reported(name: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "pyspark_odradek"):
         parse_read_options(TOPIC | {name: "1"}, streaming=True)
     (said,) = [record.getMessage() for record in caplog.records]
@@ -102,7 +102,7 @@ def test_what_has_no_effect_is_reported(name: str, caplog: pytest.LogCaptureFixt
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_refused(name: str) -> None:
+def test_unsupported_options_are_refused(name: str) -> None:
     with pytest.raises(OptionError, match=f"{name} is not supported: .*{REFUSED[name]}"):
         parse_read_options(TOPIC | {name: "x"}, streaming=True)
     with pytest.raises(OptionError, match=f"{name} is not supported: .*{REFUSED[name]}"):

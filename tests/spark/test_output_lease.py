@@ -45,7 +45,7 @@ def span(start: tuple[int, ...] | None, end: tuple[int, ...]) -> Span:
     return Span(None if start is None else positions(start), positions(end))
 
 
-def test_who_writes_a_batch() -> None:
+def test_the_lease_decides_which_group_writes_a_batch() -> None:
     now = gate("a", p0=10, p1=20)
     assert action_for(now, "a", span((10, 20), (15, 20))) is Action.WRITE
     assert action_for(now, "b", span((10, 20), (15, 20))) is Action.WAIT
@@ -84,7 +84,7 @@ def test_the_highest_turn_is_how_a_gate_is() -> None:
             parse_lease([("in", 0, 7, text)])
 
 
-def test_caught_up_is_who_is_where_the_output_was_a_moment_ago() -> None:
+def test_a_standby_at_a_recent_end_of_the_output_has_caught_up() -> None:
     def at(offset: int, is_standby: bool = True) -> transfers.Progress:
         return transfers.Progress(is_standby, {("in", 0): offset})
 
@@ -94,11 +94,11 @@ def test_caught_up_is_who_is_where_the_output_was_a_moment_ago() -> None:
     assert catch_up.has_caught_up(0.9, {("in", 0): 900}, at(150))
     assert not catch_up.has_caught_up(1.2, {("in", 0): 1200}, at(150)), "where it was 1.1 s ago does not count"
     assert not catch_up.has_caught_up(1.3, {("in", 0): 1200}, at(1200, is_standby=False))
-    assert not catch_up.has_caught_up(1.4, {("in", 0): 1200}, at(1201)), "nobody has written what it read"
+    assert not catch_up.has_caught_up(1.4, {("in", 0): 1200}, at(1201)), "its input is not written yet"
     assert catch_up.has_caught_up(1.5, {("in", 0): 1200}, at(1200))
 
 
-def test_what_spark_wrote_down_of_a_batch() -> None:
+def test_offsets_of_a_batch_are_parsed_from_the_checkpoint() -> None:
     head = 'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1}\n'
     assert parse_offsets_file(head + '{"in": {"0": 7, "1": 9}}', "x") == {PART: 7, OTHER: 9}
     for text, why in (
@@ -216,7 +216,7 @@ def out(bootstrap: str, topic: str) -> list[int]:
 
 @pytest.fixture(autouse=True)
 def no_waiting_for_takers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who takes over here does so when the test lets it."""
+    """The thread that takes over does so when the test lets it."""
     monkeypatch.setattr("odradek.cli.group_switch.TAKES_OVER_WITHIN_S", 0.0)
 
 
@@ -240,7 +240,7 @@ def test_a_standby_goes_on_where_the_output_ends_and_so_back(bootstrap: str, fil
     assert (found.group, found.epoch, found.covered) == ("a", 2, {(filled, 0): 1000})
 
 
-def test_who_is_shut_out_in_a_batch_waits_until_it_is_covered_and_is_standby(bootstrap: str, filled: str) -> None:
+def test_a_writer_fenced_within_a_batch_becomes_the_standby(bootstrap: str, filled: str) -> None:
     """No restart: the batch that was planned before the turn is the other group's to write."""
     a, b = Query(bootstrap, filled, "a"), Query(bootstrap, filled, "b", standby=True)
     a.step()
@@ -342,14 +342,14 @@ def test_the_command_dies_in_a_step(
         while not b.step():  # an end is answered a moment before it is seen
             time.sleep(0.01)
     elif alive:
-        assert a.step(), "a writer that was shut out for nothing begins anew"
+        assert a.step(), "a writer that was fenced for nothing starts again"
         b.step()
     turn(odradek, topic, "a", "b")
     b.go_on_to(400)
     assert out(odradek, topic) == list(range(400))
 
 
-def test_a_writer_that_is_alive_is_shut_out_again_and_again_until_the_gate_is_turned(odradek: str, topic: str) -> None:
+def test_a_live_writer_is_fenced_until_the_lease_is_transferred(odradek: str, topic: str) -> None:
     create_topic(odradek, topic, 1)
     create_topic(odradek, f"{topic}-out", 3)
     produce_all(odradek, topic, [(b"%d" % n, b"%d" % n) for n in range(3000)])
@@ -387,7 +387,7 @@ def test_two_that_make_a_gate_at_once_agree(odradek: str, topic: str) -> None:
     assert current_lease(clusters[0], topic) == made[0]
 
 
-def test_what_is_refused(odradek: str, topic: str) -> None:
+def test_invalid_transfers_are_refused(odradek: str, topic: str) -> None:
     create_topic(odradek, topic, 1)
     create_topic(odradek, f"{topic}-out", 3)
     produce_all(odradek, topic, [(b"%d" % n, b"%d" % n) for n in range(300)])

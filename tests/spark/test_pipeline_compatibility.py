@@ -62,7 +62,7 @@ def test_nothing_changed_nothing_said() -> None:
     ],
     ids=["another option", "a further topic", "another address", "a static table besides"],
 )
-def test_what_a_checkpoint_bears(reads: tuple[Source, ...]) -> None:
+def test_compatible_changes_keep_a_checkpoint(reads: tuple[Source, ...]) -> None:
     assert flow_changes(FLOW, replace(FLOW, reads=reads), is_sink=False) == []
 
 
@@ -76,7 +76,7 @@ def test_what_a_checkpoint_bears(reads: tuple[Source, ...]) -> None:
         ({"state": (replace(COUNT, types=("by int",)),)}, "state of count by page is by string"),
     ],
 )
-def test_what_a_checkpoint_does_not_bear(change: dict[str, Any], said: str) -> None:
+def test_incompatible_changes_of_a_checkpoint_are_refused(change: dict[str, Any], said: str) -> None:
     (found,) = flow_changes(FLOW, replace(FLOW, **change), is_sink=False)
     assert found.stops
     assert said in found.text
@@ -88,7 +88,7 @@ def test_a_sink_is_not_recreated_but_its_flow_renamed() -> None:
     assert "give the flow another name" in found.text
 
 
-def test_a_node_that_is_renewed_is_not_judged_and_a_flow_that_goes_is_reported() -> None:
+def test_a_replaced_node_is_not_compared_and_a_removed_flow_is_reported() -> None:
     graph = Graph("p", (Node("visits", TABLE, (NAME,)), Node("out", SINK)), (replace(FLOW, state=()),))
     tables = {"visits": [Column("name", "int")]}
     gone = Flow("old", "out", (), streaming=True)

@@ -1,4 +1,4 @@
-"""Topics and sinks of a pipeline are looked at before it starts: what is missing is told with what to do."""
+"""Topics and sinks of a pipeline are checked before it starts: what is missing is reported with the remedy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def reported(*ends: End) -> list[tuple[str, bool]]:
 def at(topic: str, *offsets: int, ids: dict[str, UUID] | None = None) -> dict[str, CheckpointState]:
     """The checkpoint of `visits`, at these offsets of the topic's partitions."""
     positions = {TopicPartition(topic, number): offset for number, offset in enumerate(offsets)}
-    return {"visits": CheckpointState([to_json(positions, ids)], "make it anew")}
+    return {"visits": CheckpointState([to_json(positions, ids)], "delete it")}
 
 
 def read(bootstrap: str, **options: str) -> End:
@@ -84,7 +84,7 @@ def test_a_cluster_that_does_not_answer_is_a_note() -> None:
     assert not stops
 
 
-def test_what_a_sink_would_refuse_is_reported_before(odradek: str) -> None:
+def test_rows_that_a_sink_would_refuse_are_reported_before(odradek: str) -> None:
     wrong = [
         write(odradek, topik="x"),
         write(odradek, topic="x", delivery="twice"),
@@ -116,7 +116,7 @@ def test_a_checkpoint_behind_what_is_there_is_reported(odradek: str, topic: str)
     (cut,) = look([source], at(topic, 7))
     assert cut.stops
     assert "its checkpoint continues at offsets that do not exist" in str(cut)
-    assert "ends at 3: it was truncated, or the topic was recreated; make it anew" in str(cut)
+    assert "ends at 3: it was truncated, or the topic was recreated; delete it" in str(cut)
     (gone,) = look([read(odradek, subscribe=topic, failondataloss="false")], at(topic, 3, 5))
     assert f"{topic}-1: from offset 5 on, the partition does not exist any more; it goes on with what is left" in str(
         gone
@@ -137,7 +137,7 @@ def test_a_topic_that_was_recreated_since_is_reported(odradek: str, topic: str) 
     assert f"{topic}-0: from offset 2 on, another topic has its name now: it was deleted and recreated" in str(found)
     positions = {TopicPartition(topic, 0): 2}
     of_two_clusters = [to_json(positions, {topic: uuid4()}) for _ in range(2)]
-    assert look([read(odradek, subscribe=topic)], {"visits": CheckpointState(of_two_clusters, "make it anew")}) == []
+    assert look([read(odradek, subscribe=topic)], {"visits": CheckpointState(of_two_clusters, "delete it")}) == []
 
 
 def test_a_checkpoint_of_another_query_stops(odradek: str, topic: str) -> None:
@@ -145,4 +145,4 @@ def test_a_checkpoint_of_another_query_stops(odradek: str, topic: str) -> None:
     (found,) = look([read(odradek, subscribe=topic)], at("elsewhere", 3))
     assert found.stops
     assert "the checkpoint holds offsets of elsewhere, which this query does not read" in str(found)
-    assert str(found).endswith("make it anew")
+    assert str(found).endswith("delete it")

@@ -116,8 +116,8 @@ def test_one_process_holds_a_pipeline(tmp_path: Path) -> None:
     assert notes.runner() is None
 
 
-def test_who_asks_for_the_status_keeps_no_run_from_starting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To look whether the pipeline runs takes its lock for a moment; who ran it last is not told as who runs it."""
+def test_a_status_request_keeps_no_run_from_starting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The status takes the pipeline's lock for a moment; the last runner is not reported as the present one."""
     monkeypatch.setattr("pyspark_odradek.pipelines.notes.MOMENT_S", 60.0)  # a busy machine's moment
     notes = Notes(tmp_path / "notes")
     with notes.alone():
@@ -247,12 +247,12 @@ def test_a_quarantine_needs_a_rule() -> None:
         ),
     ],
 )
-def test_what_spark_says_becomes_a_line(reported: str, line: str) -> None:
+def test_a_message_of_spark_becomes_a_line(reported: str, line: str) -> None:
     assert first_line(reported) == line
 
 
 @needs_connect
-def test_what_a_definition_file_prints_is_seen_beside_the_answer(
+def test_the_output_of_a_definition_file_is_kept_beside_the_answer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from pyspark.pipelines.logging_utils import log_with_curr_timestamp

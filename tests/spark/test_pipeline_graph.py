@@ -45,7 +45,7 @@ def shop() -> Graph:
     return sorted_graph("shop", nodes, flows)
 
 
-def test_nodes_come_after_what_feeds_them() -> None:
+def test_nodes_come_after_their_inputs() -> None:
     assert [node.name for node in shop().nodes] == ["arrivals", "visits", "long", "pages"]
 
 
@@ -61,7 +61,7 @@ def test_a_topic_is_drawn_where_it_is_read_and_not_behind_a_view() -> None:
     assert outside == {"arrivals": ["topic visits"], "visits": [], "tell": [], "pages": []}
 
 
-def test_the_text_has_every_node_with_what_fills_it() -> None:
+def test_the_text_has_every_node_with_its_flows() -> None:
     text = text_of(shop())
     assert "├─ visits  (streaming table)" in text
     assert "└─ pages  (materialized view)\n      page string, visits bigint\n      ◀ recomputed from visits" in text
@@ -92,7 +92,7 @@ def test_the_picture_is_one_whole_page() -> None:
 
 
 def test_the_picture_fits_its_window_and_each_text_its_box() -> None:
-    """No browser is here: what a browser is told, and that letters of known width have room."""
+    """No browser is here: the text that a browser gets, and that letters of known width have room."""
     nodes = [Node("a_name_of_some_forty_letters_in_one_word", TABLE, (Column("c" * 30, "timestamp"),)), *shop().nodes]
     page = picture.page(sorted_graph("wide", nodes, shop().flows))
     assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in page

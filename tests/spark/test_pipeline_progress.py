@@ -78,7 +78,7 @@ def test_the_status_has_the_reason_of_each_flow_that_failed() -> None:
     assert (text.count("reason of a"), text.count("b: reason of b")) == (1, 1)
 
 
-def test_a_flow_that_fails_starts_again_a_few_times_and_again_after_a_batch() -> None:
+def test_a_failing_flow_restarts_a_few_times_and_again_after_a_batch() -> None:
     again = RetryPolicy(2)
     assert not again.due(0.0, batches=3)
     assert not again.due(4.9, batches=3)
@@ -86,7 +86,7 @@ def test_a_flow_that_fails_starts_again_a_few_times_and_again_after_a_batch() ->
     assert not again.due(20.0, batches=3), "the second pause is longer"
     assert not again.due(29.9, batches=3)
     assert again.due(30.0, batches=3)
-    assert not again.due(40.0, batches=4), "it did a batch, and so it begins to count anew"
+    assert not again.due(40.0, batches=4), "it did a batch, and so the count starts again"
     assert again.due(45.0, batches=4)
     assert not again.due(50.0, batches=4)
     assert again.due(60.0, batches=4)

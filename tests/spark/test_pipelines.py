@@ -304,7 +304,7 @@ def jvm_of(process_id: int) -> int:
 def wait_for(process: subprocess.Popen[str], condition: Callable[[], bool], seconds: float = 300) -> None:
     deadline = time.monotonic() + seconds
     while True:
-        # A view that is made anew loses the files of its table under whoever reads them.
+        # A view that is made again loses the files of its table under its readers.
         with contextlib.suppress(OSError, pa.ArrowInvalid):
             if condition():
                 return

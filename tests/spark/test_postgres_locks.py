@@ -165,7 +165,7 @@ def test_the_server_looks_after_the_machine_that_commits(store: PostgresStore) -
     assert tasks == [found[0] | {"idle_in_transaction_session_timeout": "0"}], "a task waits for its rows"
 
 
-def test_a_driver_that_stands_still_in_its_commit(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_is_paused_in_its_commit(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server ends its session, so the next driver commits; the first one wakes up and finds that it is done."""
     from pyspark_odradek import postgres_locks
 

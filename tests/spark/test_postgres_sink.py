@@ -157,7 +157,7 @@ def test_a_table_of_markers_without_plans(store: PostgresStore) -> None:
 
 
 def test_a_batch_makes_nothing_that_is_there(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who makes a table elsewhere in the database keeps no batch waiting."""
+    """A session that creates a table elsewhere in the database keeps no batch waiting."""
     from pyspark_odradek.postgres_sink import CREATION_LOCK
 
     monkeypatch.setattr("pyspark_odradek.table_sink.PATIENCE_S", 0.1)
@@ -196,7 +196,7 @@ def test_two_drivers_wait_for_each_other_at_the_marker(store: PostgresStore, fir
     assert store.rows()[-1] == (7, "theirs") and len(store.rows()) == (2 if first else 3)
 
 
-def test_what_postgres_refuses_is_one_sentence(store: PostgresStore) -> None:
+def test_a_refusal_of_postgres_is_one_sentence(store: PostgresStore) -> None:
     store.ask(f"CREATE TABLE {store.table} (id bigint, name text CHECK (name <> 'bad'))")
     made = writer(store, createTable="false")
     says = rf"batch 0 was refused by {store.table} at 127\.0\.0\.1:\d+: .*check constraint"
@@ -228,7 +228,7 @@ def test_options_that_make_no_sense(store: PostgresStore, options: dict[str, str
 
 
 def test_the_server_is_killed() -> None:
-    """A commit whose session dies begins anew; one whose answer is lost is found to have happened."""
+    """A commit whose session dies starts again; one whose answer is lost is found to have happened."""
     with Postgres() as server:
         store = PostgresStore(server, "rows")
         made = writer(store)

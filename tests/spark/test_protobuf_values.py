@@ -143,7 +143,7 @@ def test_a_state_that_the_descriptor_has_not_is_its_number() -> None:
 
 
 def test_damage_is_reported_and_moves_no_other_row() -> None:
-    """Cut and flipped bytes are told or are another message; the rows around them stay what they were."""
+    """Cut and flipped bytes are reported or are another message; the rows around them stay what they were."""
     whole, dice = full().SerializeToString(), random.Random(5)
     good = values().decode(pa.array([whole]))[0][0]
     reported = 0

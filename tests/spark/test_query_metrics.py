@@ -76,7 +76,7 @@ def test_the_docs_have_every_metric() -> None:
 
 
 def scrape(page: MetricsPage) -> dict[tuple[str, str], float]:
-    """(name, labels but the query's) -> value, of the query of the test alone: Spark tells late of earlier ones."""
+    """(name, labels but the query's) -> value, of the test's query alone: Spark's events of earlier ones are late."""
     with urllib.request.urlopen(f"http://127.0.0.1:{page.port}/metrics", timeout=60) as answer:
         text = answer.read().decode()
     found = {}
@@ -90,7 +90,7 @@ def scrape(page: MetricsPage) -> dict[tuple[str, str], float]:
 
 
 def scrape_until(page: MetricsPage, holds: Callable[[dict[tuple[str, str], float]], bool]) -> dict[Any, float]:
-    """The page once something holds of it: Spark tells its listeners later than its queries.
+    """The page once a condition holds for it: Spark notifies its listeners later than its queries.
 
     A page may be made while a report is counted, and have one metric from before it and the next from behind it: so it
     is read once more.

@@ -17,7 +17,7 @@ from tests.support.nodes.apache_kafka import require_kafka, run_tool
 
 ROOT = Path(__file__).resolve().parents[2]
 ORDERS = generator.orders(1, 600)
-# Orders that lack a field, and what is no order: nobody knows more of them, and none is left out.
+# Orders that lack a field, and values that are no order: none is left out.
 ODD = [
     generator.Record("odd", value)
     for value in (

@@ -32,8 +32,8 @@ NO_READINGS = [
 ]
 
 
-def test_what_is_given_away_is_in_order_and_nothing_is_lost() -> None:
-    """Over made-up arrivals in batches of any size; what is late by less than the bound is never put aside."""
+def test_emitted_records_are_in_order_and_none_is_lost() -> None:
+    """Over made-up arrivals in batches of any size; a record within the bound is never counted as late."""
     for seed in range(20):
         source = random.Random(seed)
         came = [arrival.reading for arrival in arrivals(seed, 1, 300)]
@@ -100,7 +100,7 @@ def _arrival(row: dict[str, Any]) -> Arrival:
 
 
 def test_the_example_counts_every_reading(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As `python -m examples.reordered` does it: in order, put aside or waiting; and it sees what is wrong."""
+    """As `python -m examples.reordered` does it: in order, late or waiting; and it notices what is wrong."""
     with Node(tmp_path / "node") as node:
         at = Place(spark, node.bootstrap, tmp_path)
         create_topic(node.bootstrap, pipeline.READINGS, PARTITIONS)

@@ -54,7 +54,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory, certificate: Path) -> Iterator[tuple[ApacheKafka, str]]:
-    """A node with a listener in the clear, for the tests themselves, and one with SASL_SSL; its address is told too."""
+    """A node with a listener in the clear, for the tests themselves, and one with SASL_SSL; also its address."""
     from tests.support.nodes.node import free_port
 
     require_kafka()
@@ -148,9 +148,9 @@ def test_records_by_commands_that_log_in(
     reported: Callable[..., Ran], secured: tuple[ApacheKafka, str], tmp_path: Path
 ) -> None:
     """They go through the C client, which reads no JAAS entry by itself."""
-    create_topic(secured[0].bootstrap, "told")
-    produce_all(secured[0].bootstrap, "told", [(None, b"in the clear")])
-    read = ("consume", "--topic", "told", "--from-beginning", "--to-end", "--output", tmp_path / "read")
+    create_topic(secured[0].bootstrap, "clear")
+    produce_all(secured[0].bootstrap, "clear", [(None, b"in the clear")])
+    read = ("consume", "--topic", "clear", "--from-beginning", "--to-end", "--output", tmp_path / "read")
     reported(*read, sasl_mechanism="SCRAM-SHA-256")
     assert (tmp_path / "read").read_bytes() == b"in the clear\n"
 

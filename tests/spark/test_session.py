@@ -28,7 +28,7 @@ def test_workers_have_the_package_loaded(spark: Any) -> None:
     assert row.loaded
 
 
-def test_what_is_right_for_one_machine_alone_is_set_for_local_masters() -> None:
+def test_settings_for_one_machine_are_set_for_local_masters_only() -> None:
     alone = {"spark.python.daemon.module", "spark.sql.streaming.checkpointFileManagerClass"}
     assert measured("local").keys() - measured(None).keys() == alone
     assert measured("local[2]").keys() - measured("spark://host:7077").keys() == alone

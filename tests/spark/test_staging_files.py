@@ -11,7 +11,7 @@ from pyspark_odradek.errors import OptionError, StagingError
 from pyspark_odradek.staging import StagedFile, Staging, StagingFile, open_place
 
 
-def test_what_a_task_writes_the_driver_reads(tmp_path: Path) -> None:
+def test_the_driver_reads_the_files_of_tasks(tmp_path: Path) -> None:
     staging = Staging(str(tmp_path))
     first, second = (staging.create("run/7", "part-0") for _ in range(2))
     first.write([b"abc", b"", b"de"])
@@ -71,7 +71,7 @@ def test_a_task_without_space_says_what_to_do(at_close: bool) -> None:
         file.close()
 
 
-def test_what_cannot_be_removed_is_logged_and_no_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_removal_is_logged_and_no_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     system, _ = open_place(str(tmp_path))
     path = tmp_path / "x"
     path.write_text("abc")

@@ -292,7 +292,7 @@ def test_a_first_batch_that_is_run_again_reads_what_came_since(
     assert sorted(found) == [50, 51, 52]
 
 
-def test_what_waits_is_read_also_where_a_partition_starts_at_its_end(
+def test_waiting_records_are_read_where_a_partition_starts_at_its_end(
     spark: Any, odradek: str, topic: str, tmp_path: Path
 ) -> None:
     create_topic(odradek, topic, 2)

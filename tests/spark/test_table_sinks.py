@@ -1,4 +1,4 @@
-"""What every exactly-once sink into a table promises: each batch once, whatever dies and whoever else writes."""
+"""Promises of every exactly-once sink into a table: each batch once, over deaths and other writers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_batch_is_taken_once(store: Store) -> None:
 
 @ALL
 def test_a_checkpoint_that_was_put_back_by_one_batch(store: Store, tmp_path: Path) -> None:
-    """Spark plans the batch anew then, with other records in it: neither left out nor written."""
+    """Spark plans the batch again then, with other records in it: neither left out nor written."""
     planned = tmp_path / "checkpoint" / "offsets" / "0"
     planned.parent.mkdir(parents=True)
     planned.write_text('v1\n{"batchTimestampMs":1}\n{"in":{"0":10}}')
@@ -369,7 +369,7 @@ except parquet_files.StagingError as error:
     ],
 )
 def test_a_limit_of_open_files(tmp_path: Path, most: int, says: str) -> None:
-    """Two hundred are enough for any number of values; where they are not, that is what is told."""
+    """Two hundred are enough for any number of values; where they are not, the error says so."""
     command = [sys.executable, "-c", LIMIT_FILES, str(tmp_path), str(most)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert re.match(says, done.stdout), done.stdout + done.stderr

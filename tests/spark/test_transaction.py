@@ -47,7 +47,7 @@ class Dying(TransactionalCommit):
             return found
 
         def dies(*args: Any, **named: Any) -> Any:
-            if named.get("committed") is False:  # a commit that begins anew takes back what it had begun
+            if named.get("committed") is False:  # a commit that starts again takes back what it had begun
                 return found(*args, **named)
             if self.after:
                 found(*args, **named)
@@ -159,7 +159,7 @@ def test_a_batch_is_known_by_its_plan_where_that_is_reported(odradek: str, topic
     with pytest.raises(FencedError, match="a batch 0 of this query already, which was planned otherwise"):
         committing.commit(work(topic, 0, "put back", range(20))._replace(plan="two"))
     transaction._SESSIONS.update(of_healthy)
-    assert committing.commit(work(topic, 1, "again", range(10, 20))), "one that has to end fences nobody"
+    assert committing.commit(work(topic, 1, "again", range(10, 20))), "one that has to end fences no producer"
     assert committed(odradek, topic) == list(range(20))
 
 
@@ -198,7 +198,7 @@ def test_of_two_runs_the_older_one_is_fenced(bootstrap: str, topic: str, query: 
     with pytest.raises(FencedError, match="this driver is at batch 1"):
         older.commit(work(topic, 1, "behind", range(100, 200)))
     transaction._SESSIONS.update(of_younger)
-    assert younger.commit(work(topic, 3, "younger", range(300, 400))), "one that is behind fences nobody"
+    assert younger.commit(work(topic, 3, "younger", range(300, 400))), "one that is behind fences no producer"
     assert committed(bootstrap, topic) == list(range(400))
 
 
@@ -218,7 +218,7 @@ def test_a_run_that_is_fenced_in_the_middle_leaves_nothing(bootstrap: str, topic
     assert committed(bootstrap, topic) == list(range(100))
 
 
-def test_what_cannot_be_written_is_taken_back_at_once(odradek: str, topic: str, query: str) -> None:
+def test_a_failed_write_is_aborted_at_once(odradek: str, topic: str, query: str) -> None:
     create_topic(odradek, topic, PARTITIONS, max_message_bytes=200)
     create_topic(odradek, f"{topic}-wide", PARTITIONS)
     committing = TransactionalCommit(cluster(odradek), query)

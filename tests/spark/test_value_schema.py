@@ -41,7 +41,7 @@ KINDS: st.SearchStrategy[DataType] = st.recursive(
 
 
 @given(structs(KINDS))
-def test_what_spark_writes_is_read_back(schema: StructType) -> None:
+def test_values_that_spark_writes_are_read_back(schema: StructType) -> None:
     assert parse(schema.simpleString()) == schema
     assert parse(schema.json()) == schema
     assert parse(schema.simpleString().removeprefix("struct<").removesuffix(">")) == schema
@@ -96,7 +96,7 @@ def test_the_text_of_a_comment(written: str, comment: str) -> None:
         ("a " + "ARRAY<" * 60, "more than 50 deep"),
     ],
 )
-def test_what_it_cannot_be(text: str, says: str) -> None:
+def test_impossible_schemas_are_refused(text: str, says: str) -> None:
     with pytest.raises(OptionError, match=says) as raised:
         parse(text)
     assert "\n" not in str(raised.value) and str(raised.value).startswith("valueSchema")

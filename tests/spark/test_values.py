@@ -110,7 +110,7 @@ ODD = (
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_what_a_value_is_does_not_hang_on_its_neighbours(kind: Any) -> None:
+def test_a_value_does_not_depend_on_its_neighbours(kind: Any) -> None:
     """Beside a record that is wrong, Python reads what Arrow reads elsewhere."""
     for value in ODD:
         text = b'{"v":%s,"more":"\xff"}' % value
@@ -457,7 +457,7 @@ def test_dead_letters(spark: Any, odradek: str, topic: str, tmp_path: Path) -> N
 
 
 def test_a_dead_letter_topic_that_is_not_there(topic: str, tmp_path: Path) -> None:
-    """Told when the query starts, not by the first record that does not decode; a name misspelt makes no topic."""
+    """Reported when the query starts, not by the first record that does not decode; a wrong name makes no topic."""
     with Node(tmp_path, {"auto.create.topics.enable": "true"}) as node:
         create_topic(node.bootstrap, topic)
         given = {"kafka.bootstrap.servers": node.bootstrap, "subscribe": topic, "deadLetterTopic": "nowhere"}

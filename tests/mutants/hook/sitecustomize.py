@@ -1,4 +1,4 @@
-"""Loaded by every Python process of a run: modules whose code lies in the run's folder come from there.
+"""Loaded by every Python process of a run: modules whose code is in the run's folder come from there.
 
 The files of the product stay as they are: what reads its own source, as planted bugs do, finds its lines.
 """
