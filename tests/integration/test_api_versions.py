@@ -18,6 +18,7 @@ from odradek.common.errors import ErrorCode
 from odradek.protocol.apis import API, ApiKey
 from odradek.protocol.messages import describe_producers_request, describe_quorum_request
 from odradek.protocol.messages import describe_topic_partitions_request as describe_topic_partitions
+from odradek.protocol.messages.alter_client_quotas_request import AlterClientQuotasRequest
 from odradek.protocol.messages.alter_configs_request import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from odradek.protocol.messages.alter_replica_log_dirs_request import (
     AlterReplicaLogDir,
@@ -40,6 +41,7 @@ from odradek.protocol.messages.delete_records_request import (
 )
 from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
 from odradek.protocol.messages.describe_acls_request import DescribeAclsRequest
+from odradek.protocol.messages.describe_client_quotas_request import DescribeClientQuotasRequest
 from odradek.protocol.messages.describe_cluster_request import DescribeClusterRequest
 from odradek.protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
 from odradek.protocol.messages.describe_delegation_token_request import DescribeDelegationTokenRequest
@@ -378,6 +380,8 @@ REQUESTS: dict[ApiKey, Callable[[World, int], Any]] = {
     ApiKey.SASL_AUTHENTICATE: lambda world, version: SaslAuthenticateRequest(),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: lambda world, version: DescribeUserScramCredentialsRequest(),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: lambda world, version: AlterUserScramCredentialsRequest(),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: lambda world, version: DescribeClientQuotasRequest(),
+    ApiKey.ALTER_CLIENT_QUOTAS: lambda world, version: AlterClientQuotasRequest(),
     ApiKey.LIST_CONFIG_RESOURCES: lambda world, version: ListConfigResourcesRequest(),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _describe_topic_partitions,
 }

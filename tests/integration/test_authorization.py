@@ -13,6 +13,7 @@ from odradek.metadata.acls import CLUSTER_NAME, AclOperation, AclResourceType, P
 from odradek.metadata.model import Acl
 from odradek.protocol.apis import API, ApiKey
 from odradek.protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
+from odradek.protocol.messages.alter_client_quotas_request import AlterClientQuotasRequest, EntityData, EntryData
 from odradek.protocol.messages.alter_replica_log_dirs_request import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
@@ -81,6 +82,10 @@ OF_THE_CLUSTER: dict[ApiKey, tuple[AclOperation, Any]] = {
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (
         AclOperation.ALTER,
         AlterUserScramCredentialsRequest(deletions=[ScramCredentialDeletion(name="a", mechanism=1)]),
+    ),
+    ApiKey.ALTER_CLIENT_QUOTAS: (
+        AclOperation.ALTER_CONFIGS,
+        AlterClientQuotasRequest(entries=[EntryData(entity=[EntityData(entity_type="user", entity_name="a")])]),
     ),
     ApiKey.ALTER_REPLICA_LOG_DIRS: (
         AclOperation.ALTER,

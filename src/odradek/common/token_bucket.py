@@ -1,8 +1,9 @@
-"""A rate in bytes per second, kept by a bucket that may be overdrawn.
+"""A rate per second, of bytes or whatever is bounded, kept by a bucket that may be overdrawn.
 
 Pure: time is an argument. What passes is not known before it has passed (an answer is as large as the disk makes it),
-so bytes are taken off afterwards, and the next taker waits until the debt is paid. Over any time longer than the
-burst, no more than the rate and one overdraft passes. Kafka bounds replication (KIP-73) by samples of a window instead.
+so tokens are taken off afterwards, and the next taker waits until the debt is paid. Over any time longer than the
+burst, no more than the rate and one overdraft passes. Kafka bounds replication (KIP-73) and
+clients by samples of a window instead, which let pass up to a tenth more over any longer time.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ UNLIMITED = INT64_MAX
 
 
 class TokenBucket:
-    """Tokens are bytes."""
+    """Tokens are what passes: bytes, or a part of a second."""
 
     __slots__ = ("_at_ms", "_burst_s", "_tokens", "rate_per_s")
 
-    def __init__(self, rate_per_s: int = UNLIMITED, *, burst_s: float = 1.0) -> None:
+    def __init__(self, rate_per_s: float = UNLIMITED, *, burst_s: float = 1.0) -> None:
         """
         Args:
-            rate_per_s: bytes per second; UNLIMITED never runs dry, 0 lets nothing through.
+            rate_per_s: tokens per second; UNLIMITED never runs dry, 0 lets nothing through.
             burst_s: how many seconds' worth may be saved up.
         """
         self.rate_per_s = rate_per_s
@@ -32,7 +33,7 @@ class TokenBucket:
     def is_unlimited(self) -> bool:
         return self.rate_per_s >= UNLIMITED
 
-    def change_rate(self, rate_per_s: int, now_ms: int) -> None:
+    def change_rate(self, rate_per_s: float, now_ms: int) -> None:
         """Go by another rate from now on; debts stay."""
         if rate_per_s != self.rate_per_s:
             was_unlimited = self.is_unlimited
@@ -41,11 +42,11 @@ class TokenBucket:
             room = 0.0 if self.is_unlimited else rate_per_s * self._burst_s
             self._tokens = room if was_unlimited else min(self._tokens, room)
 
-    def spend(self, size_bytes: int, now_ms: int) -> None:
+    def spend(self, amount: float, now_ms: int) -> None:
         """So much has passed."""
         if not self.is_unlimited:
             self._refill(now_ms)
-            self._tokens -= size_bytes
+            self._tokens -= amount
 
     def is_exhausted(self, now_ms: int) -> bool:
         """Whether the next must wait."""

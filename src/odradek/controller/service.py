@@ -18,6 +18,7 @@ from odradek.common.errors import ApiError, ErrorCode, OdradekError
 from odradek.common.log_lines import get_logger
 from odradek.common.ports import Clock
 from odradek.common.tasks import gather_cancelling
+from odradek.controller.client_quotas import alter_client_quotas
 from odradek.controller.config import ControllerConfig
 from odradek.controller.configs import ConfigSchema
 from odradek.controller.controllers import register_controller
@@ -31,6 +32,8 @@ from odradek.protocol.messages.add_raft_voter_request import AddRaftVoterRequest
 from odradek.protocol.messages.add_raft_voter_response import AddRaftVoterResponse
 from odradek.protocol.messages.allocate_producer_ids_request import AllocateProducerIdsRequest
 from odradek.protocol.messages.allocate_producer_ids_response import AllocateProducerIdsResponse
+from odradek.protocol.messages.alter_client_quotas_request import AlterClientQuotasRequest
+from odradek.protocol.messages.alter_client_quotas_response import AlterClientQuotasResponse
 from odradek.protocol.messages.alter_configs_request import AlterConfigsRequest
 from odradek.protocol.messages.alter_configs_response import AlterConfigsResponse
 from odradek.protocol.messages.alter_partition_reassignments_request import AlterPartitionReassignmentsRequest
@@ -399,6 +402,10 @@ class ControllerService:
         """See `alter_scram_credentials`."""
         return await self._run(lambda machine: alter_scram_credentials(machine.state, request))
 
+    async def alter_client_quotas(self, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
+        """See `alter_client_quotas`."""
+        return await self._run(lambda machine: alter_client_quotas(machine.state, request))
+
     async def create_acls(self, request: CreateAclsRequest) -> CreateAclsResponse:
         """See `Acls.create`."""
         return await self._run(lambda machine: machine.acls.create(request))
@@ -477,6 +484,7 @@ METHODS: dict[int, Callable[[ControllerService, Any], Awaitable[Message]]] = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: ControllerService.alter_partition_reassignments,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: ControllerService.list_partition_reassignments,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: ControllerService.alter_user_scram_credentials,
+    ApiKey.ALTER_CLIENT_QUOTAS: ControllerService.alter_client_quotas,
     ApiKey.DESCRIBE_QUORUM: ControllerService.describe_quorum,
     ApiKey.ALTER_PARTITION: ControllerService.alter_partition,
     ApiKey.UPDATE_FEATURES: ControllerService.update_features,

@@ -33,6 +33,7 @@ CLUSTER_NEEDS: Mapping[ApiKey, AclOperation] = MappingProxyType(
         ApiKey.DESCRIBE_QUORUM: AclOperation.DESCRIBE,
         ApiKey.LIST_PARTITION_REASSIGNMENTS: AclOperation.DESCRIBE,
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: AclOperation.DESCRIBE,
+        ApiKey.DESCRIBE_CLIENT_QUOTAS: AclOperation.DESCRIBE_CONFIGS,
         ApiKey.LIST_CONFIG_RESOURCES: AclOperation.DESCRIBE_CONFIGS,
         ApiKey.UNREGISTER_BROKER: AclOperation.ALTER,
         ApiKey.UPDATE_FEATURES: AclOperation.ALTER,

@@ -153,6 +153,7 @@ class Broker:
         self._started.append("raft")
         self.dispatcher.start_serving("controller")
         self.publisher.subscribe(self._on_metadata)
+        self.publisher.subscribe(self.dispatcher.quotas.on_metadata)
         self.publisher.subscribe(self._quorum.suspected_brokers.on_metadata)
         self.publisher.subscribe(self._front_end.controlled_shutdown.on_metadata)
         if self.controller is not None:

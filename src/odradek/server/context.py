@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from odradek.server.lifecycle.suspected_brokers import SuspectedBrokers
     from odradek.server.network.connection import Connection
     from odradek.server.network.dispatch import Route
+    from odradek.server.network.request_quotas import Charge
     from odradek.server.transactions.marker_writer import MarkerWriter
     from odradek.server.transactions.producer_ids import ProducerIdBlocks
     from odradek.server.transactions.verification import TransactionVerifier
@@ -95,7 +96,7 @@ class BrokerServices:
 class RequestContext:
     """One request on one connection."""
 
-    __slots__ = ("api_key", "api_version", "broker", "client_id", "connection", "correlation_id")
+    __slots__ = ("api_key", "api_version", "broker", "charge", "client_id", "connection", "correlation_id")
 
     def __init__(
         self,
@@ -113,6 +114,8 @@ class RequestContext:
         self.api_version = api_version
         self.correlation_id = correlation_id
         self.client_id = client_id
+        # Who pays for the request, where quotas are set.
+        self.charge: Charge | None = None
 
     @property
     def client_address(self) -> str:

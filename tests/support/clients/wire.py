@@ -14,15 +14,16 @@ from odradek.protocol.apis import API, ApiKey
 class Wire:
     """One blocking connection to a broker; nothing is negotiated, every version is the caller's choice."""
 
-    def __init__(self, port: int, *, host: str = "127.0.0.1", timeout_s: float = 90.0) -> None:
+    def __init__(self, port: int, *, host: str = "127.0.0.1", timeout_s: float = 90.0, client_id: str = "test") -> None:
         self.socket = socket.create_connection((host, port), timeout=timeout_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._correlation_id = 0
+        self._client_id = client_id.encode()
 
     def send(self, api_key: ApiKey, version: int, request: Any) -> int:
         """Send one request without waiting; returns its correlation id."""
         self._correlation_id += 1
-        header = struct.pack(">hhih4s", api_key, version, self._correlation_id, 4, b"test")
+        header = struct.pack(">hhih", api_key, version, self._correlation_id, len(self._client_id)) + self._client_id
         if API[api_key].request_header_version(version) >= 2:
             header += b"\x00"
         body = codec.encode(request, version)

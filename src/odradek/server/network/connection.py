@@ -59,6 +59,7 @@ class Connection(asyncio.BufferedProtocol):
         "_sent_bytes_seen",
         "_tls",
         "_transport",
+        "_unmute",
         "gate",
         "is_closing",
         "last_active_ms",
@@ -100,6 +101,8 @@ class Connection(asyncio.BufferedProtocol):
         self._sent_bytes_seen = 0
         self.is_closing = False
         self._is_ending = False
+        # Ends the time for which the client must wait that has used more than its quota.
+        self._unmute: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
         self._outbound: ResponseWriter | None = None
 
@@ -185,6 +188,8 @@ class Connection(asyncio.BufferedProtocol):
         self._inbound.drop()
         self._budget.let_go(self, self.peer_host)
         self.requests.cancel_waits()
+        if self._unmute is not None:
+            self._unmute.cancel()
         if self._outbound is not None:
             self._outbound.close()
         self._dispatcher.connections.forget(self, self.peer_host)
@@ -232,7 +237,8 @@ class Connection(asyncio.BufferedProtocol):
         if outbound is not None and outbound.sent_bytes != self._sent_bytes_seen:
             self._sent_bytes_seen = outbound.sent_bytes
             self.last_active_ms = now_ms
-        return now_ms if self.busy and not self._unsent_bytes else self.last_active_ms
+        waits_for_us = self.busy and not self._unsent_bytes and self._unmute is None
+        return now_ms if waits_for_us else self.last_active_ms
 
     @property
     def _unsent_bytes(self) -> int:
@@ -264,6 +270,20 @@ class Connection(asyncio.BufferedProtocol):
         """Begin requests that have waited."""
         if self._pending or self._inbound.wanted_bytes:
             self._schedule()
+
+    def mute(self, throttle_ms: int) -> None:
+        """Begin no request for so long; what is under way is answered, and what comes stays in the socket."""
+        loop = asyncio.get_running_loop()
+        ends_s = loop.time() + throttle_ms / 1000
+        if self.is_closing or (self._unmute is not None and self._unmute.when() >= ends_s):
+            return
+        if self._unmute is not None:
+            self._unmute.cancel()
+        self._unmute = loop.call_at(ends_s, self._unmuted)
+
+    def _unmuted(self) -> None:
+        self._unmute = None
+        self.go_on()
 
     def memory_granted(self, size_bytes: int) -> None:
         """The frame that waited may be received."""
@@ -345,6 +365,7 @@ class Connection(asyncio.BufferedProtocol):
         return (
             self.listener.scope in self._dispatcher.open_scopes
             and not requests.is_exclusive
+            and self._unmute is None
             and not self.is_closing
             and not self._is_ending
             and outbound.pending_bytes < MAX_UNSENT_BYTES

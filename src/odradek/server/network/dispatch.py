@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 from odradek.common.errors import ErrorCode
 from odradek.protocol.apis import API, ApiKey
 from odradek.protocol.declare import Message, parse_versions
+from odradek.security.quota.config import QuotaConfig
 from odradek.server.authorization import request_check
 from odradek.server.network.descriptors import Descriptors
 from odradek.server.network.listeners import Connections
 from odradek.server.network.request_memory import RequestMemory, capacity_bytes
+from odradek.server.network.request_quotas import RequestQuotas
 from odradek.server.network.request_reader import BufferPool, new_scratch
 from odradek.server.network.tls_acceptor import Handshakes
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from odradek.server.network.listeners import ConnectionConfig
 
 NOT_FLEXIBLE = 2**15
+_QUOTAS = QuotaConfig()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +141,7 @@ class Dispatcher:
     config: ConnectionConfig
     connections: Connections
     routes: dict[str, dict[int, Route]]
+    quotas: RequestQuotas = field(default_factory=lambda: RequestQuotas(_QUOTAS))
     scratch: memoryview = field(default_factory=new_scratch)
     buffer_pool: BufferPool = field(default_factory=BufferPool)
     memory: RequestMemory = field(default_factory=RequestMemory)
@@ -240,7 +244,11 @@ class Dispatcher:
 
 
 def make_dispatcher(
-    services: BrokerServices, config: ConnectionConfig, routes: dict[str, dict[int, Route]], machine: MachineLimits
+    services: BrokerServices,
+    config: ConnectionConfig,
+    routes: dict[str, dict[int, Route]],
+    machine: MachineLimits,
+    quotas: QuotaConfig = _QUOTAS,
 ) -> Dispatcher:
     """What the connections of a node share, within the limits that are set for it and those of the machine.
 
@@ -250,4 +258,4 @@ def make_dispatcher(
     connections = Connections(config, Descriptors(machine.descriptors))
     connections.change_limits(config)
     memory = RequestMemory(capacity_bytes(config.queued_max_request_bytes, machine.memory_bytes))
-    return Dispatcher(services, config, connections, routes, memory=memory)
+    return Dispatcher(services, config, connections, routes, RequestQuotas(quotas), memory=memory)

@@ -89,11 +89,16 @@ class Requests:
         """Let the handler decide; returns its task where it goes on."""
         route.request_count += 1
         route.request_bytes += frame_bytes
+        quotas = self._dispatcher.quotas
+        if quotas.is_on:
+            quotas.begin(context, request, frame_bytes)
         try:
             outcome = route.handle(context, request)
         except Exception as error:
             outcome = self._failed(context, route, error)
         if outcome is None or isinstance(outcome, Message):
+            if context.charge is not None:
+                quotas.answered(context, outcome)
             self._answer(None, context, route, outcome)
             return None
         return self._await(context, route, outcome)
@@ -155,6 +160,8 @@ class Requests:
             response = done.result() if error is None else self._failed(context, route, error)
             if self._connection.is_closing:
                 return
+            if context.charge is not None:
+                self._dispatcher.quotas.answered(context, response)
             if wait is not outcome and response is not None and is_long(response):
                 self._dispatcher.start_task(encode_and_send(self._connection, slot, context, route, response))
                 return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from odradek.common.metrics import Metrics
+from odradek.security.quota.config import QuotaConfig
 from odradek.server.context import BrokerServices
 from odradek.server.fetch_session_cache import FetchSessionCache, FetchSessionConfig
 from odradek.server.handlers import HANDLERS
@@ -63,6 +64,7 @@ def build_front_end(
         topic_creator=coordinators.topic_creator,
         routes=routes,
     )
-    dispatcher = make_dispatcher(services, settings.build(ConnectionConfig), routes, ports.machine)
+    quotas = settings.build(QuotaConfig)
+    dispatcher = make_dispatcher(services, settings.build(ConnectionConfig), routes, ports.machine, quotas)
     shutdown = ControlledShutdown(dispatcher, settings.node_id, lambda: data.lifecycle.broker_epoch)
     return FrontEnd(services=services, dispatcher=dispatcher, controlled_shutdown=shutdown)

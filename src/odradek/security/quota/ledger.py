@@ -1,0 +1,111 @@
+"""What clients have used of one kind of quota, and how long each waits that has used more.
+
+Pure: time is an argument. Who shares a quota (`entities.Sharing`) shares a bucket that fills at the quota's rate and
+may be overdrawn; over any time, no more passes than the quota, a window's worth that was saved up, and one request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from odradek.common.token_bucket import TokenBucket
+from odradek.metadata.model import QuotaEntity
+from odradek.security.quota.entities import Sharing, limit_of_client
+
+# Clients may call themselves what they like, and each name is remembered.
+MAX_ACCOUNTS = 10_000
+# How long a client waits whose quota is 0: as long as Kafka's windows remember.
+WAIT_FOR_NOTHING_MS = 11_000
+
+
+@dataclass(slots=True)
+class Account:
+    """The use of one quota by all who share it.
+
+    Attributes:
+        limit: per second.
+        amount: all that was used.
+        throttle_ms: the last wait, 0 where the last request had none.
+        throttle_count, throttled_ms: how often, and how long in all.
+    """
+
+    bucket: TokenBucket
+    limit: float
+    amount: float = 0.0
+    throttle_ms: int = 0
+    throttle_count: int = 0
+    throttled_ms: int = 0
+
+    def spend(self, amount: float, now_ms: int) -> int:
+        """Count what was used now; returns how long the client must wait."""
+        self.amount += amount
+        self.bucket.spend(amount, now_ms)
+        wait_ms = self.bucket.ready_in_ms(now_ms)
+        wait_ms = self.throttle_ms = WAIT_FOR_NOTHING_MS if wait_ms is None else wait_ms
+        if wait_ms:
+            self.throttle_count += 1
+            self.throttled_ms += wait_ms
+        return wait_ms
+
+
+class QuotaLedger:
+    """One kind of quota on one broker."""
+
+    def __init__(self, key: str, window_s: float) -> None:
+        """
+        Args:
+            key: Kafka's name of the quota.
+            window_s: how many seconds' worth may be saved up.
+        """
+        self.key = key
+        self.window_s = window_s
+        self._quotas: Mapping[QuotaEntity, Mapping[str, float]] = {}
+        self._accounts: dict[Sharing, Account] = {}
+        # Found once for each client; None where it has no quota.
+        self._by_client: dict[tuple[str, str], Account | None] = {}
+
+    @property
+    def is_set(self) -> bool:
+        """Whether there is any quota of this kind."""
+        return any(self.key in each for each in self._quotas.values())
+
+    def change_quotas(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
+        """Go by these from now on. What a client has used too much of stays."""
+        self._quotas = quotas
+        self._by_client.clear()
+        if not self.is_set:
+            self._accounts.clear()
+
+    def account(self, user: str, client_id: str, now_ms: int) -> Account | None:
+        """That of a client; None where it has no quota."""
+        client = (user, client_id)
+        if client in self._by_client:
+            return self._by_client[client]
+        limit = limit_of_client(self._quotas, self.key, user, client_id)
+        found = None if limit is None else self._open(limit.sharing, limit.value, now_ms)
+        if len(self._by_client) >= MAX_ACCOUNTS:
+            self._by_client.clear()
+        self._by_client[client] = found
+        return found
+
+    def accounts(self) -> Iterator[tuple[Sharing, Account]]:
+        """All that were used, with who shares each."""
+        return iter(self._accounts.items())
+
+    def _open(self, sharing: Sharing, limit: float, now_ms: int) -> Account:
+        found = self._accounts.get(sharing)
+        if found is None:
+            if len(self._accounts) >= MAX_ACCOUNTS:
+                self._close_some(now_ms)
+            found = self._accounts[sharing] = Account(TokenBucket(limit, burst_s=self.window_s), limit)
+        found.limit = limit
+        found.bucket.change_rate(limit, now_ms)
+        return found
+
+    def _close_some(self, now_ms: int) -> None:
+        """Forget those that owe nothing; where there are none, a tenth of all, the oldest first."""
+        idle = [sharing for sharing, each in self._accounts.items() if not each.bucket.is_exhausted(now_ms)]
+        for sharing in idle or list(self._accounts)[: MAX_ACCOUNTS // 10]:
+            del self._accounts[sharing]
+        self._by_client.clear()

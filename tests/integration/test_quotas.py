@@ -1,0 +1,197 @@
+"""Quotas of clients: set by the API, and what a client that uses more gets: its answer, and a wait."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from odradek.common.errors import ErrorCode
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
+from odradek.protocol.messages.describe_client_quotas_request import ComponentData, DescribeClientQuotasRequest
+from odradek.testing.faults import NetworkLinks
+from odradek.testing.node_thread import NodeThread
+from tests.support.clients.api_calls import (
+    Calls,
+    batch,
+    bytes_of,
+    fetch_request,
+    fetch_topic,
+    fresh_name,
+    produce_request,
+)
+from tests.support.clients.confluent import create_topic
+from tests.support.clients.quotas import FETCH, PRODUCE, alter, entry, set_quotas
+from tests.support.nodes.node import free_port
+
+pytestmark = pytest.mark.only_ours
+
+EXACT, DEFAULT, ANY = 0, 1, 2
+# What the clock of a wait and ours may differ by.
+SLACK_S = 0.1
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeThread]:
+    node = NodeThread(1, NetworkLinks())
+    listeners = f"listeners=PLAINTEXT://127.0.0.1:{free_port()},CONTROLLER://127.0.0.1:{free_port()}"
+    node.begin(None, [f"log.dirs={tmp_path_factory.mktemp('node')}", listeners]).result(120)
+    try:
+        yield node
+    finally:
+        node.stop()
+
+
+@pytest.fixture
+def port(node: NodeThread) -> int:
+    return next(spec.port for spec in node.broker.specs.values() if spec.scope == "broker")
+
+
+def described(calls: Calls, *components: tuple[str, int, str | None], strict: bool = False) -> Any:
+    asked = [ComponentData(entity_type=kind, match_type=how, match=name) for kind, how, name in components]
+    return calls.ask(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, DescribeClientQuotasRequest(components=asked, strict=strict))
+
+
+def entities(answer: Any) -> list[dict[str, str | None]]:
+    assert not answer.error_code, answer.error_message
+    return [{part.entity_type: part.entity_name for part in each.entity} for each in answer.entries]
+
+
+def seconds_until_served(calls: Calls) -> float:
+    """How long a connection takes to answer something."""
+    began = time.monotonic()
+    calls.ask(ApiKey.API_VERSIONS, 3, ApiVersionsRequest(client_software_name="a", client_software_version="1"))
+    return time.monotonic() - began
+
+
+def test_quotas_are_set_described_and_removed(port: int) -> None:
+    alice, her_app, everybody = {"user": "alice"}, {"user": "alice", "client-id": "app"}, {"client-id": None}
+    some: list[dict[str, str | None]] = [dict(each) for each in (alice, her_app, everybody, {"ip": "10.0.0.1"})]
+    with Calls(port) as calls:
+        kinds: list[dict[str, float | None]] = [{PRODUCE: 1000.0}, {FETCH: 5.0}, {PRODUCE: 7.0, FETCH: 8.0}]
+        kinds.append({"connection_creation_rate": 100.0})
+        made = alter(calls, *(entry(*pair) for pair in zip(some, kinds, strict=True)), version=0)
+        assert [(each.error_code, each.error_message) for each in made] == [(0, None)] * 4
+
+        assert entities(described(calls, ("user", EXACT, "alice"))) == [alice, her_app]
+        assert entities(described(calls, ("user", EXACT, "alice"), strict=True)) == [alice]
+        assert entities(described(calls, ("client-id", DEFAULT, None))) == [everybody]
+        assert entities(described(calls, ("client-id", ANY, None))) == [her_app, everybody]
+        assert entities(described(calls, ("ip", ANY, None))) == [{"ip": "10.0.0.1"}]
+        assert entities(described(calls)) == some
+        found = described(calls, ("client-id", DEFAULT, None)).entries[0].values
+        assert [(each.key, each.value) for each in found] == [(FETCH, 8.0), (PRODUCE, 7.0)]
+
+        alter(calls, entry(some[0], {PRODUCE: None}), validate_only=True)
+        assert len(entities(described(calls))) == 4
+        wrong = alter(calls, entry(some[0], {PRODUCE: -1.0}), entry(some[1], {FETCH: None}))
+        assert [each.error_code for each in wrong] == [ErrorCode.INVALID_REQUEST, 0]
+        removed = [entry(parts, dict.fromkeys(of)) for parts, of in zip(some, kinds, strict=True)]
+        assert {each.error_code for each in alter(calls, *removed)} == {0}
+        assert entities(described(calls)) == []
+
+
+@pytest.mark.parametrize(
+    ("components", "code"),
+    [
+        ([("", ANY, None)], ErrorCode.INVALID_REQUEST),
+        ([("user", ANY, None), ("user", DEFAULT, None)], ErrorCode.INVALID_REQUEST),
+        ([("group", ANY, None)], ErrorCode.UNSUPPORTED_VERSION),
+        ([("user", 3, None)], ErrorCode.INVALID_REQUEST),
+        ([("user", EXACT, None)], ErrorCode.INVALID_REQUEST),
+        ([("user", DEFAULT, "alice")], ErrorCode.INVALID_REQUEST),
+        ([("user", ANY, None), ("ip", ANY, None)], ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_a_filter_that_means_nothing_is_refused(
+    port: int, components: list[tuple[str, int, str | None]], code: ErrorCode
+) -> None:
+    with Calls(port) as calls:
+        answer = described(calls, *components)
+        assert (answer.error_code, bool(answer.error_message), answer.entries) == (code, True, [])
+
+
+@pytest.mark.parametrize("version", [3, 7, 13])
+def test_a_producer_above_its_quota_is_answered_and_waits(port: int, version: int) -> None:
+    mine = fresh_name("app")
+    set_quotas(port, {"client-id": mine}, producer_byte_rate=10_000)
+    with Calls(port, client_id=mine) as calls, Calls(port) as other:
+        topic = other.create_topic()
+        fields: dict[str, Any] = {"topic_id": other.topic_id(topic)} if version >= 13 else {}
+        asked = produce_request(topic, batch(b"x" * 14_000), acks=1, **fields)
+        answer = calls.ask(ApiKey.PRODUCE, version, asked)
+        assert answer.responses[0].partition_responses[0].error_code == 0
+        assert 400 < answer.throttle_time_ms < 500
+        waiting = calls.send(ApiKey.PRODUCE, version, asked)
+        assert seconds_until_served(other) < 60  # another client has no wait
+        began = time.monotonic()
+        assert calls.receive(ApiKey.PRODUCE, version, waiting).throttle_time_ms > 900
+        assert time.monotonic() - began > 0.3 - SLACK_S
+        other.produce(topic, batch(b"x" * 14_000))
+    set_quotas(port, {"client-id": mine}, producer_byte_rate=None)
+
+
+def test_a_producer_that_asks_for_no_answer_waits_as_well(port: int) -> None:
+    mine = fresh_name("app")
+    with Calls(port) as other:
+        topic = other.create_topic()
+    set_quotas(port, {"client-id": mine, "user": "ANONYMOUS"}, producer_byte_rate=10_000)
+    with Calls(port, client_id=mine) as calls:
+        began = time.monotonic()
+        for _ in range(3):
+            calls.send(ApiKey.PRODUCE, 9, produce_request(topic, batch(b"x" * 5000), acks=0))
+        seconds_until_served(calls)
+        assert time.monotonic() - began > 0.5 - SLACK_S
+        set_quotas(port, {"client-id": mine, "user": "ANONYMOUS"}, producer_byte_rate=None)
+        calls.send(ApiKey.PRODUCE, 9, produce_request(topic, batch(b"x" * 500_000), acks=0))
+        assert seconds_until_served(calls) < 60
+
+
+def test_a_consumer_above_its_quota_gets_its_records_and_waits(port: int) -> None:
+    mine = fresh_name("app")
+    with Calls(port) as other:
+        topic = other.create_topic()
+        other.fill(topic, 40, 1000)
+    set_quotas(port, {"client-id": mine}, consumer_byte_rate=10_000)
+    with Calls(port, client_id=mine) as calls:
+        read = fetch_topic(topic, {0: 0}, max_bytes=2**20)
+        first = calls.fetch(read)
+        size_bytes = len(bytes_of(first.responses[0].partitions[0].records))
+        assert 8_000 < size_bytes <= 10_000, "a window's worth, and no more"
+        assert first.throttle_time_ms == 0
+        second = calls.fetch(read)
+        assert 500 < second.throttle_time_ms <= 1001
+        assert seconds_until_served(calls) > 0.5 - SLACK_S
+        follower = calls.ask(ApiKey.FETCH, 12, fetch_request(read, replica_id=1))
+        assert follower.throttle_time_ms == 0
+    set_quotas(port, {"client-id": mine}, consumer_byte_rate=None)
+
+
+def test_a_stock_client_keeps_to_its_quotas(port: int) -> None:
+    bootstrap, topic, mine = f"127.0.0.1:{port}", fresh_name(), fresh_name("app")
+    create_topic(bootstrap, topic)
+    rate, total = 400_000, 1_200_000
+    set_quotas(port, {"client-id": mine}, producer_byte_rate=rate, consumer_byte_rate=rate)
+    producer = Producer({"bootstrap.servers": bootstrap, "client.id": mine, "batch.size": 50_000, "linger.ms": 5})
+    began = time.monotonic()
+    for _ in range(total // 1000):
+        producer.produce(topic, b"x" * 1000)
+    assert producer.flush(120) == 0
+    # A second's worth is free at the beginning, and the last wait comes behind the last records.
+    assert time.monotonic() - began > total / rate - 1 - SLACK_S
+
+    settings = {"bootstrap.servers": bootstrap, "client.id": mine, "group.id": topic, "auto.offset.reset": "earliest"}
+    consumer = Consumer(settings)
+    consumer.subscribe([topic])
+    began, count = time.monotonic(), 0
+    while count < total // 1000:
+        for message in consumer.consume(1000, timeout=1):
+            assert message.error() is None
+            count += 1
+    assert time.monotonic() - began > total / rate - 2 - SLACK_S
+    consumer.close()
+    set_quotas(port, {"client-id": mine}, producer_byte_rate=None, consumer_byte_rate=None)

@@ -1,0 +1,69 @@
+"""What clients use of their quotas, and how long they wait who used more."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from odradek.security.quota.ledger import MAX_ACCOUNTS, WAIT_FOR_NOTHING_MS, QuotaLedger
+
+MIB = 1024 * 1024
+RATE = "producer_byte_rate"
+
+
+def ledger(limit: float, *entities: tuple[str, str | None]) -> QuotaLedger:
+    made = QuotaLedger(RATE, 1)
+    made.change_quotas({(entity,): {RATE: limit} for entity in entities})
+    return made
+
+
+def spend(of: QuotaLedger, amount: float, now_ms: int, user: str = "alice", client_id: str = "app") -> int:
+    account = of.account(user, client_id, now_ms)
+    assert account is not None
+    return account.spend(amount, now_ms)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_client_that_waits_as_it_must_gets_its_quota(seed: int) -> None:
+    random = Random(seed)
+    quota, now_ms, sent = ledger(MIB, ("user", "alice")), 0, 0
+    while now_ms < 30_000:
+        size = random.randrange(1, 1024 * 1024)
+        sent += size
+        now_ms += spend(quota, size, now_ms) + random.randrange(3)
+    assert 0.95 < sent / MIB / (now_ms / 1000) < 1.05
+
+
+def test_clients_of_one_quota_wait_for_what_the_others_used() -> None:
+    quota = ledger(100, ("user", "alice"))
+    assert spend(quota, 99, 0, client_id="one") == 0
+    assert spend(quota, 101, 0, client_id="two") == 1001
+    assert quota.account("bob", "one", 0) is None
+    each = ledger(100, ("client-id", None))
+    assert spend(each, 200, 0, client_id="one") == 1001
+    assert spend(each, 99, 0, client_id="two") == 0
+
+
+def test_a_quota_of_zero_waits_as_long_as_kafkas_windows() -> None:
+    assert spend(ledger(0, ("user", None)), 1, 0) == WAIT_FOR_NOTHING_MS
+
+
+def test_what_was_used_stays_where_the_quota_changes() -> None:
+    quota = ledger(100, ("user", "alice"))
+    assert spend(quota, 1100, 0) == 10_001
+    quota.change_quotas({(("user", "alice"),): {RATE: 1000.0}})
+    account = quota.account("alice", "app", 0)
+    assert account is not None and (account.limit, account.amount, account.throttle_count) == (1000, 1100, 1)
+    assert spend(quota, 0, 0) == 1001
+    quota.change_quotas({(("user", "alice"),): {"consumer_byte_rate": 1.0}})
+    assert (quota.is_set, quota.account("alice", "app", 0), list(quota.accounts())) == (False, None, [])
+
+
+def test_endless_client_ids_do_not_fill_the_memory() -> None:
+    quota = ledger(100, ("client-id", None))
+    assert spend(quota, 10_000, 0, client_id="slow") > 0
+    for number in range(2 * MAX_ACCOUNTS):
+        spend(quota, 1, number, client_id=str(number))
+    assert len(list(quota.accounts())) <= MAX_ACCOUNTS
+    assert spend(quota, 1, 2 * MAX_ACCOUNTS, client_id="slow") > 0, "who owes something is not forgotten first"
