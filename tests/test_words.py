@@ -26,45 +26,16 @@ LONGEST_NAME = 70
 # Lines, by room.
 LEFT: dict[str, int] = {
     "docs": 6,
-    "tests/component/client": 1,
-    "tests/component/coordinator": 6,
-    "tests/component/examples": 1,
-    "tests/component/raft": 5,
-    "tests/component/server": 4,
     "tests/sim": 174,
-    "tests/support": 35,
-    "tests/unit/cli": 2,
-    "tests/unit/common": 1,
-    "tests/unit/controller": 10,
-    "tests/unit/coordinator": 19,
-    "tests/unit/log": 11,
-    "tests/unit/replica": 17,
-    "tests/unit/server": 6,
 }
 
 
 # Names, by room.
 NAMES_LEFT: dict[str, int] = {
-    "tests/component/client": 1,
-    "tests/component/coordinator": 10,
-    "tests/component/raft": 2,
-    "tests/component/replica": 2,
-    "tests/component/server": 7,
     "tests/integration": 2,
     "tests/scenarios": 1,
     "tests/sim": 36,
     "tests/spark": 2,
-    "tests/unit/cli": 1,
-    "tests/unit/common": 1,
-    "tests/unit/controller": 13,
-    "tests/unit/coordinator": 24,
-    "tests/unit/log": 17,
-    "tests/unit/metadata": 2,
-    "tests/unit/raft": 10,
-    "tests/unit/replica": 38,
-    "tests/unit/server": 9,
-    "tests/unit/settings": 1,
-    "tests/unit/statemachine": 3,
 }
 
 

@@ -1,4 +1,4 @@
-"""A peer on a real socket that says what a test tells it to: to show how the client takes good and bad answers."""
+"""A peer on a real socket with the responses that a test sets: how the client takes good and bad ones."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ async def test_an_api_or_version_that_the_peer_lacks_is_said(peer: ScriptedPeer)
     connection.close()
 
 
-async def test_a_peer_that_knows_only_old_versions_of_api_versions_is_asked_in_one(peer: ScriptedPeer) -> None:
+async def test_a_peer_with_old_api_versions_only_is_asked_in_one_of_them(peer: ScriptedPeer) -> None:
     def old(request: Any, version: int) -> Any:
         if version == 0:
             return ApiVersionsResponse(api_keys=[ApiVersion(api_key=3, min_version=0, max_version=1)])

@@ -26,7 +26,7 @@ class Leader(NamedTuple):
 
 
 class Quorum:
-    """Who leads, as the test says."""
+    """The active controller, as the test says."""
 
     def __init__(self) -> None:
         self.leader: Leader | None = None

@@ -39,7 +39,7 @@ def test_an_expression_has_so_many_bytes_at_most() -> None:
             matcher(long, "it")
 
 
-def test_a_group_forgets_when_it_matched_an_expression_that_no_member_has_any_more() -> None:
+def test_unused_expressions_of_a_group_are_forgotten() -> None:
     box = Box(view(ta=2, tb=3, xc=4))
     epoch = box.beat("a", **REGEX).member_epoch
     box.topics = view(2, ta=2, tb=3, xc=5)
@@ -62,7 +62,7 @@ def test_a_group_forgets_what_a_member_that_left_had(replayed: bool) -> None:
     assert set(box.group.owners.values()) == {"a"}
 
 
-async def test_the_topics_that_groups_look_at_are_made_again_only_where_topics_or_brokers_change() -> None:
+async def test_the_view_of_topics_is_rebuilt_when_topics_or_brokers_change() -> None:
     node = Node()
     first = node.service._present_topics()
     node.image = replace(node.image, offset=node.image.offset + 1)
@@ -90,7 +90,7 @@ async def test_a_marker_waits_for_offsets_that_are_still_loaded() -> None:
     await node.service.close()
 
 
-async def test_a_client_that_goes_away_before_it_is_refused_leaves_no_error_behind() -> None:
+async def test_a_client_that_disconnects_before_a_refusal_leaves_no_error() -> None:
     node = Node()
     node.service.on_elected(0, 0)
     await node.loaded()
@@ -108,7 +108,7 @@ async def test_a_client_that_goes_away_before_it_is_refused_leaves_no_error_behi
     await node.service.close()
 
 
-def test_states_of_a_transaction_have_the_numbers_of_kafkas_log_and_the_names_of_its_protocol() -> None:
+def test_transaction_states_have_kafkas_numbers_and_names() -> None:
     names = [
         "Empty",
         "Ongoing",
@@ -122,7 +122,7 @@ def test_states_of_a_transaction_have_the_numbers_of_kafkas_log_and_the_names_of
     assert {state.label: state.value for state in TransactionState} == {name: at for at, name in enumerate(names)}
 
 
-async def test_a_topic_that_was_made_is_waited_for_until_this_broker_has_heard_of_it() -> None:
+async def test_a_created_topic_is_waited_for_until_its_metadata_arrives() -> None:
     node = Node()
     made, node.image = node.image, MetadataImage()
     created = asyncio.Event()

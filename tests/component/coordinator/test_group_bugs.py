@@ -31,7 +31,7 @@ from tests.unit.coordinator.test_consumer_heartbeats import TestLeaving as Leavi
 from tests.unit.coordinator.test_group_conversion import (
     test_a_conversion_that_is_not_written_has_not_happened as unwritten,
 )
-from tests.unit.coordinator.test_group_conversion import test_an_upgrade_asks_no_one_who_keeps_its_part as upgrade
+from tests.unit.coordinator.test_group_conversion import test_an_upgrade_revokes_nothing_that_a_member_keeps as upgrade
 from tests.unit.coordinator.test_group_transactions import Offsets
 from tests.unit.coordinator.test_group_transactions import (
     test_members_of_a_consumer_group_commit_in_their_epoch as epochs,

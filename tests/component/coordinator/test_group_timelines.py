@@ -1,4 +1,4 @@
-"""What a group's timeline tells, over the service: what could not be stored did not happen, and why it is kept here."""
+"""A group's timeline over the service: an event that could not be stored did not happen; the tests say why."""
 
 from __future__ import annotations
 

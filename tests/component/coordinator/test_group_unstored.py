@@ -41,7 +41,7 @@ async def beat(node: Node, epoch: int, member_id: str = "m") -> tuple[int, int]:
     return response.error_code, response.member_epoch
 
 
-async def test_what_changes_a_group_is_answered_as_done_only_where_it_was_written(node: Node) -> None:
+async def test_a_change_of_a_group_succeeds_only_once_it_is_written(node: Node) -> None:
     assert (await beat(node, 0))[0] == 0
     node.log.refuse = ApiError(ErrorCode.NOT_ENOUGH_REPLICAS)
     assert (await beat(node, -1))[0] == ErrorCode.COORDINATOR_NOT_AVAILABLE, "it is a member still"
@@ -49,7 +49,7 @@ async def test_what_changes_a_group_is_answered_as_done_only_where_it_was_writte
     assert (await beat(node, -1)) == (0, -1)
 
 
-async def test_a_consumer_that_converts_a_group_has_nothing_where_that_was_not_written(node: Node) -> None:
+async def test_an_unwritten_conversion_assigns_nothing(node: Node) -> None:
     metadata = (0).to_bytes(2, "big") + encode(ConsumerProtocolSubscription(topics=["t"]), 0)
     joined = await node.enter(metadata=metadata)
     assigned = (0).to_bytes(2, "big") + encode(ConsumerProtocolAssignment(), 0)

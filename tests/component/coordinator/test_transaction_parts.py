@@ -1,4 +1,4 @@
-"""Who may go on with a transactional id, what is counted when time ends something, and a log that is placed late."""
+"""Which producer may use a transactional id, which metrics count expiry, and a log that is placed late."""
 
 from __future__ import annotations
 

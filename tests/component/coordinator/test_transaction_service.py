@@ -193,7 +193,7 @@ async def check_that_markers_are_sent_until_they_are_taken(node: Node) -> None:
     request = await node.begin()
     node.answers = [
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        UnreachableError("nobody there"),
+        UnreachableError("no broker there"),
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -314,7 +314,7 @@ async def test_a_fenced_producer_is_logged(node: Node, caplog: pytest.LogCapture
 
 
 async def test_a_takeover_of_a_transactional_id_is_logged(node: Node, caplog: pytest.LogCaptureFixture) -> None:
-    """Also where nothing was open: the former producer finds itself fenced, and nobody else knows by whom."""
+    """Also where nothing was open: the former producer finds itself fenced, and no other knows by whom."""
     caplog.set_level(logging.INFO)
     producer_id, epoch = await node.service.init_producer_id("x", 60_000, None, by=Client("first", "/10.0.0.1"))
     await node.service.init_producer_id("x", 60_000, (producer_id, epoch), by=Client("first", "/10.0.0.1"))
@@ -331,7 +331,7 @@ async def test_a_takeover_of_a_transactional_id_is_logged(node: Node, caplog: py
     assert (fenced["client"], fenced["host"]) == ("third", "/10.0.0.3")
 
 
-async def test_one_that_fails_does_not_end_the_look_for_transactions_that_time_out(
+async def test_one_failure_does_not_end_the_search_for_timed_out_transactions(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     node = Node(config=TransactionConfig(abort_check_interval_ms=10))

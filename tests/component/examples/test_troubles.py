@@ -13,7 +13,7 @@ import pytest
 from examples.troubles import advice
 
 ROOT = Path(__file__).resolve().parents[3]
-NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"
+NOWHERE = "postgresql://no-user@127.0.0.1:1/nothing"
 
 
 def fails(*words: str, hide: str = "") -> list[str]:

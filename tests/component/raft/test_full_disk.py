@@ -27,7 +27,7 @@ async def test_a_leader_that_cannot_write_makes_way(tmp_path: Path) -> None:
         first.disk.dead.add(first.root)
         with pytest.raises(ApiError) as refused:
             await first.set("2")
-        assert refused.value.code is ErrorCode.NOT_CONTROLLER, "whoever asked asks another"
+        assert refused.value.code is ErrorCode.NOT_CONTROLLER, "the client asks another node"
         second = await quorum.leader()
         assert second is not first
         assert await second.set("3") == 0

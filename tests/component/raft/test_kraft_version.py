@@ -76,7 +76,7 @@ async def test_a_voter_that_was_not_heard_of_holds_it_back(tmp_path: Path) -> No
         lost = next(replica for replica in quorum.running if not replica.driver.leads)
         await lost.kill()
         await leader.stop()
-        await leader.start()  # whoever leads now begins a reign in which the lost one never fetched
+        await leader.start()  # the next leader begins a term in which the lost voter never fetched
         leader = await quorum.leader()
         assert await leader.set("2") == 0
         assert await raise_to(leader, 1) == ErrorCode.INVALID_UPDATE_VERSION

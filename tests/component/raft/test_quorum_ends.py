@@ -74,7 +74,7 @@ async def test_a_fetch_without_a_bound_gets_all_batches_that_fit_an_answer(tmp_p
         assert bytes(records) == leader.driver.log.read(0, request.max_bytes) and len(list(read_batches(records))) > 2
 
 
-async def test_a_description_says_a_replica_that_was_killed_from_those_that_go_on(tmp_path: Path) -> None:
+async def test_describe_quorum_shows_which_replica_has_stopped_fetching(tmp_path: Path) -> None:
     async with Quorum(tmp_path) as quorum:
         leader = await quorum.leader()
         await leader.set("1")

@@ -68,7 +68,7 @@ def fetched(epoch: int, offset: int, replica_id: int = 2, **changes: Any) -> fet
 
 async def test_votes_that_must_not_be_given(tmp_path: Path) -> None:
     async with Quorum(tmp_path, election_timeout_ms=60_000, fetch_timeout_ms=60_000) as quorum:
-        # Nobody stands: the time-outs are long, so that only the requests can change anything.
+        # No voter is a candidate: the time-outs are long, so that only the requests can change anything.
         voter = quorum.replicas[1]
         before = state_of_unattached(voter)
         for request, code in (
@@ -131,7 +131,7 @@ async def test_fetches_that_must_not_count(tmp_path: Path) -> None:
         ):
             assert (await ask(leader, request, FetchResponse)).error_code == code
             assert state_of(leader) == before
-        # Offsets beyond the end, or of epochs that never were: told where the logs part, and not counted as a position.
+        # Offsets beyond the end, or of unknown epochs: answered with where the logs diverge, not counted as a position.
         beyond = fetched(epoch, end_offset + 1000, last_fetched_epoch=epoch)
         partition = (await ask(leader, beyond, FetchResponse)).responses[0].partitions[0]
         assert (partition.diverging_epoch.epoch, partition.diverging_epoch.end_offset) == (epoch, end_offset)

@@ -88,7 +88,7 @@ async def test_a_replica_with_an_empty_disk_fetches_the_snapshot(tmp_path: Path)
 
 
 async def diverge(tmp_path: Path) -> None:
-    """A leader writes what nobody fetches, and dies; another leads meanwhile; the first returns."""
+    """A leader writes records that no follower fetches, and dies; another leads meanwhile; the first returns."""
     async with Quorum(tmp_path) as quorum:
         first = await quorum.leader()
         await first.set("1")
@@ -123,7 +123,7 @@ async def test_records_that_were_never_committed_are_cut(tmp_path: Path) -> None
     await diverge(tmp_path)
 
 
-async def test_a_voter_whose_disk_is_full_at_an_election_lives_and_the_others_elect(tmp_path: Path) -> None:
+async def test_a_full_disk_at_an_election_leaves_it_to_other_voters(tmp_path: Path) -> None:
     with small_tmpfs(tmp_path / "node-2", 2 << 20) as mounted:
         async with Quorum(tmp_path) as quorum:
             full = quorum.replicas[2]

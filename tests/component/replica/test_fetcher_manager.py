@@ -146,7 +146,7 @@ async def test_a_leader_without_an_address_is_waited_for(fetching: Fetching) -> 
     await fetching.asked_for(1)
 
 
-async def test_who_is_left_is_dropped_from_the_session_and_the_last_ends_it(fetching: Fetching) -> None:
+async def test_partitions_leave_the_fetch_session_and_the_last_ends_it(fetching: Fetching) -> None:
     fetching.answers = [[data(0), data(1)]]
     fetching.follow(0, 1)
     await fetching.asked_for(2)
@@ -215,7 +215,7 @@ async def test_after_the_end_nothing_is_fetched(fetching: Fetching) -> None:
     assert list(fetching.manager) == [] and len(fetching.asked()) == 1
 
 
-async def test_a_follower_whose_end_is_not_in_the_leaders_log_asks_for_its_bounds(fetching: Fetching) -> None:
+async def test_a_follower_out_of_range_asks_for_the_leaders_bounds(fetching: Fetching) -> None:
     timestamps: list[int] = []
 
     def bounds(request: ListOffsetsRequest, version: int) -> ListOffsetsResponse:

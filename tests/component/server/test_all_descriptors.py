@@ -35,7 +35,7 @@ for turn in range(3):
         raise SystemExit("more files than descriptors")
     except OSError:
         pass
-    # Nobody holds the others any more: the cache lets them go where a descriptor is needed.
+    # The others have no user any more: the cache closes them where a descriptor is needed.
     del held
     files.get(where / "too many", create=True)
     for each in sockets:

@@ -19,7 +19,7 @@ from odradek.server.network.peers import BrokerPeers
 OTHER = 2
 
 
-async def test_a_connection_that_fails_behind_all_who_asked_is_no_error_of_the_loop() -> None:
+async def test_a_late_connection_failure_is_no_error_of_the_loop() -> None:
     """Its exception has no taker left, and asyncio would put it into the broker's log."""
     accepted: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
     server = await asyncio.start_server(lambda _, writer: accepted.put_nowait(writer), "127.0.0.1", 0)

@@ -53,7 +53,7 @@ class Yard:
 
     async def until(self, cleanings: int) -> None:
         async with asyncio.timeout(PATIENCE_S):
-            while self.cleaner.counts.cleanings < cleanings:  # noqa: ASYNC110 - nobody tells
+            while self.cleaner.counts.cleanings < cleanings:  # noqa: ASYNC110 - a counter notifies no one
                 await asyncio.sleep(0.02)
 
 

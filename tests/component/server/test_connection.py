@@ -121,7 +121,7 @@ class TestOrder:
 
         run(test())
 
-    def test_requests_before_the_doors_open_are_served_then(self, run: Run) -> None:
+    def test_requests_before_serving_starts_are_served_then(self, run: Run) -> None:
         async def test() -> None:
             async with ScriptedListener(is_open=False) as listener:
                 client = await listener.client()

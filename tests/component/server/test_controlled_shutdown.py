@@ -62,10 +62,10 @@ def test_it_has_handed_over_when_it_asked_to_stop_and_leads_nothing() -> None:
     assert has_handed_over(view.image, ME, EPOCH)
     assert not has_handed_over(view.image, ME, EPOCH + 1), "a process before this one asked"
     assert not has_handed_over(view.image, OTHER, 6), "it never asked"
-    assert not has_handed_over(view.image, 3, EPOCH), "nobody knows it"
+    assert not has_handed_over(view.image, 3, EPOCH), "no broker knows it yet"
 
 
-async def test_what_is_decided_after_that_is_answered_to_no_one_and_the_connection_ends() -> None:
+async def test_later_results_are_not_sent_and_the_connection_closes() -> None:
     async with ScriptedListener() as listener:
         client = await listener.client()
         hand_over, view = ControlledShutdown(listener.dispatcher, ME, lambda: EPOCH), View()
@@ -99,7 +99,7 @@ async def test_no_one_is_held_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
         hand_over.on_metadata(view.delta, view.image)
         assert await client.is_closed()
         client.close()
-        # What it hears afterwards holds nobody again.
+        # Metadata that arrives afterwards holds no connection again.
         hand_over.on_metadata(view.delta, view.image)
         await asyncio.sleep(0)
         later = await listener.client()

@@ -68,7 +68,7 @@ def test_without_a_setting_the_budget_is_a_share_of_the_memory(
 
 
 class TestBudget:
-    def test_who_came_first_is_served_first(self) -> None:
+    def test_reservations_are_served_in_order(self) -> None:
         memory = RequestMemory(20 * MIB)
         first, second, third = Taker(), Taker(), Taker()
         assert memory.reserve(first, 6 * MIB, HOST)
@@ -112,7 +112,7 @@ class TestBudget:
         memory.release(100 * MIB)
         assert small.granted == [3 * MIB]
 
-    def test_who_leaves_the_line_lets_others_in(self) -> None:
+    def test_a_cancelled_reservation_lets_others_in(self) -> None:
         memory = RequestMemory(20 * MIB)
         gone, next_one = Taker(), Taker()
         assert memory.reserve(Taker(), 5 * MIB, HOST)
@@ -121,7 +121,7 @@ class TestBudget:
         memory.leave_line(gone, HOST)
         assert (gone.granted, next_one.granted) == ([], [4 * MIB])
 
-    def test_what_was_read_ahead_makes_reads_short_and_keeps_no_one_from_reserving(self) -> None:
+    def test_read_ahead_bytes_shorten_reads_and_block_no_reservation(self) -> None:
         memory = RequestMemory(20 * MIB)
         memory.read_ahead(5 * MIB)
         assert memory.is_short
@@ -282,7 +282,7 @@ class TestConnections:
 
         asyncio.run(test())
 
-    def test_a_frame_behind_a_request_that_has_the_connection_to_itself_reserves_nothing(self) -> None:
+    def test_a_frame_behind_an_exclusive_request_reserves_nothing(self) -> None:
         async def test() -> None:
             async with ScriptedListener() as listener:
                 memory = listener.dispatcher.memory

@@ -162,7 +162,7 @@ class Calls(Wire):
         """Wait until a group's coordinator is there and has loaded; the first question makes its topic."""
         answer = self.ask_until_loaded(ApiKey.FIND_COORDINATOR, 4, FindCoordinatorRequest(coordinator_keys=[group]))
         assert not any(error_codes(answer)), answer
-        # Who coordinates is known before what the partition holds is read: only the group's own APIs tell of that.
+        # The coordinator is known before its partition is loaded: only the group's own APIs show that.
         answer = self.ask_until_loaded(ApiKey.DESCRIBE_GROUPS, 5, DescribeGroupsRequest(groups=[group]))
         assert not any(error_codes(answer)), answer
 

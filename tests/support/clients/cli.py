@@ -79,7 +79,7 @@ def on_terminal(bootstrap: str, *arguments: object, columns: int = 80, timeout_s
 
 
 def all_shown(master: int) -> str:
-    """What is written to a terminal until nobody has it open: a slow writer draws more than a terminal holds."""
+    """The text written to a terminal until no process has it open: a slow writer draws more than a terminal holds."""
     shown = b""
     with contextlib.suppress(OSError):  # EIO is its end
         while data := os.read(master, 1 << 16):

@@ -45,7 +45,7 @@ def create_topic(bootstrap: str, topic: str, partitions: int = 1, *, copies: int
 
 @dataclass
 class Acknowledged:
-    """What a producer was told is stored: value → (partition, offset)."""
+    """Each acknowledged record is stored: value → (partition, offset)."""
 
     values: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)

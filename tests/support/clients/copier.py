@@ -81,7 +81,7 @@ def main() -> None:
         try:
             copy(*sys.argv[1:6])
         except KafkaException as error:
-            print(f"begins anew: {error}", flush=True)
+            print(f"starts again: {error}", flush=True)
             time.sleep(0.2)
 
 

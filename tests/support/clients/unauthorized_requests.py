@@ -1,4 +1,4 @@
-"""One request of each API that a stranger has no good reason to send, and what it must be told, in every version.
+"""One request of each API that an unrelated client has no good reason to send, with its response in every version.
 
 Producers that began no transaction, members of no group, brokers and controllers that are none: nothing may change, and
 the error is Kafka's.
@@ -53,11 +53,11 @@ def _add_partitions(version: int) -> Any:
     topic = add_partitions_to_txn_request.AddPartitionsToTxnTopic(name="no-topic", partitions=[0])
     if version >= 4:
         transaction = add_partitions_to_txn_request.AddPartitionsToTxnTransaction(
-            transactional_id="nobody", producer_id=UNKNOWN_ID, topics=[topic]
+            transactional_id="unknown", producer_id=UNKNOWN_ID, topics=[topic]
         )
         return add_partitions_to_txn_request.AddPartitionsToTxnRequest(transactions=[transaction])
     return add_partitions_to_txn_request.AddPartitionsToTxnRequest(
-        v3_and_below_transactional_id="nobody", v3_and_below_producer_id=UNKNOWN_ID, v3_and_below_topics=[topic]
+        v3_and_below_transactional_id="unknown", v3_and_below_producer_id=UNKNOWN_ID, v3_and_below_topics=[topic]
     )
 
 
@@ -65,7 +65,7 @@ def _txn_offset_commit(version: int) -> Any:
     partition = txn_offset_commit_request.TxnOffsetCommitRequestPartition(committed_metadata="")
     topic = txn_offset_commit_request.TxnOffsetCommitRequestTopic(name="no-topic", partitions=[partition])
     return txn_offset_commit_request.TxnOffsetCommitRequest(
-        transactional_id="nobody", group_id="no-group", producer_id=UNKNOWN_ID, topics=[topic]
+        transactional_id="unknown", group_id="no-group", producer_id=UNKNOWN_ID, topics=[topic]
     )
 
 
@@ -114,12 +114,12 @@ ON_THE_BROKERS_LISTENER: dict[ApiKey, Asked] = {
     ApiKey.ADD_PARTITIONS_TO_TXN: (_add_partitions, {*_NO_PRODUCER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}),
     ApiKey.ADD_OFFSETS_TO_TXN: (
         lambda version: add_offsets_to_txn_request.AddOffsetsToTxnRequest(
-            transactional_id="nobody", producer_id=UNKNOWN_ID, group_id="no-group"
+            transactional_id="unknown", producer_id=UNKNOWN_ID, group_id="no-group"
         ),
         _NO_PRODUCER,
     ),
     ApiKey.END_TXN: (
-        lambda version: end_txn_request.EndTxnRequest(transactional_id="nobody", producer_id=UNKNOWN_ID),
+        lambda version: end_txn_request.EndTxnRequest(transactional_id="unknown", producer_id=UNKNOWN_ID),
         _NO_PRODUCER,
     ),
     ApiKey.WRITE_TXN_MARKERS: (_markers, {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}),
@@ -135,13 +135,13 @@ ON_THE_BROKERS_LISTENER: dict[ApiKey, Asked] = {
         {ErrorCode.BROKER_ID_NOT_REGISTERED},
     ),
     ApiKey.DESCRIBE_TRANSACTIONS: (
-        lambda version: describe_transactions_request.DescribeTransactionsRequest(transactional_ids=["nobody"]),
+        lambda version: describe_transactions_request.DescribeTransactionsRequest(transactional_ids=["unknown"]),
         {ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, *_NOT_HERE},
     ),
     ApiKey.LIST_TRANSACTIONS: (lambda version: list_transactions_request.ListTransactionsRequest(), {NONE}),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: (
         lambda version: consumer_group_heartbeat_request.ConsumerGroupHeartbeatRequest(
-            group_id="no-group", member_id="nobody", member_epoch=5
+            group_id="no-group", member_id="unknown", member_epoch=5
         ),
         {ErrorCode.GROUP_ID_NOT_FOUND, *_NOT_HERE},
     ),

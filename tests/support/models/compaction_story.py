@@ -66,7 +66,7 @@ class Transaction:
 
 
 def kept_batches(log: Log) -> list[tuple[BatchHeader, bytes]]:
-    """Every batch that lies in the log, each verified."""
+    """Every batch in the log, each verified."""
     found = []
     for segment in log.segments:
         for item in check_batches(segment, expected_offset=segment.base_offset):
@@ -76,7 +76,7 @@ def kept_batches(log: Log) -> list[tuple[BatchHeader, bytes]]:
 
 
 def kept_records(log: Log) -> dict[int, Record]:
-    """Every record of users that lies in the log, by offset."""
+    """Every record of users in the log, by offset."""
     return {
         record.offset: record
         for header, data in kept_batches(log)
@@ -108,7 +108,7 @@ class Story:
         self.log = self.open()
 
     def open(self, *, clean: bool = False, recovery_point: int = 0, log_start: int = 0) -> Log:
-        """The log as a start finds it; a cleaned offset is known to whoever asks for it."""
+        """The log as a start finds it; the caller may ask for the cleaned offset."""
         notes: list[str] = []
         log = open_log(
             FileCache(self.disk),

@@ -308,7 +308,7 @@ class LogWalk:
         assert how == "dark" or not [each for each in self.model.gone if each.base_offset >= first]
         self.model.gone = [each for each in kept if each.base_offset < first]
         if any("it is recreated" in note for note in self.manager.notes):
-            # Records before the log's start were lost as well: who their producers were, nobody can say.
+            # Records before the log's start were lost as well: their producers are unknown.
             self.is_over = True
             return
         self.model.batches = [each for each in kept if each.base_offset >= first]
@@ -382,7 +382,7 @@ class LogWalk:
         stable = model.end if first is None else max(first, model.start)
         assert log.last_stable_offset == stable, "the last stable offset"
         if model.batches:
-            # An index that a loss of power tore is made anew from what is left of the log.
+            # An index that a loss of power tore is rebuilt from what is left of the log.
             known_from = model.batches[0].base_offset if self.was_dark else 0
             wanted = sorted(
                 (each for each in model.aborted() if each[2] >= model.start and each[1] >= known_from),

@@ -1,8 +1,8 @@
 """Clients of both group protocols over one shard without a loop, for walks of groups that change their protocol.
 
-A `ClassicClient` is a consumer as Kafka's clients are one: it joins, leads where it is told to, gives up what it must
-before it joins (eager) or after it was told (cooperative). A `NewClient` speaks the consumer protocol. Both own what
-they may read from at this moment, which is what the walks look at.
+A `ClassicClient` is a consumer as Kafka's clients are one: it joins, leads where it is asked to, gives up what it must
+before it joins (eager) or after its new assignment (cooperative). A `NewClient` speaks the consumer protocol. Both own
+the partitions that they may read at this moment, which is what the walks look at.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class MixedShard:
         return Moment(START_MS + self.clock_ms, self.clock_ms)
 
     def restart(self) -> None:
-        """The same log, as bytes, in a new machine; whoever was parked is told to look for the coordinator."""
+        """The same log, as bytes, in a new machine; each parked request is answered NOT_COORDINATOR."""
         decoded: list[CoordinatorRecord] = []
         for record in self.log:
             assert not isinstance(record, TransactionEndRecord)
@@ -140,7 +140,7 @@ class MixedShard:
         target = self.clock_ms + ms
         while (deadline := self.machine.next_deadline_ms()) is not None and deadline <= target:
             self.clock_ms = max(self.clock_ms, deadline)
-            with contextlib.suppress(ApiError):  # a write that fails here has nobody to tell
+            with contextlib.suppress(ApiError):  # a write that fails here answers no request
                 self.apply(self.machine.on_deadline(self.now))
         self.clock_ms = target
 
@@ -295,7 +295,7 @@ class ClassicClient:
         self._ask(lambda: self.shard.machine.sync(request, caller, self.shard.now), ticket)
 
     def _assign(self, metadata: Mapping[str, bytes]) -> dict[str, Named]:
-        """Round about; of a cooperative group only what nobody else still owns."""
+        """Round about; of a cooperative group only partitions that no other member still owns."""
         holders: dict[tuple[str, int], str] = {}
         if self.cooperative:
             for member_id, data in metadata.items():
@@ -320,7 +320,7 @@ class ClassicClient:
 
 
 class NewClient:
-    """A consumer as KIP-848 has it: it owns what it was told to, until it has given it up and said so."""
+    """A consumer as KIP-848 has it: it owns what it was assigned, until it has given it up and said so."""
 
     def __init__(
         self, shard: MixedShard, member_id: str, topics: Sequence[str], *, instance_id: str | None = None
@@ -335,7 +335,7 @@ class NewClient:
         self.fenced = False
 
     def forget_parked(self) -> None:
-        """It waits for nobody."""
+        """It waits for no other member."""
 
     def settle(self) -> None:
         if self.fenced:

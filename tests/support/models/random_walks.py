@@ -1,4 +1,4 @@
-"""Long random conversations with one broker, told as lists of facts: the same seed must give the same facts on Kafka.
+"""Long random conversations with one broker, as lists of facts: the same seed must give the same facts on Kafka.
 
 Each walk keeps to what a broker promises: it draws the next request from the seed and from the answers so far, so that
 two brokers that answer alike are asked alike.

@@ -55,7 +55,7 @@ POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
 
 
 class KafkaUnavailableError(Exception):
-    """Apache Kafka cannot be had on this machine; the text says why in one line."""
+    """Apache Kafka is not available on this machine; the text says why in one line."""
 
 
 def find_java() -> Path:
@@ -103,7 +103,7 @@ def _fetch_libraries() -> None:
 
 
 def require_kafka() -> None:
-    """Skip the test at hand, with the reason, where Apache Kafka cannot be had."""
+    """Skip the test at hand, with the reason, where Apache Kafka is not available."""
     try:
         kafka_libraries()
     except KafkaUnavailableError as error:

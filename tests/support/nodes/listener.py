@@ -146,7 +146,7 @@ class ScriptedListener:
 
 
 class Client:
-    """The other end: a plain socket that reads only when it is told to."""
+    """The other end: a plain socket that reads only when a test asks it to."""
 
     def __init__(self, port: int, *, receive_buffer_bytes: int = 0) -> None:
         self.socket = socket.socket()

@@ -16,13 +16,13 @@ START_TIMEOUT_S = 120.0
 
 
 def free_port() -> int:
-    """A TCP port that nobody listens on, and that nobody else is given before who listens there with SO_REUSEADDR."""
+    """A free TCP port, which no other process is given before one listens there with SO_REUSEADDR."""
     return next(free_ports())
 
 
 @contextmanager
 def silent_port() -> Iterator[int]:
-    """A port where nobody listens, and that nobody else is given, for as long as the block lasts."""
+    """A port without a listener, which no other process is given for as long as the block lasts."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         yield sock.getsockname()[1]

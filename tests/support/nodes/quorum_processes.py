@@ -146,7 +146,7 @@ async def write(nodes: Sequence[QuorumProcess], value: int, group: str = "g") ->
             if answer.responses and answer.responses[0].error_code == ErrorCode.NONE:
                 return node
         await asyncio.sleep(0.05)
-    raise AssertionError("nobody took it:\n" + "\n".join(node.log_text()[-2000:] for node in nodes))
+    raise AssertionError("no voter took it:\n" + "\n".join(node.log_text()[-2000:] for node in nodes))
 
 
 def dumped(node: QuorumProcess) -> list[dict[str, Any]]:

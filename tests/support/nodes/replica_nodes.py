@@ -68,7 +68,7 @@ class ReplicaNode:
         self.failed: list[Path] = []
 
     async def start(self, before_fetching: Callable[[ReplicaNode], None] = lambda node: None) -> None:
-        """Load what lies in the directory, listen, register, and follow the metadata."""
+        """Load the logs of the directory, listen, register, and follow the metadata."""
         self.clock, self.disk, self.network = RealClock(), RealDisk(workers=1), RealNetwork()
         self.logs = LogManager(self.disk, self.clock, [self.directory], LogConfig(), Random(self.node_id))
         self.logs.lock_dirs()
@@ -103,7 +103,7 @@ class ReplicaNode:
 
     async def _listen(self) -> None:
         routes = {"broker": make_routes(HANDLERS, "broker")}
-        # What Fetch, Produce and ListOffsets take of a node; nobody asks for the rest of it here.
+        # The services of a node that Fetch, Produce and ListOffsets use; the rest of it is not needed here.
         parts: dict[str, Any] = dict.fromkeys(each.name for each in fields(BrokerServices))
         parts |= {
             "node_id": self.node_id,
@@ -126,7 +126,7 @@ class ReplicaNode:
         self.port = self.listener.port
 
     async def stop(self) -> None:
-        """Go without a word, as one that is killed: nothing is flushed, nobody is told."""
+        """Stop as a killed process does: nothing is flushed, no peer is notified."""
         if not self.running:
             return
         self.running = False

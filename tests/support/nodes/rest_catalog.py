@@ -26,7 +26,7 @@ START_TIMEOUT_S = 120.0
 
 
 def require_rest_catalog() -> None:
-    """Skip the test at hand, with the reason, where the server cannot be had; the first time it is fetched, 190 MB."""
+    """Skip the test at hand, with the reason, where the server is not available; its first download has 190 MB."""
     try:
         find_java()
     except KafkaUnavailableError as error:

@@ -98,7 +98,7 @@ IN_PEACE = (
         "log.compaction.cleaning:Cleaning.clean",
         "is_end = segment is segments[-1] and position + len(batch) == segment.size_bytes",
         "is_end = False",
-        "the last offsets of a segment are known to nobody, and a start takes the gap for a lost file",
+        "the last offsets of a segment are lost, and a start takes the gap for a lost file",
     ),
 )
 

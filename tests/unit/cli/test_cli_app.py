@@ -103,7 +103,7 @@ def test_commands_that_answer_have_json(command: list[str], capsys: pytest.Captu
 def test_a_command_line_that_cannot_be_read_is_one_line(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Some are found out only once the cluster is asked for: nobody must listen there.
+    # Some are found out only once the cluster is asked for: no broker may listen there.
     monkeypatch.setenv("ODRADEK_BOOTSTRAP_SERVER", "127.0.0.1:1")
     code = run(arguments)
     shown = capsys.readouterr()
@@ -125,7 +125,7 @@ def test_a_command_line_that_cannot_be_read_is_one_line(
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_who_asks_for_json_gets_errors_as_json(
+def test_errors_are_json_with_the_json_flag(
     arguments: list[str], code: int, name: str | None, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run([*arguments, "--json"]) == code

@@ -105,7 +105,7 @@ def test_a_batch_that_is_cut_off_at_any_byte(tmp_path: Path) -> None:
 
 def test_a_flipped_bit_at_any_byte_is_reported(tmp_path: Path) -> None:
     whole, last = batch(b"first"), batch(b"second", base_offset=11)
-    # Base offset and leader epoch lie before what the checksum covers; an offset that does not go back cannot be told.
+    # The checksum covers neither base offset nor leader epoch; a wrong offset that does not go back goes unnoticed.
     reported = [*range(8, 12), *range(16, len(last))]
     for at in reported:
         broken = bytearray(last)

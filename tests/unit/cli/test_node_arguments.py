@@ -24,5 +24,5 @@ def test_a_plain_line_is_read(line: str, config: Path | None, override: list[str
 
 
 @pytest.mark.parametrize("line", ["--help", "-h", "x", "--config", "--override", "-c=x", "--confg x", "--config a --"])
-def test_any_other_is_left_to_who_answers_it(line: str) -> None:
+def test_other_arguments_are_left_to_the_command(line: str) -> None:
     assert read_arguments(line.split()) is None

@@ -53,7 +53,7 @@ def test_brokers_that_are_not_named_are_left() -> None:
     assert copies(old, new) == 6
 
 
-def test_every_partition_lies_on_both_racks() -> None:
+def test_every_partition_is_on_both_racks() -> None:
     racks = {1: "a", 2: "a", 3: "a", 4: "b", 5: "b", 6: "b"}
     old = spread("t", 24, 1, 2, 3, factor=2)
     new = after(old, plan(racks, old))

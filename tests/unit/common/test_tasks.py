@@ -12,7 +12,7 @@ MANY = 50
 
 
 class Members:
-    """Tasks that wait for ever and say when they are told to end."""
+    """Tasks that wait for ever and record their cancellation."""
 
     def __init__(self) -> None:
         self._begun = asyncio.Barrier(MANY + 1)
@@ -31,7 +31,7 @@ class Members:
         await asyncio.sleep(0)
 
 
-async def test_who_is_cancelled_cancels_all_in_order() -> None:
+async def test_cancellation_cancels_all_tasks_in_order() -> None:
     members = Members()
     task = asyncio.create_task(gather_cancelling(*map(members.wait, range(MANY))))
     await members.all_begun()

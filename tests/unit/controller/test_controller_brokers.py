@@ -50,7 +50,7 @@ def test_an_id_in_use_by_another_machine_is_refused_until_its_session_ends() -> 
     assert harness.register(1, 9, **other) > 0
 
 
-def test_a_killed_broker_that_returns_with_its_disk_does_not_wait_for_its_own_session() -> None:
+def test_a_killed_broker_registers_again_before_its_session_ends() -> None:
     harness = Harness()
     harness.brokers(1)
     first = harness.state.brokers[1].broker_epoch
@@ -78,7 +78,7 @@ def test_a_broker_is_unfenced_only_when_it_has_seen_its_own_registration() -> No
     assert not answer.is_fenced and not harness.state.brokers[1].fenced
 
 
-def test_heartbeats_of_foreign_and_of_the_past() -> None:
+def test_heartbeats_of_unknown_brokers_and_old_epochs_are_refused() -> None:
     harness = Harness()
     harness.brokers(1)
     for broker_id, epoch, expected in (
@@ -106,7 +106,7 @@ def test_silence_fences_and_takes_leadership_and_a_beat_gives_it_back() -> None:
     assert (back.leader, back.isr, back.elr, back.leader_recovery_state) == (1, (1,), (), 0)
 
 
-def test_a_dead_broker_is_fenced_within_its_session_unless_it_is_back_already() -> None:
+def test_a_suspected_broker_is_fenced_early_unless_it_is_back() -> None:
     harness = Harness(broker_session_timeout_ms=100)
     harness.brokers(1, 2)
     harness.topic("t", [1, 2])
@@ -140,7 +140,7 @@ def test_a_new_leader_epoch_knows_whom_it_has_not_heard_yet() -> None:
     assert brokers.brokers_without_heartbeat() == [(1, epochs[1])]
 
 
-def test_without_eligible_leader_replicas_the_last_in_sync_replica_stays_in_the_set() -> None:
+def test_without_elr_the_last_replica_stays_in_the_isr() -> None:
     harness = Harness(broker_session_timeout_ms=100)
     harness.state.features.pop("eligible.leader.replicas.version")
     harness.brokers(1)
@@ -203,7 +203,7 @@ def test_the_only_broker_may_stop_too() -> None:
     assert (back.leader, back.leader_recovery_state) == (1, 0)
 
 
-def test_an_unclean_restart_of_the_only_replica_leads_again_as_last_known_leader() -> None:
+def test_the_last_known_leader_leads_again_after_an_unclean_restart() -> None:
     harness = Harness()
     harness.brokers(1)
     harness.topic("t", [1])
@@ -215,7 +215,7 @@ def test_an_unclean_restart_of_the_only_replica_leads_again_as_last_known_leader
     assert (back.leader, back.isr, back.leader_recovery_state, back.last_known_elr) == (1, (1,), 1, ())
 
 
-def test_a_stopping_broker_is_not_elected_and_a_fenced_one_that_wants_to_stop_may() -> None:
+def test_a_stopping_broker_is_not_elected_and_a_fenced_one_may_stop() -> None:
     harness = Harness()
     harness.register(1)
     assert harness.beat(1, want_shut_down=True).should_shut_down
@@ -269,7 +269,7 @@ def test_a_new_leader_epoch_gives_every_serving_broker_a_whole_session() -> None
     assert harness.do(harness.machine.brokers.fence_expired(1100)) == 1
 
 
-def test_who_has_no_rack_is_reported_where_others_have_one() -> None:
+def test_brokers_without_a_rack_are_reported_where_others_have_one() -> None:
     harness = Harness()
     harness.brokers(1, 2, rack=None)
     assert harness.machine.brokers.without_rack() == []

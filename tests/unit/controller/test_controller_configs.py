@@ -140,7 +140,7 @@ def test_the_older_api_replaces_everything(harness: Harness) -> None:
     assert (TOPIC, "t") not in harness.state.configs
 
 
-def test_min_insync_replicas_is_one_for_the_cluster_while_eligible_replicas_are_tracked(harness: Harness) -> None:
+def test_elr_requires_min_insync_replicas_for_the_whole_cluster(harness: Harness) -> None:
     key = "min.insync.replicas"
     assert alter(harness, BROKER, "1", (key, SET, "2")) == ErrorCode.INVALID_CONFIG
     assert alter(harness, BROKER, "", (key, DELETE, None)) == ErrorCode.INVALID_CONFIG

@@ -126,7 +126,7 @@ def test_the_preferred_leader_is_elected_when_it_is_back(three: Harness) -> None
     assert elect(three, 0) == []
 
 
-def test_leaders_go_back_to_preferred_replicas_that_are_in_sync_without_being_asked(three: Harness) -> None:
+def test_leaders_are_rebalanced_to_preferred_replicas_in_sync(three: Harness) -> None:
     three.topic("u", [3, 2, 1])
     three.beat(1, want_fence=True)
     three.beat(1)
@@ -161,7 +161,7 @@ def test_an_unclean_election_is_asked_for_and_marks_recovery() -> None:
     assert answer.error_code == 0 and harness.partition("t").leader_recovery_state == 0
 
 
-def test_unclean_elections_happen_by_themselves_where_the_topic_allows_them() -> None:
+def test_unclean_elections_happen_where_the_topic_allows_them() -> None:
     harness = Harness(unclean_leader_election_enable=True)
     harness.brokers(1, 2)
     harness.topic("t", [1, 2])
@@ -232,7 +232,7 @@ def test_feature_updates_that_are_refused(change: tuple[str, int, int]) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_controller_from_a_snapshot_and_the_rest_equals_one_from_the_whole_log(seed: int) -> None:
+def test_a_snapshot_and_the_rest_of_the_log_equal_the_whole_log(seed: int) -> None:
     chance = random.Random(seed)
     harness = Harness(seed)
     harness.brokers(1, 2, 3)

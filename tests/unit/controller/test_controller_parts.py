@@ -1,4 +1,4 @@
-"""Features that only some can do, what is kept beside topics and brokers, and the end of a reign."""
+"""Features that only some brokers have, state beside topics and brokers, and the end of a controller's term."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def replay(harness: Harness, *records: Any) -> None:
     harness.do(Result(list(records), None))
 
 
-def test_eligible_leader_replicas_begin_with_one_minimum_for_the_whole_cluster() -> None:
+def test_elr_begins_with_one_minimum_for_the_whole_cluster() -> None:
     harness = Harness()
     harness.brokers(1)
     replay(harness, FeatureLevelRecord(name=ELR, feature_level=0))
@@ -131,7 +131,7 @@ async def test_a_caller_of_a_controller_that_resigns_gets_not_controller(tmp_pat
     await node.stop()
 
 
-def test_a_broker_that_a_new_controller_finds_fenced_has_a_session_from_its_first_beat() -> None:
+def test_a_fenced_broker_gets_a_session_with_its_first_heartbeat() -> None:
     harness = Harness()
     harness.brokers(1)
     harness.beat(1, want_fence=True)
@@ -190,13 +190,13 @@ def test_topics_of_one_request_share_the_most_partitions_that_it_may_add() -> No
     assert codes["a"] == codes["c"] == ErrorCode.NONE and codes["b"] != ErrorCode.NONE
 
 
-def test_each_method_of_the_controller_takes_and_gives_what_its_api_declares() -> None:
+def test_controller_methods_have_the_types_of_their_apis() -> None:
     for key, method in METHODS.items():
         hints = get_type_hints(method)
         assert (hints["request"], hints["return"]) == (API[key].request, API[key].response)
 
 
-async def test_what_the_machine_answers_reaches_who_asked(tmp_path: Path) -> None:
+async def test_the_response_of_the_machine_reaches_the_caller(tmp_path: Path) -> None:
     node = await QuorumNode(tmp_path).start()
     service = node.service
     epoch = await node.add_broker(1)

@@ -83,7 +83,7 @@ BUGS: tuple[tuple[str, Bug], ...] = (
             "metadata.model:changed_partition",
             "partition_epoch=partition.partition_epoch + 1,",
             "partition_epoch=partition.partition_epoch,",
-            "two states of a partition cannot be told apart",
+            "two states of a partition have the same epoch",
         ),
     ),
     (
@@ -93,7 +93,7 @@ BUGS: tuple[tuple[str, Bug], ...] = (
             "controller.election:change_partition",
             "if not plan.isr and not rules.elr_enabled:",
             "if False:",
-            "nobody is left who may lead, ever",
+            "no replica is left that may lead, ever",
         ),
     ),
     (
@@ -103,7 +103,7 @@ BUGS: tuple[tuple[str, Bug], ...] = (
             "controller.partitions:Partitions._check_alter",
             "if partition.leader not in isr:",
             "if False:",
-            "what it acknowledges alone nobody else has",
+            "what it acknowledges alone no other replica has",
         ),
     ),
     (
@@ -113,7 +113,7 @@ BUGS: tuple[tuple[str, Bug], ...] = (
             "metadata.model:BrokerImage.active",
             "not self.fenced and not self.in_controlled_shutdown",
             "not self.in_controlled_shutdown",
-            "clients are sent to a broker that nobody has heard of",
+            "clients are sent to a broker without a session",
         ),
     ),
     (
@@ -153,7 +153,7 @@ BUGS: tuple[tuple[str, Bug], ...] = (
             "controller.partitions:Partitions._check_eligible",
             "if broker is None or not broker.active:",
             "if broker is None:",
-            "a broker that nobody has heard of counts as in sync (KIP-841)",
+            "a broker without a session counts as in sync (KIP-841)",
         ),
     ),
     (
@@ -169,7 +169,7 @@ BUGS: tuple[tuple[str, Bug], ...] = (
     (
         "moves_failing",
         Bug(
-            "a move ends with nobody in sync",
+            "a reassignment ends with no replica in sync",
             "controller.election:_complete_reassignment",
             "if staying and set(plan.adding) <= set(staying):",
             "if set(plan.adding) <= set(staying):",
@@ -233,7 +233,7 @@ BUGS: tuple[tuple[str, Bug], ...] = (
             "controller.features:Features._change",
             "elif name == ELR_VERSION and level == 0:",
             "elif False:",
-            "what nobody keeps up to date is elected after the next upgrade",
+            "a stale set of eligible replicas is used after the next upgrade",
         ),
     ),
     (

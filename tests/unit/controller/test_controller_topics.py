@@ -48,7 +48,7 @@ def test_names_at_the_limits(one: Harness, name: str) -> None:
     assert code(one, wanted(name)) == ErrorCode.TOPIC_ALREADY_EXISTS
 
 
-def test_names_that_metrics_cannot_tell_apart(one: Harness) -> None:
+def test_topic_names_that_collide_in_metrics_are_refused(one: Harness) -> None:
     assert code(one, wanted("a.b")) == 0
     assert code(one, wanted("a_b")) == ErrorCode.INVALID_TOPIC_EXCEPTION
     answers = one.create(wanted("c.d"), wanted("c_d"))

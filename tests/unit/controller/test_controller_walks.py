@@ -207,7 +207,7 @@ class Walk:
         active = {broker_id for broker_id, broker in brokers.items() if broker.active}
         if partition.leader >= 0:
             assert partition.leader in partition.isr and partition.leader in active
-            assert set(partition.isr) <= active, "nobody in sync is fenced or stops, but for the last of the set"
+            assert set(partition.isr) <= active, "none in sync is fenced or shutting down, but for the last of the set"
         else:
             assert not (set(partition.isr) | set(partition.elr)) & active, "a fit replica must lead"
         if len(partition.isr) >= self.min_isr(partition):

@@ -65,7 +65,7 @@ def test_one_partition_topics_start_anywhere() -> None:
 
 
 def test_brokers_without_a_rack_count_as_one_rack() -> None:
-    """Racks are set for some brokers only: nobody is left out, and three copies are on three racks."""
+    """Racks are set for some brokers only: no broker is left out, and three copies are on three racks."""
     usable = [UsableBroker(number, rack, False) for number, rack in enumerate(["a", "b", "a", "b", None, None])]
     placed = place_replicas(usable, 60, 3, random.Random(5))
     assert all(len({usable[each].rack for each in replicas}) == 3 for replicas in placed)

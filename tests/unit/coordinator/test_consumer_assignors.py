@@ -125,7 +125,7 @@ def test_no_members_no_assignment() -> None:
     assert range_assignment({}, {}) == {}
 
 
-def test_members_that_subscribe_to_different_topics_are_not_all_looked_at_for_each_partition() -> None:
+def test_the_assignor_visits_only_subscribed_members_of_a_partition() -> None:
     """200 members and 4,000 partitions, where every second member leaves out a topic of its own: calls are counted."""
     topics = topics_of(*(topic(number, 100) for number in range(1, 41)))
     ids = sorted(topics)

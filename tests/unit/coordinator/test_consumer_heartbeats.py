@@ -151,7 +151,7 @@ class TestAssignment:
         box.topics = view(3, ta=8, tb=2)
         assert len(pairs(box.beat("a", 3))) == 10
         box.topics = view(4, ta=8, tb=2, tc=9)
-        assert box.beat("a", 4).member_epoch == 4, "nobody subscribes to that one"
+        assert box.beat("a", 4).member_epoch == 4, "no member subscribes to that one"
 
     def test_a_regular_expression_follows_the_topics(self) -> None:
         box = Box(view(ta=2, tb=3, xc=4))
@@ -160,7 +160,7 @@ class TestAssignment:
         box.topics = view(2, ta=2, tb=3, xc=4, td=1)
         assert len(pairs(box.beat("a", 2))) == 6
         answer = box.beat("a", 3, subscribed_topic_regex="x.", topic_partitions=[])
-        assert list(box.group.regexes) == ["x."], "what nobody uses is forgotten"
+        assert list(box.group.regexes) == ["x."], "an unused expression is forgotten"
 
     @pytest.mark.parametrize("subscribed", [{}, {"subscribed_topic_names": None, "subscribed_topic_regex": "t.*"}])
     def test_a_change_of_topics_whose_record_is_refused_is_found_again(self, subscribed: dict[str, Any]) -> None:
@@ -193,7 +193,7 @@ class TestAssignment:
 
 
 class TestLeaving:
-    def test_who_leaves_frees_its_partitions(self) -> None:
+    def test_a_leaving_member_frees_its_partitions(self) -> None:
         box = Box()
         box.beat("a")
         box.beat("b")
@@ -215,7 +215,7 @@ class TestLeaving:
         box.advance(99_000)
         assert list(box.group.members) == ["b"]
 
-    def test_who_does_not_give_up_in_time_is_removed(self) -> None:
+    def test_a_member_that_revokes_too_slowly_is_removed(self) -> None:
         box = Box()
         mine = pairs(box.beat("a"))
         box.beat("b")
@@ -329,7 +329,7 @@ class TestWithOthers:
 
 
 class Client:
-    """A consumer as the KIP has it: it owns what it was told to, until it has given it up and said so."""
+    """A consumer as the KIP has it: it owns what it was assigned, until it has given it up and said so."""
 
     def __init__(self, box: Box, member_id: str) -> None:
         self.box = box
@@ -337,7 +337,7 @@ class Client:
         self.epoch = 0
         self.owned: Partitions = frozenset()
         self.reported: Partitions = frozenset()
-        self.unsure = False  # an answer was lost: it says everything of itself, and so is told everything
+        self.unsure = False  # a response was lost: it sends its whole state, and so gets a whole response
 
     def settle(self, *, lose_answer: bool = False) -> None:
         """One heartbeat that says what it owns, and the acts that its answer asks for."""

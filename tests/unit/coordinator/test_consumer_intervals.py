@@ -23,7 +23,7 @@ from tests.support.models.consumer_shard import Box, owned, pairs, view
 class TestInterval:
     """KIP-1263: changes that come together cost one assignment."""
 
-    def test_who_comes_within_the_interval_waits_and_is_asked_to_come_back_when_it_is_over(self) -> None:
+    def test_a_join_within_the_assignment_interval_is_deferred(self) -> None:
         box = Box(assignment_interval_ms=1000)
         assert len(pairs(box.beat("a"))) == 6, "the first assignment waits for nothing"
         box.advance(400)
@@ -78,7 +78,7 @@ class TestInterval:
         assert less < kept and topic_id not in {each for each, _ in less}
         assert box.group.current_of("a").pending_revocation == mine - less
 
-    def test_no_one_waits_for_a_group_that_no_one_was_in_or_a_clock_that_was_set_back(self) -> None:
+    def test_an_empty_group_or_a_clock_set_back_defers_no_assignment(self) -> None:
         box = Box(assignment_interval_ms=1000)
         box.beat("a")
         box.beat("a", -1)
@@ -89,7 +89,7 @@ class TestInterval:
 
 
 class TestCommits:
-    def test_a_commit_of_an_earlier_epoch_counts_where_the_partition_was_the_members_then(self) -> None:
+    def test_a_commit_of_an_older_epoch_counts_for_owned_partitions(self) -> None:
         """KIP-1251: a consumer commits in the epoch that it knows of, and a new one may be on its way to it."""
         box = Box()
         mine = pairs(box.beat("a"))
@@ -126,7 +126,7 @@ class TestCommits:
             box.beat("a", box.group.current_of("a").member_epoch, topic_partitions=owned(kept))
         assert box.group.current_of("a").assigned == mine, "they are its own again, and not since then"
 
-    def test_offsets_of_a_transaction_are_a_members_or_nobodys(self) -> None:
+    def test_transactional_commits_need_a_valid_member_or_none(self) -> None:
         """KIP-447: a producer that names a member commits for it alone. Those of older clients name none."""
         box = Box()
         box.beat("a")

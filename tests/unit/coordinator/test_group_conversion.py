@@ -1,4 +1,4 @@
-"""Groups that change their protocol while members are live, over the real machine: nobody is let go, nothing is read
+"""Groups that change their protocol while members are live, over the real machine: no member is lost, no record is read
 twice, and the log says the same."""
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def test_a_group_is_rolled_to_the_other_protocol_and_back(cooperative: bool) -> 
     assert shares(clients) == before
 
 
-def test_an_upgrade_asks_no_one_who_keeps_its_part() -> None:
+def test_an_upgrade_revokes_nothing_that_a_member_keeps() -> None:
     """What a cooperative classic member keeps it reads on from without a stop."""
     shard = MixedShard(topics_view(ta=4))
     clients = classics(shard, 2, cooperative=True)
@@ -177,7 +177,7 @@ def test_groups_that_cannot_be_upgraded() -> None:
 
 
 @pytest.mark.parametrize(("name", "may"), [("cooperative-sticky", True), ("stream", False)])
-def test_what_only_a_leader_can_tell_keeps_a_group_classic(name: str, may: bool) -> None:
+def test_assignments_that_only_a_leader_can_read_keep_a_group_classic(name: str, may: bool) -> None:
     """Kafka Streams' assignor sends tasks along with partitions: a coordinator cannot."""
     shard = MixedShard(topics_view(ta=1))
     with_data = assignment_bytes(frozenset({("ta", 0)}))[:-4] + b"\0\0\0\1x"
@@ -235,7 +235,7 @@ def test_a_conversion_that_is_not_written_has_not_happened() -> None:
     assert silent is not None
 
 
-def test_classic_members_that_fall_silent_are_removed_and_the_last_consumer_too() -> None:
+def test_members_without_heartbeats_are_removed_in_both_protocols() -> None:
     shard = MixedShard(topics_view(ta=4))
     clients = classics(shard, 2)
     new = NewClient(shard, "n", ["ta"])
@@ -252,7 +252,7 @@ def test_classic_members_that_fall_silent_are_removed_and_the_last_consumer_too(
 
 
 def test_a_classic_member_that_does_not_join_the_rebalance_is_removed() -> None:
-    """It sends heartbeats and is told to join again, and does not within its rebalance timeout."""
+    """It sends heartbeats and is asked to join again, and does not within its rebalance timeout."""
     shard = MixedShard(topics_view(ta=4))
     clients = classics(shard, 1)
     new = NewClient(shard, "n", ["ta"])

@@ -44,7 +44,7 @@ def rounds(clients: list[Any], count: int = 10, ms: int = 100) -> None:
         clients[0].shard.advance(ms)
 
 
-def test_a_classic_group_says_who_came_and_went_and_how_long_partitions_waited() -> None:
+def test_the_timeline_of_a_classic_group_has_members_and_waits() -> None:
     shard = MixedShard(topics_view(ta=4))
     clients = [ClassicClient(shard, f"c{n}", ["ta"]) for n in range(2)]
     rounds(clients)
@@ -103,8 +103,8 @@ def test_a_static_member_that_is_replaced_and_one_that_is_away() -> None:
 def test_a_refusal_counts_its_repeats_and_makes_no_group_known() -> None:
     journal = Journal()
     who = MemberIdentity("m", "i", "client", "/10.0.0.1")
-    journal.refused("stranger", ErrorCode.UNKNOWN_MEMBER_ID, at(0), who)
-    assert journal.timeline("stranger", at(0)) is None
+    journal.refused("unknown", ErrorCode.UNKNOWN_MEMBER_ID, at(0), who)
+    assert journal.timeline("unknown", at(0)) is None
     journal.note("g", "joined", at(0), who)
     for n in range(500):
         journal.refused("g", ErrorCode.FENCED_INSTANCE_ID, at(n), who, "i is now another member")
@@ -157,7 +157,7 @@ def test_many_groups_whose_members_never_come_back_leave_nothing(count: int) -> 
     assert len(machine.journal) == 0
 
 
-def test_many_groups_that_one_consumer_joined_and_never_came_back_to_leave_nothing(
+def test_abandoned_groups_leave_no_timelines(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Each id becomes a group with a record; when its member is gone and the offsets' time is up, so is the group."""

@@ -88,7 +88,7 @@ def test_only_members_of_the_present_generation_commit(shard: Any) -> None:
     assert shard.committed() == 1
 
 
-def test_commits_during_a_rebalance_are_taken_until_the_new_generation_is_fixed(shard: Any) -> None:
+def test_commits_during_a_rebalance_count_until_the_join_completes(shard: Any) -> None:
     (leader, follower), generation_id = shard.stable(2)
     shard.ask_join(leader)
     assert shard.commit(5, member_id=follower, generation_id=generation_id) == ErrorCode.NONE
@@ -222,7 +222,7 @@ def test_retention_begins_when_the_last_member_has_left(shard: Any) -> None:
         shard.advance(1_700_000)
         shard.heartbeat(member, generation_id)
     assert shard.committed() == 1, "a topic that a member consumes keeps its offsets"
-    assert shard.committed(topic="left behind") == -1, "one that nobody consumes any more does not"
+    assert shard.committed(topic="left behind") == -1, "an offset of an unsubscribed topic does not"
     shard.leave((member, None))
     shard.advance(RETENTION_MS - 700_000)
     assert shard.committed() == 1

@@ -1,4 +1,4 @@
-"""Rebalances of classic groups, on virtual time: who waits, who is told what, and when."""
+"""Rebalances of classic groups, on virtual time: which members wait, which answer each gets, and when."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_every_state_can_end_and_dead_is_final() -> None:
     assert all(GroupState.DEAD in TRANSITIONS[state] for state in GroupState if state is not GroupState.DEAD)
 
 
-def test_a_classic_group_changes_its_state_as_the_table_says_and_not_otherwise() -> None:
+def test_classic_group_states_change_only_as_the_table_says() -> None:
     def move(before: GroupState, after: GroupState) -> None:
         group = ClassicGroup("g")
         group.state = before
@@ -67,7 +67,7 @@ def test_an_id_that_was_given_out_and_never_used_is_forgotten(shard: Any) -> Non
     assert shard.join(answer.member_id).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_the_first_rebalance_waits_for_more_members_but_not_longer_than_the_rebalance_timeout(shard: Any) -> None:
+def test_the_initial_rebalance_delay_ends_with_the_rebalance_timeout(shard: Any) -> None:
     _, first = shard.enter(rebalance_ms=8000)
     shard.advance(2900)
     _, second = shard.enter(rebalance_ms=8000)
@@ -259,7 +259,7 @@ def test_when_the_last_member_leaves_the_group_is_empty_and_that_is_stored(shard
     assert shard.log[-1].value.protocol_type == "consumer"
 
 
-def test_a_follower_that_rejoins_unchanged_is_reported_the_generation_it_has(shard: Any) -> None:
+def test_a_follower_that_rejoins_unchanged_keeps_its_generation(shard: Any) -> None:
     (leader, follower), generation_id = shard.stable(2)
     again = shard.join(follower)
     assert (again.error_code, again.generation_id, again.members) == (ErrorCode.NONE, generation_id, [])
@@ -331,9 +331,9 @@ def test_a_first_member_must_name_its_protocols(shard: Any, settings: dict[str, 
 
 
 def test_sync_is_refused_with_the_code_of_each_state(shard: Any) -> None:
-    assert refused(shard, "nobody", 1) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert refused(shard, "unknown", 1) == ErrorCode.UNKNOWN_MEMBER_ID
     members, generation_id = shard.stable(2)
-    assert refused(shard, "nobody", generation_id) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert refused(shard, "unknown", generation_id) == ErrorCode.UNKNOWN_MEMBER_ID
     assert refused(shard, members[0], generation_id - 1) == ErrorCode.ILLEGAL_GENERATION
     assert refused(shard, members[0], generation_id, instance="i") == ErrorCode.UNKNOWN_MEMBER_ID
     wrong = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -345,7 +345,7 @@ def test_sync_is_refused_with_the_code_of_each_state(shard: Any) -> None:
 
 
 def test_heartbeat_is_answered_in_every_state(shard: Any) -> None:
-    assert shard.heartbeat("nobody", 0) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert shard.heartbeat("unknown", 0) == ErrorCode.UNKNOWN_MEMBER_ID
     member, _ = shard.enter()
     assert shard.heartbeat(member, 0) == ErrorCode.REBALANCE_IN_PROGRESS
     shard.advance(3000)
@@ -362,7 +362,7 @@ def test_heartbeat_is_answered_in_every_state(shard: Any) -> None:
 def test_leave_answers_for_each_member(shard: Any) -> None:
     assert shard.leave(("x", None)).members[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
     (first, second), _ = shard.stable(2)
-    answers = shard.leave((first, None), ("nobody", None), ("", None), ("", "no such instance")).members
+    answers = shard.leave((first, None), ("unknown", None), ("", None), ("", "no such instance")).members
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
     assert [answer.error_code for answer in answers] == [ErrorCode.NONE, unknown, unknown, unknown]
     assert list(shard.group().members) == [second]

@@ -23,14 +23,14 @@ def durable(shard: VirtualShard) -> dict[str, Any]:
     }
 
 
-def test_members_find_their_generation_after_a_restart_and_get_a_fresh_session(shard: VirtualShard) -> None:
+def test_members_keep_their_generation_over_a_restart(shard: VirtualShard) -> None:
     """KAFKA-5600: what was loaded again did not replace what was there before."""
     members, generation_id = shard.stable(3, session_ms=10_000, protocols=[("range", subscription("t"))])
     shard.commit(17, member_id=members[0], generation_id=generation_id)
     shard.advance(9_999)
     silent = shard.restarted()
     silent.advance(10_000)
-    assert silent.group().members == {}, "nobody was heard of since the restart"
+    assert silent.group().members == {}, "no member sent a heartbeat since the restart"
     after = shard.restarted()
     assert after.group().rebalance_timeout_ms == 60_000
     after.advance(9_999)
@@ -53,7 +53,7 @@ def test_a_rebalance_that_was_not_finished_leaves_the_last_generation(shard: Vir
     assert after.join(members[1]).generation_id == generation_id
 
 
-def test_a_group_that_became_empty_stays_so_although_it_could_not_be_written(shard: VirtualShard) -> None:
+def test_an_unwritten_empty_group_stays_empty(shard: VirtualShard) -> None:
     (member,), _ = shard.stable(1)
     shard.fail_writes = ErrorCode.NOT_ENOUGH_REPLICAS
     shard.leave((member, None))

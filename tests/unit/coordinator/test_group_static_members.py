@@ -1,4 +1,4 @@
-"""Static members (KIP-345): they come back to their place without a rebalance, and fence whoever had it."""
+"""Static members (KIP-345): they come back to their place without a rebalance, and fence its present holder."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_leader_that_bounces_is_reported_to_skip_the_assignment(shard: Any) 
     assert {each.member_id for each in back.members} == {back.member_id, follower}
     again = shard.join("", instance="one", version=8)
     assert not again.skip_assignment
-    assert again.leader == back.member_id, "an older client is told that another one leads, so it does not assign"
+    assert again.leader == back.member_id, "to an older client another member leads, so it does not assign"
     assert again.members == []
     assert shard.group().leader_id == again.member_id
     assert leader not in shard.group().members
@@ -127,7 +127,7 @@ def test_a_rebalance_that_begins_during_the_write_answers_the_bounce(shard: Any)
     shard.release_writes()
 
 
-def test_a_silent_static_member_stays_through_a_rebalance_until_its_session_ends(shard: Any) -> None:
+def test_a_silent_static_member_stays_until_its_session_ends(shard: Any) -> None:
     leader, silent = stable_static(shard, "one", "two")
     ticket = shard.ask_join(leader, instance="one", rebalance_ms=5000)
     shard.group().members[silent].rebalance_timeout_ms = 5000

@@ -112,7 +112,7 @@ def test_a_marker_before_what_was_verified_makes_it_worthless(offsets: Offsets) 
     assert offsets.commit(7, verification=verification) == "INVALID_TXN_STATE"
 
 
-def test_what_is_asked_while_the_transaction_before_ends_is_answered_behind_its_marker(offsets: Offsets) -> None:
+def test_a_commit_during_an_end_is_answered_after_its_marker(offsets: Offsets) -> None:
     """Asked under the epoch that the marker brings: it ended the transaction before, as the log has it too."""
     offsets.commit(7, verification=offsets.verified())
     following, by_hand = offsets.verified(1), offsets.verified(1, is_bumped_by_ends=False)
@@ -152,7 +152,7 @@ def test_members_are_checked_where_they_are_named(offsets: Offsets) -> None:
     assert offsets.commit(1, verification=verification, **member) == "NONE"
     stale = member | {"generation_id_or_member_epoch": joined.generation_id - 1}
     assert offsets.commit(2, verification=verification, **stale) == "ILLEGAL_GENERATION"
-    foreign = member | {"member_id": "nobody"}
+    foreign = member | {"member_id": "unknown"}
     assert offsets.commit(2, verification=verification, **foreign) == "UNKNOWN_MEMBER_ID"
     assert offsets.commit(2, verification=verification) == "NONE", "older producers name no member"
 
@@ -167,7 +167,7 @@ def test_members_of_a_consumer_group_commit_in_their_epoch(offsets: Offsets) -> 
     for more, code in ((0, "NONE"), (-1, "ILLEGAL_GENERATION"), (1, "ILLEGAL_GENERATION")):
         member: dict[str, Any] = {"member_id": "m", "generation_id_or_member_epoch": joined.member_epoch + more}
         assert offsets.commit(1, verification=verification, **member) == code
-    foreign: dict[str, Any] = {"member_id": "nobody", "generation_id_or_member_epoch": 1}
+    foreign: dict[str, Any] = {"member_id": "unknown", "generation_id_or_member_epoch": 1}
     assert offsets.commit(2, verification=verification, **foreign) == "UNKNOWN_MEMBER_ID"
 
 

@@ -80,7 +80,7 @@ def test_of_two_kinds_the_later_record_counts() -> None:
     assert (node.offset(0), node.offset(1)) == (5, 9)
 
 
-def test_an_offset_is_unstable_for_as_long_as_any_transaction_holds_it_back() -> None:
+def test_an_offset_is_unstable_while_any_transaction_has_it_pending() -> None:
     node = Store()
     for producer in (7, 8, 9):
         node.commit(producer, producer=producer)
@@ -94,7 +94,7 @@ def test_an_offset_is_unstable_for_as_long_as_any_transaction_holds_it_back() ->
     assert not node.store.is_unstable("g", "t", 0)
 
 
-def test_a_removal_drops_what_any_transaction_holds_back_of_it_and_nothing_else() -> None:
+def test_a_deletion_drops_pending_offsets_of_its_topic_only() -> None:
     node = Store()
     for producer in (7, 8):
         node.commit(producer, producer=producer)

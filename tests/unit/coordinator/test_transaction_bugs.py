@@ -20,7 +20,7 @@ from tests.unit.log.test_log_transactions import (
     test_a_marker_makes_what_was_verified_before_it_worthless as late_batch,
 )
 from tests.unit.log.test_log_transactions import (
-    test_what_is_asked_while_the_transaction_before_ends_is_answered_behind_its_marker as next_transaction,
+    test_a_verification_during_an_end_is_answered_after_its_marker as next_transaction,
 )
 from tests.unit.log.test_producers import test_a_fence_outlives_all_that_had_the_epoch_before as fence
 from tests.unit.log.test_producers import test_silence_counts_and_not_what_records_say_of_time as silence

@@ -154,7 +154,7 @@ class TestInit:
 class TestEnd:
     @pytest.mark.parametrize("commit", [True, False])
     @pytest.mark.parametrize(("version", "after"), [(0, (7, 4)), (1, (7, 4)), (2, (7, 5))])
-    def test_an_open_transaction_ends_and_every_end_of_version_2_bumps_the_epoch(
+    def test_every_end_of_transaction_version_2_bumps_the_epoch(
         self, version: int, after: tuple[int, int], commit: bool
     ) -> None:
         node = Machine(x=replace(OPEN, version=version))
@@ -292,7 +292,7 @@ class TestPartitions:
         node.apply(node.machine.add_partitions(Request("x", 7, LAST_EPOCH), PARTITIONS, NOW_MS))
         assert node.present.state is ONGOING
 
-    def test_a_request_over_an_earlier_connection_is_late_until_the_id_is_forgotten(self) -> None:
+    def test_a_request_over_an_earlier_connection_is_refused_as_late(self) -> None:
         node = Machine(x=OPEN)
 
         def add(connection: int) -> None:

@@ -41,7 +41,7 @@ def check(before: TransactionState, after: TransactionState) -> None:
         assert (metadata.partitions, metadata.next_producer_id) == (frozenset(), NO_PRODUCER_ID)
 
 
-def test_a_transactional_id_changes_its_state_as_the_table_says_and_not_otherwise() -> None:
+def test_transaction_states_change_only_as_the_table_says() -> None:
     check_every_pair(TRANSITIONS, check, name=lambda state: state.label)
 
 

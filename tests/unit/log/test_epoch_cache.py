@@ -50,7 +50,7 @@ def test_the_latest_epoch_is_the_last() -> None:
         (-1, 30, None),
     ],
 )
-def test_an_epoch_begins_behind_all_or_takes_the_place_of_what_wrote_nothing(
+def test_a_new_epoch_replaces_epochs_without_records(
     epoch: int, start: int, after: list[tuple[int, int]] | None
 ) -> None:
     known = cache()

@@ -328,7 +328,7 @@ def test_log_append_time_is_written_and_sealed(home: Home) -> None:
     header = header_of(data)
     assert [record.timestamp_ms for record in read_records(data, header)] == [NOW_MS, NOW_MS]
     close_log(log, clean=False)
-    assert home.open(message_timestamp_type="LogAppendTime").log_end_offset == 2, "the checksum was computed anew"
+    assert home.open(message_timestamp_type="LogAppendTime").log_end_offset == 2, "the checksum was computed again"
 
 
 def test_a_reader_keeps_its_bytes_when_the_segment_is_deleted(home: Home) -> None:

@@ -1,4 +1,4 @@
-"""Work of other threads on a log that is deleted, made anew, moved or lost meanwhile: before it begins, before each of
+"""Work of other threads on a log that is deleted, recreated, moved or lost meanwhile: before it begins, before each of
 its system calls, and before the loop hears of its end.
 
 What a log that has left its directory cannot do is no fault of the disk, and nothing is done to another log that has
@@ -148,7 +148,7 @@ class Home:
         log.update_high_watermark(log.log_end_offset)
 
     def files(self) -> dict[str, bytes]:
-        """All that lies in directories with the log's name."""
+        """All files in directories with the log's name."""
         return {
             f"{directory.name}/{path.name}": path.read_bytes()
             for directory in self.dirs
@@ -219,7 +219,7 @@ def load(home: Home) -> None:
         try:
             search.take(home.disk.calls.run(work))
         except FileNotFoundError:
-            assert home.log.has_left, "whoever searches looks at this, and blames no disk"
+            assert home.log.has_left, "a search checks this, and blames no disk"
 
 
 def compact(home: Home) -> None:
@@ -258,7 +258,7 @@ def _unread(path: Path, calls: SystemCalls) -> Home:
     home.again()
     for segment in home.log.segments:
         for index in segment.paths()[1:3]:
-            index.write_bytes(b"not an index" * 5)  # so that it is made anew
+            index.write_bytes(b"not an index" * 5)  # so that it is rebuilt
     return home
 
 
@@ -330,7 +330,7 @@ class GatedDisk(RealDisk):
         super().rename(source, target)
 
 
-def test_a_checkpoint_under_way_says_nothing_of_a_log_that_begins_meanwhile(tmp_path: Path) -> None:
+def test_a_checkpoint_under_way_omits_a_log_created_meanwhile(tmp_path: Path) -> None:
     disk = GatedDisk()
     manager = LogManager(disk, RealClock(), [tmp_path], LogConfig(), random.Random(1))
     manager.lock_dirs()

@@ -113,7 +113,7 @@ def test_epochs_that_a_clean_stop_had_no_space_for_are_found_in_the_log() -> Non
     assert log.epochs.entries() == expected, "the recovery point stays below what is not written"
 
 
-def test_an_abort_that_a_clean_stop_had_no_space_to_index_is_found_in_the_log() -> None:
+def test_an_abort_missing_from_the_index_is_found_in_the_log() -> None:
     disk, manager, log = make()
     append(log, b"a")
     log.flush()

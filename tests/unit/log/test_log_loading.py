@@ -42,7 +42,7 @@ def manager_of(disk: FailingDisk, *paths: Path) -> LogManager:
     return manager
 
 
-def test_logs_of_a_directory_that_fails_at_the_start_are_known_to_be_somewhere(tmp_path: Path) -> None:
+def test_logs_of_a_directory_that_fails_at_the_start_stay_known(tmp_path: Path) -> None:
     disk, (one, two) = UnreadableDisk(), (tmp_path / "one", tmp_path / "two")
     manager = manager_of(disk, one, two)
     manager.load()

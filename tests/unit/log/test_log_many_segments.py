@@ -201,7 +201,7 @@ def test_a_walk_over_all_segments_is_noticed(homes: dict[int, Home]) -> None:
     assert bytes_of(lambda: list(log.segments) and None) > 2 * MORE_BYTES
 
 
-def test_the_indexes_of_a_closed_segment_are_made_durable_though_its_records_are() -> None:
+def test_a_flush_includes_indexes_of_closed_segments() -> None:
     log = Home(1).log
     roll(log, NOW_MS)
     assert log.recovery_point == log.segments[-1].base_offset

@@ -12,7 +12,7 @@ from tests.support.models.log_walk import walk
 from tests.support.planted.log_bugs import IN_MOVES, IN_WALKS
 from tests.unit.replica.test_log_dir_moves import compare_cut_log_and_copy, crash_at
 
-# Seeds that found one of these when nobody had planted it come first.
+# Seeds that found one of these when it was a real bug come first.
 SEEDS = (11, 91, 112, 136, 551, 635, 730, 930, *range(100))
 FOUND = (AssertionError, OdradekError, OSError, ValueError, IndexError, KeyError)
 

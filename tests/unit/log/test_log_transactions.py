@@ -92,9 +92,7 @@ def test_the_first_batch_of_an_epoch_that_a_marker_brought_begins_again(home: Ho
 
 
 @pytest.mark.parametrize("version", [0, 2])
-def test_what_is_asked_while_the_transaction_before_ends_is_answered_behind_its_marker(
-    home: Home, version: int
-) -> None:
+def test_a_verification_during_an_end_is_answered_after_its_marker(home: Home, version: int) -> None:
     """An end is answered before its markers are written; what the producer sends next was refused if they came then."""
     log = home.open()
     producers = log.producers
@@ -131,7 +129,7 @@ def test_markers_of_older_transactions(home: Home) -> None:
     assert due(producers, 4, coordinator_epoch=7) == "True"
 
 
-def test_a_marker_of_a_newer_transaction_ends_what_has_an_older_epoch_alone(home: Home) -> None:
+def test_a_marker_ends_only_transactions_of_older_epochs(home: Home) -> None:
     log = home.open()
     producers = log.producers
     append(log, sent(epoch=3))

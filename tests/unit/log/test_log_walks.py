@@ -13,7 +13,7 @@ def test_a_log_is_what_its_model_is(seeds: range) -> None:
     assert max(ends) > 100, "something was written"
 
 
-# Each of these lost an aborted transaction, an open one, or a time, before what they show was put right.
+# Each of these lost an aborted transaction, an open one, or a time, before its bug was fixed.
 @pytest.mark.parametrize("seed", [91, 136, 551, 635, 730])
 def test_walks_that_found_something(seed: int) -> None:
     walk(seed)

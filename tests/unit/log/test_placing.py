@@ -1,4 +1,4 @@
-"""Where a new log lies: the counts are those of a count anew, whatever comes and goes."""
+"""The directory of a new log: the counts equal those of a full count, whatever comes and goes."""
 
 from __future__ import annotations
 

@@ -257,7 +257,7 @@ def test_what_began_first_and_ended_last_is_what_counts() -> None:
     assert state.first_unstable_offset(14) == 14
 
 
-def test_an_open_transaction_is_late_when_its_producer_is_silent_for_too_long() -> None:
+def test_an_open_transaction_of_a_silent_producer_is_late() -> None:
     state = state_of(sent(0, offset=9, time=0, producer_id=6), sent(0, offset=10, txn=True, time=1000))
     assert not state.has_late_transaction(1500, 500)
     assert state.has_late_transaction(1501, 500)
@@ -325,7 +325,7 @@ def test_a_transaction_that_is_open_needs_no_verification_any_more() -> None:
     assert state.is_verified(ID, 3, other), "it was open before"
 
 
-def test_who_ask_the_same_share_one() -> None:
+def test_equal_verification_requests_share_one() -> None:
     state = ProducerState()
     first = state.begin_verification(ID, 3)
     assert state.begin_verification(ID, 3) is first
@@ -419,7 +419,7 @@ def test_a_producer_that_is_silent_for_so_long_is_forgotten() -> None:
     assert state.expire(9500, 500) == 1 and not state.producers
 
 
-def test_a_verification_and_a_refusal_live_from_one_look_to_the_next_but_one() -> None:
+def test_verifications_and_refusals_expire_at_the_second_check() -> None:
     state = ProducerState()
     asked = state.begin_verification(ID, 3)
     state.refused([sent(0, producer_id=6)], ErrorCode.KAFKA_STORAGE_ERROR)

@@ -49,7 +49,7 @@ def producer() -> Producer:
 
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("why", [FULL, TOO_FEW])
-def test_what_comes_behind_is_refused_alike_until_the_refused_one_comes_again(
+def test_batches_behind_a_refused_one_are_refused_until_its_retry(
     producer: Producer, *, known: bool, why: ErrorCode
 ) -> None:
     if known:
@@ -71,7 +71,7 @@ def test_a_sequence_that_wraps_is_behind(producer: Producer) -> None:
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_a_batch_that_comes_again_without_the_one_before_it_is_out_of_order(producer: Producer, *, known: bool) -> None:
+def test_a_retry_without_the_batch_before_it_is_out_of_order(producer: Producer, *, known: bool) -> None:
     """Clients send again in order: that one was given up, and waiting for it would never end."""
     first = 0
     if known:
@@ -102,7 +102,7 @@ def test_an_unknown_producer_may_come_with_what_is_before_the_refused_one(produc
     assert [producer.sends(3), producer.sends(4), producer.sends(5)] == [ErrorCode.NONE] * 3
 
 
-def test_a_replica_that_still_follows_remembers_what_comes_next_once_it_leads(producer: Producer) -> None:
+def test_a_follower_remembers_the_next_sequence_once_it_leads(producer: Producer) -> None:
     not_leader = ErrorCode.NOT_LEADER_OR_FOLLOWER
     producer.sends(0)
     behind = header_of(batch(b"v", producer_id=ID, producer_epoch=0, sequence=2))

@@ -45,7 +45,7 @@ def make_log(tmp_path: Path) -> Iterator[OpenLog]:
 
 
 def sent(base_offset: int, *values: bytes, epoch: int = 0, **fields: object) -> bytes:
-    """A batch as it lies in the leader's log."""
+    """A batch with the bytes of the leader's log."""
     records = [Record(None, value, timestamp_ms=NOW_MS) for value in values]
     return build_batch(records, base_offset=base_offset, leader_epoch=epoch, **fields)  # type: ignore[arg-type]
 

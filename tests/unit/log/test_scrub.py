@@ -49,7 +49,7 @@ def test_small_batches_count_as_larger_ones(tmp_path: Path) -> None:
     assert first.read_bytes + second.read_bytes == log.segments[0].size_bytes
 
 
-def test_the_segment_that_is_written_to_and_a_log_that_is_gone_are_not_there(tmp_path: Path) -> None:
+def test_a_scrub_skips_the_active_segment_and_deleted_logs(tmp_path: Path) -> None:
     home = Home(tmp_path)
     log = filled(home, 10, 2)
     check = SegmentCheck(home.disk, log, log.segments[0])

@@ -10,7 +10,7 @@ from odradek.protocol.messages.register_broker_record import RegisterBrokerRecor
 from odradek.protocol.messages.topic_record import TopicRecord
 
 
-def test_a_new_cluster_begins_with_what_kafka_4_3_begins_with_and_is_answered() -> None:
+def test_a_new_cluster_has_the_feature_levels_of_kafka_4_3() -> None:
     assert features.default_levels(30) == {
         "metadata.version": 30,
         "transaction.version": 2,

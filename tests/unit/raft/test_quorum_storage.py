@@ -47,7 +47,7 @@ async def test_without_an_interval_only_bytes_count(tmp_path: Path) -> None:
     await node.stop()
 
 
-async def test_a_snapshot_stays_for_as_long_as_is_asked_for_and_the_newest_for_ever(tmp_path: Path) -> None:
+async def test_a_snapshot_is_kept_for_its_time_and_the_newest_for_ever(tmp_path: Path) -> None:
     node, storage = await started(tmp_path, retention_ms=INTERVAL_MS)
     made: list[SnapshotId] = []
     for value in ("1", "2"):
@@ -65,7 +65,7 @@ async def test_a_snapshot_stays_for_as_long_as_is_asked_for_and_the_newest_for_e
     await node.stop()
 
 
-async def test_who_fetches_from_the_end_of_a_snapshot_goes_on_if_it_has_that_snapshots_past(tmp_path: Path) -> None:
+async def test_a_fetch_from_a_snapshots_end_needs_the_snapshots_history(tmp_path: Path) -> None:
     node, storage = await started(tmp_path, retention_bytes=1)
     for value in ("1", "2"):
         assert await node.set_config(GROUP, "g", "x", value) == 0
@@ -80,7 +80,7 @@ async def test_who_fetches_from_the_end_of_a_snapshot_goes_on_if_it_has_that_sna
     await node.stop()
 
 
-def test_a_vote_survives_a_loss_of_power_in_a_directory_that_the_start_has_made() -> None:
+def test_a_vote_in_a_new_directory_survives_a_loss_of_power() -> None:
     cast = ElectionState(leader_epoch=7, voted=ReplicaKey(2))
     for seed in range(30):
         disk = SimDisk(Random(seed), DiskFaults(), lambda: 0)

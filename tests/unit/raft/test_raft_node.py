@@ -141,7 +141,7 @@ def test_time_that_a_process_did_not_have_is_not_the_silence_of_others() -> None
     assert follower.tick(now_ms + 1_800).messages, "it asks the others"
 
 
-def test_who_stood_still_for_long_is_excused_for_one_fetch_timeout_only() -> None:
+def test_a_paused_replica_waits_one_more_fetch_timeout_only() -> None:
     cluster = Cluster(3)
     cluster.run(15_000)
     leader = cluster.leader
@@ -217,7 +217,7 @@ def test_static_voters_are_read_from_settings() -> None:
             parse_static_voters(bad, "C")
 
 
-def test_a_follower_that_was_only_reported_of_a_leader_does_not_keep_others_from_an_election() -> None:
+def test_a_follower_without_a_fetch_does_not_block_pre_votes() -> None:
     voters = VoterSet(Voter(key(number), {}) for number in (1, 2, 3))
     node = RaftNode(key(1), voters, ElectionState(3), lambda: LogEnd(0, 0), random.Random(1))
     node.start(0)
@@ -276,14 +276,14 @@ def without_its_removal(end_offset: int) -> Cluster:
     return cluster
 
 
-def test_a_removed_voter_leads_until_its_removal_is_committed_by_votes_of_others_alone() -> None:
+def test_a_removed_leader_leads_until_the_others_commit_its_removal() -> None:
     cluster = without_its_removal(11)
     cluster.run(10_000)
     assert cluster.leader is cluster.nodes[2] and cluster.leader.granting == {1}
     assert all(len(leaders) == 1 for leaders in cluster.leaders.values())
 
 
-def test_a_removed_voter_that_gets_no_vote_leads_nothing_and_looks_for_a_leader_between_its_attempts() -> None:
+def test_a_removed_voter_without_votes_looks_for_the_leader() -> None:
     cluster = without_its_removal(11)
     cluster.cut = {1}
     seen = set()

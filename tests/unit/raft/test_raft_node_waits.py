@@ -94,14 +94,14 @@ def test_a_follower_that_missed_an_election_follows_the_new_leader() -> None:
     assert ready.persist == ElectionState(5, 3, None)
 
 
-def test_a_leader_that_reminds_a_follower_of_itself_changes_only_its_patience() -> None:
+def test_a_repeated_begin_epoch_only_resets_the_fetch_timeout() -> None:
     node = follower(Most())
     ready = node.step(EpochBegun(2, 4), 1500)
     assert ready.persist is None and not node.leader_silent(1500 + FETCH_MS - 1)
     assert node.leader_silent(1500 + FETCH_MS)
 
 
-def test_a_follower_that_hears_its_leader_keeps_others_from_an_election_until_it_is_silent() -> None:
+def test_a_follower_denies_pre_votes_while_its_leader_answers() -> None:
     node = follower(Least())
     asked = VoteAsked(key(3), 4, LogEnd(0, 0), pre_vote=True)
     for now_ms, granted in ((FETCH_MS - 1, False), (FETCH_MS, True)):

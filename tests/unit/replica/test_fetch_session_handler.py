@@ -64,7 +64,7 @@ def test_a_full_request_forgets_what_the_last_session_held() -> None:
     assert forgotten(filled(session, [], [(ONE, 0), (ONE, 1)])) == {ONE: [1]}
 
 
-def test_the_epoch_after_the_largest_is_the_first_of_a_session_that_goes_on() -> None:
+def test_the_fetch_session_epoch_wraps_around() -> None:
     session = kept((ONE, 0))
     session.epoch = LARGEST - 1
     assert [filled(session, []).session_epoch for _ in range(3)] == [LARGEST - 1, LARGEST, 1]
@@ -74,9 +74,7 @@ def test_the_epoch_after_the_largest_is_the_first_of_a_session_that_goes_on() ->
     ("code", "session_id", "epoch"),
     [(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0, 0), (ErrorCode.INVALID_FETCH_SESSION_EPOCH, 9, 0)],
 )
-def test_an_error_ends_the_session_and_names_it_where_the_leader_may_have_it(
-    code: ErrorCode, session_id: int, epoch: int
-) -> None:
+def test_an_error_ends_the_fetch_session(code: ErrorCode, session_id: int, epoch: int) -> None:
     session = kept((ONE, 0))
     assert session.answered(code, 9) is False
     assert (session.is_kept, session.is_full_next) == (False, True)

@@ -383,7 +383,7 @@ def test_only_one_request_may_overtake(tmp_path: Path) -> None:
 
 
 def nothing_is_acknowledged_before_it_is_durable(directory: Path) -> None:
-    """With flush.messages=1 it has records of an earlier reign, its own or another's, that are not synced yet."""
+    """With flush.messages=1 it has records of an earlier leader epoch, its own or another's, not synced yet."""
     with following(directory, log_config=LogConfig(flush_messages=1)) as node:
         node.hold((3, 2))
         node.change(leader_epoch=4)
@@ -393,7 +393,7 @@ def nothing_is_acknowledged_before_it_is_durable(directory: Path) -> None:
         assert positions(node.asked()) == {0: 2}
 
 
-def test_what_was_there_before_a_leader_epoch_is_durable_before_it_is_fetched_on(tmp_path: Path) -> None:
+def test_older_records_are_flushed_before_a_new_epoch_is_fetched(tmp_path: Path) -> None:
     nothing_is_acknowledged_before_it_is_durable(tmp_path)
 
 
@@ -426,7 +426,7 @@ def test_a_partition_that_leads_takes_nothing(tmp_path: Path) -> None:
         assert node.log.log_end_offset == 0
 
 
-def test_a_followed_partition_changes_its_state_as_the_table_says_and_not_otherwise(tmp_path: Path) -> None:
+def test_fetcher_states_change_only_as_the_table_says(tmp_path: Path) -> None:
     with following(tmp_path) as node:
 
         def move(before: State, after: State) -> None:

@@ -107,7 +107,7 @@ class TestBackingOff:
             node.answer(data(1, error_code=ErrorCode.UNKNOWN_TOPIC_ID))
             assert node.fetcher.retry_at_ms() == node.now + 15
 
-    def test_who_is_left_while_it_waits_is_waited_for_no_longer(self, tmp_path: Path) -> None:
+    def test_a_removed_partition_ends_its_backoff(self, tmp_path: Path) -> None:
         with following(tmp_path, 2) as node:
             node.asked()
             node.answer(data(0, error_code=ErrorCode.UNKNOWN_TOPIC_ID), data(1))
@@ -116,7 +116,7 @@ class TestBackingOff:
             assert node.fetcher.followed((TOPIC_ID, 0)) is None
             assert [each.partition for each in node.fetcher] == [node.partitions[1]]
 
-    def test_what_was_under_way_when_the_leader_was_lost_is_no_longer_waited_for(self, tmp_path: Path) -> None:
+    def test_a_lost_leader_ends_the_wait_for_requests_in_flight(self, tmp_path: Path) -> None:
         with following(tmp_path, 2) as node:
             node.asked()
             node.answer(data(0), data(1))
@@ -189,7 +189,7 @@ class TestQuotas:
 
 
 class TestWithoutSpace:
-    def test_who_is_out_of_sync_waits_for_space_and_who_is_in_sync_does_not(self, tmp_path: Path) -> None:
+    def test_only_partitions_out_of_sync_wait_for_space(self, tmp_path: Path) -> None:
         with following(tmp_path, 2) as node:
             node.change(0, isr=(1,))
             node.full = {tmp_path}
@@ -234,9 +234,7 @@ class TestFailingDisks:
             assert [each.partition for each in node.fetcher] == [node.partitions[1]]
 
     @pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE])
-    def test_a_log_that_cannot_begin_anew_is_left_and_a_lack_of_descriptors_passes(
-        self, tmp_path: Path, number: int
-    ) -> None:
+    def test_a_log_that_cannot_be_reset_fails_but_for_descriptors(self, tmp_path: Path, number: int) -> None:
         with following(tmp_path) as node:
             lost(node)
             node.disk.code, node.disk.dead = number, {tmp_path / "t-0"}
@@ -306,7 +304,7 @@ class TestFindingTheWayBack:
             assert (node.state().state, node.state().reason) == (State.BACKING_OFF, reason)
             assert node.log.log_end_offset == 5
 
-    def test_an_answer_to_an_earlier_assignment_or_one_that_comes_twice_is_void(self, tmp_path: Path) -> None:
+    def test_responses_to_an_earlier_assignment_are_void(self, tmp_path: Path) -> None:
         with following(tmp_path) as node:
             node.hold((0, 5))
             lost(node)
@@ -365,7 +363,7 @@ class TestHistoriesThatPart:
         ],
         ids=["of committed records", "down to what is committed", "at the leader's end", "at its start"],
     )
-    async def test_a_cut_is_logged_and_wakes_who_reads_here(
+    async def test_a_truncation_is_logged_and_wakes_consumers(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture, cut: Callable[[Follower], object], offset: int
     ) -> None:
         """It loses committed records only after an unclean election or a loss of power: that is worth a warning."""

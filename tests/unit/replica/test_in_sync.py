@@ -1,4 +1,4 @@
-"""Who follows, who is in sync, which change of that is asked for, and why someone is not in the set."""
+"""Which replicas follow and are in sync, which change of that is requested, and why one is not in the set."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_what_an_answer_means(code: ErrorCode, outcome: Outcome) -> None:
 
 
 class TestBeginning:
-    def test_who_is_in_sync_has_the_whole_time_to_fetch_and_who_is_not_is_new(self) -> None:
+    def test_in_sync_followers_begin_with_the_whole_lag_time(self) -> None:
         found = leading((ME, 2), at_ms=50)
         assert found.followers == {2: FollowerState(caught_up_ms=50), 3: FollowerState(caught_up_ms=-1)}
         assert found.out() == {3: OutOfSync("new", 50, 0)}
@@ -157,7 +157,7 @@ class TestJoining:
         [(2, 10, True), (3, 9, True), (3, 10, False)],
         ids=["in the set", "behind the watermark", "fenced, or another registration"],
     )
-    def test_who_may_not_join(self, replica_id: int, offset: int, eligible: bool) -> None:
+    def test_replicas_that_may_not_join_the_isr(self, replica_id: int, offset: int, eligible: bool) -> None:
         found = leading((ME, 2))
         fetch(found, replica_id, offset, 0, epoch=70)
         assert expand(found, replica_id, eligible=eligible) is None
@@ -174,7 +174,7 @@ class TestJoining:
 
 
 class TestFallingOut:
-    def test_the_change_leaves_out_who_lags_and_says_how(self) -> None:
+    def test_the_isr_change_omits_laggards_with_the_reason(self) -> None:
         found = leading()
         fetch(found, 2, 5, 600, epoch=60)
         change = shrink(found, 1001)
@@ -184,13 +184,13 @@ class TestFallingOut:
         assert shrink(found, 5000) is None, "one change at a time"
 
     @pytest.mark.parametrize(("now_ms", "reason"), [(1600, "slow"), (1601, "stuck")])
-    def test_who_did_not_fetch_for_the_time_that_it_may_lag_is_stuck(self, now_ms: int, reason: str) -> None:
+    def test_a_follower_without_fetches_for_the_lag_time_is_stuck(self, now_ms: int, reason: str) -> None:
         found = leading((ME, 2))
         fetch(found, 2, 5, 600)
         assert shrink(found, now_ms) is not None
         assert found.fallen[2].reason == reason
 
-    def test_one_that_was_caught_up_without_a_fetch_is_not_stuck_before_its_time(self) -> None:
+    def test_a_follower_caught_up_without_a_fetch_is_not_stuck_early(self) -> None:
         found = leading((ME, 2), at_ms=5000)
         assert shrink(found, 6000) is None
         assert shrink(found, 6001) is not None
@@ -201,7 +201,7 @@ class TestFallingOut:
         assert shrink(found, LAG_MS) is None
         assert found.pending is None
 
-    def test_a_line_for_the_log_says_who_is_out_why_and_for_how_long(self) -> None:
+    def test_the_log_line_names_the_replica_the_reason_and_the_time(self) -> None:
         found = leading()
         assert found.describe_out(5) == "none"
         fetch(found, 2, 5, 600)

@@ -43,7 +43,7 @@ def cut(tmp_path: Path) -> Cut:
     return Cut(tmp_path)
 
 
-async def test_a_leader_without_quorum_and_followers_takes_nothing_after_a_session(cut: Cut) -> None:
+async def test_an_isolated_leader_refuses_writes_after_a_session(cut: Cut) -> None:
     info = cut.shared.append(b"before", acks=-1)
     waiting = cut.shared.partition.wait_replicated(info.last_offset + 1)
     assert waiting is not None
@@ -71,7 +71,7 @@ def test_either_of_them_is_enough_and_ends_it(cut: Cut, heard: str) -> None:
     cut.shared.append(b"x")
 
 
-def test_a_broker_that_was_never_in_the_cluster_and_topics_of_coordinators_are_left_alone(cut: Cut) -> None:
+def test_isolation_spares_new_brokers_and_coordinator_topics(cut: Cut) -> None:
     cut.isolation = cut.watched(exempt=frozenset({"t"}))
     cut.isolation.answered()
     assert not cut.look(9 * SESSION_MS)
@@ -94,7 +94,7 @@ def test_one_follower_that_fetches_is_enough_however_far_behind_it_is(cut: Cut) 
     assert not cut.look(SESSION_MS + 1)
 
 
-async def test_who_waits_is_woken_once_and_elsewhere_not_at_all(cut: Cut) -> None:
+async def test_isolation_wakes_each_waiting_produce_once(cut: Cut) -> None:
     elsewhere = DataWait([cut.alone.partition], missing_bytes=1, timeout_ms=60_000)
     here = DataWait([cut.shared.partition], missing_bytes=1, timeout_ms=60_000)
     assert cut.look(SESSION_MS + 1)

@@ -1,4 +1,4 @@
-"""Who is in sync and how far the watermark may go, from numbers alone."""
+"""Which replicas are in sync and how far the high watermark may go, from numbers alone."""
 
 from __future__ import annotations
 
@@ -93,22 +93,22 @@ class TestCatchingUp:
             fetch_offset=offset, log_start_offset=0, leader_end_offset=leader_end, now_ms=now_ms, broker_epoch=7
         )
 
-    def test_who_asks_for_the_end_has_all(self) -> None:
+    def test_a_follower_that_fetches_from_the_end_is_caught_up(self) -> None:
         follower = FollowerState()
         self.fetch(follower, 10, 10, 500)
         assert (follower.log_end_offset, follower.caught_up_ms, follower.broker_epoch) == (10, 500, 7)
 
-    def test_who_has_what_was_there_last_time_was_caught_up_then(self) -> None:
+    def test_reaching_the_previous_end_counts_from_the_previous_fetch(self) -> None:
         follower = FollowerState()
         self.fetch(follower, 0, 10, 100)
         assert follower.caught_up_ms == -1
         self.fetch(follower, 10, 25, 200)
-        assert follower.caught_up_ms == 100, "under constant load nobody is ever at the end"
+        assert follower.caught_up_ms == 100, "under constant load no follower is ever at the end"
         self.fetch(follower, 20, 40, 300)
         assert follower.caught_up_ms == 100
 
     @pytest.mark.parametrize(("now_ms", "late"), [(1100, set()), (1101, {2})])
-    def test_who_was_not_caught_up_for_too_long_is_out(self, now_ms: int, late: set[int]) -> None:
+    def test_a_follower_behind_for_too_long_is_out_of_sync(self, now_ms: int, late: set[int]) -> None:
         followers = {2: at(5, caught_up_ms=100), 3: at(10, caught_up_ms=-1)}
         found = out_of_sync(
             isr={LEADER, 2, 3},

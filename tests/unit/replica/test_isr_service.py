@@ -187,7 +187,7 @@ async def test_what_is_decided_otherwise_is_not_asked_for_again(
     assert asking.names(1) == [(5, 1)]
 
 
-async def test_who_lags_is_asked_out(asking: Asking, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_lagging_replica_is_removed_by_an_isr_change(asking: Asking, caplog: pytest.LogCaptureFixture) -> None:
     await asking.service.stop()
     asking.service.max_lag_ms = 20
     for home in asking.homes:

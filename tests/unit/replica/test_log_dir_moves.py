@@ -317,7 +317,7 @@ def test_a_name_that_leaves_no_room_for_a_copys_is_refused() -> None:
 
 @pytest.mark.parametrize("known", [ONE, TWO])
 @pytest.mark.parametrize("is_longer", [False, True])
-def test_of_two_logs_of_a_name_the_one_that_the_controller_knows_is_the_log(known: Path, is_longer: bool) -> None:
+def test_of_two_logs_the_controllers_directory_decides(known: Path, is_longer: bool) -> None:
     logs, disk, partition = make(Random(1))
     append(partition.log, b"00000", b"00001")
     move = LogDirMove(partition, logs.futures.create(partition.log, TOPIC_ID, TWO))
@@ -402,7 +402,7 @@ def values_in(disk: CrashingDisk, directory: Path) -> bytes:
     return b"".join(disk.snapshot()[directory / name] for name in disk.list_dir(directory) if name.endswith(".log"))
 
 
-def test_a_move_into_a_directory_with_another_copy_keeps_that_copy_under_another_name() -> None:
+def test_a_move_keeps_an_older_copy_under_another_name() -> None:
     logs, disk, partition = make(Random(1))
     append(partition.log, b"00000", b"00001")
     keep_a_second_copy(logs, disk, [b"theirs0", b"theirs1", b"theirs2"])

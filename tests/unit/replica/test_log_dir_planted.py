@@ -124,7 +124,7 @@ async def a_copy_that_is_not_the_log_does_not_become_it() -> None:
 
 
 async def a_start_with_one_disk_of_two_is_no_clean_one() -> None:
-    """Who lacks what lay on the other disk must not be taken for one that has all (KIP-966)."""
+    """A replica without the data of the other disk must not be taken for one that has all (KIP-966)."""
     for lost in ((), (ONE,), (TWO,)):
         logs, disk, _ = make(Random(1))
         logs.close(broker_epoch=BROKER_EPOCH)

@@ -52,7 +52,7 @@ class Home:
         self.partition.update(self.image)
 
     def change(self, **fields: Any) -> bool:
-        """The metadata log says something new; returns whether a reign began."""
+        """The metadata log changes the partition; returns whether a leader epoch began."""
         fields.setdefault("partition_epoch", self.image.partition_epoch + 1)
         self.image = replace(self.image, **fields)
         return self.partition.update(self.image)
@@ -197,16 +197,18 @@ class TestAcknowledgement:
         wait.future.cancel()
 
 
-class TestReigns:
+class TestLeaderEpochs:
     async def test_only_a_leader_appends(self, home: MakeHome) -> None:
         node = home(ME, 2)
         node.change(leader=2, leader_epoch=1)
         assert refused(lambda: node.append(b"a")) is ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert node.change(leader=ME, leader_epoch=2), "a new reign"
+        assert node.change(leader=ME, leader_epoch=2), "a new leader epoch"
         assert node.append(b"a").base_offset == 0
 
     @pytest.mark.parametrize("fields", [{"leader": 2, "leader_epoch": 1}, {"leader": ME, "leader_epoch": 1}])
-    async def test_the_end_of_a_leader_epoch_fails_who_waits(self, home: MakeHome, fields: dict[str, int]) -> None:
+    async def test_the_end_of_a_leader_epoch_fails_waiting_produces(
+        self, home: MakeHome, fields: dict[str, int]
+    ) -> None:
         node = home(ME, 2)
         node.append(b"a", acks=-1)
         wait = node.partition.wait_replicated(1)
@@ -229,8 +231,8 @@ class TestReigns:
         assert node.watermark == 3
 
     async def test_a_new_leader_is_not_sure_of_its_end_until_its_followers_have_come(self, home: MakeHome) -> None:
-        """Redpanda d170fc6e7d, 3aa33d37d6: right after an election ListOffsets told of an end that lay before the last
-        one told of."""
+        """Redpanda d170fc6e7d, 3aa33d37d6: right after an election ListOffsets answered an end offset below the last
+        one that it had answered."""
         node = home(ME, 2)
         node.append(b"a")
         node.change(leader_epoch=1)
@@ -292,7 +294,7 @@ class TestReading:
         assert (found.size_bytes, found.high_watermark, found.last_stable_offset) == (0, 2, 2)
 
     async def test_the_marks_are_read_once(self, home: MakeHome, monkeypatch: pytest.MonkeyPatch) -> None:
-        """KAFKA-9835, 9807: what moved between two looks at a mark was given to readers that were told otherwise."""
+        """KAFKA-9835, 9807: records between two reads of a mark went to consumers that were given another mark."""
         node = home(ME, 2)
         for value in (b"a", b"b"):
             node.append(value)
@@ -399,7 +401,7 @@ class TestLongPolls:
         committed.future.cancel()
         await asyncio.sleep(0)
 
-    async def test_none_is_left_behind(self, home: MakeHome) -> None:
+    async def test_no_long_poll_is_left_waiting(self, home: MakeHome) -> None:
         node = home()
         polls = [self.poll(node) for _ in range(10)]
         node.append(b"a")

@@ -51,7 +51,7 @@ class TestSettings:
 
 
 class TestLeaderships:
-    async def test_what_metadata_says_at_the_epoch_that_the_controller_answered_is_taken(self, home: MakeHome) -> None:
+    async def test_metadata_at_the_epoch_of_the_response_is_applied(self, home: MakeHome) -> None:
         node = home(ME, 2)
         assert not node.change(leader=2, leader_epoch=1, partition_epoch=node.image.partition_epoch)
         assert not node.partition.is_leader
@@ -92,7 +92,7 @@ class TestLeaderships:
         node.change(leader=3, leader_epoch=2)
         assert poll.future.done()
 
-    async def test_a_log_in_another_directory_releases_who_waits_for_durability(
+    async def test_a_log_in_another_directory_releases_waits_for_durability(
         self, home: MakeHome, tmp_path: Path
     ) -> None:
         node = home(ME, flush_messages=1)
@@ -120,7 +120,7 @@ class TestInSyncSets:
             seen.append(is_under_replicated(node.partition))
         assert seen == [False, True, False]
 
-    def test_who_has_come_far_enough_is_asked_for_once(self, home: MakeHome) -> None:
+    def test_a_caught_up_replica_is_requested_for_the_isr_once(self, home: MakeHome) -> None:
         node = home(ME, 2, 3)
         node.change(isr=(ME, 2))
         node.append(b"a")
@@ -135,7 +135,7 @@ class TestInSyncSets:
         assert (change.isr, change.broker_epochs, change.joining) == ((ME, 2, 3), (-1, -1, 70), (3,))
         assert (change.leader_epoch, change.partition_epoch) == (0, 1)
 
-    def test_who_lags_is_asked_out_by_the_leader_alone(self, home: MakeHome) -> None:
+    def test_only_the_leader_requests_the_removal_of_a_laggard(self, home: MakeHome) -> None:
         node = home(ME, 2)
         node.append(b"a")
         shrink = partial(maybe_shrink, node.partition)
@@ -282,7 +282,7 @@ class TestReadersElsewhere:
     @pytest.mark.parametrize(
         ("fetch_offset", "others"), [(0, []), (1, [2]), (2, [2, 3]), (3, [2, 3]), (4, [2])], ids=lambda each: str(each)
     )
-    def test_who_has_the_offset(self, home: MakeHome, fetch_offset: int, others: list[int]) -> None:
+    def test_the_readable_replicas_have_the_offset(self, home: MakeHome, fetch_offset: int, others: list[int]) -> None:
         node = home(ME, 2, 3)
         for _ in range(4):
             node.append(b"a")
@@ -293,7 +293,7 @@ class TestReadersElsewhere:
         known = {2: Candidate(2, "b", 4, False), 3: Candidate(3, None, 3, False)}
         assert found[1:] == [known[each] for each in others]
 
-    def test_who_is_out_of_sync_is_not_read_from(self, home: MakeHome) -> None:
+    def test_a_replica_out_of_sync_is_not_readable(self, home: MakeHome) -> None:
         node = home(ME, 2, 3)
         node.append(b"a")
         node.fetched(2, 1)

@@ -1,4 +1,4 @@
-"""Batches that are prepared off the loop keep their order, and hold up nobody else."""
+"""Batches that are prepared off the loop keep their order, and hold up no other partition."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_a_partition_keeps_its_order_and_others_do_not_wait() -> None:
 
     def note(prepared: object, failure: OdradekError | None) -> None:
         seen.append(prepared if failure is None else cast("ApiError", failure).code)
-        assert lines.is_busy(one) or lines.is_busy(two), "until its append is done nobody may overtake"
+        assert lines.is_busy(one) or lines.is_busy(two), "until its append is done none may overtake"
 
     lines.run(one, lambda: "first", note)
     lines.run(one, refusal, note)

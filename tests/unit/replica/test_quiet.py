@@ -63,7 +63,7 @@ def stay(partition: Partition, replica_id: int = FOLLOWER, offset: int = 3) -> b
     )
 
 
-def test_who_has_all_and_knows_all_marks_is_passed_over_and_is_caught_up_by_it(partition: Partition) -> None:
+def test_a_caught_up_follower_is_skipped_and_stays_caught_up(partition: Partition) -> None:
     assert quiet(partition)
     before = partition.in_sync.followers[FOLLOWER]
     assert stay(partition)
@@ -80,17 +80,17 @@ def test_who_has_all_and_knows_all_marks_is_passed_over_and_is_caught_up_by_it(p
 @pytest.mark.parametrize(
     "reported", [{"watermark": 2}, {"watermark": -1}, {"start": -1}, {"offset": 2}, {"epoch": 3}, {"epoch": -1}]
 )
-def test_who_was_reported_something_else_is_read_for(partition: Partition, reported: dict[str, int]) -> None:
+def test_a_follower_with_older_marks_is_not_skipped(partition: Partition, reported: dict[str, int]) -> None:
     assert not quiet(partition, **reported)
 
 
 CHANGES: dict[str, Callable[[Partition], object]] = {
     "a record came": append,
     "the log begins elsewhere": lambda partition: delete_records(partition.log, 2),
-    "the reign ended": lambda partition: partition.update(
+    "the leader epoch ended": lambda partition: partition.update(
         replace(IMAGE, leader=FOLLOWER, leader_epoch=5, partition_epoch=1)
     ),
-    "another reign began": lambda partition: partition.update(replace(IMAGE, leader_epoch=5, partition_epoch=1)),
+    "another leader epoch began": lambda partition: partition.update(replace(IMAGE, leader_epoch=5, partition_epoch=1)),
     "it was deleted or its disk failed": lambda partition: partition.close(),
 }
 
@@ -131,7 +131,7 @@ def test_a_fetch_that_stays_does_what_one_that_is_heard_in_full_does(partition: 
     assert asked == []
 
 
-def test_who_is_no_replica_or_out_of_sync_or_elsewhere_is_heard_in_full(partition: Partition) -> None:
+def test_other_fetchers_are_never_skipped(partition: Partition) -> None:
     assert not stay(partition, FOREIGN)
     assert not stay(partition, offset=2)
     partition.update(replace(IMAGE, isr=(ME, OTHER), partition_epoch=1))

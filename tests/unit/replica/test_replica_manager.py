@@ -122,10 +122,10 @@ def append(partition: Partition) -> None:
 
 
 def idle_isr(replicas: ReplicaManager) -> IsrService:
-    """Asks nobody for anything, as it is not started."""
+    """Sends no request, as it is not started."""
 
     async def send(request: AlterPartitionRequest) -> AlterPartitionResponse:
-        raise OdradekError("nobody is asked")
+        raise OdradekError("no request may be sent")
 
     return IsrService(
         RealClock(), broker_id=ME, broker_epoch=lambda: 1, send=send, partitions=lambda: replicas, max_lag_ms=1000
@@ -133,7 +133,7 @@ def idle_isr(replicas: ReplicaManager) -> IsrService:
 
 
 class TestFollowing:
-    def test_what_lies_here_is_made_and_what_lies_elsewhere_is_not(self, broker: Broker) -> None:
+    def test_only_logs_of_this_brokers_replicas_are_created(self, broker: Broker) -> None:
         broker.topic("t", 5, [ME], [2], [2, ME])
         assert broker.names() == {"t-0", "t-2"}
         assert broker.find("t").is_leader
@@ -204,9 +204,7 @@ class TestFailingDisks:
         return one, two
 
     @pytest.mark.parametrize("reported", [True, False], ids=["the controller knows", "it does not"])
-    def test_a_log_in_a_directory_that_is_offline_at_the_start_is_not_recreated(
-        self, tmp_path: Path, reported: bool
-    ) -> None:
+    def test_a_log_in_an_offline_directory_is_not_recreated(self, tmp_path: Path, reported: bool) -> None:
         logs = LogManager(FailingDisk(), RealClock(), [tmp_path / "d1", tmp_path / "d2"], LogConfig(), Random(1))
         for number, each in enumerate(logs.directories, 1):
             each.directory_id = UUID(int=100 + number)  # the first hundred are reserved (KIP-858)
@@ -236,7 +234,7 @@ class TestFailingDisks:
         publisher.committed(list(enumerate([TopicRecord(name="u", topic_id=UUID(int=6)), placed], 10)), 1)
         assert replicas.find("u", 0, publisher.image).log.log_dir == tmp_path / "d1", "what is new has its place"
 
-    def test_a_log_that_the_start_saw_in_a_failed_directory_is_not_recreated_elsewhere(self, tmp_path: Path) -> None:
+    def test_a_log_seen_in_a_failed_directory_is_not_recreated_elsewhere(self, tmp_path: Path) -> None:
         for name in ("d1", "d2"):
             (tmp_path / name).mkdir()
 
@@ -270,7 +268,7 @@ class TestFailingDisks:
             append(lost)
         broker.replicas.storage_failed(caught.value)
         broker.replicas.storage_failed(caught.value)
-        assert broker.failed == [lost.log.log_dir], "told once"
+        assert broker.failed == [lost.log.log_dir], "reported once"
         assert poll.future.done()
         assert broker.refusal("t", lost.partition_id) is ErrorCode.KAFKA_STORAGE_ERROR
         append(broker.find("t", kept.partition_id))
@@ -349,7 +347,7 @@ class TestFailingDisks:
 
 
 class TestMany:
-    """Thousands of partitions are made and deleted some at a time; nobody sees the difference."""
+    """Thousands of partitions are created and deleted some at a time; the result is the same."""
 
     COUNT = 100
 

@@ -74,7 +74,7 @@ def refusal(action: Callable[[], object]) -> ErrorCode:
 
 
 class TestWhatIsFetched:
-    async def test_followers_are_fetched_and_leaders_and_those_without_a_leader_are_not(self, broker: Broker) -> None:
+    async def test_only_followers_with_a_leader_are_fetched(self, broker: Broker) -> None:
         broker.topic("t", 5, [ME, 2], [2, ME])
         assert broker.replicas.fetchers is None
         fetchers = fetching(broker)

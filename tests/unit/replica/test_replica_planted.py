@@ -203,7 +203,7 @@ BUGS: tuple[tuple[Catcher, Bug], ...] = (
     (
         nothing_is_acknowledged_before_it_is_durable,
         Bug(
-            "a new reign is followed before the log is durable",
+            "a new leader epoch is followed before the log is durable",
             "replica.fetcher:Fetcher.follow",
             "State.FLUSHING if partition.flush_is_due else State.FETCHING",
             "State.FETCHING",
@@ -237,7 +237,7 @@ BUGS: tuple[tuple[Catcher, Bug], ...] = (
             "log.truncation:truncate_to",
             "if log.epochs.truncate_from_end(log.log_end_offset):",
             "if False:",
-            "a leader of old that wrote nothing is told again and again to cut, and never follows",
+            "a former leader that wrote nothing is asked to truncate again and again, and never follows",
         ),
     ),
 )

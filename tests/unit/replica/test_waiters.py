@@ -57,7 +57,7 @@ class TestOffsets:
                 await future
         assert len(waiters) == 0
 
-    async def test_who_went_away_is_no_trouble(self) -> None:
+    async def test_a_cancelled_wait_for_an_offset_is_skipped(self) -> None:
         waiters = OffsetWaiters()
         waiters.wait(1).cancel()
         kept = waiters.wait(2)
@@ -98,7 +98,7 @@ class TestData:
         assert wait._timer.cancelled(), "nothing is set twice"
         assert not source.data_waits
 
-    async def test_who_went_away_leaves_nothing_behind(self) -> None:
+    async def test_a_cancelled_wait_for_data_leaves_nothing_behind(self) -> None:
         source = Source()
         wait = DataWait([source], missing_bytes=1, timeout_ms=LATE_MS)
         wait.future.cancel()

@@ -30,13 +30,13 @@ def epoch_of(node: QuorumNode) -> int:
 
 
 class TestTopics:
-    async def test_many_who_ask_at_once_make_one_topic(self, node: QuorumNode) -> None:
+    async def test_concurrent_requests_create_one_topic(self, node: QuorumNode) -> None:
         creator = TopicCreator(AutoCreateConfig(), node.service, node.publisher)
         await asyncio.gather(*(creator.create("t") for _ in range(20)))
         assert node.publisher.image.topic("t") is not None
         await creator.close()
 
-    async def test_one_who_goes_away_does_not_take_it_along(self, node: QuorumNode) -> None:
+    async def test_a_cancelled_request_does_not_cancel_the_creation(self, node: QuorumNode) -> None:
         creator = TopicCreator(AutoCreateConfig(), node.service, node.publisher)
         gone = asyncio.ensure_future(creator.create("t"))
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""A broker joins, beats, is told to go, and leaves: with a real controller over real files."""
+"""A broker joins, sends heartbeats, is asked to shut down, and leaves: with a real controller over real files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ QUICK = BrokerLifecycleConfig(heartbeat_interval_ms=10, registration_timeout_ms=
 
 
 class Member:
-    """One broker's membership, and what it was told."""
+    """One broker's membership, and its notifications."""
 
     def __init__(self, node: QuorumNode, config: BrokerLifecycleConfig = QUICK, broker_id: int = 1) -> None:
         self.node = node
@@ -90,7 +90,7 @@ async def test_it_is_not_in_before_its_own_view_says_so(node: QuorumNode) -> Non
     joining = asyncio.ensure_future(member.lifecycle.join(own_view))
     await eventually_async(lambda: not member.is_fenced)
     done, _ = await asyncio.wait([joining], timeout=0.15)
-    assert not done, "whoever asked here for metadata would hear of no broker"
+    assert not done, "a Metadata response from here would list no broker"
     image = node.publisher.image
     broker = image.brokers[1]
     for offset, fenced in ((image.offset - 1, True), (image.offset, False)):
@@ -102,7 +102,7 @@ async def test_it_is_not_in_before_its_own_view_says_so(node: QuorumNode) -> Non
     await member.lifecycle.leave()
 
 
-async def test_it_asks_again_where_the_controller_cannot_write_down_that_it_is_in(tmp_path: Path) -> None:
+async def test_a_heartbeat_is_retried_while_unfencing_cannot_be_written(tmp_path: Path) -> None:
     """A disk that is full has space again; the broker that gave up at its first heartbeat was stopped by it."""
     disk = FailingDisk(errno.ENOSPC)
     node = await QuorumNode(tmp_path, disk=disk).start()
@@ -147,7 +147,7 @@ async def test_leaving_may_be_without_a_word(node: QuorumNode) -> None:
     assert not member.is_fenced, "the controller finds out by the missing heartbeats"
 
 
-async def test_a_broker_that_stops_waits_for_those_who_serve_and_they_answer_at_once(node: QuorumNode) -> None:
+async def test_a_stopping_broker_waits_for_brokers_that_confirm_at_once(node: QuorumNode) -> None:
     rare = replace(QUICK, heartbeat_interval_ms=60_000)
     leaving, staying = Member(node, rare, 1), Member(node, rare, 2)
     await leaving.join()
@@ -156,7 +156,7 @@ async def test_a_broker_that_stops_waits_for_those_who_serve_and_they_answer_at_
     assert not (await node.service.create_topics(request)).topics[0].error_code
     gone = asyncio.ensure_future(leaving.lifecycle.leave())
     done, _ = await asyncio.wait([gone], timeout=0.3)
-    assert not done, "nobody knows yet who leads"
+    assert not done, "no broker knows yet who leads"
     node.publisher.subscribe(staying.lifecycle.on_metadata)
     await asyncio.wait_for(gone, PATIENCE_S)
     assert leaving.is_fenced

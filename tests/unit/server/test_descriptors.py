@@ -1,4 +1,4 @@
-"""Who gets the descriptors of a process, and what happens to logs when all are taken."""
+"""How the descriptors of a process are shared out, and what happens to logs when all are taken."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class TestRoutes:
                 reported: Any = codec.decode(route.response, codec.encode(answer, version), version)
                 assert reported.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
 
-    def test_versions_that_moved_their_error_into_the_parts_have_no_place_for_one(self) -> None:
+    def test_versions_without_a_top_level_error_have_no_place_for_one(self) -> None:
         routes = make_routes(HANDLERS, "broker")
         places = {
             key: [

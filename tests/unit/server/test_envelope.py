@@ -87,7 +87,7 @@ def test_no_client_is_reported_that_a_controller_was_not_the_active_one() -> Non
         (EnvelopeResponse(), ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_what_is_between_us_and_the_controller_is_no_business_of_the_client(
+def test_errors_between_broker_and_controller_are_hidden_from_clients(
     sealed: EnvelopeResponse, code: ErrorCode
 ) -> None:
     with pytest.raises(ApiError) as caught:

@@ -164,7 +164,7 @@ class TestPartitions:
         assert list(session.partitions) == [("t", 1), ("t", 2), ("u", 0)]
         assert (session.partitions["t", 1].fetch_offset, session.partitions["t", 1].max_bytes) == (7, 9)
 
-    def test_who_move_to_end_goes_to_the_end(self) -> None:
+    def test_partitions_moved_to_the_end_come_last(self) -> None:
         session = self.session(0, 1, 2)
         session.move_to_end(("t", 0))
         assert self.order(session) == [1, 2, 0]

@@ -194,7 +194,7 @@ def test_every_setting_that_is_declared_is_read() -> None:
 
 
 @pytest.mark.parametrize("directory", ["/data", "/srv/odradek/data"])
-def test_what_was_formatted_survives_a_loss_of_power_with_the_names_of_all_its_directories(directory: str) -> None:
+def test_formatted_directories_survive_a_loss_of_power(directory: str) -> None:
     node = settings(Path(directory), metadata__log__dir=f"{directory}/of/metadata")
     for seed in range(30):
         disk = SimDisk(Random(seed), DiskFaults(), lambda: 0)
@@ -214,7 +214,7 @@ def test_a_directory_that_was_added_survives_a_loss_of_power() -> None:
         assert check_storage(disk, after).directory_ids == given.directory_ids
 
 
-def test_what_a_failing_disk_left_half_formatted_starts_once_the_disk_works() -> None:
+def test_a_half_formatted_directory_starts_once_the_disk_works() -> None:
     node = settings(Path("/data"), metadata__log__dir="/metadata")
     half = 0
     for seed in range(60):

@@ -1,4 +1,4 @@
-"""Which dynamic settings are told of as ignored."""
+"""Which dynamic settings are logged as ignored."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def settings(**protocols: str) -> BrokerSettings:
     return resolve(NODE | given, NO_SOURCES)
 
 
-def test_a_certificate_beside_a_login_is_asked_for_by_the_setting_of_the_listener_alone() -> None:
+def test_ssl_client_auth_with_sasl_is_set_per_listener_only() -> None:
     """KIP-684."""
     node = settings()
     assert tls_config(node, "IN").client_auth == "required"

@@ -17,7 +17,7 @@ FENCED, UNFENCED = 1, -1
 
 @dataclass
 class Stopped:
-    """A clock that goes on when it is told to."""
+    """A clock that a test advances."""
 
     ms: int = 1_000
 
@@ -64,7 +64,7 @@ def test_a_fenced_broker_is_named_a_while_longer() -> None:
     assert not world.suspected_brokers.is_advertised(7)
 
 
-def test_one_that_registers_again_or_is_unregistered_is_named_for_what_it_is() -> None:
+def test_a_suspicion_ends_with_the_brokers_registration() -> None:
     world = World()
     world.fence(FENCED)
     world.take(RegisterBrokerRecord(broker_id=7, broker_epoch=9, fenced=True))

@@ -32,7 +32,7 @@ def receive_views(inbound: RequestReader, data: bytes) -> list[memoryview]:
     return frames
 
 
-def test_a_second_frame_lies_in_the_buffer_of_the_first() -> None:
+def test_a_second_frame_reuses_the_buffer_of_the_first() -> None:
     used = BufferPool()
     inbound = RequestReader(new_scratch(), 1 << 30, used)
     first = bytes(range(256)) * 4000

@@ -66,7 +66,7 @@ def test_every_option_has_the_default_of_the_table() -> None:
             assert getattr(built, item.name) == getattr(plain, item.name), f"{config_class.__name__}.{item.name}"
 
 
-def test_the_page_of_settings_has_each_of_them_and_says_what_honoured_ones_do() -> None:
+def test_the_page_of_settings_describes_each_honoured_one() -> None:
     page = configuration_page()
     assert all(f"| `{name}` |" in page for name in OWN)
     assert all(f"`{name}`" in page for scope in Scope for name in table(scope))

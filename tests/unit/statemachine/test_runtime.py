@@ -140,7 +140,7 @@ async def test_operations_that_queue_up_share_one_append_and_see_each_other() ->
     await runtime.close()
 
 
-async def test_nothing_is_answered_before_it_is_committed_not_even_a_read_or_a_refusal() -> None:
+async def test_no_response_is_sent_before_its_records_are_committed() -> None:
     runtime, machine, log = await start()
     log.automatic = False
     write = asyncio.create_task(runtime.run(lambda: machine.add("a")))
@@ -181,7 +181,7 @@ async def test_an_operation_that_is_too_large_fails_alone() -> None:
     await runtime.close()
 
 
-async def test_lost_records_end_the_leader_epoch_and_tell_every_caller() -> None:
+async def test_lost_records_end_the_leader_epoch_and_fail_every_caller() -> None:
     runtime, machine, log = await start()
     log.automatic = False
     writes = [asyncio.create_task(runtime.run(lambda: machine.add("a"))) for _ in range(3)]
@@ -328,7 +328,7 @@ class Meanwhile:
         return max(after - before for before, after in itertools.pairwise(self.seen))
 
 
-async def test_an_operation_of_thousands_of_records_takes_turns_with_everybody_else() -> None:
+async def test_a_long_operation_yields_to_others() -> None:
     runtime, machine, log = await start()
     others = Meanwhile(machine)
     await settle()
@@ -368,7 +368,7 @@ async def test_a_long_operation_whose_append_fails_is_taken_back_whole() -> None
     await runtime.close()
 
 
-async def test_a_long_operation_is_decided_again_when_what_came_before_it_was_not_written() -> None:
+async def test_a_long_operation_is_repeated_when_earlier_records_are_lost() -> None:
     runtime, machine, log = await start()
     log.append_error = ApiError(ErrorCode.NOT_ENOUGH_REPLICAS)
     before = asyncio.create_task(runtime.run(lambda: machine.add("a")))
