@@ -31,6 +31,15 @@ class Clock(Protocol):
         ...
 
 
+# Nanoseconds that go while this process works; only differences mean something.
+Timer = Callable[[], int]
+
+
+def no_timer() -> int:
+    """Where work takes no time: in a simulation."""
+    return 0
+
+
 class File(Protocol):
     """One open file. All positions and lengths are bytes. Every method raises OSError when the disk does."""
 

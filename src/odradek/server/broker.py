@@ -19,7 +19,17 @@ from uuid import UUID
 
 from odradek.common.errors import StorageError
 from odradek.common.log_lines import get_logger
-from odradek.common.ports import NO_LIMITS, Clock, Disk, Listener, MachineLimits, Network, ProtocolFactory
+from odradek.common.ports import (
+    NO_LIMITS,
+    Clock,
+    Disk,
+    Listener,
+    MachineLimits,
+    Network,
+    ProtocolFactory,
+    Timer,
+    no_timer,
+)
 from odradek.controller.config import ControllerConfig
 from odradek.controller.service import ControllerService
 from odradek.coordinator.group.consumer.config import ConsumerGroupConfig
@@ -49,6 +59,7 @@ from odradek.server.network.connection import Connection
 from odradek.server.network.dispatch import Dispatcher
 from odradek.server.network.listeners import ConnectionConfig, bind, listener_specs
 from odradek.server.network.login_metrics import login_families
+from odradek.server.network.quota_metrics import quota_families
 from odradek.server.network.tls_acceptor import TlsAcceptor
 from odradek.server.parts.coordinators import CoordinatorParts, build_coordinators
 from odradek.server.parts.front_end import FrontEnd, build_front_end
@@ -83,6 +94,7 @@ class Broker:
         hostname: str = "localhost",
         machine: MachineLimits = NO_LIMITS,
         fetch: Fetch = no_fetch,
+        timer: Timer = no_timer,
     ) -> None:
         """
         Args:
@@ -92,7 +104,14 @@ class Broker:
         """
         self.settings = settings
         self._ports = Ports(
-            clock=clock, disk=disk, network=network, random=random, hostname=hostname, machine=machine, fetch=fetch
+            clock=clock,
+            disk=disk,
+            network=network,
+            random=random,
+            hostname=hostname,
+            machine=machine,
+            fetch=fetch,
+            timer=timer,
         )
         self._listeners: list[Listener] = []
         self._unlock_metadata: Callable[[], None] = lambda: None
@@ -269,6 +288,7 @@ class Broker:
             metrics.add(
                 lambda: node_families(self.dispatcher),
                 lambda: login_families(self.specs.values()),
+                lambda: quota_families(self.dispatcher.quotas),
                 lambda: certificate_families(self._security.contexts()),
             )
             listener = await bind(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -116,7 +117,13 @@ class NodeThread:
             ensure_formatted(self.disk, settings, random=random, now_ms=self.clock.now_ms())
         machine = machine_limits()
         broker = Broker(
-            settings, clock=self.clock, disk=self.disk, network=self.network, random=random, machine=machine
+            settings,
+            clock=self.clock,
+            disk=self.disk,
+            network=self.network,
+            random=random,
+            machine=machine,
+            timer=time.perf_counter_ns,
         )
         await broker.start()
         self._broker = broker

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from odradek.server.network.listeners import ConnectionConfig
 
 NOT_FLEXIBLE = 2**15
-_QUOTAS = QuotaConfig()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +140,7 @@ class Dispatcher:
     config: ConnectionConfig
     connections: Connections
     routes: dict[str, dict[int, Route]]
-    quotas: RequestQuotas = field(default_factory=lambda: RequestQuotas(_QUOTAS))
+    quotas: RequestQuotas = field(default_factory=lambda: RequestQuotas(QuotaConfig()))
     scratch: memoryview = field(default_factory=new_scratch)
     buffer_pool: BufferPool = field(default_factory=BufferPool)
     memory: RequestMemory = field(default_factory=RequestMemory)
@@ -248,7 +247,7 @@ def make_dispatcher(
     config: ConnectionConfig,
     routes: dict[str, dict[int, Route]],
     machine: MachineLimits,
-    quotas: QuotaConfig = _QUOTAS,
+    quotas: RequestQuotas | None = None,
 ) -> Dispatcher:
     """What the connections of a node share, within the limits that are set for it and those of the machine.
 
@@ -258,4 +257,5 @@ def make_dispatcher(
     connections = Connections(config, Descriptors(machine.descriptors))
     connections.change_limits(config)
     memory = RequestMemory(capacity_bytes(config.queued_max_request_bytes, machine.memory_bytes))
-    return Dispatcher(services, config, connections, routes, RequestQuotas(quotas), memory=memory)
+    quotas = quotas or RequestQuotas(QuotaConfig())
+    return Dispatcher(services, config, connections, routes, quotas, memory=memory)

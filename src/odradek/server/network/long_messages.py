@@ -61,6 +61,7 @@ async def encode_and_send(
     """Encode a response, and send it in its place."""
     if connection.is_silent:
         return
+    connection.requests.count_answer(context, response)
     steps = encode_response_in_steps(context.api_key, context.api_version, context.correlation_id, response)
     try:
         chunks = await in_turns(steps)

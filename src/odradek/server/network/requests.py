@@ -56,7 +56,8 @@ class Requests:
 
     def begin(self, frame: Buffer) -> asyncio.Future[Any] | None:
         """Decode one request and let its handler decide; returns the task of a handler that goes on."""
-        gate = self._connection.gate
+        quotas, gate = self._dispatcher.quotas, self._connection.gate
+        began_ns = quotas.timer() if quotas.is_timed else 0
         if gate is not None and gate.is_bare and gate.is_talking:
             return answer_bare(self._dispatcher, self._connection, gate, bytes(frame))
         try:
@@ -81,26 +82,30 @@ class Requests:
         except ProtocolError as error:
             self._connection.close_because(str(error))
             return None
-        return self.handle(context, route, request, len(frame))
+        return self.handle(context, route, request, len(frame), began_ns)
 
     def handle(
-        self, context: RequestContext, route: Route, request: Any, frame_bytes: int
+        self, context: RequestContext, route: Route, request: Any, frame_bytes: int, began_ns: int = 0
     ) -> asyncio.Future[Any] | None:
-        """Let the handler decide; returns its task where it goes on."""
+        """Let the handler decide; returns its task where it goes on.
+
+        Args:
+            began_ns: when the request was taken up, where requests are timed; 0: now.
+        """
         route.request_count += 1
         route.request_bytes += frame_bytes
         quotas = self._dispatcher.quotas
         if quotas.is_on:
-            quotas.begin(context, request, frame_bytes)
+            quotas.begin(context, request, frame_bytes, began_ns)
         try:
             outcome = route.handle(context, request)
         except Exception as error:
             outcome = self._failed(context, route, error)
         if outcome is None or isinstance(outcome, Message):
-            if context.charge is not None:
-                quotas.answered(context, outcome)
             self._answer(None, context, route, outcome)
             return None
+        if context.charge is not None:
+            outcome = quotas.until_answered(context, outcome)
         return self._await(context, route, outcome)
 
     def _read_header(self, frame: Buffer) -> tuple[RequestContext, Route, int]:
@@ -157,11 +162,12 @@ class Requests:
                 slot.chunks = []
                 return
             error = done.exception()
+            charge = context.charge
+            if charge is not None:
+                charge.work_began()
             response = done.result() if error is None else self._failed(context, route, error)
             if self._connection.is_closing:
                 return
-            if context.charge is not None:
-                self._dispatcher.quotas.answered(context, response)
             if wait is not outcome and response is not None and is_long(response):
                 self._dispatcher.start_task(encode_and_send(self._connection, slot, context, route, response))
                 return
@@ -178,6 +184,7 @@ class Requests:
         """Queue an answer in its place; None where the client wants no answer (acks=0)."""
         if self._dispatcher.silent_scopes and self._connection.is_silent:
             return
+        self.count_answer(context, response)
         chunks: list[Any] = []
         if response is not None:
             try:
@@ -186,6 +193,13 @@ class Requests:
                 self.not_encodable(error, context, route)
                 return
         self._connection.send(slot, chunks)
+        if context.charge is not None:
+            self._dispatcher.quotas.encoded(context)
+
+    def count_answer(self, context: RequestContext, response: Message | None) -> None:
+        """Count a response that is about to be encoded for the quotas of its client."""
+        if context.charge is not None:
+            self._dispatcher.quotas.answered(context, response)
 
     def not_encodable(self, error: Exception, context: RequestContext, route: Route) -> None:
         api = route.name

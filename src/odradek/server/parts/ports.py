@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from odradek.common.ports import NO_LIMITS, Clock, Disk, MachineLimits, Network
+from odradek.common.ports import NO_LIMITS, Clock, Disk, MachineLimits, Network, Timer, no_timer
 
 # A document over HTTPS, by its address and the file with the authorities to trust; it blocks, and raises OSError.
 Fetch = Callable[[str, str | None], bytes]
@@ -24,6 +24,7 @@ class Ports:
     Attributes:
         hostname: what other nodes get for a listener that is bound to all interfaces.
         fetch: reads a document over HTTPS.
+        timer: says how long work on the loop took.
     """
 
     clock: Clock
@@ -33,3 +34,4 @@ class Ports:
     hostname: str = "localhost"
     machine: MachineLimits = NO_LIMITS
     fetch: Fetch = no_fetch
+    timer: Timer = no_timer

@@ -8,6 +8,7 @@ import resource
 import signal
 import socket
 import sys
+import time
 from typing import Any, cast
 
 from odradek.common.errors import OdradekError, StorageError
@@ -73,6 +74,7 @@ async def _serve(settings: BrokerSettings) -> int:
             hostname=socket.gethostname(),
             machine=machine_limits(),
             fetch=read_https,
+            timer=time.perf_counter_ns,
         )
         long_lived = GarbageCollection(lambda: broker.log_manager.log_count)
         long_lived.begin()
