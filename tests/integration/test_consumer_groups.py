@@ -32,7 +32,7 @@ from tests.support.waiting import PATIENCE_S
 
 
 class Reader:
-    """One consumer; what it read, by partition."""
+    """One consumer; what it read, by partition, and the topics of the partitions that it was given, each time."""
 
     def __init__(self, bootstrap: str, group: str, topics: list[str], **settings: Any) -> None:
         base = {
@@ -43,7 +43,8 @@ class Reader:
             "enable.auto.commit": False,
         }
         self.consumer = Consumer(base | {key.replace("_", "."): value for key, value in settings.items()})
-        self.consumer.subscribe(topics)
+        self.given: list[list[str]] = []
+        self.consumer.subscribe(topics, on_assign=lambda _, new: self.given.append(sorted(each.topic for each in new)))
         self.read: list[tuple[str, int, int]] = []
 
     def poll(self, *, commit: bool = True) -> None:
@@ -117,6 +118,17 @@ def test_members_share_leave_and_return(node: Node, closing: ExitStack) -> None:
     until(readers, lambda: described() == ("CONSUMER", "STABLE", 3))  # once the last one has said that it knows
     readers.pop().consumer.close()
     until(readers, lambda: shares(readers) == [3, 3])
+
+
+def test_named_topics_come_before_matched_ones(node: Node, closing: ExitStack) -> None:
+    """librdkafka's test 0045 asks for two assignments, as Kafka makes them."""
+    named, matched = fresh_name("named"), fresh_name("matched")
+    create_topic(node.bootstrap, named, 2)
+    create_topic(node.bootstrap, matched, 4)
+    reader = Reader(node.bootstrap, fresh_name("g"), [f"^{matched}.*", named])
+    closing.callback(reader.consumer.close)
+    until([reader], lambda: len(reader.partitions) == 6)
+    assert reader.given == [[named] * 2, [matched] * 4]
 
 
 QUICK_SESSION_MS = 4000

@@ -10,6 +10,7 @@ import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.coordinator.group.consumer.heartbeats import HeartbeatCaller
+from odradek.coordinator.group.consumer.regex import MATCHED_AFTER_MS
 from odradek.coordinator.group.consumer.state import ConsumerGroupState, Partitions
 from odradek.protocol.messages.consumer_group_heartbeat_request import (
     ConsumerGroupHeartbeatRequest,
@@ -100,7 +101,9 @@ class TestRequests:
         assert len(kept) == 3 and pairs(box.beat("b", 3)) == mine - kept
 
     def test_a_bad_regular_expression(self) -> None:
-        refused(ErrorCode.INVALID_REGULAR_EXPRESSION, Box(), "a", subscribed_topic_regex="(")
+        box = Box()
+        refused(ErrorCode.INVALID_REGULAR_EXPRESSION, box, "a", subscribed_topic_regex="(")
+        assert not box.log
 
 
 class TestAssignment:
@@ -155,12 +158,45 @@ class TestAssignment:
 
     def test_a_regular_expression_follows_the_topics(self) -> None:
         box = Box(view(ta=2, tb=3, xc=4))
-        answer = box.beat("a", subscribed_topic_names=None, subscribed_topic_regex="t.*")
+        epoch = box.beat("a", subscribed_topic_names=None, subscribed_topic_regex="t.*").member_epoch
+        answer = box.beat("a", epoch)
         assert len(pairs(answer)) == 5
         box.topics = view(2, ta=2, tb=3, xc=4, td=1)
-        assert len(pairs(box.beat("a", 2))) == 6
-        answer = box.beat("a", 3, subscribed_topic_regex="x.", topic_partitions=[])
+        answer = box.beat("a", answer.member_epoch)
+        assert len(pairs(answer)) == 6
+        epoch = box.beat("a", answer.member_epoch, subscribed_topic_regex="x.", topic_partitions=[]).member_epoch
+        box.beat("a", epoch)
         assert list(box.group.regexes) == ["x."], "an unused expression is forgotten"
+
+    def test_named_topics_come_before_matched_ones(self) -> None:
+        """Kafka matches a new expression after its answer, and clients count on two assignments."""
+        box = Box(view(ta=2, tb=3, xc=4))
+        named = box.beat("a", subscribed_topic_names=["xc"], subscribed_topic_regex="t.*")
+        assert (len(pairs(named)), named.heartbeat_interval_ms) == (4, MATCHED_AFTER_MS)
+        matched = box.beat("a", named.member_epoch, topic_partitions=owned(pairs(named)))
+        assert (len(pairs(matched)), matched.heartbeat_interval_ms) == (9, 5000)
+        both = box.beat("b", subscribed_topic_names=[], subscribed_topic_regex="t.*")
+        assert both.heartbeat_interval_ms == 5000, "it is not new to the group"
+        assert len(box.group.target["b"]) >= 2
+
+    def test_a_new_expression_takes_nothing_before_it_is_matched(self) -> None:
+        box = Box(view(ta=2, tb=3))
+        epoch = box.beat("a", subscribed_topic_names=None, subscribed_topic_regex="t.*").member_epoch
+        held = box.beat("a", epoch)
+        changed = box.beat("a", held.member_epoch, subscribed_topic_regex="tb", topic_partitions=owned(pairs(held)))
+        assert (changed.member_epoch, changed.heartbeat_interval_ms) == (held.member_epoch, MATCHED_AFTER_MS)
+        assert box.group.current_of("a").assigned == pairs(held)
+        kept = pairs(box.beat("a", held.member_epoch, topic_partitions=owned(pairs(held))))
+        assert len(kept) == 3
+        epoch = box.beat("a", held.member_epoch, topic_partitions=owned(kept)).member_epoch
+        box.beat("a", epoch, subscribed_topic_regex="none", topic_partitions=owned(kept))
+        assert pairs(box.beat("a", epoch)) == frozenset(), "one that matches nothing counts as well"
+
+    def test_a_new_coordinator_matches_an_expression(self) -> None:
+        box = Box(view(ta=2))
+        epoch = box.beat("a", subscribed_topic_names=None, subscribed_topic_regex="t.*").member_epoch
+        box.restart()
+        assert len(pairs(box.beat("a", epoch))) == 2
 
     @pytest.mark.parametrize("subscribed", [{}, {"subscribed_topic_names": None, "subscribed_topic_regex": "t.*"}])
     def test_a_change_of_topics_whose_record_is_refused_is_found_again(self, subscribed: dict[str, Any]) -> None:

@@ -104,6 +104,9 @@ class TestConsumer:
         assert last(box) == "member m joined"
         epoch = box.beat("m", epoch, subscribed_topic_names=["tb"]).member_epoch
         assert last(box) == "member m subscribes to other topics"
+        epoch = box.beat("m", epoch, subscribed_topic_regex="ta").member_epoch
+        epoch = box.beat("m", epoch).member_epoch
+        assert last(box) == "the regular expression of member m was matched"
         box.topics = topics_view(2, ta=2, tb=3)
         box.beat("m", epoch)
         assert last(box) == "a topic that is subscribed to was made, deleted, grew, or moved"

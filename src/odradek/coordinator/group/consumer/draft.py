@@ -3,6 +3,9 @@
     put the member -> match its regular expression -> new group epoch where something changed -> new target assignment
     where the epoch is ahead, and the last one is old enough -> one step of this member towards its target
 
+An expression that is new to the group counts from the member's next heartbeat on, as in Kafka, which matches it after
+the answer: first come the topics that are subscribed to by name, and clients take them for an assignment of their own.
+
 The same for both protocols: what differs is how a member says what it wants, and how it gets its assignment.
 Source: KIP-848, KIP-1263; Kafka GroupMetadataManager.
 """
@@ -50,6 +53,7 @@ class GroupUpdate:
     Attributes:
         interval_ms: how old the target assignment must be before the next one is made.
         delay_ms: how long until then; 0 where nothing waits for it.
+        is_unresolved: the expression of the member is new to the group: what it matches counts the next time.
     """
 
     group: ConsumerGroup
@@ -67,8 +71,11 @@ class GroupUpdate:
     records: Records = field(default_factory=list)
     # Why there is a new group epoch; empty where there is none.
     cause: str = ""
+    is_unresolved: bool = field(init=False, default=False)
     # Whether the member subscribes to other topics than before.
     _changed: bool = field(init=False, default=False)
+    # Whether what its expression matches counts from now on.
+    _resolved: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         group = self.group
@@ -157,30 +164,35 @@ class GroupUpdate:
 
     def _resolve_regexes(self, before: MemberMetadata | None, metadata: MemberMetadata) -> None:
         """Match the member's regular expression against the present topics; forget one that is not used any more."""
-        group, regex = self.group, metadata.regex
+        group, regex, left = self.group, metadata.regex, before.regex if before is not None else None
         if regex is not None:
-            known = self.regexes.get(regex)
-            if known is None or group.matched_versions.get(regex) != self.view.version:
-                names = self.matches.topics(regex, self.view)
-                if known is not None and known.topic_names == names:
-                    # A record may be refused: what was matched counts only once it is what the log says.
-                    group.matched_versions[regex] = self.view.version
-                else:
-                    self.regexes[regex] = ResolvedRegex(names, self.view.version, self.now_ms)
-                    self.records.append(regex_record(group.group_id, regex, self.regexes[regex]))
-        left = before.regex if before is not None else None
+            self._resolve_regex(regex, is_new=regex != left)
         if left is not None and left != regex and all(each.regex != left for each in self.members.values()):
             self.regexes.pop(left, None)
             group.matched_versions.pop(left, None)
             self.records.append(regex_tombstone(group.group_id, left))
 
+    def _resolve_regex(self, regex: str, *, is_new: bool) -> None:
+        """`is_new`: the member did not have this expression until now."""
+        group, known = self.group, self.regexes.get(regex)
+        if known is not None and group.matched_versions.get(regex) == self.view.version:
+            return
+        names = self.matches.topics(regex, self.view)  # raises for what is none
+        if known is None and is_new:
+            self.is_unresolved = True
+        elif known is not None and known.topic_names == names:
+            # A record may be refused: what was matched counts only once it is what the log says.
+            group.matched_versions[regex] = self.view.version
+        else:
+            self._resolved = known is None
+            self.regexes[regex] = ResolvedRegex(names, self.view.version, self.now_ms)
+            self.records.append(regex_record(group.group_id, regex, self.regexes[regex]))
+
     def _maybe_bump(self, member_id: str, before: MemberMetadata | None, metadata: MemberMetadata) -> None:
         """A new group epoch where a subscription, or a topic that somebody subscribes to, is not what it was."""
         group = self.group
-        changed = before is None or set(before.topic_names) != set(metadata.topic_names)
-        changed = changed or (before is not None and before.regex != metadata.regex)
-        self._changed = changed
-        if not changed and group.checked_version.value == self.view.version:
+        changed = self._changed = self._subscribes_otherwise(before, metadata)
+        if not changed and (self.is_unresolved or group.checked_version.value == self.view.version):
             return
         names = [name for member in self.members.values() for name in self._topic_names(member)]
         metadata_hash = self.view.metadata_hash(names)
@@ -190,11 +202,19 @@ class GroupUpdate:
         self.group_epoch += 1
         if before is None:
             self.cause = f"member {member_id} joined"
+        elif self._resolved:
+            self.cause = f"the regular expression of member {member_id} was matched"
         elif changed:
             self.cause = f"member {member_id} subscribes to other topics"
         else:
             self.cause = "a topic that is subscribed to was made, deleted, grew, or moved"
         self.records.append(epoch_record(group.group_id, self.group_epoch, metadata_hash))
+
+    def _subscribes_otherwise(self, before: MemberMetadata | None, metadata: MemberMetadata) -> bool:
+        """Until its new expression counts, a member keeps what the one before it brought."""
+        if before is None or set(before.topic_names) != set(metadata.topic_names):
+            return True
+        return self._resolved or (before.regex != metadata.regex and not self.is_unresolved)
 
     def _topic_ids(self, member: MemberMetadata) -> frozenset[UUID]:
         topics = (self.view.by_name.get(name) for name in self._topic_names(member))

@@ -21,7 +21,7 @@ from odradek.coordinator.group.consumer.deadlines import REVOCATION, Deadlines
 from odradek.coordinator.group.consumer.draft import GroupUpdate
 from odradek.coordinator.group.consumer.migration import Change, Migration, identity_of
 from odradek.coordinator.group.consumer.records import current_record
-from odradek.coordinator.group.consumer.regex import TopicMatches
+from odradek.coordinator.group.consumer.regex import MATCHED_AFTER_MS, TopicMatches
 from odradek.coordinator.group.consumer.registry import ConsumerGroups
 from odradek.coordinator.group.consumer.state import (
     JOINING_EPOCH,
@@ -149,6 +149,8 @@ class Heartbeats:
         if draft.delay_ms:
             # The next assignment is made in the first heartbeat that finds it due: this member's, if no other comes.
             interval_ms = min(interval_ms, draft.delay_ms)
+        if draft.is_unresolved:
+            interval_ms = min(interval_ms, MATCHED_AFTER_MS)
         response = self._answer(request, found.current, current, member_id, interval_ms)
         pending = StoreMembers(group.group_id) if found.replaces is not None else before.pending
         return Change([*before.records, *draft.records], pending), response

@@ -12,6 +12,8 @@ from odradek.coordinator.group.consumer.topics import TopicsView
 MAX_REMEMBERED = 1000
 # So many topics are matched where the heartbeat is handled: about 100 ms of the worst expression, microseconds of most.
 MATCHED_ON_LOOP = 50
+# When a member with an expression that is new to its group is to come back for the topics that it matches.
+MATCHED_AFTER_MS = 100
 
 
 @dataclass(frozen=True, slots=True)
