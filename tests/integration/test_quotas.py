@@ -12,7 +12,9 @@ from confluent_kafka import Consumer, Producer
 from odradek.common.errors import ErrorCode
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
-from odradek.protocol.messages.create_topics_request import CreateTopicsRequest
+from odradek.protocol.messages.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic
+from odradek.protocol.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
+from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
 from odradek.protocol.messages.describe_client_quotas_request import ComponentData, DescribeClientQuotasRequest
 from odradek.protocol.messages.list_groups_request import ListGroupsRequest
 from odradek.protocol.messages.metadata_request import MetadataRequest
@@ -199,10 +201,54 @@ def test_a_client_waits_for_the_time_that_its_requests_took(node: NodeThread, po
         seconds_until_served(calls)
         assert time.monotonic() - began > wait_ms / 1000 - SLACK_S
         assert other.ask(key, *requests[key]).throttle_time_ms == 0
-        shown = {family.name: family for family in quota_families(node.broker.dispatcher.quotas)}
+        broker = node.broker
+        families = quota_families(broker.dispatcher.quotas, broker.gateway.mutations.ledger)
+        shown = {family.name: family for family in families}
     waited = {dict(each.labels)["client_id"]: each.value for each in shown["odradek_request_throttle_seconds"].samples}
     assert waited[mine] >= wait_ms / 1000
     set_quotas(port, {"client-id": mine}, request_percentage=None)
+
+
+def test_topics_beyond_the_mutation_quota_are_refused(port: int) -> None:
+    mine = fresh_name("app")
+    set_quotas(port, {"client-id": mine}, controller_mutation_rate=0.01)
+    names = [fresh_name() for _ in range(2)]
+
+    def ask(key: ApiKey, version: int, request: Any) -> Any:
+        with Calls(port, client_id=mine) as calls:  # the one before is muted
+            return calls.ask(key, version, request)
+
+    topics = [CreatableTopic(name=name, num_partitions=2, replication_factor=1) for name in names]
+    created = ask(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=topics, timeout_ms=30_000))
+    # The first may go into debt: 2 partitions, of which there was a ninth.
+    assert [each.error_code for each in created.topics] == [0, ErrorCode.THROTTLING_QUOTA_EXCEEDED]
+    assert 100_000 < created.throttle_time_ms <= 189_001
+    more = CreatePartitionsTopic(name=names[0], count=3, assignments=None)
+    grown = CreatePartitionsRequest(topics=[more], timeout_ms=30_000)
+    strict = ask(ApiKey.CREATE_PARTITIONS, 3, grown)
+    assert (strict.results[0].error_code, strict.throttle_time_ms > 0) == (ErrorCode.THROTTLING_QUOTA_EXCEEDED, True)
+    deleted = DeleteTopicsRequest(topics=[DeleteTopicState(name=names[0])], timeout_ms=30_000)
+    strict = ask(ApiKey.DELETE_TOPICS, 6, deleted)
+    assert (strict.responses[0].error_code, strict.throttle_time_ms > 0) == (ErrorCode.THROTTLING_QUOTA_EXCEEDED, True)
+    # Clients that do not know the error get what they ask for, and wait the longer.
+    old = ask(ApiKey.CREATE_PARTITIONS, 2, grown)
+    assert (old.results[0].error_code, old.throttle_time_ms > created.throttle_time_ms) == (0, True)
+    older = ask(ApiKey.DELETE_TOPICS, 4, DeleteTopicsRequest(topic_names=[names[0]], timeout_ms=30_000))
+    assert (older.responses[0].error_code, older.throttle_time_ms > old.throttle_time_ms + 200_000) == (0, True)
+    set_quotas(port, {"client-id": mine}, controller_mutation_rate=None)
+
+
+def test_a_client_that_changed_too_much_waits(port: int) -> None:
+    mine = fresh_name("app")
+    set_quotas(port, {"client-id": mine}, controller_mutation_rate=2)
+    with Calls(port, client_id=mine) as calls:
+        topic = CreatableTopic(name=fresh_name(), num_partitions=23, replication_factor=1)
+        began = time.monotonic()
+        created = calls.ask(ApiKey.CREATE_TOPICS, 5, CreateTopicsRequest(topics=[topic], timeout_ms=30_000))
+        assert (created.topics[0].error_code, 0 < created.throttle_time_ms <= 501) == (0, True)
+        seconds_until_served(calls)
+        assert time.monotonic() - began > created.throttle_time_ms / 1000 - SLACK_S
+    set_quotas(port, {"client-id": mine}, controller_mutation_rate=None)
 
 
 def test_a_stock_client_keeps_to_its_quotas(port: int) -> None:

@@ -25,6 +25,7 @@ from odradek.controller.controllers import register_controller
 from odradek.controller.machine import ControllerMachine
 from odradek.controller.scram import alter_scram_credentials
 from odradek.controller.tokens import NO_TOKENS, DelegationTokenConfig, DelegationTokens
+from odradek.controller.topics import Charge, free
 from odradek.metadata.features import KRAFT_VERSION
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.declare import Message
@@ -262,12 +263,20 @@ class ControllerService:
         machine, runtime = self._serving()
         return await runtime.run(lambda: operation(machine), timeout_ms=timeout_ms)
 
-    async def ask(self, request: Message, response: type[M], api_version: int | None = None, principal: str = "") -> M:
+    async def ask(
+        self,
+        request: Message,
+        response: type[M],
+        api_version: int | None = None,
+        principal: str = "",
+        charge: Charge = free,
+    ) -> M:
         """Answer a request by the method of its API; `response` is the class of that API's answer.
 
         Args:
             api_version: in which the answer is given, None for the newest. Only UpdateFeatures differs by it.
             principal: who asks, for delegation tokens.
+            charge: counts the partitions that are created and deleted.
         Raises:
             ApiError: as the method.
         """
@@ -275,6 +284,8 @@ class ControllerService:
             answer: Message = await self.update_features(request, api_version)
         elif request.KEY in TOKEN_METHODS:
             answer = await TOKEN_METHODS[request.KEY](self, request, principal)
+        elif request.KEY in MUTATION_METHODS:
+            answer = await MUTATION_METHODS[request.KEY](self, request, charge)
         else:
             assert request.KEY is not None, f"{type(request).__name__} is no request"
             answer = await METHODS[request.KEY](self, request)
@@ -284,20 +295,19 @@ class ControllerService:
     # One method per API. All raise ApiError NOT_CONTROLLER where this node is not the active controller, and
     # REQUEST_TIMED_OUT where a request names a timeout; further codes are in the operation's docstring.
 
-    async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    async def create_topics(self, request: CreateTopicsRequest, charge: Charge = free) -> CreateTopicsResponse:
         """See `Topics.create`."""
-        return await self._run(lambda machine: machine.topics.create_in_steps(request), request.timeout_ms)
+        return await self._run(lambda machine: machine.topics.create_in_steps(request, charge), request.timeout_ms)
 
-    async def create_partitions(self, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    async def create_partitions(
+        self, request: CreatePartitionsRequest, charge: Charge = free
+    ) -> CreatePartitionsResponse:
         """See `Topics.add_partitions`."""
-        return await self._run(lambda machine: machine.topics.add_partitions(request), request.timeout_ms)
+        return await self._run(lambda machine: machine.topics.add_partitions(request, charge), request.timeout_ms)
 
-    async def delete_topics(
-        self,
-        request: DeleteTopicsRequest,
-    ) -> DeleteTopicsResponse:
+    async def delete_topics(self, request: DeleteTopicsRequest, charge: Charge = free) -> DeleteTopicsResponse:
         """See `Topics.delete`."""
-        return await self._run(lambda machine: machine.topics.delete(request), request.timeout_ms)
+        return await self._run(lambda machine: machine.topics.delete(request, charge), request.timeout_ms)
 
     async def alter_configs(self, request: AlterConfigsRequest) -> AlterConfigsResponse:
         """See `Configs.alter`."""
@@ -473,12 +483,9 @@ class ControllerService:
 
 # Which method answers an API.
 METHODS: dict[int, Callable[[ControllerService, Any], Awaitable[Message]]] = {
-    ApiKey.CREATE_TOPICS: ControllerService.create_topics,
-    ApiKey.DELETE_TOPICS: ControllerService.delete_topics,
     ApiKey.CREATE_ACLS: ControllerService.create_acls,
     ApiKey.DELETE_ACLS: ControllerService.delete_acls,
     ApiKey.ALTER_CONFIGS: ControllerService.alter_configs,
-    ApiKey.CREATE_PARTITIONS: ControllerService.create_partitions,
     ApiKey.ELECT_LEADERS: ControllerService.elect_leaders,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: ControllerService.incremental_alter_configs,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: ControllerService.alter_partition_reassignments,
@@ -496,6 +503,12 @@ METHODS: dict[int, Callable[[ControllerService, Any], Awaitable[Message]]] = {
     ApiKey.ASSIGN_REPLICAS_TO_DIRS: ControllerService.assign_replicas_to_dirs,
     ApiKey.ADD_RAFT_VOTER: ControllerService.add_raft_voter,
     ApiKey.REMOVE_RAFT_VOTER: ControllerService.remove_raft_voter,
+}
+# Those that a quota counts.
+MUTATION_METHODS: dict[int | None, Callable[[ControllerService, Any, Charge], Awaitable[Message]]] = {
+    ApiKey.CREATE_TOPICS: ControllerService.create_topics,
+    ApiKey.DELETE_TOPICS: ControllerService.delete_topics,
+    ApiKey.CREATE_PARTITIONS: ControllerService.create_partitions,
 }
 # Those that ask who asks.
 TOKEN_METHODS: dict[int | None, Callable[[ControllerService, Any, str], Awaitable[Message]]] = {

@@ -6,7 +6,7 @@ Each topic of a request succeeds or fails on its own; all records of a request l
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -41,6 +41,13 @@ TOPICS_PER_STEP = 250
 RESERVED_TOPIC_IDS = (ZERO_UUID, UUID(int=1))
 
 Replicas = tuple[int, ...]
+# Called with the number of partitions that a topic of a request creates or deletes, once all else is checked; raises
+# ApiError THROTTLING_QUOTA_EXCEEDED where the client must not (KIP-599).
+Charge = Callable[[int], None]
+
+
+def free(partition_count: int) -> None:
+    """Where no quota counts."""
 
 
 class Topics:
@@ -56,7 +63,9 @@ class Topics:
         """As `create_in_steps`, at once."""
         return all_steps(self.create_in_steps(request))
 
-    def create_in_steps(self, request: create_topics_request.CreateTopicsRequest) -> Steps[Any, CreateTopicsResponse]:
+    def create_in_steps(
+        self, request: create_topics_request.CreateTopicsRequest, charge: Charge = free
+    ) -> Steps[Any, CreateTopicsResponse]:
         """Create topics.
 
         Raises:
@@ -78,6 +87,7 @@ class Topics:
                     raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
                 self._check_new_name(topic.name, new_keys)
                 created, answer = self._create_one(topic, partitions_left)
+                charge(answer.num_partitions)
             except ApiError as error:
                 answers.append(_refused(topic.name, error))
                 continue
@@ -248,7 +258,7 @@ class Topics:
         return partition_record(topic_id, partition_id, partition, self._state.metadata_version)
 
     def add_partitions(
-        self, request: create_partitions_request.CreatePartitionsRequest
+        self, request: create_partitions_request.CreatePartitionsRequest, charge: Charge = free
     ) -> Result[Any, CreatePartitionsResponse]:
         """CreatePartitions: give topics more partitions."""
         times = Counter(topic.name for topic in request.topics)
@@ -261,6 +271,7 @@ class Topics:
                 if times[name] > 1:
                     raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
                 added = self._grow_one(topic, partitions_left)
+                charge(len(added))
                 records.extend(added)
                 partitions_left -= len(added)
             except ApiError as error:
@@ -311,10 +322,7 @@ class Topics:
             self._check_manual(entry.partition_count + place, replicas, factor)
         return assignments
 
-    def delete(
-        self,
-        request: DeleteTopicsRequest,
-    ) -> Result[Any, DeleteTopicsResponse]:
+    def delete(self, request: DeleteTopicsRequest, charge: Charge = free) -> Result[Any, DeleteTopicsResponse]:
         """Delete topics by name or by id.
 
         Raises:
@@ -341,8 +349,12 @@ class Topics:
         records: list[Any] = []
         times_found = Counter(topic_id for _, topic_id in found)
         for response, topic_id in found:
-            if times_found[topic_id] > 1:
-                response.error_code, response.error_message = _named_twice().code, _named_twice().message
+            try:
+                if times_found[topic_id] > 1:
+                    raise _named_twice()
+                charge(self._state.topics[topic_id].partition_count)
+            except ApiError as error:
+                response.error_code, response.error_message = error.code, error.message
             else:
                 records.append(RemoveTopicRecord(topic_id=topic_id))
         return Result(records, DeleteTopicsResponse(responses=responses))

@@ -288,7 +288,7 @@ class Broker:
             metrics.add(
                 lambda: node_families(self.dispatcher),
                 lambda: login_families(self.specs.values()),
-                lambda: quota_families(self.dispatcher.quotas),
+                lambda: quota_families(self.dispatcher.quotas, self.gateway.mutations.ledger),
                 lambda: certificate_families(self._security.contexts()),
             )
             listener = await bind(

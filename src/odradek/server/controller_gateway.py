@@ -21,9 +21,12 @@ from odradek.common.buggify import buggify
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.ports import Clock
 from odradek.controller.service import ControllerService
+from odradek.controller.topics import free
 from odradek.protocol.declare import Message
 from odradek.protocol.messages.envelope_response import EnvelopeResponse
+from odradek.security.quota.config import MutationQuotaConfig
 from odradek.server.envelope import unwrap_answer, wrap
+from odradek.server.mutation_quotas import MutationQuotas
 from odradek.settings.options import config, option
 
 if TYPE_CHECKING:
@@ -71,18 +74,21 @@ class ControllerGateway:
         forwarding: ControllerChannel,
         clock: Clock,
         leads: Callable[[], bool],
+        mutations: MutationQuotas | None = None,
     ) -> None:
         """
         Args:
             service: of this node, where it is a controller.
             own, forwarding: for what this node asks, and for what its clients asked.
             leads: whether this node leads the quorum, ready to serve or not.
+            mutations: what clients may change per second; they are asked where the controller is.
         """
         self._service = service
         self._own = own
         self._forwarding = forwarding
         self._clock = clock
         self._leads = leads
+        self.mutations = mutations or MutationQuotas(MutationQuotaConfig())
 
     @property
     def service(self) -> ControllerService | None:
@@ -156,7 +162,13 @@ class ControllerGateway:
             raise ApiError(ErrorCode.NOT_CONTROLLER, "this node is no controller")
         if context is None:
             return await self._service.ask(request, response)
-        return await self._service.ask(request, response, context.api_version, context.principal)
+        charge = self.mutations.charge_of(context)
+        answer = await self._service.ask(
+            request, response, context.api_version, context.principal, free if charge is None else charge
+        )
+        if charge is not None and charge.throttle_ms:
+            answer.throttle_time_ms = charge.throttle_ms  # type: ignore[attr-defined]
+        return answer
 
 
 def _raise_top_level_error(answer: M) -> M:

@@ -15,3 +15,18 @@ class QuotaConfig:
         unit="s",
         doc="A client that was idle may use its quota of so many seconds at once.",
     )
+
+
+@config
+class MutationQuotaConfig:
+    """How much a client may save up of what it may change per second: the product of both."""
+
+    window_count: int = option(
+        "controller.quota.window.num", default=11, unit="count", doc="Windows whose unused quota a client may use."
+    )
+    window_s: int = option(
+        "controller.quota.window.size.seconds",
+        default=1,
+        unit="s",
+        doc="Length of each window of controller.quota.window.num.",
+    )

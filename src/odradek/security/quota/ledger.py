@@ -39,8 +39,16 @@ class Account:
 
     def spend(self, amount: float, now_ms: int) -> int:
         """Count what was used now; returns how long the client must wait."""
+        self.use(amount, now_ms)
+        return self.wait_ms(now_ms)
+
+    def use(self, amount: float, now_ms: int) -> None:
+        """Count what was used now, and let the client go on."""
         self.amount += amount
         self.bucket.spend(amount, now_ms)
+
+    def wait_ms(self, now_ms: int) -> int:
+        """How long the client must wait; counts that it does."""
         wait_ms = self.bucket.ready_in_ms(now_ms)
         wait_ms = self.throttle_ms = WAIT_FOR_NOTHING_MS if wait_ms is None else wait_ms
         if wait_ms:
@@ -72,6 +80,8 @@ class QuotaLedger:
 
     def change_quotas(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
         """Go by these from now on. What a client has used too much of stays."""
+        if quotas is self._quotas:
+            return
         self._quotas = quotas
         self._by_client.clear()
         if not self.is_set:

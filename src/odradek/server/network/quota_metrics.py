@@ -12,11 +12,14 @@ if TYPE_CHECKING:
     from odradek.server.network.request_quotas import RequestQuotas
 
 
-def quota_families(quotas: RequestQuotas) -> Iterator[Family]:
+def quota_families(quotas: RequestQuotas, mutations: QuotaLedger) -> Iterator[Family]:
     """By the user and the client id that a quota names; "" where it means any."""
     yield from _families(quotas.produce, "produce", "bytes", "Bytes of Produce requests", 1)
     yield from _families(quotas.fetch, "fetch", "bytes", "Bytes of fetched records", 1)
     yield from _families(quotas.request, "request", "seconds", "Seconds of the processor", 100)
+    yield from _families(
+        mutations, "controller_mutation", "partitions", "Partitions created and deleted by requests", 1
+    )
 
 
 def _families(ledger: QuotaLedger, kind: str, unit: str, what: str, units: int) -> Iterator[Family]:

@@ -101,10 +101,11 @@ class RequestQuotas:
 
     def begin(self, context: RequestContext, request: Any, frame_bytes: int, began_ns: int) -> None:
         """A request is about to be handled; it was taken up at `began_ns` where requests are timed."""
-        listener = context.connection.listener
-        if listener.scope != "broker" or listener.is_internal or _is_of_broker(context, request):
+        if _is_of_broker(context, request):
             return
         charge = context.charge = Charge(self.timer)
+        if context.connection.listener.is_internal:
+            return  # there a wait counts only where the controller says so
         user, client_id = context.principal.partition(":")[2], context.client_id
         now_ms = context.broker.clock.monotonic_ms()
         if self.is_timed:

@@ -19,10 +19,12 @@ from odradek.raft.metadata_log import DIRECTORY as METADATA_LOG
 from odradek.raft.peers import QuorumPeers
 from odradek.raft.snapshot import read_bootstrap
 from odradek.raft.voters import ReplicaKey
+from odradek.security.quota.config import MutationQuotaConfig
 from odradek.server.controller_gateway import ChannelConfig, ControllerGateway
 from odradek.server.lifecycle.controller_registration import ControllerRegistration, controller_registration_request
 from odradek.server.lifecycle.liveness import BrokerLiveness
 from odradek.server.lifecycle.suspected_brokers import SuspectedBrokers
+from odradek.server.mutation_quotas import MutationQuotas
 from odradek.server.network.listeners import ListenerSpec
 from odradek.server.parts.ports import Ports
 from odradek.server.parts.security import SecurityParts
@@ -145,4 +147,7 @@ def _build_gateway(
             security=security.to_controllers,
         )
 
-    return ControllerGateway(controller, channel("broker"), channel("forwarding"), ports.clock, lambda: raft.leads)
+    mutations = MutationQuotas(settings.build(MutationQuotaConfig))
+    return ControllerGateway(
+        controller, channel("broker"), channel("forwarding"), ports.clock, lambda: raft.leads, mutations
+    )

@@ -16,7 +16,7 @@ from odradek.log.scrub import ScrubConfig
 from odradek.raft.config import RaftConfig
 from odradek.replica.config import FetcherConfig, ReplicaConfig
 from odradek.replica.throttle import ThrottleConfig
-from odradek.security.quota.config import QuotaConfig
+from odradek.security.quota.config import MutationQuotaConfig, QuotaConfig
 from odradek.security.sasl.config import SaslConfig
 from odradek.security.sasl.tokens import TokenConfig
 from odradek.security.tls.config import TlsConfig
@@ -57,6 +57,7 @@ CONFIG_CLASSES: tuple[type, ...] = (
     TokenConfig,
     TransactionConfig,
     MaintenanceConfig,
+    MutationQuotaConfig,
     VerificationConfig,
 )
 

@@ -1,0 +1,69 @@
+"""How many partitions clients may create and delete per second (KIP-599), counted where the active controller is.
+
+Clients of versions that know the error get THROTTLING_QUOTA_EXCEEDED while they owe something, topic by topic; older
+ones get what they ask for, and wait afterwards. Both hear how long in the answer; the broker that the client talks to
+mutes its connection for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.protocol.apis import ApiKey
+from odradek.security.quota.config import MutationQuotaConfig
+from odradek.security.quota.ledger import Account, QuotaLedger
+
+if TYPE_CHECKING:
+    from odradek.common.ports import Clock
+    from odradek.server.context import RequestContext
+
+# The first versions whose clients know the error.
+_STRICT_SINCE = {ApiKey.CREATE_TOPICS: 6, ApiKey.DELETE_TOPICS: 5, ApiKey.CREATE_PARTITIONS: 3}
+
+
+class MutationQuotas:
+    """What clients of the active controller may change per second."""
+
+    def __init__(self, config: MutationQuotaConfig) -> None:
+        self.ledger = QuotaLedger("controller_mutation_rate", config.window_count * config.window_s)
+
+    def charge_of(self, context: RequestContext) -> MutationCharge | None:
+        """What counts the partitions of a request; None where it changes none, or its client has no quota."""
+        strict_since = _STRICT_SINCE.get(ApiKey(context.api_key))
+        if strict_since is None:
+            return None
+        self.ledger.change_quotas(context.broker.image.client_quotas)
+        clock, user = context.broker.clock, context.principal.partition(":")[2]
+        account = self.ledger.account(user, context.client_id, clock.monotonic_ms())
+        if account is None:
+            return None
+        return MutationCharge(account, clock, is_strict=context.api_version >= strict_since)
+
+
+class MutationCharge:
+    """Counts the partitions of one request.
+
+    Attributes:
+        throttle_ms: how long the client must wait.
+    """
+
+    def __init__(self, account: Account, clock: Clock, *, is_strict: bool) -> None:
+        self._account = account
+        self._clock = clock
+        self._is_strict = is_strict
+        self.throttle_ms = 0
+
+    def __call__(self, partition_count: int) -> None:
+        """
+        Raises:
+            ApiError: THROTTLING_QUOTA_EXCEEDED.
+        """
+        now_ms = self._clock.monotonic_ms()
+        if not self._is_strict:
+            self.throttle_ms = self._account.spend(partition_count, now_ms)
+            return
+        if self._account.bucket.is_exhausted(now_ms):
+            self.throttle_ms = self._account.wait_ms(now_ms)
+            raise ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
+        self._account.use(partition_count, now_ms)
