@@ -204,8 +204,12 @@ class SimDisk:
         self._tree.change((self._directory(path.parent), path.name, None))
 
     def sync_dir(self, path: Path) -> None:
-        directory = self._directory(path)
         self._need_descriptor(path)
+        self.sync_held_dir(path)
+
+    def sync_held_dir(self, path: Path) -> None:
+        """Sync a directory of which there is a descriptor."""
+        directory = self._directory(path)
         if self.hit("directory sync error", self.faults.sync_dir_error):
             if self.faults.names_are_dropped:
                 self._tree.forget(directory)
@@ -213,6 +217,7 @@ class SimDisk:
         self._tree.sync(directory)
 
     def hold(self, directory: Path) -> Disk:
+        self._need_descriptor(directory)
         held: Any = HeldSimDisk(self, directory, self._directory(directory))
         return held  # type: ignore[no-any-return]
 
@@ -322,7 +327,10 @@ class HeldSimDisk:
         self._disk.remove(self._now(path))
 
     def sync_dir(self, path: Path) -> None:
-        self._disk.sync_dir(self._now(path))
+        if path == self._directory:
+            self._disk.sync_held_dir(self._now(path))
+        else:
+            self._disk.sync_dir(path)
 
 
 class SimMutex:

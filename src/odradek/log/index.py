@@ -18,7 +18,7 @@ from bisect import bisect_right
 from pathlib import Path
 from typing import NamedTuple
 
-from odradek.common.ports import Disk, read_file
+from odradek.common.ports import Disk, is_out_of_descriptors, read_file
 
 _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
@@ -39,6 +39,7 @@ class IndexFile:
         self.path = path
         self._pending = bytearray()
         self._flushed_bytes = 0
+        self._is_longer = False  # the file, than what was flushed: it could not be opened to be cut
         self._exists = False
 
     @property
@@ -55,10 +56,14 @@ class IndexFile:
 
     def flush(self, *, create: bool = False, sync: bool = False) -> None:
         """Write what is pending; `create` makes an empty file too. Raises OSError."""
-        if not self._pending and not (create and not self._exists) and not (sync and self._exists):
+        is_idle = not self._pending and not self._is_longer
+        if is_idle and not (create and not self._exists) and not (sync and self._exists):
             return
         file = self.disk.open(self.path, create=True)
         try:
+            if self._is_longer:
+                file.truncate(self._flushed_bytes)
+                self._is_longer = False
             if self._pending:
                 file.write_at(self._flushed_bytes, [self._pending])
                 self._flushed_bytes += len(self._pending)
@@ -74,23 +79,29 @@ class IndexFile:
         if size_bytes >= self._flushed_bytes:
             del self._pending[size_bytes - self._flushed_bytes :]
             return
-        file = self.disk.open(self.path)
-        try:
-            file.truncate(size_bytes)
-        finally:
-            file.close()
-        self._pending, self._flushed_bytes = bytearray(), size_bytes
+        self._pending = bytearray()
+        self._shorten(size_bytes)
 
     def _rewrite(self, data: bytes) -> None:
-        self._pending = bytearray()
+        self._pending = bytearray(data)
         self._flushed_bytes = 0
         if self.disk.exists(self.path):
+            self._shorten(0)
+
+    def _shorten(self, size_bytes: int) -> None:
+        """Cut the file; where it cannot be opened for want of descriptors, the next flush does it."""
+        self._flushed_bytes, self._is_longer = size_bytes, True
+        try:
             file = self.disk.open(self.path)
-            try:
-                file.truncate(0)
-            finally:
-                file.close()
-        self._pending += data
+        except OSError as error:
+            if is_out_of_descriptors(error):
+                return
+            raise
+        try:
+            file.truncate(size_bytes)
+            self._is_longer = False
+        finally:
+            file.close()
 
 
 class OffsetIndex(IndexFile):
@@ -279,7 +290,7 @@ class TransactionIndex(IndexFile):
     @property
     def is_written(self) -> bool:
         """Whether its file has all of it."""
-        return not self._pending
+        return not self._pending and not self._is_longer
 
     def take_unsynced(self) -> bool:
         """Whether there are entries that no sync covers yet; the caller is about to flush and sync them."""

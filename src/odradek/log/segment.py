@@ -6,9 +6,9 @@ Positions are bytes in the file. Reading never copies: `locate` finds batches by
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from odradek.common.errors import StorageError
 from odradek.common.ports import Buffer, is_disk_full, is_out_of_descriptors
@@ -18,6 +18,8 @@ from odradek.log.read_verification import ReadVerification
 from odradek.log.segment_file import MAX_RELATIVE_OFFSET, SegmentFile
 from odradek.log.segment_indexes import INDEX_INTERVAL_BYTES, SegmentIndexes
 from odradek.record.batch import BatchHeader
+
+T = TypeVar("T")
 
 
 class DamagedBatchError(Exception):
@@ -138,12 +140,26 @@ class Segment:
         """Whether an offset no longer fits into the 32 bits that indexes have for it."""
         return last_offset - self.base_offset > MAX_RELATIVE_OFFSET
 
-    def truncate_to(self, position: int, end_offset: int) -> None:
-        """Cut at a batch boundary; both are exclusive ends. Batches may follow again. Raises OSError."""
+    def as_if_cut_at(self, position: int, look: Callable[[], T]) -> T:
+        """What `look` finds where the batches end there (exclusive); the indexes are loaded, and know more."""
+        size_bytes, self.batches.size_bytes = self.size_bytes, position
+        self._last_batch = None
+        try:
+            return look()
+        finally:
+            self.batches.size_bytes = size_bytes
+
+    def truncate_to(self, position: int, end_offset: int, held: SharedFile | None = None) -> None:
+        """Cut at a batch boundary; both are exclusive ends. Batches may follow again. Raises OSError.
+
+        Args:
+            held: the open file. With it, and loaded indexes, this needs no other descriptor.
+        """
         assert position <= self.size_bytes and end_offset >= self.base_offset, "a cut makes a segment shorter"
         self.indexes.load()
         self.indexes.is_sealed = False
-        self.hold().file.truncate(position)
+        held = held or self.hold()
+        held.file.truncate(position)
         self.batches.size_bytes = position
         self.verification.cut(position)
         self.indexes.truncate(end_offset, position)

@@ -5,15 +5,18 @@ The last segment is the active one. Base offsets rise strictly; a segment ends w
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import overload
+from typing import TypeVar, overload
 
+from odradek.log.compaction.output import CLEANED
 from odradek.log.partition_dir import PartitionDir
 from odradek.log.segment import Segment
 from odradek.log.summary import SegmentSummary
+
+T = TypeVar("T")
 
 # Called with each segment that is dropped; its files are then no longer the log's.
 Drop = Callable[[Segment], None]
@@ -84,30 +87,51 @@ class SegmentList(Sequence[Segment]):
         self.active = segment
         self.summary.rolled(closed)
 
-    def cut(self, offset: int, drop: Drop) -> int:
-        """Drop all that lies at or above `offset`, which is not before the first segment; durable. Raises OSError.
+    def cut(self, offset: int, look: Callable[[list[Segment], int], T], drop: Drop) -> tuple[int, T]:
+        """Drop all that lies at or above `offset`, which is not before the first segment; durable.
 
+        Files are opened before anything is dropped: half a cut, for want of descriptors, is none.
+
+        Args:
+            look: called with the segments that stay, as they will be, and the log's end.
         Returns:
-            Where the log ends (exclusive): at `offset`, or before damage that may have hidden what lies above it.
+            Where the log ends (exclusive): at `offset`, or before damage that may have hidden what lies above it; and
+            what `look` returned.
+        Raises:
+            OSError: as `look`. Nothing has changed where no file could be opened.
         """
-        while len(self._segments) > 1 and self.bases[-1] >= offset:
+        kept = self._segments[: max(1, bisect_left(self.bases, offset))]
+        active = kept[-1]
+        position, end_offset = active.cut_for(offset)
+        active.indexes.load()
+        found = active.as_if_cut_at(position, lambda: look(kept, end_offset))
+        held, directory = active.hold(), self._dir.files.disk.hold(self._dir.path)
+        while len(self._segments) > len(kept):
             self.bases.pop()
             drop(self._segments.pop())
-        active = self.active = self._segments[-1]
-        position, end_offset = active.cut_for(offset)
-        if position < active.size_bytes:
-            active.truncate_to(position, end_offset)
-        active.sync_file_and_directory()
+        self.active = active
+        active.truncate_to(position, end_offset, held)
+        held.file.sync()
+        directory.sync_dir(self._dir.path)
         self.summary.cut()
-        return end_offset
+        return end_offset, found
 
     def restart(self, offset: int, now_ms: int, drop: Drop) -> None:
-        """Drop all segments; an empty one begins at `offset`; durable. Raises OSError."""
+        """Drop all segments; an empty one begins at `offset`; durable. Raises OSError; nothing has changed where no
+        file could be opened."""
+        disk, path = self._dir.files.disk, self._dir.path
+        directory = disk.hold(path)
+        fresh = Segment(self._dir.files, path, offset, created_ms=now_ms)
+        begun = fresh.path.with_name(fresh.path.name + CLEANED)  # one of the old ones may have its name
+        file = disk.open(begun, create=True)
+        try:
+            file.sync()
+        finally:
+            file.close()
         for segment in self._segments:
             drop(segment)
-        fresh = Segment(self._dir.files, self._dir.path, offset, created_ms=now_ms)
-        fresh.open(create=True)
-        fresh.sync_file_and_directory()
+        disk.rename(begun, fresh.path)
+        directory.sync_dir(path)
         self._segments[:], self.bases[:] = [fresh], [offset]
         self.active = fresh
         self.summary.cut()

@@ -1,14 +1,17 @@
 """Dropping records from the end of a log: a follower whose history its leader does not have, or a log that restarts.
 
-The segments are cut first, durably; then the marks, the leader epochs and the producers' state are what they would be
-had the records never come.
+The producers' state is read first, as it is without those records: what cannot be opened then changes nothing. The
+segments are cut next, durably; then the marks, the leader epochs and the producers are what they would be had the
+records never come.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from odradek.common.log_lines import get_logger
+from odradek.log.producer_state import ProducerState
 from odradek.log.recovery import load_producers, snapshot_offsets
 from odradek.log.segment import Segment
 from odradek.log.segment_file import segment_path
@@ -33,9 +36,9 @@ def truncate_to(log: Log, offset: int) -> bool:
         truncate_fully_and_start_at(log, offset)
         return True
     try:
-        end = log.segments.cut(offset, lambda segment: _drop(log, segment))
+        end, (producers, notes) = log.segments.cut(offset, partial(_load, log), partial(_drop, log))
         log.cut_to(min(log.log_start_offset, end), end)
-        _after_cut(log)
+        _after_cut(log, producers, notes)
     except OSError as error:
         raise log.partition_dir.failed(error) from error
     return True
@@ -44,13 +47,16 @@ def truncate_to(log: Log, offset: int) -> bool:
 def truncate_fully_and_start_at(log: Log, offset: int, *, now_ms: int = 0) -> None:
     """Drop everything and begin at `offset`. Raises StorageError."""
     disk, directory = log.partition_dir.files.disk, log.directory
+    producers = ProducerState()
+    producers.map_end_offset = offset
     try:
-        log.segments.restart(offset, now_ms, lambda segment: _drop(log, segment))
+        snapshots = snapshot_offsets(disk, directory)
+        log.segments.restart(offset, now_ms, partial(_drop, log))
         log.cut_to(offset, offset)
         log.epochs.clear()
-        for snapshot in snapshot_offsets(disk, directory):
+        for snapshot in snapshots:
             disk.remove(segment_path(directory, snapshot, ".snapshot"))
-        _after_cut(log)
+        _after_cut(log, producers, [])
     except OSError as error:
         raise log.partition_dir.failed(error) from error
 
@@ -59,7 +65,12 @@ def _drop(log: Log, segment: Segment) -> None:
     log.remove_later(segment.mark_deleted())
 
 
-def _after_cut(log: Log) -> None:
+def _load(log: Log, segments: list[Segment], end: int) -> tuple[ProducerState, list[str]]:
+    notes = list[str]()
+    return load_producers(log.partition_dir.files.disk, log.directory, segments, end, notes), notes
+
+
+def _after_cut(log: Log, producers: ProducerState, notes: list[str]) -> None:
     end = log.log_end_offset
     log.truncation_count += 1
     log.on_cut()
@@ -68,8 +79,7 @@ def _after_cut(log: Log) -> None:
         log.on_cleaned_range_truncated()
     log.epochs.truncate_from_end(end)
     log.flush_state.write_epochs()
-    known, notes = log.producers, list[str]()
-    log.producers = load_producers(log.partition_dir.files.disk, log.directory, list(log.segments), end, notes)
+    known, log.producers = log.producers, producers
     if log.producers.missed_from is not None:
         log.producers.keep_known(known, end)
     for note in notes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
@@ -9,11 +11,13 @@ import pytest
 
 from odradek.common.errors import StorageError
 from odradek.common.ports import is_out_of_descriptors
+from odradek.log.log import Log
 from odradek.log.rolling import roll
+from odradek.log.truncation import truncate_fully_and_start_at, truncate_to
 from odradek.server.network import descriptors
 from tests.sim import faults
 from tests.sim.cluster import ManyNodes
-from tests.sim.disk import DiskFaults
+from tests.sim.disk import DiskFaults, SimDisk
 from tests.sim.failures import failures
 from tests.sim.one_node import OneNode
 from tests.sim.runs import Scenario, run_seed
@@ -85,6 +89,53 @@ def test_a_flush_that_was_held_up_is_done_whole_by_the_next() -> None:
         disk.lose_power()
         after = opened(disk, LOOSE, log.recovery_point)
         assert [after.epoch_of(offset) for offset in range(after.log_end_offset)] == [0, 3, 4]
+
+
+def filled_log(disk: SimDisk) -> Log:
+    log = opened(disk, LOOSE)
+    for number in range(8):
+        append(log, producer_id=7 + number % 2, sequence=number // 2, epoch=number // 3)
+        if number in (1, 5):
+            roll(log, 0)
+    log.flush()
+    return log
+
+
+def what_is_known(log: Log) -> tuple[object, ...]:
+    bases = [segment.base_offset for segment in log.segments]
+    offsets = [header.base_offset for segment in log.segments for _, header in segment.headers(0)]
+    return log.log_end_offset, bases, offsets, log.epochs.entries(), log.producers.producers
+
+
+@pytest.mark.parametrize("cut", [lambda log: truncate_to(log, 4), lambda log: truncate_fully_and_start_at(log, 6)])
+def test_a_cut_for_which_files_cannot_be_opened_is_none(cut: Callable[[Log], object]) -> None:
+    """Half of one would leave producers known whose batches are gone: what they sent again would count as there."""
+    done = filled_log(new_disk())
+    before = what_is_known(done)
+    cut(done)
+    wanted, refused, tries = what_is_known(done), 0, 0
+    for left in itertools.count():
+        disk, needed = new_disk(), itertools.count()
+        log = filled_log(disk)
+        log.partition_dir.files.forget_below(log.directory)
+        disk.faults, disk.happens = DiskFaults(too_many_files=1.0), lambda fault: next(needed) >= left  # noqa: B023
+        try:
+            cut(log)
+        except StorageError as error:
+            assert is_out_of_descriptors(error.__cause__)
+            disk.faults, refused = DiskFaults(), refused + 1
+            assert what_is_known(log) == before
+            cut(log)
+        disk.faults, tries = DiskFaults(), tries + 1
+        assert what_is_known(log) == wanted
+        append(log, producer_id=9, sequence=0, epoch=3)
+        found = what_is_known(log)
+        log.flush()
+        disk.process_died()
+        assert what_is_known(opened(disk, LOOSE, log.recovery_point)) == found
+        if next(needed) <= left:
+            break
+    assert 0 < refused < tries
 
 
 @pytest.mark.parametrize("seed", [4, 8, 12])

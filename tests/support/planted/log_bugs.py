@@ -62,15 +62,15 @@ IN_WALKS = (
     Bug(
         "cut leaves the producers",
         _TRUNCATION + "_after_cut",
-        "log.producers = load_producers(log.partition_dir.files.disk, log.directory, list(log.segments), end, notes)",
-        "pass",
+        "known, log.producers = log.producers, producers",
+        "known = log.producers",
         "a batch that was cut off is taken for a duplicate",
     ),
     Bug(
         "cut keeps the batch that it falls on",
         "log.segment_list:SegmentList.cut",
-        "active.truncate_to(position, end_offset)",
-        "active.truncate_to(position + next(active.headers(position))[1].size_bytes, end_offset)",
+        "active.truncate_to(position, end_offset, held)",
+        "active.truncate_to(position + next(active.headers(position))[1].size_bytes, end_offset, held)",
         "an offset is given twice",
     ),
     Bug(
