@@ -48,7 +48,7 @@ def test_pytest_rewrites_nothing_of_a_broker(tmp_path: Path) -> None:
 
 def test_every_snippet_of_the_page_runs_as_it_is_written(tmp_path: Path) -> None:
     snippets = SNIPPET.findall(PAGE.read_text())
-    assert len(snippets) == 5
+    assert len(snippets) == 7
     for number, snippet in enumerate(snippets):
         if "def test_" in snippet:
             (tmp_path / f"test_snippet_{number}.py").write_text(snippet)
@@ -56,5 +56,5 @@ def test_every_snippet_of_the_page_runs_as_it_is_written(tmp_path: Path) -> None
             script = tmp_path / f"snippet_{number}.py"
             script.write_text(snippet)
             run(tmp_path, str(script))
-    assert len(list(tmp_path.glob("test_*.py"))) == 3
+    assert len(list(tmp_path.glob("test_*.py"))) == 4
     run_tests(tmp_path)

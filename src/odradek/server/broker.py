@@ -181,6 +181,8 @@ class Broker:
             await self._join(storage)
         self._jobs.start()
         self._started.append("maintenance")
+        if self._jobs.token_keys.are_awaited:
+            await self._unless_failed(self._jobs.token_keys.tried())
         self.dispatcher.start_serving("broker")
 
     async def _join(self, storage: Storage) -> None:

@@ -11,10 +11,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from odradek.testing.cluster import AsyncCluster, Cluster
     from odradek.testing.embedded import EmbeddedBroker
+    from odradek.testing.secured import SecuredCluster
 
-__all__ = ["AsyncCluster", "Cluster", "EmbeddedBroker"]
+__all__ = ["AsyncCluster", "Cluster", "EmbeddedBroker", "SecuredCluster"]
 
-_HOMES = {"AsyncCluster": "cluster", "Cluster": "cluster", "EmbeddedBroker": "embedded"}
+_HOMES = {
+    "AsyncCluster": "cluster",
+    "Cluster": "cluster",
+    "EmbeddedBroker": "embedded",
+    "SecuredCluster": "secured",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Self
 
 from odradek.common.real_io import RealDisk
+from odradek.server.startup.format import FormatOptions
 from odradek.testing.faults import NetworkLinks
 from odradek.testing.layout import NodePlan, bootstrap_servers, format_cluster, plan_cluster
 from odradek.testing.node_thread import START_TIMEOUT_S, NodeThread
@@ -101,20 +102,14 @@ class Cluster:
         assert not self._nodes, "the cluster runs already"
         if self._directory is None:
             self._directory = Path(tempfile.mkdtemp(prefix="odradek-"))
-        plans = plan_cluster(
-            self._directory,
-            brokers=self._brokers,
-            controllers=self._controllers,
-            racks=self._racks,
-            settings=self._settings,
-        )
-        self._plans = {plan.node_id: plan for plan in plans}
-        disk = RealDisk()
         try:
-            format_cluster(disk, plans, now_ms=time.time_ns() // 1_000_000)
-        finally:
-            disk.close()
-        try:
+            plans = self._plan(self._directory)
+            self._plans = {plan.node_id: plan for plan in plans}
+            disk = RealDisk()
+            try:
+                format_cluster(disk, plans, self._format_options(), now_ms=time.time_ns() // 1_000_000)
+            finally:
+                disk.close()
             self._begin(self._plans)
         except BaseException:
             self.stop()
@@ -196,6 +191,18 @@ class Cluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    def _plan(self, directory: Path) -> list[NodePlan]:
+        return plan_cluster(
+            directory,
+            brokers=self._brokers,
+            controllers=self._controllers,
+            racks=self._racks,
+            settings=self._settings,
+        )
+
+    def _format_options(self) -> FormatOptions:
+        return FormatOptions()
 
     def _running(self) -> dict[int, NodeThread]:
         running = {node_id: node for node_id, node in self._nodes.items() if not node.paused}

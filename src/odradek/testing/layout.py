@@ -32,6 +32,7 @@ MAX_COPIES = 3
 # Above the brokers' ports, so that both kinds can be counted on from a first one.
 CONTROLLER_PORT_DISTANCE = 10_000
 MOST_KEPT_PORTS = 200
+PLAIN_FORMAT = FormatOptions()
 _kept: deque[int] = deque()
 
 
@@ -164,7 +165,7 @@ def plan_cluster(
     return plans
 
 
-def format_cluster(disk: Disk, plans: Sequence[NodePlan], *, now_ms: int) -> str:
+def format_cluster(disk: Disk, plans: Sequence[NodePlan], options: FormatOptions = PLAIN_FORMAT, *, now_ms: int) -> str:
     """Write every node's properties, and format those that are new; returns the cluster's id. Blocks.
 
     Raises:
@@ -180,7 +181,7 @@ def format_cluster(disk: Disk, plans: Sequence[NodePlan], *, now_ms: int) -> str
     for plan in plans:
         settings = write_properties(disk, plan)
         if read_meta_properties(disk, plan.data_dir) is None:
-            format_storage(disk, settings, cluster_id, FormatOptions(), random=random, now_ms=now_ms)
+            format_storage(disk, settings, cluster_id, options, random=random, now_ms=now_ms)
     return cluster_id
 
 

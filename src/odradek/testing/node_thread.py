@@ -11,6 +11,7 @@ from pathlib import Path
 from random import SystemRandom
 from typing import Any, TypeVar
 
+from odradek.common.real_https import read_https
 from odradek.common.real_io import machine_limits
 from odradek.server.broker import Broker
 from odradek.server.startup.format import ensure_formatted
@@ -123,6 +124,7 @@ class NodeThread:
             network=self.network,
             random=random,
             machine=machine,
+            fetch=read_https,
             timer=time.perf_counter_ns,
         )
         await broker.start()

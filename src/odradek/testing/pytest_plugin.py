@@ -1,6 +1,7 @@
-"""Fixtures for users of pytest: `odradek_broker`, one embedded broker, and `odradek_cluster`, three of them.
+"""Fixtures for users of pytest: `odradek_broker`, one embedded broker, `odradek_cluster`, three of them, and
+`odradek_secured_cluster`, one with TLS, users and an issuer of tokens.
 
-Both live for the whole session, so give topics names of their own. The plugin is found by itself where the package is
+All live for the whole session, so give topics names of their own. The plugin is found by itself where the package is
 installed, and nothing is imported or started before a test asks for it.
 """
 
@@ -18,6 +19,7 @@ import pytest
 if TYPE_CHECKING:
     from odradek.testing.cluster import Cluster
     from odradek.testing.embedded import EmbeddedBroker
+    from odradek.testing.secured import SecuredCluster
 
 
 class _PlainImports(MetaPathFinder):
@@ -60,3 +62,12 @@ def odradek_cluster(odradek_cluster_of_session: Cluster) -> Iterator[Cluster]:
     """Three brokers that replicate; whatever a test does to them is repaired after it."""
     yield odradek_cluster_of_session
     odradek_cluster_of_session.restore()
+
+
+@pytest.fixture(scope="session")
+def odradek_secured_cluster() -> Iterator[SecuredCluster]:
+    """A broker without a listener in plain text; clients take `odradek_secured_cluster.client("SCRAM-SHA-512")`."""
+    from odradek.testing.secured import SecuredCluster
+
+    with SecuredCluster() as cluster:
+        yield cluster

@@ -36,6 +36,7 @@ class TokenKeys:
         self._fetch = fetch
         self._clock = clock
         self._task: asyncio.Task[None] | None = None
+        self._tries = [asyncio.Event() for _ in self._checks]
 
     def start(self) -> None:
         """Read them now, and from then on."""
@@ -44,6 +45,16 @@ class TokenKeys:
         if self._checks:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
+    @property
+    def are_awaited(self) -> bool:
+        """Whether there are any that no try was made to read yet."""
+        return not all(each.is_set() for each in self._tries)
+
+    async def tried(self) -> None:
+        """Return once all were read, or could not be: before that, good tokens would be refused."""
+        for each in self._tries:
+            await each.wait()
+
     async def stop(self) -> None:
         """Read no more."""
         if self._task is not None:
@@ -51,12 +62,14 @@ class TokenKeys:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
-        await gather_cancelling(*(self._follow(each) for each in self._checks))
+        await gather_cancelling(*map(self._follow, self._checks, self._tries))
 
-    async def _follow(self, checks: TokenChecks) -> None:
+    async def _follow(self, checks: TokenChecks, tried: asyncio.Event) -> None:
         backoff = Backoff(checks.settings.retry_ms, checks.settings.retry_max_ms)
         while True:
-            if await self._read(checks):
+            was_read = await self._read(checks)
+            tried.set()
+            if was_read:
                 backoff = Backoff(checks.settings.retry_ms, checks.settings.retry_max_ms)
                 await self._until_due(checks)
             else:

@@ -1,0 +1,172 @@
+"""An OAuth issuer inside the process of a test, over HTTPS: `/token` gives tokens to its clients, `/keys` has its keys.
+
+Clients of Kafka that fetch tokens (KIP-768, `sasl.oauthbearer.method=oidc`) ask for one with their id and secret
+(`grant_type=client_credentials`); for other clients, and for tokens that a broker is to refuse, there is `token`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import secrets
+import ssl
+import threading
+import time
+from collections.abc import Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+from urllib.parse import parse_qs, unquote
+
+from joserfc import jwt
+from joserfc.jwk import RSAKey
+
+from odradek.testing.door import HOST
+
+KEY_BITS = 2048
+# A request for a token is a few words.
+MAX_REQUEST_BYTES = 65_536
+TIMEOUT_S = 30.0
+
+
+class TokenIssuer:
+    """Issues tokens from `start` to `stop`.
+
+    Concurrency: requests are served on threads of their own; `token` and `rotate` are for the test's thread.
+    """
+
+    def __init__(
+        self, clients: Mapping[str, str], context: ssl.SSLContext, *, audience: str, lifetime_s: int = 3600
+    ) -> None:
+        """
+        Args:
+            clients: id → secret of those that get tokens; the id is the token's subject.
+            context: the server's side of TLS.
+            lifetime_s: of tokens for which the caller says nothing else.
+        """
+        self.audience = audience
+        self._clients = clients
+        self._lifetime_s = lifetime_s
+        self._key = _new_key()
+        self._server = _Server(self, context)
+        self._thread = threading.Thread(target=self._server.serve_forever, name="odradek-issuer", daemon=True)
+
+    @property
+    def url(self) -> str:
+        """Its name in tokens (`iss`), and where it is."""
+        return f"https://{HOST}:{self._server.server_port}"
+
+    @property
+    def token_url(self) -> str:
+        """Where clients fetch tokens."""
+        return f"{self.url}/token"
+
+    @property
+    def keys_url(self) -> str:
+        """Where brokers read its keys (JWKS)."""
+        return f"{self.url}/keys"
+
+    def token(self, subject: str, **claims: object) -> str:
+        """A signed token; `claims` stand above those that a broker accepts (`exp=0` makes one that has expired)."""
+        now = int(time.time())
+        accepted = {"sub": subject, "iss": self.url, "aud": self.audience, "iat": now, "exp": now + self._lifetime_s}
+        return jwt.encode({"alg": "RS256", "kid": self._key.kid}, accepted | claims, self._key)
+
+    def rotate(self) -> None:
+        """Sign with a new key from now on; the old one is not served any more."""
+        self._key = _new_key()
+
+    def start(self) -> Self:
+        """Serve requests."""
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """End; tokens stay valid for as long as brokers have the keys."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join(TIMEOUT_S)
+        self._server.server_close()
+
+    def keys(self) -> dict[str, object]:
+        """The document at `keys_url`."""
+        return {"keys": [self._key.as_dict(private=False, use="sig", alg="RS256")]}
+
+    def grant(self, client_id: str, secret: str) -> dict[str, object] | None:
+        """The answer to a client's request for a token; None where id and secret do not belong together."""
+        known = self._clients.get(client_id)
+        if known is None or not secrets.compare_digest(known.encode(), secret.encode()):
+            return None
+        return {"access_token": self.token(client_id), "token_type": "Bearer", "expires_in": self._lifetime_s}
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    # Connections that a client keeps open do not keep `server_close` waiting.
+    block_on_close = False
+
+    def __init__(self, issuer: TokenIssuer, context: ssl.SSLContext) -> None:
+        super().__init__((HOST, 0), _Handler)
+        self.issuer = issuer
+        # The handshake comes with the first read, on the connection's thread.
+        self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that ends its connection, or does not trust us, is no error of the test's."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    timeout = TIMEOUT_S
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        if self.path == "/keys":
+            self._answer(HTTPStatus.OK, self.server.issuer.keys())
+        else:
+            self._answer(HTTPStatus.NOT_FOUND, {"error": "not_found"})
+
+    def do_POST(self) -> None:
+        length = int(self.headers.get("Content-Length") or 0)
+        if self.path != "/token" or length > MAX_REQUEST_BYTES:
+            self.close_connection = True
+            self._answer(HTTPStatus.BAD_REQUEST, {"error": "invalid_request"})
+            return
+        form = {name: values[-1] for name, values in parse_qs(self.rfile.read(length).decode("latin-1")).items()}
+        if form.get("grant_type") != "client_credentials":
+            self._answer(HTTPStatus.BAD_REQUEST, {"error": "unsupported_grant_type"})
+            return
+        granted = self.server.issuer.grant(*_credentials(self.headers.get("Authorization", ""), form))
+        if granted is None:
+            self._answer(HTTPStatus.UNAUTHORIZED, {"error": "invalid_client"})
+        else:
+            self._answer(HTTPStatus.OK, granted)
+
+    def log_message(self, *arguments: Any) -> None:
+        """Nothing is printed into the test's output."""
+
+    def _answer(self, status: HTTPStatus, body: Mapping[str, object]) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+def _credentials(authorization: str, form: Mapping[str, str]) -> tuple[str, str]:
+    """A client's id and secret: by HTTP's Basic, or in the form (RFC 6749, 2.3.1)."""
+    kind, _, encoded = authorization.partition(" ")
+    if kind.lower() != "basic":
+        return form.get("client_id", ""), form.get("client_secret", "")
+    try:
+        client_id, _, secret = base64.b64decode(encoded, validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        return "", ""
+    return unquote(client_id), unquote(secret)
+
+
+def _new_key() -> RSAKey:
+    return RSAKey.generate_key(KEY_BITS, {"kid": secrets.token_hex(8)})

@@ -1,0 +1,143 @@
+"""`SecuredCluster`: stock clients come in by each login with the settings that it gives, and by no other way."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import ssl
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+from confluent_kafka.admin import AdminClient
+
+from odradek.testing import SecuredCluster
+from odradek.testing.secured import LOGINS, Login
+from tests.support.clients.cli import odradek
+from tests.support.clients.confluent import produce_all, read_all
+from tests.support.waiting import eventually
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[SecuredCluster]:
+    with SecuredCluster() as cluster:
+        yield cluster
+
+
+@pytest.mark.parametrize("login", LOGINS)
+def test_clients_come_in_by_each_login(cluster: SecuredCluster, login: Login) -> None:
+    settings = cluster.client(login, "bob")
+    address = settings.pop("bootstrap.servers")
+    produce_all(address, login, [(None, b"1"), (None, b"2")], **settings)
+    assert [each.value() for each in read_all(address, login, **settings)] == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("login", [each for each in LOGINS if each != "OAUTHBEARER"])
+def test_our_commands_take_the_settings_of_java(cluster: SecuredCluster, login: Login, tmp_path: Path) -> None:
+    config = tmp_path / "client.properties"
+    settings = cluster.java_client(login)
+    config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    odradek(settings["bootstrap.servers"], "cluster", "id", "--command-config", config)
+
+
+@pytest.mark.parametrize("login", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_a_wrong_password_is_refused(cluster: SecuredCluster, login: Login) -> None:
+    heard: list[int] = []
+    settings = cluster.client(login) | {"sasl.password": "wrong", "log_level": 0}
+    client = AdminClient(settings | {"error_cb": lambda error: heard.append(error.code())})
+    eventually(lambda: client.poll(0.1) is not None and KafkaError._AUTHENTICATION in heard)
+
+
+def test_a_client_without_a_certificate_or_trust_is_refused(cluster: SecuredCluster) -> None:
+    with contextlib.suppress(ssl.SSLError, ConnectionError):  # or just the end of the connection
+        assert read_byte(cluster.servers("MUTUAL-TLS"), cluster.ssl_context()) == b""
+    with pytest.raises(ssl.SSLCertVerificationError):
+        read_byte(cluster.servers("TLS"), ssl.create_default_context())
+
+
+def read_byte(address: str, context: ssl.SSLContext) -> bytes:
+    """With TLS 1.3 a client learns what the server thinks of it once it reads."""
+    host, _, port = address.partition(":")
+    with (
+        socket.create_connection((host, int(port)), 60) as raw,
+        context.wrap_socket(raw, server_hostname=host) as secured,
+    ):
+        return secured.recv(1)
+
+
+def test_a_client_of_python_takes_a_context_and_a_token(cluster: SecuredCluster) -> None:
+    from aiokafka import AIOKafkaProducer
+    from aiokafka.abc import AbstractTokenProvider
+
+    class Tokens(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka has no types
+        def __init__(self, text: str) -> None:
+            self.text = text
+
+        async def token(self) -> str:
+            return self.text
+
+    async def send(text: str) -> int:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=cluster.bootstrap_servers,
+            security_protocol="SASL_SSL",
+            ssl_context=cluster.ssl_context(),
+            sasl_mechanism="OAUTHBEARER",
+            sasl_oauth_token_provider=Tokens(text),
+        )
+        try:
+            await producer.start()
+            return int((await producer.send_and_wait("aio", b"1")).offset)
+        finally:
+            await producer.stop()
+
+    assert asyncio.run(send(cluster.issuer.token("alice"))) == 0
+    for refused in (cluster.issuer.token("alice", exp=0), cluster.issuer.token("alice", aud="other")):
+        with pytest.raises(Exception, match="Unable to bootstrap"):
+            asyncio.run(send(refused))
+
+
+def test_brokers_read_the_keys_of_an_issuer_that_rotates(cluster: SecuredCluster) -> None:
+    old = cluster.issuer.token("alice")
+    cluster.issuer.rotate()
+    client = AdminClient(cluster.client("OAUTHBEARER") | {"log_level": 0})
+    assert client.list_topics(timeout=60).brokers
+    assert cluster.issuer.token("alice").split(".")[0] != old.split(".")[0]
+
+
+def answer(context: ssl.SSLContext, url: str, **form: str) -> tuple[int, dict[str, Any]]:
+    data = urllib.parse.urlencode(form).encode()
+    try:
+        with urllib.request.urlopen(url, data=data, context=context, timeout=60) as found:
+            return found.status, json.loads(found.read())
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())
+
+
+def test_the_issuer_gives_tokens_to_those_that_it_knows(cluster: SecuredCluster) -> None:
+    url, context = cluster.issuer.token_url, cluster.ssl_context()
+    asked = {"grant_type": "client_credentials", "client_id": "bob", "client_secret": "bob-secret"}
+    code, given = answer(context, url, **asked)
+    assert (code, given["token_type"], given["expires_in"]) == (200, "Bearer", 3600)
+    assert len(given["access_token"].split(".")) == 3
+    for wrong in ({"client_secret": "wrong"}, {"client_id": "eve"}):
+        assert answer(context, url, **asked | wrong) == (401, {"error": "invalid_client"})
+    assert answer(context, url, **asked | {"grant_type": "password"}) == (400, {"error": "unsupported_grant_type"})
+    assert answer(context, cluster.issuer.keys_url, **asked)[0] == 400
+
+
+def test_three_brokers_replicate_and_come_back() -> None:
+    with SecuredCluster({"carol": "s3cret"}, brokers=3) as cluster:
+        settings = cluster.client("SCRAM-SHA-512")
+        address = settings.pop("bootstrap.servers")
+        assert address.split(",") == [cluster.address(node_id) for node_id in (1, 2, 3)]
+        produce_all(address, "t", [(None, b"1")], acks="all", **settings)
+        cluster.kill(eventually(lambda: max(cluster.leader("t"), 0)))
+        assert [each.value() for each in read_all(address, "t", **settings)] == [b"1"]
+        cluster.restore()
