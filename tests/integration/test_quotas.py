@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -249,6 +250,24 @@ def test_a_client_that_changed_too_much_waits(port: int) -> None:
         seconds_until_served(calls)
         assert time.monotonic() - began > created.throttle_time_ms / 1000 - SLACK_S
     set_quotas(port, {"client-id": mine}, controller_mutation_rate=None)
+
+
+@pytest.mark.parametrize("name", ["127.0.0.1", None])
+def test_an_address_connects_no_faster_than_its_quota(node: NodeThread, port: int, name: str | None) -> None:
+    with Calls(port) as operator:
+        alter(operator, entry({"ip": name}, {"connection_creation_rate": 1.0}))
+        served = 0
+        for connection in [Calls(port) for _ in range(40)]:
+            with connection, contextlib.suppress(ConnectionError):
+                connection.send(ApiKey.METADATA, 12, MetadataRequest(topics=[]))
+                connection.receive(ApiKey.METADATA, 12)
+                served += 1
+        # Ten seconds' worth at once.
+        assert 10 <= served < 40
+        assert node.broker.dispatcher.connections.throttled_count >= 40 - served
+        alter(operator, entry({"ip": name}, {"connection_creation_rate": None}))
+    with Calls(port) as calls:
+        seconds_until_served(calls)
 
 
 def test_a_stock_client_keeps_to_its_quotas(port: int) -> None:

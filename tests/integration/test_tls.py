@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import socket
 import ssl
@@ -14,6 +15,7 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 
 from odradek.testing import Cluster
+from tests.support.clients.quotas import set_quotas
 from tests.support.nodes.certificates import Certificates
 from tests.support.nodes.node import Node, free_port
 from tests.support.waiting import eventually
@@ -132,6 +134,22 @@ def test_half_handshakes_give_way_to_honest_clients(node: TlsNode, certificates:
     idle = [socket.create_connection(("127.0.0.1", node.tls_port), 30) for _ in range(600)]
     try:
         produce(certificates.client(), node.tls_address, "beside-idle", [b"here"])
+    finally:
+        for each in idle:
+            each.close()
+
+
+def test_connections_beyond_a_quota_get_no_handshake(node: TlsNode, certificates: Certificates) -> None:
+    set_quotas(node.port, {"ip": "127.0.0.1"}, connection_creation_rate=1)
+    idle = [socket.create_connection(("127.0.0.1", node.tls_port), 30) for _ in range(40)]
+    try:
+        # Those beyond ten seconds' worth are closed, without a word.
+        idle[-1].settimeout(60)
+        with contextlib.suppress(ConnectionError):
+            assert idle[-1].recv(1) == b""
+        # The listener of the brokers has no such quota.
+        set_quotas(node.port, {"ip": "127.0.0.1"}, connection_creation_rate=None)
+        produce(certificates.client(), node.tls_address, "after-quota", [b"here"])
     finally:
         for each in idle:
             each.close()

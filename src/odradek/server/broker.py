@@ -172,7 +172,7 @@ class Broker:
         self._started.append("raft")
         self.dispatcher.start_serving("controller")
         self.publisher.subscribe(self._on_metadata)
-        self.publisher.subscribe(self.dispatcher.quotas.on_metadata)
+        self.publisher.subscribe(self.dispatcher.on_metadata)
         self.publisher.subscribe(self._quorum.suspected_brokers.on_metadata)
         self.publisher.subscribe(self._front_end.controlled_shutdown.on_metadata)
         if self.controller is not None:
@@ -278,7 +278,7 @@ class Broker:
             make: ProtocolFactory = partial(Connection, self.dispatcher, spec)
             tls = self._security.listeners.get(spec.name)
             if tls is not None:
-                make = partial(TlsAcceptor, self.dispatcher, tls, partial(Connection, self.dispatcher, spec, tls))
+                make = partial(TlsAcceptor, self.dispatcher, spec, tls, partial(Connection, self.dispatcher, spec, tls))
             backlog = self.dispatcher.config.backlog
             name = f"listeners: {spec.name}"
             listener = await bind(self._ports.network, make, name, spec.host, spec.port, backlog=backlog)

@@ -42,6 +42,9 @@ def node_families(dispatcher: Dispatcher) -> Iterator[Family]:
     yield Family.gauge("odradek_connections", "Connections that are open.", len(connections))
     yield Family.counter("odradek_connections_accepted", "Connections that were taken.", connections.accepted_count)
     yield Family.counter("odradek_connections_refused", "Connections beyond the limits.", connections.refused_count)
+    yield Family.counter(
+        "odradek_connections_throttled", "Connections beyond a connection_creation_rate.", connections.throttled_count
+    )
     yield Family.counter("odradek_connections_slow", "Closed: a request came too slowly.", connections.slow_count)
     memory = dispatcher.memory
     yield Family.gauge("odradek_request_memory_bytes", "Memory of requests under way.", memory.held_bytes)

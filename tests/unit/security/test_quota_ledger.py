@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from odradek.security.quota.arrivals import MAX_WAIT_MS, Arrivals, plain_address
 from odradek.security.quota.ledger import MAX_ACCOUNTS, WAIT_FOR_NOTHING_MS, QuotaLedger
 
 MIB = 1024 * 1024
@@ -67,3 +68,26 @@ def test_endless_client_ids_do_not_fill_the_memory() -> None:
         spend(quota, 1, number, client_id=str(number))
     assert len(list(quota.accounts())) <= MAX_ACCOUNTS
     assert spend(quota, 1, 2 * MAX_ACCOUNTS, client_id="slow") > 0, "who owes something is not forgotten first"
+
+
+def test_connections_of_an_address_come_no_faster_than_its_quota() -> None:
+    arrivals = Arrivals(10)
+    assert not arrivals.is_on
+    rate = "connection_creation_rate"
+    arrivals.change_quotas(
+        {(("ip", None),): {rate: 1.0}, (("ip", "0:0::1"),): {rate: 0.0}, (("user", "a"),): {RATE: 1.0}}
+    )
+    assert arrivals.is_on
+    assert [arrivals.wait_ms("10.0.0.1", 0) for _ in range(11)] == [0] * 10 + [1]
+    assert arrivals.wait_ms("10.0.0.2", 0) == 0
+    assert arrivals.wait_ms("::1", 0) == MAX_WAIT_MS, "named in another form"
+    # What came too early is not counted.
+    assert [arrivals.wait_ms("10.0.0.1", 1000) for _ in range(2)] == [0, 1]
+    arrivals.change_quotas({(("user", "a"),): {RATE: 1.0}})
+    assert (arrivals.is_on, arrivals.wait_ms("10.0.0.1", 1000)) == (False, 0)
+
+
+def test_addresses_have_one_form() -> None:
+    assert plain_address("::ffff:10.0.0.1") == "10.0.0.1"
+    assert plain_address("fe80::1%eth0") == "fe80::1"
+    assert plain_address("host-1") == "host-1"

@@ -9,11 +9,17 @@ from odradek.settings.options import config, option
 class QuotaConfig:
     """How long a client may save up what it has not used."""
 
+    window_count: int = option(
+        "quota.window.num",
+        default=11,
+        unit="count",
+        doc="An address may make the connections of all but one of so many windows at once.",
+    )
     window_s: int = option(
         "quota.window.size.seconds",
         default=1,
         unit="s",
-        doc="A client that was idle may use its quota of so many seconds at once.",
+        doc="A client that was idle may use its quota of so many seconds at once; also the length of a window.",
     )
 
 

@@ -118,6 +118,11 @@ class Connection(asyncio.BufferedProtocol):
         self.last_active_ms = self._dispatcher.services.clock.monotonic_ms()
         sock = transport.get_extra_info("socket")
         connections = self._dispatcher.connections
+        if self._tls is None and connections.hold_if_early(
+            self.listener, self.peer_host, transport, self.last_active_ms
+        ):
+            self.is_closing = True
+            return
         refusal = connections.admit(self, self.peer_host, -1 if sock is None else sock.fileno())
         if refusal is not None:
             _log.warning("connection refused", alike=refusal, peer=self.peer, reason=refusal)

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from odradek.common.errors import ErrorCode
+from odradek.common.ports import Timer, no_timer
 from odradek.protocol.apis import API, ApiKey
 from odradek.protocol.declare import Message, parse_versions
+from odradek.security.quota.arrivals import Arrivals
 from odradek.security.quota.config import QuotaConfig
 from odradek.server.authorization import request_check
 from odradek.server.network.descriptors import Descriptors
@@ -22,6 +24,8 @@ from odradek.server.network.tls_acceptor import Handshakes
 
 if TYPE_CHECKING:
     from odradek.common.ports import MachineLimits
+    from odradek.metadata.delta import MetadataDelta
+    from odradek.metadata.image import MetadataImage
     from odradek.server.context import BrokerServices, RequestContext
     from odradek.server.network.listeners import ConnectionConfig
 
@@ -151,6 +155,12 @@ class Dispatcher:
     newest_connection: int = -1
     handshakes: Handshakes = field(default_factory=Handshakes)
 
+    def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Go by changed quotas."""
+        if image.client_quotas is not self.quotas.current:
+            self.quotas.change_quotas(image.client_quotas)
+            self.connections.arrivals.change_quotas(image.client_quotas)
+
     def number_connection(self) -> int:
         """The number of a new connection; they rise with time."""
         self.newest_connection += 1
@@ -234,6 +244,7 @@ class Dispatcher:
 
     async def close(self) -> None:
         """End all connections and the handlers that still wait."""
+        self.connections.close_held()
         for connection in self.connections:
             connection.close()
         tasks = tuple(self.tasks)
@@ -247,15 +258,17 @@ def make_dispatcher(
     config: ConnectionConfig,
     routes: dict[str, dict[int, Route]],
     machine: MachineLimits,
-    quotas: RequestQuotas | None = None,
+    quotas: QuotaConfig | None = None,
+    timer: Timer = no_timer,
 ) -> Dispatcher:
     """What the connections of a node share, within the limits that are set for it and those of the machine.
 
     Raises:
         ValueError: max.connections.per.ip.overrides cannot be read.
     """
-    connections = Connections(config, Descriptors(machine.descriptors))
+    quotas = quotas or QuotaConfig()
+    arrivals = Arrivals(max(1, quotas.window_count - 1) * quotas.window_s)
+    connections = Connections(config, Descriptors(machine.descriptors), arrivals=arrivals)
     connections.change_limits(config)
     memory = RequestMemory(capacity_bytes(config.queued_max_request_bytes, machine.memory_bytes))
-    quotas = quotas or RequestQuotas(QuotaConfig())
-    return Dispatcher(services, config, connections, routes, quotas, memory=memory)
+    return Dispatcher(services, config, connections, routes, RequestQuotas(quotas, timer), memory=memory)

@@ -5,6 +5,7 @@ The counters are plain ints, kept by `Connections` for all listeners together, a
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import socket
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from odradek.common.errors import ConfigError
 from odradek.common.numbers import INT32_MAX
 from odradek.common.ports import Listener, Network, ProtocolFactory
+from odradek.security.quota.arrivals import Arrivals
 from odradek.server.network.descriptors import Descriptors
 from odradek.settings.broker import BrokerSettings
 from odradek.settings.formats import per_ip_overrides
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from odradek.server.network.connection import Connection
 
 UNLIMITED = INT32_MAX
+# Connections that are held at one time, before they are closed: their descriptors are not the clients' to use up.
+MAX_HELD = 256
 SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 
@@ -131,6 +135,10 @@ async def bind(
         raise ConfigError([f"{name}://{host}:{port}: {why}"]) from None
 
 
+class _Unheard(asyncio.Protocol):
+    """What is read of a connection that will be closed."""
+
+
 @dataclass(slots=True)
 class Connections:
     """All open connections of a node."""
@@ -141,7 +149,10 @@ class Connections:
     accepted_count: int = 0
     refused_count: int = 0
     slow_count: int = 0
+    throttled_count: int = 0
+    arrivals: Arrivals = field(default_factory=lambda: Arrivals(1.0))
     _open: dict[Connection, None] = field(default_factory=dict)
+    _held: dict[asyncio.Transport, asyncio.TimerHandle] = field(default_factory=dict)
     _by_ip: dict[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -154,6 +165,33 @@ class Connections:
         """Go by other limits for connections to come; raises ValueError where the overrides cannot be read."""
         self.overrides = per_ip_overrides(limits.max_connections_per_ip_overrides)
         self.limits = limits
+
+    def hold_if_early(self, listener: ListenerSpec, host: str, transport: asyncio.Transport, now_ms: int) -> bool:
+        """Whether an address has made its connections too fast: this one is held for a moment, and closed then."""
+        if not self.arrivals.is_on or listener.is_internal:
+            return False
+        wait_ms = self.arrivals.wait_ms(host, now_ms)
+        if not wait_ms:
+            return False
+        self.throttled_count += 1
+        if len(self._held) >= MAX_HELD:
+            transport.abort()
+            return True
+        loop = asyncio.get_running_loop()
+        transport.set_protocol(_Unheard())
+        loop.call_soon(transport.pause_reading)
+        self._held[transport] = loop.call_later(wait_ms / 1000, self._let_go, transport)
+        return True
+
+    def _let_go(self, transport: asyncio.Transport) -> None:
+        del self._held[transport]
+        transport.abort()
+
+    def close_held(self) -> None:
+        """End those that are held."""
+        for transport, timer in tuple(self._held.items()):
+            timer.cancel()
+            self._let_go(transport)
 
     def admit(self, connection: Connection, host: str, descriptor: int) -> str | None:
         """Count a new connection, or say why it must be closed.

@@ -25,8 +25,6 @@ from odradek.security.quota.ledger import Account, QuotaLedger
 from odradek.server.authorization import CLUSTER_NEEDS
 
 if TYPE_CHECKING:
-    from odradek.metadata.delta import MetadataDelta
-    from odradek.metadata.image import MetadataImage
     from odradek.server.context import RequestContext
 
 # What brokers ask of each other, and logins: never counted.
@@ -79,10 +77,11 @@ class RequestQuotas:
     Attributes:
         is_on: whether any is set: where none is, a request costs no more than to see that.
         is_timed: whether any counts the time of requests.
+        current: those that hold.
     """
 
     def __init__(self, config: QuotaConfig, timer: Timer = no_timer) -> None:
-        self._quotas: Mapping[QuotaEntity, Mapping[str, float]] = {}
+        self.current: Mapping[QuotaEntity, Mapping[str, float]] = {}
         self.timer = timer
         self._max_time_throttle_ms = config.window_s * 1000
         self.produce = QuotaLedger("producer_byte_rate", config.window_s)
@@ -90,14 +89,13 @@ class RequestQuotas:
         self.request = QuotaLedger("request_percentage", config.window_s)
         self.is_on = self.is_timed = False
 
-    def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Go by the quotas that hold now."""
-        if image.client_quotas is not self._quotas:
-            self._quotas = image.client_quotas
-            for ledger in (self.produce, self.fetch, self.request):
-                ledger.change_quotas(self._quotas)
-            self.is_timed = self.request.is_set
-            self.is_on = any(kind != IP for entity in self._quotas for kind, _ in entity)
+    def change_quotas(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
+        """Go by these from now on."""
+        self.current = quotas
+        for ledger in (self.produce, self.fetch, self.request):
+            ledger.change_quotas(quotas)
+        self.is_timed = self.request.is_set
+        self.is_on = any(kind != IP for entity in quotas for kind, _ in entity)
 
     def begin(self, context: RequestContext, request: Any, frame_bytes: int, began_ns: int) -> None:
         """A request is about to be handled; it was taken up at `began_ns` where requests are timed."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from odradek.security.tls.listener import ListenerTls
     from odradek.server.network.connection import Connection
     from odradek.server.network.dispatch import Dispatcher
+    from odradek.server.network.listeners import ListenerSpec
 
 HANDSHAKE_TIMEOUT_S = 10.0
 MAX_HANDSHAKES = 512
@@ -81,10 +82,12 @@ class TlsAcceptor(asyncio.Protocol):
     def __init__(
         self,
         dispatcher: Dispatcher,
+        listener: ListenerSpec,
         tls: ListenerTls,
         make_connection: Callable[[], Connection],
     ) -> None:
         self._dispatcher = dispatcher
+        self._listener = listener
         self._tls = tls
         self._make_connection = make_connection
         self._transport: asyncio.Transport | None = None
@@ -96,6 +99,10 @@ class TlsAcceptor(asyncio.Protocol):
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.fileno() >= self._dispatcher.connections.descriptors.clients_below:
             self._transport.abort()
+            return
+        host = (transport.get_extra_info("peername") or ("",))[0]
+        now_ms = self._dispatcher.services.clock.monotonic_ms()
+        if self._dispatcher.connections.hold_if_early(self._listener, host, self._transport, now_ms):
             return
         self._dispatcher.handshakes.begin(self)
         self._dispatcher.start_task(self._shake_hands(self._transport))

@@ -12,7 +12,6 @@ from odradek.server.handlers import HANDLERS
 from odradek.server.lifecycle.controlled_shutdown import ControlledShutdown
 from odradek.server.network.dispatch import Dispatcher, make_dispatcher, make_routes
 from odradek.server.network.listeners import ConnectionConfig
-from odradek.server.network.request_quotas import RequestQuotas
 from odradek.server.parts.coordinators import CoordinatorParts
 from odradek.server.parts.ports import Ports
 from odradek.server.parts.quorum import QuorumParts
@@ -65,7 +64,13 @@ def build_front_end(
         topic_creator=coordinators.topic_creator,
         routes=routes,
     )
-    quotas = RequestQuotas(settings.build(QuotaConfig), ports.timer)
-    dispatcher = make_dispatcher(services, settings.build(ConnectionConfig), routes, ports.machine, quotas)
+    dispatcher = make_dispatcher(
+        services,
+        settings.build(ConnectionConfig),
+        routes,
+        ports.machine,
+        settings.build(QuotaConfig),
+        ports.timer,
+    )
     shutdown = ControlledShutdown(dispatcher, settings.node_id, lambda: data.lifecycle.broker_epoch)
     return FrontEnd(services=services, dispatcher=dispatcher, controlled_shutdown=shutdown)
