@@ -1,0 +1,106 @@
+"""What each test file takes of the clock and of the processors, all processes that it starts included.
+
+    .venv/bin/python -m pytest -p tools.costs -m "not slow" -n 5 --dist loadfile ...
+
+prints, after the run, the files by seconds of processors, and writes each test with its seconds to `build/costs.tsv`. A
+broker, a JVM or a compiler counts for the test in whose time it worked; what a process that its parent left behind has
+used is lost.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import pytest
+
+TABLE = Path("build/costs.tsv")
+PROPERTY = "processor seconds"
+_TICKS = os.sysconf("SC_CLK_TCK")
+_SHOWN = 60
+
+
+def descendants(pid: int) -> Iterator[int]:
+    """A process and all that it has started and that still runs."""
+    yield pid
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            children = task.read_text().split()
+        except OSError:
+            continue  # The thread has ended between the two looks.
+        for child in children:
+            yield from descendants(int(child))
+
+
+def processor_seconds(pid: int) -> float:
+    """What a process and its descendants have used, with those that have ended and were waited for."""
+    ticks = 0
+    for each in descendants(pid):
+        try:
+            stat = Path(f"/proc/{each}/stat").read_text()
+        except OSError:
+            continue  # Its parent has it in its own sum by now, or has left it behind.
+        ticks += sum(int(field) for field in stat.rpartition(")")[2].split()[11:15])
+    return ticks / _TICKS
+
+
+class Meter:
+    """In a worker: the processors' seconds since the report before."""
+
+    def __init__(self) -> None:
+        self.before: float | None = None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logstart(self) -> None:
+        """The first test does not pay for what was collected."""
+        if self.before is None:
+            self.before = processor_seconds(os.getpid())
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """A report carries what its part of the test took: setting up, the test, or taking down."""
+        report = yield
+        now = processor_seconds(os.getpid())
+        report.user_properties.append((PROPERTY, max(0.0, now - (self.before or now))))
+        self.before = now
+        return report
+
+
+class Sums:
+    """In the process that prints: all reports, added up."""
+
+    def __init__(self) -> None:
+        self.tests: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """The last property is that of this report: the list is the test's, and grows."""
+        sums = self.tests[report.nodeid]
+        sums[0] += report.duration
+        sums[1] += next((float(str(value)) for name, value in reversed(report.user_properties) if name == PROPERTY), 0)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """The table of files, and the file of tests."""
+        TABLE.parent.mkdir(exist_ok=True)
+        TABLE.write_text("".join(f"{wall:.2f}\t{used:.2f}\t{test}\n" for test, (wall, used) in self.tests.items()))
+        for title, depth in (("directories", -1), ("files", None)):
+            terminalreporter.section(f"seconds of {title}: clock, processors, tests")
+            for name, (wall, used, count) in self._by(depth)[:_SHOWN]:
+                terminalreporter.write_line(f"{wall:9.1f} {used:9.1f} {count:6.0f}  {name}")
+
+    def _by(self, depth: int | None) -> list[tuple[str, list[float]]]:
+        sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+        for test, (wall, used) in self.tests.items():
+            name = "/".join(test.split("::")[0].split("/")[:depth])
+            sums[name] = [have + more for have, more in zip(sums[name], (wall, used, 1), strict=True)]
+        return sorted(sums.items(), key=lambda each: -each[1][1])
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A worker measures; where there is none, the one process does both."""
+    worker = hasattr(config, "workerinput")
+    if worker or not config.getoption("numprocesses", None):
+        config.pluginmanager.register(Meter())
+    if not worker:
+        config.pluginmanager.register(Sums())
