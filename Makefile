@@ -9,13 +9,15 @@ ARGS   ?=
 unexport PYTHONDONTWRITEBYTECODE
 # Test files at once. Most tests wait, for brokers, clients and time: two and a half for each of two processors.
 JOBS   ?= 5
+# What `make check` is made of, the longest first.
+CHECKS := check-types check-tidy check-layers check-lint
 # What `make check` has just run.
 CHECKED := --ignore=tests/test_tidy.py --ignore=tests/test_words.py
 # What `make test` gives the fuzzers of each of the five kinds of input: kept inputs and some more; `make test-all`: a minute.
 FUZZ_SECONDS ?= 6
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo big-state unit test test-slow test-all check format docs generate golden bench bench-log bench-spark bench-groups bench-validation bench-cluster interop measures sim sim-nightly sim-bugs sim-coverage fuzz mutants chaos lock clean
+.PHONY: $(CHECKS) help setup demo big-state unit test test-slow test-all check format docs generate golden bench bench-log bench-spark bench-groups bench-validation bench-cluster interop measures sim sim-nightly sim-bugs sim-coverage fuzz mutants chaos lock clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,12 +47,21 @@ test-slow: $(STAMP) ## The tests that `make test` leaves out: more seeds, whole 
 test-all: check ## Every test, before an issue is called resolved (hours)
 	@$(JAVA) && FUZZ_SECONDS=60 $(PYTHON) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(CHECKED) $(ARGS)
 
-check: $(STAMP) ## Fast checks: format, lint, types, layering, tidiness
+check: $(STAMP) ## Fast checks, all at once: format, lint, types, layering, tidiness
+	@$(MAKE) --no-print-directory -k -j $(if $(filter output-sync,$(.FEATURES)),-O) $(CHECKS)
+
+check-types:
+	@$(VENV)/bin/mypy
+
+check-layers:
+	@$(VENV)/bin/lint-imports --no-logo
+
+check-tidy:
+	@$(PYTHON) -m pytest -q tests/test_tidy.py tests/test_words.py
+
+check-lint:
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/ruff check .
-	@$(VENV)/bin/mypy
-	@$(VENV)/bin/lint-imports --no-logo
-	@$(PYTHON) -m pytest -q tests/test_tidy.py tests/test_words.py
 
 format: $(STAMP) ## Format and mend what can be mended
 	@$(VENV)/bin/ruff format .
