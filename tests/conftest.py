@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import gc
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,17 @@ settings.load_profile("busy")
 def pytest_report_header() -> str:
     """What a run that failed in a simulated world needs to be run again."""
     return f"simulated worlds: seeds from {drawn.first_seed()} on are drawn from the commit ({drawn.FIRST}=… sets them)"
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Thousands of tests and modules live until the end: the garbage collector does not look at them again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)
