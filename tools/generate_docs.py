@@ -17,9 +17,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from odradek.common.metrics import Family
-from odradek.protocol.apis import API
+from odradek.protocol.apis import API, api_name
 from odradek.server.handlers import HANDLERS
-from odradek.server.network.dispatch import api_name
 from odradek.settings.options import OptionSpec
 from odradek.settings.rules import GUARDS, NOT_LOADED, READ_BY_THE_NODE, WITHOUT_MEANING
 from odradek.settings.table import GROUP_SYNONYM_PREFIX, OWN, Scope, Setting, UpdateMode, broker_synonyms, table

@@ -24,11 +24,11 @@ from odradek.protocol.messages.create_acls_request import AclCreation, CreateAcl
 from odradek.protocol.messages.delete_acls_request import DeleteAclsFilter, DeleteAclsRequest
 from odradek.protocol.messages.describe_acls_request import DescribeAclsRequest
 from odradek.security.acl.authorizer import StandardAuthorizer
-from odradek.testing.faults import NetworkLinks
 from odradek.testing.node_thread import NodeThread
 from tests.support.clients.api_calls import Calls
 from tests.support.clients.confluent import admin
 from tests.support.nodes.node import Node
+from tests.support.nodes.permissions import node_in_process
 
 pytestmark = pytest.mark.only_ours
 
@@ -40,12 +40,8 @@ EVERYTHING = AclBindingFilter(
 
 @pytest.fixture
 def node_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeThread]:
-    node = NodeThread(1, NetworkLinks())
-    node.begin(None, [f"log.dirs={tmp_path_factory.mktemp('node')}"]).result(120)
-    try:
+    with node_in_process(tmp_path_factory.mktemp("node")) as node:
         yield node
-    finally:
-        node.stop()
 
 
 def guard(node: NodeThread, *super_users: str) -> StandardAuthorizer:

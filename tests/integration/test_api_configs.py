@@ -405,11 +405,14 @@ class TestChangeOfBrokers:
 
     @only_ours
     def test_unsupported_security_settings_are_refused_and_unloaded_ones_warn(self, calls: Calls, node: Node) -> None:
-        for key in ("principal.builder.class", "super.users"):
-            name, message = change(calls, BROKER, "1", (key, SET, "com.example.Principals"))
-            assert name == "INVALID_CONFIG"
-            assert message is not None and "take it out only where a firewall keeps others away" in message
-            assert replace(calls, BROKER, "1", {key: "com.example.Principals"}) == "INVALID_CONFIG"
+        for key in ("super.users", "authorizer.class.name"):
+            name, message = change(calls, BROKER, "1", (key, SET, "User:admin"))
+            assert (name, message) == ("INVALID_CONFIG", f"Cannot update these configs dynamically: {key}")
+        key = "principal.builder.class"
+        name, message = change(calls, BROKER, "1", (key, SET, "com.example.Principals"))
+        assert name == "INVALID_CONFIG"
+        assert message is not None and "take it out only where a firewall keeps others away" in message
+        assert replace(calls, BROKER, "1", {key: "com.example.Principals"}) == "INVALID_CONFIG"
         default = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
         assert change(calls, BROKER, "1", ("principal.builder.class", SET, default))[0] == "NONE"
         ignored = {"metric.reporters": "com.example.Reporter", "listener.name.plain.plain.sasl.jaas.config": "x y;"}

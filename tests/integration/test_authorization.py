@@ -9,11 +9,11 @@ from uuid import UUID
 import pytest
 
 from odradek.common.errors import ErrorCode
-from odradek.metadata.acls import CLUSTER_NAME, AclOperation, AclResourceType, PatternType, PermissionType
-from odradek.metadata.model import Acl
+from odradek.metadata.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from odradek.protocol.apis import API, ApiKey
 from odradek.protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
 from odradek.protocol.messages.alter_client_quotas_request import AlterClientQuotasRequest, EntityData, EntryData
+from odradek.protocol.messages.alter_configs_request import AlterConfigsRequest, AlterConfigsResource
 from odradek.protocol.messages.alter_replica_log_dirs_request import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
@@ -23,49 +23,73 @@ from odradek.protocol.messages.alter_user_scram_credentials_request import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
 )
+from odradek.protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
+from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
+from odradek.protocol.messages.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic
+from odradek.protocol.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
 from odradek.protocol.messages.delete_groups_request import DeleteGroupsRequest
 from odradek.protocol.messages.delete_records_request import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
+from odradek.protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
 from odradek.protocol.messages.describe_groups_request import DescribeGroupsRequest
 from odradek.protocol.messages.describe_producers_request import DescribeProducersRequest, TopicRequest
+from odradek.protocol.messages.describe_topic_partitions_request import DescribeTopicPartitionsRequest
+from odradek.protocol.messages.describe_topic_partitions_request import TopicRequest as DescribedTopicRequest
 from odradek.protocol.messages.describe_transactions_request import DescribeTransactionsRequest
 from odradek.protocol.messages.elect_leaders_request import ElectLeadersRequest, TopicPartitions
 from odradek.protocol.messages.end_txn_request import EndTxnRequest
+from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
 from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
+from odradek.protocol.messages.incremental_alter_configs_request import (
+    AlterConfigsResource as IncrementalResource,
+)
+from odradek.protocol.messages.incremental_alter_configs_request import IncrementalAlterConfigsRequest
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
 from odradek.protocol.messages.join_group_request import JoinGroupRequest
 from odradek.protocol.messages.leave_group_request import LeaveGroupRequest
 from odradek.protocol.messages.list_groups_request import ListGroupsRequest
 from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from odradek.protocol.messages.list_transactions_request import ListTransactionsRequest
+from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from odradek.protocol.messages.offset_commit_request import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+)
+from odradek.protocol.messages.offset_delete_request import OffsetDeleteRequest
+from odradek.protocol.messages.offset_fetch_request import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
 )
 from odradek.protocol.messages.offset_for_leader_epoch_request import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.messages.sync_group_request import SyncGroupRequest
+from odradek.protocol.messages.txn_offset_commit_request import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from odradek.protocol.messages.write_txn_markers_request import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from odradek.security.acl.authorizer import StandardAuthorizer
 from odradek.server.authorization import CLUSTER_NEEDS, NAMED_NEEDS, REFUSALS
-from odradek.server.context import ANONYMOUS
 from odradek.server.handlers import HANDLERS, fetch_metadata
 from odradek.server.network.dispatch import Handler
-from odradek.testing.faults import NetworkLinks
 from odradek.testing.node_thread import NodeThread
-from tests.support.clients.api_calls import Calls
+from tests.support.clients.api_calls import NO_ID, Calls, error_codes
+from tests.support.nodes.permissions import allow_rules, node_in_process, port_of, remove_authorizer
 
 pytestmark = pytest.mark.only_ours
 
@@ -102,7 +126,15 @@ OF_THE_CLUSTER: dict[ApiKey, tuple[AclOperation, Any]] = {
     ),
 }
 _TOPIC, _GROUP, _ID = AclResourceType.TOPIC, AclResourceType.GROUP, AclResourceType.TRANSACTIONAL_ID
-# Checked on what the request names, always "x": the operation that is needed, of which type, and what is asked.
+_CLUSTER = AclResourceType.CLUSTER
+
+
+def named(by_id: bool, topic_id: UUID, field: str = "name") -> dict[str, Any]:
+    return {"topic_id": topic_id} if by_id else {field: "x"}
+
+
+# Checked on what the request names, always "x": the operation that is needed, of which type, and what is asked, or what
+# makes it for a version and the id of the topic "x".
 OF_NAMED: dict[ApiKey, tuple[AclOperation, AclResourceType, Any]] = {
     ApiKey.JOIN_GROUP: (AclOperation.READ, _GROUP, JoinGroupRequest(group_id="x", session_timeout_ms=1)),
     ApiKey.SYNC_GROUP: (AclOperation.READ, _GROUP, SyncGroupRequest(group_id="x")),
@@ -142,11 +174,134 @@ OF_NAMED: dict[ApiKey, tuple[AclOperation, AclResourceType, Any]] = {
             topics=[OffsetForLeaderTopic(topic="x", partitions=[OffsetForLeaderPartition(leader_epoch=0)])]
         ),
     ),
+    ApiKey.PRODUCE: (
+        AclOperation.WRITE,
+        _TOPIC,
+        lambda version, topic_id: ProduceRequest(
+            acks=1,
+            timeout_ms=1000,
+            topic_data=[TopicProduceData(**named(version >= 13, topic_id), partition_data=[PartitionProduceData()])],
+        ),
+    ),
+    ApiKey.FETCH: (
+        AclOperation.READ,
+        _TOPIC,
+        lambda version, topic_id: FetchRequest(
+            replica_id=-1,
+            max_bytes=1000,
+            topics=[
+                FetchTopic(
+                    **named(version >= 13, topic_id, "topic"), partitions=[FetchPartition(partition_max_bytes=1000)]
+                )
+            ],
+        ),
+    ),
+    ApiKey.METADATA: (
+        AclOperation.DESCRIBE,
+        _TOPIC,
+        lambda version, topic_id: MetadataRequest(
+            topics=[
+                MetadataRequestTopic(name=None, topic_id=topic_id) if version >= 12 else MetadataRequestTopic(name="x")
+            ]
+        ),
+    ),
+    ApiKey.OFFSET_COMMIT: (AclOperation.READ, _GROUP, lambda version, topic_id: commit_of("x", "x", topic_id)),
+    ApiKey.OFFSET_FETCH: (
+        AclOperation.DESCRIBE,
+        _GROUP,
+        lambda version, topic_id: (
+            OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="x", topics=None)])
+            if version >= 8
+            else OffsetFetchRequest(group_id="x", topics=[OffsetFetchRequestTopic(name="x", partition_indexes=[0])])
+        ),
+    ),
+    ApiKey.FIND_COORDINATOR: (
+        AclOperation.DESCRIBE,
+        _GROUP,
+        lambda version, topic_id: (
+            FindCoordinatorRequest(coordinator_keys=["x"]) if version >= 4 else FindCoordinatorRequest(key="x")
+        ),
+    ),
+    ApiKey.CREATE_TOPICS: (
+        AclOperation.CREATE,
+        _TOPIC,
+        CreateTopicsRequest(
+            topics=[CreatableTopic(name="x", num_partitions=1, replication_factor=1)],
+            timeout_ms=1000,
+            validate_only=True,
+        ),
+    ),
+    ApiKey.DELETE_TOPICS: (
+        AclOperation.DELETE,
+        _TOPIC,
+        lambda version, topic_id: (
+            DeleteTopicsRequest(topics=[DeleteTopicState(name=None, topic_id=topic_id)], timeout_ms=1000)
+            if version >= 6
+            else DeleteTopicsRequest(topic_names=["x"], timeout_ms=1000)
+        ),
+    ),
+    ApiKey.TXN_OFFSET_COMMIT: (
+        AclOperation.WRITE,
+        _ID,
+        TxnOffsetCommitRequest(
+            transactional_id="x",
+            group_id="g",
+            topics=[TxnOffsetCommitRequestTopic(name="x", partitions=[TxnOffsetCommitRequestPartition()])],
+        ),
+    ),
+    ApiKey.DESCRIBE_CONFIGS: (
+        AclOperation.DESCRIBE_CONFIGS,
+        _TOPIC,
+        DescribeConfigsRequest(resources=[DescribeConfigsResource(resource_type=2, resource_name="x")]),
+    ),
+    ApiKey.ALTER_CONFIGS: (
+        AclOperation.ALTER_CONFIGS,
+        _TOPIC,
+        AlterConfigsRequest(
+            resources=[AlterConfigsResource(resource_type=2, resource_name="x")],
+            validate_only=True,
+        ),
+    ),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: (
+        AclOperation.ALTER_CONFIGS,
+        _TOPIC,
+        IncrementalAlterConfigsRequest(
+            resources=[IncrementalResource(resource_type=2, resource_name="x")],
+            validate_only=True,
+        ),
+    ),
+    ApiKey.CREATE_PARTITIONS: (
+        AclOperation.ALTER,
+        _TOPIC,
+        CreatePartitionsRequest(
+            topics=[CreatePartitionsTopic(name="x", count=9, assignments=None)], timeout_ms=1000, validate_only=True
+        ),
+    ),
+    ApiKey.OFFSET_DELETE: (AclOperation.DELETE, _GROUP, OffsetDeleteRequest(group_id="x")),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: (
+        AclOperation.READ,
+        _GROUP,
+        ConsumerGroupHeartbeatRequest(group_id="x", member_id="m", member_epoch=-1),
+    ),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: (AclOperation.DESCRIBE, _GROUP, ConsumerGroupDescribeRequest(group_ids=["x"])),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: (
+        AclOperation.DESCRIBE,
+        _TOPIC,
+        DescribeTopicPartitionsRequest(topics=[DescribedTopicRequest(name="x")]),
+    ),
 }
 # What a client may not describe is left out.
 LISTINGS = {ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS}
-# These ask nothing yet; while one is here, a node does not take the setting of an authorizer.
-UNCHECKED = {
+# Whose token it is, in one way or another, renews and ends it (test_acl_tokens): no entry makes others do so.
+OF_HOLDERS = {
+    ApiKey.CREATE_DELEGATION_TOKEN,
+    ApiKey.RENEW_DELEGATION_TOKEN,
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN,
+}
+# What is needed depends on the version or the listener: each has a test of its own below.
+OF_THEIR_OWN = {ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.DESCRIBE_CLUSTER}
+CHECKED = {
     ApiKey.PRODUCE,
     ApiKey.FETCH,
     ApiKey.METADATA,
@@ -175,7 +330,7 @@ CHECKED = {*CLUSTER_NEEDS, *OF_THE_CLUSTER}
 
 
 def test_every_handler_is_in_one_of_the_tables() -> None:
-    tables = [OPEN, OF_ACLS, UNCHECKED, LISTINGS, set(CLUSTER_NEEDS), set(OF_THE_CLUSTER), set(OF_NAMED)]
+    tables = [OPEN, OF_ACLS, OF_HOLDERS, OF_THEIR_OWN, LISTINGS, set(CLUSTER_NEEDS), set(OF_THE_CLUSTER), set(OF_NAMED)]
     assert {handler.api_key for handler in HANDLERS} - set().union(*tables) == set(), "a handler that checks nothing"
     assert set(NAMED_NEEDS) <= set(OF_NAMED)
     assert sum(map(len, tables)) == len(set().union(*tables))
@@ -183,12 +338,8 @@ def test_every_handler_is_in_one_of_the_tables() -> None:
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeThread]:
-    node = NodeThread(1, NetworkLinks())
-    node.begin(None, [f"log.dirs={tmp_path_factory.mktemp('node')}"]).result(120)
-    try:
+    with node_in_process(tmp_path_factory.mktemp("node")) as node:
         yield node
-    finally:
-        node.stop()
 
 
 def allow(
@@ -198,47 +349,41 @@ def allow(
     name: str = CLUSTER_NAME,
 ) -> None:
     """Let everybody who is here do so much to one resource, and nothing else."""
-    authorizer = StandardAuthorizer()
-    literal, allowed = int(PatternType.LITERAL), int(PermissionType.ALLOW)
-    authorizer.update(
-        {
-            UUID(int=number): Acl(int(kind), name, literal, ANONYMOUS, "*", int(operation), allowed)
-            for number, operation in enumerate(operations)
-        }
-    )
-
-    async def install() -> None:
-        node.broker.services.authorizer = authorizer
-
-    node.call(install())
+    allow_rules(node, *((operation, kind, name) for operation in operations))
 
 
-def codes(answer: Any) -> set[int]:
-    """All error codes of an answer."""
-    found = {answer.error_code} if hasattr(answer, "error_code") else set()
-    for spec in answer.FIELDS:
-        value = getattr(answer, spec.name)
-        for each in value if isinstance(value, list) else ():
-            if hasattr(each, "FIELDS"):
-                found |= codes(each)
-    return found
+def id_of_x(node: NodeThread) -> UUID:
+    """The id of the topic "x", which is made where it is not there."""
+    topic = node.broker.services.image.topic("x")
+    if topic is None:
+        remove_authorizer(node)
+        with Calls(port_of(node)) as calls:
+            calls.create_topic(name="x")
+        topic = node.broker.services.image.topic("x")
+        assert topic is not None
+    return topic.topic_id
 
 
-def is_refused(node: NodeThread, handler: Handler, version: int) -> bool:
+def is_of_named(handler: Handler) -> bool:
+    """Whether it is among those of OF_NAMED, which are served to clients."""
+    return handler.api_key in OF_NAMED and "broker" in handler.listeners
+
+
+def is_refused(node: NodeThread, handler: Handler, version: int, topic_id: UUID = NO_ID) -> bool:
     given: Any = None
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     if handler.api_key in OF_THE_CLUSTER:
         given = OF_THE_CLUSTER[handler.api_key][1]
-    elif handler.api_key in OF_NAMED:
+    elif is_of_named(handler):
         _, kind, given = OF_NAMED[handler.api_key]
+        given = given(version, topic_id) if callable(given) else given
         code = REFUSALS[kind]
     scope = "broker" if "broker" in handler.listeners else "controller"
-    port = next(spec.port for spec in node.broker.specs.values() if spec.scope == scope)
-    with Calls(port) as calls:
+    with Calls(port_of(node, scope)) as calls:
         answer = calls.ask(handler.api_key, version, given or API[handler.api_key].request())
     if handler.api_key == ApiKey.DESCRIBE_LOG_DIRS and version < 3:  # no place for an error
         return not answer.results
-    return code in codes(answer)
+    return code in set(error_codes(answer))
 
 
 @pytest.mark.parametrize(
@@ -262,26 +407,27 @@ def test_who_may_do_it_to_the_cluster(node: NodeThread, handler: Handler) -> Non
 
 
 @pytest.mark.parametrize(
-    "handler", [each for each in HANDLERS if each.api_key in OF_NAMED], ids=lambda handler: handler.api_key.name
+    "handler", [each for each in HANDLERS if is_of_named(each)], ids=lambda handler: handler.api_key.name
 )
 def test_who_may_do_it_to_what_is_named(node: NodeThread, handler: Handler) -> None:
     needed, kind, _ = OF_NAMED[handler.api_key]
     for version in range(handler.min_version, handler.max_version + 1):
+        topic_id = id_of_x(node)
         allow(node)
-        assert is_refused(node, handler, version), version
+        assert is_refused(node, handler, version, topic_id), version
         allow(node, needed, kind=kind, name="y")
-        assert is_refused(node, handler, version), version
+        assert is_refused(node, handler, version, topic_id), version
         allow(node, AclOperation.DESCRIBE, kind=kind, name="x")
-        assert is_refused(node, handler, version) == (needed != AclOperation.DESCRIBE), version
+        assert is_refused(node, handler, version, topic_id) == (needed != AclOperation.DESCRIBE), version
         allow(node, needed, kind=kind, name="x")
-        assert not is_refused(node, handler, version), version
+        assert not is_refused(node, handler, version, topic_id), version
+    topic_id = id_of_x(node)
     allow(node, AclOperation.ALL, kind=kind, name="x")
-    assert not is_refused(node, handler, handler.max_version)
+    assert not is_refused(node, handler, handler.max_version, topic_id)
 
 
 def test_an_idempotent_producer_needs_some_topic_or_the_cluster(node: NodeThread) -> None:
-    port = next(spec.port for spec in node.broker.specs.values() if spec.scope == "broker")
-    with Calls(port) as calls:
+    with Calls(port_of(node)) as calls:
 
         def code() -> int:
             return int(calls.ask(ApiKey.INIT_PRODUCER_ID, 4, InitProducerIdRequest(transactional_id=None)).error_code)
@@ -297,9 +443,8 @@ def test_an_idempotent_producer_needs_some_topic_or_the_cluster(node: NodeThread
 
 
 def test_listings_have_what_may_be_described(node: NodeThread) -> None:
-    port = next(spec.port for spec in node.broker.specs.values() if spec.scope == "broker")
-    node.call(_remove_authorizer(node))
-    with Calls(port) as calls:
+    remove_authorizer(node)
+    with Calls(port_of(node)) as calls:
         for group in ("x", "y"):
             topic = calls.create_topic()
             calls.find_coordinator(group)
@@ -326,11 +471,7 @@ def test_listings_have_what_may_be_described(node: NodeThread) -> None:
         assert listed() == ({"x", "y"}, set())
 
 
-async def _remove_authorizer(node: NodeThread) -> None:
-    node.broker.services.authorizer = None
-
-
-def commit_of(group: str, topic: str) -> OffsetCommitRequest:
+def commit_of(group: str, topic: str, topic_id: UUID = NO_ID) -> OffsetCommitRequest:
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=0)
-    topics = [OffsetCommitRequestTopic(name=topic, partitions=[partition])]
+    topics = [OffsetCommitRequestTopic(name=topic, topic_id=topic_id, partitions=[partition])]
     return OffsetCommitRequest(group_id=group, generation_id_or_member_epoch=-1, topics=topics)

@@ -33,10 +33,16 @@ _NEEDS_QUOTES = set(" =\"'\n\t")
 class EventLogger:
     """Writes events of one part of the project."""
 
-    __slots__ = ("_logger",)
+    __slots__ = ("_as_json", "_logger")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, as_json: bool = False) -> None:
+        """`as_json`: each line is one JSON object."""
         self._logger = logging.getLogger(f"{ROOT}.{name}")
+        self._as_json = as_json
+
+    def is_enabled_for(self, level: int) -> bool:
+        """Whether events of a level of `logging` are written."""
+        return self._logger.isEnabledFor(level)
 
     def debug(self, event: str, **fields: Any) -> None:
         self._write(logging.DEBUG, event, fields)
@@ -58,12 +64,18 @@ class EventLogger:
     def _write(self, level: int, event: str, fields: dict[str, Any], trace: str = "", alike: str | None = None) -> None:
         if self._logger.isEnabledFor(level):
             kind = None if alike is None else _NUMBERS.sub("#", alike)
-            self._logger.log(level, event, extra={"fields": fields, "trace": trace, "kind": kind})
+            extra = {"fields": fields, "trace": trace, "kind": kind, "as_json": self._as_json}
+            self._logger.log(level, event, extra=extra)
 
 
 def get_logger(name: str) -> EventLogger:
     """The logger of a part, named as its module below `odradek`."""
     return EventLogger(name)
+
+
+def get_json_logger(name: str) -> EventLogger:
+    """The same, whose lines are one JSON object each, for programs that read them."""
+    return EventLogger(name, as_json=True)
 
 
 class LineFormatter(logging.Formatter):
@@ -73,6 +85,9 @@ class LineFormatter(logging.Formatter):
         when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         name = record.name.removeprefix(ROOT + ".")
         fields: dict[str, Any] = getattr(record, "fields", {})
+        if getattr(record, "as_json", False):
+            event = {"time": when, "level": record.levelname, "logger": name, "event": record.getMessage()}
+            return json.dumps(event | fields, ensure_ascii=False)
         parts = [when, record.levelname, name, record.getMessage()]
         parts += [f"{key}={quoted(value)}" for key, value in fields.items()]
         line = " ".join(parts)

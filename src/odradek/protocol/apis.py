@@ -14,7 +14,7 @@ from odradek.protocol.api_key import ApiKey
 from odradek.protocol.declare import Message
 from odradek.protocol.messages.index import APIS
 
-__all__ = ["API", "ApiKey", "ApiSpec", "Apis", "message_class"]
+__all__ = ["API", "ApiKey", "ApiSpec", "Apis", "api_name", "message_class"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +109,8 @@ def _load(key: int) -> ApiSpec:
 
 
 API: Final = Apis()
+
+
+def api_name(key: ApiKey) -> str:
+    """Kafka's name of an API: CreateTopics."""
+    return "".join(part.capitalize() for part in key.name.split("_"))

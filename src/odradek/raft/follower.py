@@ -229,7 +229,11 @@ class Follower:
         complaint = f"{endpoint} {reason}"
         if complaint != self._complaint and not expected:
             self._complaint = complaint
-            _log.info("no metadata from a replica", peer=f"{endpoint[0]}:{endpoint[1]}", reason=reason)
+            peer = f"{endpoint[0]}:{endpoint[1]}"
+            if reason == ErrorCode.CLUSTER_AUTHORIZATION_FAILED.name:
+                _log.warning("no metadata from a replica", peer=peer, reason=reason, hint=wire.CLUSTER_ACTION_HINT)
+            else:
+                _log.info("no metadata from a replica", peer=peer, reason=reason)
 
     async def _take(self, endpoint: Endpoint, fetched: wire.Fetched, leader_epoch: int) -> None:
         if fetched.snapshot_id is not None:

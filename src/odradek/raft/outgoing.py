@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.client.connection import RefusedError, RequestTimeoutError, UnreachableError, UnsupportedRequestError
 from odradek.common.backoff import Backoff
-from odradek.common.errors import ProtocolError
+from odradek.common.errors import ErrorCode, ProtocolError
 from odradek.common.log_lines import get_logger
 from odradek.common.ports import Clock
 from odradek.protocol.apis import ApiKey
@@ -222,9 +222,16 @@ class OutgoingRequests:
         assert isinstance(message, EpochEnded)
         return wire.epoch_ended(message, self._cluster_id, self._node.voters, self._endpoints)
 
+    def _note_refusal(self, node_id: int, what: str, error: int) -> None:
+        code = wire.error_name(error)
+        if error == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            _log.warning("a voter refuses", voter=node_id, what=what, code=code, hint=wire.CLUSTER_ACTION_HINT)
+        else:
+            _log.info("a voter refuses", voter=node_id, what=what, code=code)
+
     def _take_answer(self, node_id: int, message: Message, known: wire.Known, granted: bool) -> None:
         if known.error:
-            _log.info("a voter refuses", voter=node_id, what=type(message).__name__, code=wire.error_name(known.error))
+            self._note_refusal(node_id, type(message).__name__, known.error)
         if not isinstance(message, VoteAsked):
             self._hear(known)
         else:

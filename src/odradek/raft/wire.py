@@ -217,6 +217,10 @@ def read_chunk(answer: FetchSnapshotResponse) -> Chunk:
     return Chunk(known, SnapshotId(snapshot.end_offset, snapshot.epoch), partition.size, partition.position, data)
 
 
+# What to do where a node of the quorum takes another one for a client (CLUSTER_AUTHORIZATION_FAILED).
+CLUSTER_ACTION_HINT = "the principal of this node needs ClusterAction: name it in super.users of all nodes"
+
+
 def error_name(code: int) -> str:
     """The name of an error code, of an unknown one its number."""
     return ErrorCode(code).name if code in set(ErrorCode) else f"error {code}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.metadata.acls import CLUSTER_NAME, AclOperation, AclResourceType
+from odradek.metadata.model import ResourceType
 from odradek.protocol.apis import ApiKey
 
 if TYPE_CHECKING:
@@ -54,6 +55,11 @@ NAMED_NEEDS: Mapping[ApiKey, tuple[AclOperation, AclResourceType, str]] = Mappin
         ApiKey.ADD_OFFSETS_TO_TXN: (AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, "transactional_id"),
     }
 )
+# All that can be done to a resource of a type, as bits of AclOperation: of a cluster, a topic, a group.
+CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8, 10, 11))
+
 REFUSALS: Mapping[AclResourceType, ErrorCode] = MappingProxyType(
     {
         AclResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -76,6 +82,13 @@ def request_check(api_key: ApiKey) -> Callable[[RequestContext, Any], None] | No
     return None
 
 
+def refusal(
+    context: RequestContext, operation: AclOperation, resource_type: AclResourceType, name: str
+) -> ErrorCode | None:
+    """The code of the resource's type where the client may not do it, None where it may."""
+    return None if context.authorize(operation, resource_type, name) else REFUSALS[resource_type]
+
+
 def check(context: RequestContext, operation: AclOperation, resource_type: AclResourceType, name: str) -> None:
     """
     Raises:
@@ -85,17 +98,62 @@ def check(context: RequestContext, operation: AclOperation, resource_type: AclRe
         raise ApiError(REFUSALS[resource_type])
 
 
+def check_configs(context: RequestContext, operation: AclOperation, resource_type: int, name: str) -> None:
+    """Whether the client may see or alter the settings of a resource: those of brokers are the cluster's.
+
+    Raises:
+        ApiError: the code of the resource's type.
+    """
+    if resource_type == ResourceType.TOPIC:
+        check(context, operation, AclResourceType.TOPIC, name)
+    elif resource_type == ResourceType.GROUP:
+        check(context, operation, AclResourceType.GROUP, name)
+    else:
+        check_cluster(context, operation)
+
+
 def allowed_operations(context: RequestContext, resource_type: AclResourceType, name: str, operations: int) -> int:
     """Those of some operations (a bit for each) that the client may do."""
     if context.broker.authorizer is None:
         return operations
     bits = [each for each in AclOperation if operations >> each & 1]
-    return sum(1 << each for each in bits if context.authorize(each, resource_type, name))
+    return sum(1 << each for each in bits if context.is_allowed(each, resource_type, name))
+
+
+def cluster_operations(context: RequestContext) -> int:
+    """What the client may do to the cluster, a bit for each operation; 0 where it may not even describe it."""
+    if not context.is_allowed(AclOperation.DESCRIBE, AclResourceType.CLUSTER, CLUSTER_NAME):
+        return 0
+    return allowed_operations(context, AclResourceType.CLUSTER, CLUSTER_NAME, CLUSTER_OPERATIONS)
+
+
+def may_describe(context: RequestContext, topic: str) -> bool:
+    """Whether the client may know of a topic that it names."""
+    return context.authorize(AclOperation.DESCRIBE, AclResourceType.TOPIC, topic)
+
+
+def is_listed(context: RequestContext, topic: str) -> bool:
+    """Whether a topic is in the client's listings: one that it did not name and may not describe is left out."""
+    return context.is_allowed(AclOperation.DESCRIBE, AclResourceType.TOPIC, topic)
+
+
+def may_read(context: RequestContext, topic: str) -> bool:
+    """Whether the client may read a topic."""
+    return context.authorize(AclOperation.READ, AclResourceType.TOPIC, topic)
 
 
 def may_on_cluster(context: RequestContext, operation: AclOperation) -> bool:
     """Whether the client may do it to the cluster."""
     return context.authorize(operation, AclResourceType.CLUSTER, CLUSTER_NAME)
+
+
+def may_here_or_everywhere(
+    context: RequestContext, operation: AclOperation, resource_type: AclResourceType, name: str
+) -> bool:
+    """Whether the client may do it to the whole cluster, or else to one resource of it."""
+    if context.is_allowed(operation, AclResourceType.CLUSTER, CLUSTER_NAME):
+        return may_on_cluster(context, operation)  # now for the audit log
+    return context.authorize(operation, resource_type, name)
 
 
 def check_cluster(context: RequestContext, operation: AclOperation) -> None:

@@ -166,6 +166,9 @@ class Broker:
             storage = format_missing(self._ports.disk, settings, storage, random=self._ports.random)
         self._build(storage)
         self._started.append("storage")
+        if self._security.authorizer is not None:
+            # First of all subscribers: who waits for a change of permissions is answered once it is in force.
+            self.publisher.subscribe(self._security.authorizer.on_metadata)
         self._lock_storage()
         await self._listen()
         await self.raft.start()
@@ -222,7 +225,9 @@ class Broker:
         self._coordinators = coordinators = build_coordinators(
             settings, ports, quorum, data, self._security, image_is_current=lambda: "logs" in self._started
         )
-        self._front_end = front_end = build_front_end(settings, ports, storage.cluster_id, quorum, data, coordinators)
+        self._front_end = front_end = build_front_end(
+            settings, ports, storage.cluster_id, quorum, data, coordinators, self._security
+        )
         self._jobs = build_jobs(settings, ports, data, front_end.dispatcher, self._security)
         self.publisher, self.raft, self.gateway = quorum.publisher, quorum.raft, quorum.gateway
         self.controller = quorum.controller

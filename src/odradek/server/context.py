@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from odradek.common.ports import Clock
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.publisher import MetadataPublisher
+from odradek.security.acl.audit import audit, audits_allowed
 
 if TYPE_CHECKING:
     from odradek.common.metrics import Metrics
@@ -132,7 +133,27 @@ class RequestContext:
         return self.connection.principal
 
     def authorize(self, operation: int, resource_type: int, name: str) -> bool:
-        """Whether who asks may do it to a resource."""
+        """Whether the client may do it to a resource; the audit log has the decision."""
+        authorizer = self.broker.authorizer
+        if authorizer is None:
+            return True
+        principal, host = self.principal, self.client_address
+        decision = authorizer.why(principal, host, operation, resource_type, name)
+        if not decision.allowed or audits_allowed():
+            audit(
+                decision,
+                principal=principal,
+                host=host,
+                operation=operation,
+                resource_type=resource_type,
+                name=name,
+                api_key=self.api_key,
+                client_id=self.client_id,
+            )
+        return decision.allowed
+
+    def is_allowed(self, operation: int, resource_type: int, name: str) -> bool:
+        """The same for what the client did not name, as the entries of a listing: no line in the audit log."""
         authorizer = self.broker.authorizer
         return authorizer is None or authorizer.authorize(
             self.principal, self.client_address, operation, resource_type, name

@@ -23,4 +23,36 @@ def per_ip_overrides(text: str) -> dict[str, int]:
     return limits
 
 
-FORMATS: Mapping[str, Callable[[str], object]] = {"max.connections.per.ip.overrides": per_ip_overrides}
+def super_users(text: str) -> tuple[str, ...]:
+    """Read "User:name;User:name", as names may have commas.
+
+    Raises:
+        ValueError: one of them is not `type:name`.
+    """
+    names = tuple(name for part in text.split(";") if (name := part.strip()))
+    for name in names:
+        kind, colon, rest = name.partition(":")
+        if not (kind and colon and rest):
+            raise ValueError(f"{name!r} is no principal: must be User:name, several separated by semicolons")
+    return names
+
+
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+
+def authorizer_class(text: str) -> str:
+    """Read the class of an authorizer, by its name in Kafka; "" for none.
+
+    Raises:
+        ValueError: another one than the authorizer by ACLs in the metadata log.
+    """
+    if text not in ("", STANDARD_AUTHORIZER):
+        raise ValueError(f"must be {STANDARD_AUTHORIZER}, or empty")
+    return text
+
+
+FORMATS: Mapping[str, Callable[[str], object]] = {
+    "authorizer.class.name": authorizer_class,
+    "max.connections.per.ip.overrides": per_ip_overrides,
+    "super.users": super_users,
+}

@@ -20,6 +20,7 @@ from odradek.settings.options import OptionSpec
 from odradek.settings.rules import check_relations, unserved_guards
 from odradek.settings.table import (
     GROUP_SYNONYM_PREFIX,
+    OWN,
     Scope,
     Setting,
     UpdateMode,
@@ -252,10 +253,11 @@ class SettingRules:
     def describe_broker(self, layers: BrokerLayers = NO_DYNAMIC) -> list[ConfigEntry]:
         """All settings of this broker, and those it was given that Kafka does not know (hidden: may be secrets)."""
         entries = []
-        for name, row in table(Scope.BROKER).items():
+        known = table(Scope.BROKER) | OWN
+        for name, row in known.items():
             synonyms = self._broker_layers(name, layers)
             entries.append(self._entry(row, synonyms, read_only=row.mode is UpdateMode.READ_ONLY))
-        for key in sorted({*self._settings.explicit, *layers.broker} - table(Scope.BROKER).keys()):
+        for key in sorted({*self._settings.explicit, *layers.broker} - known.keys()):
             dynamic = key in layers.broker
             only_dynamic = setting(Scope.BROKER, key)
             if only_dynamic is not None and dynamic:
@@ -302,7 +304,7 @@ class SettingRules:
 
     def _broker_layers(self, key: str, layers: BrokerLayers) -> list[ConfigSynonym]:
         """Where a broker key, or one that sets the same in another unit, has a value; none before the key's own."""
-        rows = [table(Scope.BROKER)[member] for member in broker_key_family(key)]
+        rows = [OWN[key]] if key in OWN else [table(Scope.BROKER)[member] for member in broker_key_family(key)]
         given = (
             (layers.broker, ConfigSource.DYNAMIC_BROKER_CONFIG),
             (layers.cluster, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
@@ -400,7 +402,7 @@ def _broker_value_problems(name: str, settings: Mapping[str, str]) -> list[str]:
         base = key
         if key.startswith(LISTENER_PREFIX):
             base = split_listener_key(key)[2]
-        row = setting(Scope.BROKER, base)
+        row = setting(Scope.BROKER, base) or OWN.get(base)
         if row is None:
             continue
         if row.mode is UpdateMode.READ_ONLY or base in _FIXED_HERE:

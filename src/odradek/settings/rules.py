@@ -90,11 +90,8 @@ WITHOUT_MEANING = {
 }
 # These are set so that something happens, which does not: a warning gives the reason.
 NOT_LOADED = {"metric.reporters": _REPORTERS, "kafka.metrics.reporters": _REPORTERS}
-_EVERYBODY = "this release controls no access: every client could do everything"
 # What guards a cluster and is not served. A warning would be read too late: the node would serve everybody meanwhile.
 GUARDS = {
-    "authorizer.class.name": _EVERYBODY,
-    "super.users": _EVERYBODY,
     "principal.builder.class": "this release has no classes that say who a client is: all are ANONYMOUS",
 }
 _DEFAULT_PRINCIPALS = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"

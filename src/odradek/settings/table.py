@@ -177,10 +177,12 @@ DYNAMIC_ONLY = {
 }
 
 
-# What brokers of this house have beside Kafka's settings, in files alone.
+# What no table of Kafka has, in files alone: settings of Kafka's authorizer, and those of ours.
 OWN = {
     row.name: row
     for row in (
+        Setting(Scope.BROKER, "super.users", "string", UpdateMode.READ_ONLY, "", False, ""),
+        Setting(Scope.BROKER, "allow.everyone.if.no.acl.found", "boolean", UpdateMode.READ_ONLY, "false", False, ""),
         Setting(
             Scope.BROKER,
             "odradek.max.decompressed.batch.bytes",

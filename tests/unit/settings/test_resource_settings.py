@@ -22,6 +22,7 @@ from odradek.settings.resources import (
     SettingRules,
     with_dynamic,
 )
+from odradek.settings.table import OWN
 
 
 def rules(**given: str) -> SettingRules:
@@ -133,7 +134,7 @@ def test_secrets_and_unknown_settings_of_a_broker_have_no_value() -> None:
         assert all(synonym.value is None for synonym in entry.synonyms)
     assert one(described, "node.id").read_only
     assert not one(described, "log.retention.ms").read_only
-    assert len(described) == 351
+    assert len(described) == 351 + len(OWN)
 
 
 def test_a_broker_key_speaks_for_itself_alone() -> None:

@@ -20,7 +20,7 @@ from odradek.coordinator.group.classic.membership import Caller
 from odradek.coordinator.group.config import GroupConfig
 from odradek.coordinator.group.consumer.config import ConsumerGroupConfig
 from odradek.coordinator.group.consumer.heartbeats import HeartbeatCaller, check_request
-from odradek.coordinator.group.consumer.regex import TopicMatches
+from odradek.coordinator.group.consumer.regex import TopicFilter, TopicMatches, every_topic
 from odradek.coordinator.group.consumer.state import JOINING_EPOCH
 from odradek.coordinator.group.consumer.topics import TopicsView, topics_view
 from odradek.coordinator.group.machine import MAX_RECORD_BYTES
@@ -241,9 +241,9 @@ class GroupCoordinator(ShardHost[Shard]):
     # ---- consumer groups
 
     async def consumer_group_heartbeat(
-        self, request: ConsumerGroupHeartbeatRequest, caller: Caller
+        self, request: ConsumerGroupHeartbeatRequest, caller: Caller, may_describe: TopicFilter = every_topic
     ) -> ConsumerGroupHeartbeatResponse:
-        """ConsumerGroupHeartbeat 0-1."""
+        """ConsumerGroupHeartbeat 0-1; `may_describe` says which topics a regular expression can match."""
         try:
             if not self._serves_consumers():
                 raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "the consumer protocol is not enabled")
@@ -251,7 +251,9 @@ class GroupCoordinator(ShardHost[Shard]):
             if request.member_epoch >= JOINING_EPOCH:
                 await self._match_topics(self.shard(request.group_id).machine.heartbeats.regex_of(request))
             shard = self.shard(request.group_id)
-            named = HeartbeatCaller(caller.client_id, caller.client_host, caller.api_version, self._new_id())
+            named = HeartbeatCaller(
+                caller.client_id, caller.client_host, caller.api_version, self._new_id(), may_describe
+            )
             if request.member_epoch > JOINING_EPOCH:
                 return await self._run(shard, lambda: shard.machine.consumer_heartbeat(request, named, shard.now()))
             # Members that come or go may change the group's protocol: waiting members of the other one are answered.

@@ -4,6 +4,8 @@ Behaviour: makes partitions part of a producer's transaction, all of them or non
 send: several transactions at once, each to be added to or only verified (KIP-890); these are heard only on
 `inter.broker.listener.name`, elsewhere they get CLUSTER_AUTHORIZATION_FAILED.
 
+Permissions: Write on the transactional id and on each topic; ClusterAction for what brokers send.
+
 Versions: 2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH; 3 flexible; 4 batched; 5 TRANSACTION_ABORTABLE, where
 before INVALID_TXN_STATE says that a partition is not part of the transaction.
 """
@@ -14,6 +16,7 @@ from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.topic_names import METADATA_TOPIC
 from odradek.common.turns import Turns
 from odradek.coordinator.transaction.metadata import TopicPartition
+from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.protocol.messages.add_partitions_to_txn_request import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -25,6 +28,7 @@ from odradek.protocol.messages.add_partitions_to_txn_response import (
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTopicResult,
 )
+from odradek.server.authorization import check, may_on_cluster
 from odradek.server.context import RequestContext
 from odradek.server.handlers.shared import PARTITIONS_PER_TURN, fenced_code, transaction_request
 from odradek.server.transactions.verification import Codes, add_or_verify
@@ -46,7 +50,7 @@ async def handle(context: RequestContext, request: AddPartitionsToTxnRequest) ->
         )
         codes = await _answer(context, asked, turns)
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await _results(asked.topics, codes, turns))
-    if not context.on_inter_broker_listener:
+    if not context.on_inter_broker_listener or not may_on_cluster(context, AclOperation.CLUSTER_ACTION):
         return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     response = AddPartitionsToTxnResponse()
     for transaction in request.transactions:
@@ -60,20 +64,23 @@ async def handle(context: RequestContext, request: AddPartitionsToTxnRequest) ->
 
 async def _answer(context: RequestContext, asked: AddPartitionsToTxnTransaction, turns: Turns) -> Codes:
     image = context.broker.image
+    batched = context.api_version >= BATCH_VERSION
     partitions: dict[TopicPartition, None] = {}
-    unknown: dict[TopicPartition, None] = {}
+    refused: dict[TopicPartition, ErrorCode] = {}
     for topic in asked.topics:
+        is_forbidden = not batched and not context.authorize(AclOperation.WRITE, AclResourceType.TOPIC, topic.name)
         for number in topic.partitions:
             partitions[topic.name, number] = None
-            if topic.name == METADATA_TOPIC or image.partition(topic.name, number) is None:
-                unknown[topic.name, number] = None
+            if is_forbidden:
+                refused[topic.name, number] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif topic.name == METADATA_TOPIC or image.partition(topic.name, number) is None:
+                refused[topic.name, number] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             await turns.spend()
-    if unknown:
-        codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
-        codes.update(dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-        return codes
-    batched = context.api_version >= BATCH_VERSION
     try:
+        if not batched:
+            check(context, AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, asked.transactional_id)
+        if refused:
+            return dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
         request = transaction_request(
             context, asked.transactional_id, asked.producer_id, asked.producer_epoch, bumps=batched
         )

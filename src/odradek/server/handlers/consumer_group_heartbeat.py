@@ -4,6 +4,9 @@ Behaviour: a consumer of the newer protocol joins (member epoch 0), stays, chang
 for a static member that will be back); the coordinator assigns, and moves one partition without stopping the others
 (KIP-848).
 
+Permissions: Read on the group, and Describe on each topic that is subscribed by name; a regular expression matches only
+topics on which the member has Describe.
+
 Version notes: 1: the client makes the member id (KIP-1082), and may subscribe by a regular expression, in RE2's syntax.
 
 A classic group whose members speak the embedded consumer protocol becomes a consumer group as the first consumer joins
@@ -12,16 +15,26 @@ it, where group.consumer.migration.policy allows it; where not, the consumer get
 
 from __future__ import annotations
 
+from functools import partial
+
+from odradek.common.errors import ErrorCode
 from odradek.coordinator.group.classic.membership import Caller
+from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
 from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
+from odradek.server.authorization import is_listed, may_describe, refusal
 from odradek.server.context import RequestContext
 
 
 async def handle(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
-    """Note that the member lives, and tell it what to have."""
+    """Note that the member lives, and answer what it is to have."""
+    code = refusal(context, AclOperation.READ, AclResourceType.GROUP, request.group_id)
+    if code is not None:
+        return ConsumerGroupHeartbeatResponse(error_code=code)
+    if not all(may_describe(context, name) for name in request.subscribed_topic_names or ()):
+        return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     caller = Caller(context.client_id, f"/{context.client_address}", context.api_version)
     response: ConsumerGroupHeartbeatResponse = await context.broker.coordinator.consumer_group_heartbeat(
-        request, caller
+        request, caller, partial(is_listed, context)
     )
     return response

@@ -1,12 +1,15 @@
 """CreateDelegationToken: key 38, versions 1-3. A secret by which others log in as the owner, for a time (KIP-48).
 
-The controller decides; the answer waits until this broker knows the token. Who asks must be known by name, and not by a
-token. Versions: 2 flexible, 3 an owner other than who asks (KIP-373).
+The controller decides; the answer waits until this broker knows the token. The client must be known by name, and not by
+a token. A token for another owner needs CreateTokens on that user.
+
+Versions: 2 flexible, 3 an owner other than the client (KIP-373).
 """
 
 from __future__ import annotations
 
-from odradek.common.errors import ApiError
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.protocol.messages.create_delegation_token_request import CreateDelegationTokenRequest
 from odradek.protocol.messages.create_delegation_token_response import CreateDelegationTokenResponse
 from odradek.server.auto_topic_creation import wait_until_seen
@@ -26,6 +29,7 @@ async def _made(context: RequestContext, request: CreateDelegationTokenRequest) 
     asker_type, _, asker_name = context.principal.partition(":")
     try:
         check_may_ask(context)
+        _check_owner(context, request)
         response = await context.broker.controller.ask(request, CreateDelegationTokenResponse, context)
     except ApiError as error:
         return CreateDelegationTokenResponse(
@@ -42,3 +46,16 @@ async def _made(context: RequestContext, request: CreateDelegationTokenRequest) 
         token_id = response.token_id
         await wait_until_seen(context.broker.publisher, lambda image: token_id in image.delegation_tokens)
     return response
+
+
+def _check_owner(context: RequestContext, request: CreateDelegationTokenRequest) -> None:
+    """
+    Raises:
+        ApiError: DELEGATION_TOKEN_AUTHORIZATION_FAILED.
+    """
+    if not request.owner_principal_name:
+        return
+    owner = f"{request.owner_principal_type or 'User'}:{request.owner_principal_name}"
+    is_own = owner == context.principal
+    if not is_own and not context.authorize(AclOperation.CREATE_TOKENS, AclResourceType.USER, owner):
+        raise ApiError(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)

@@ -1,13 +1,18 @@
 """CreatePartitions: key 37, versions 0-3. The controller decides; the answer waits until this broker knows them.
 
 Versions: 2 flexible; 3 may answer THROTTLING_QUOTA_EXCEEDED (KIP-599).
+
+Permissions: Alter on each topic.
 """
 
 from __future__ import annotations
 
-from odradek.common.errors import ApiError
+from dataclasses import replace
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.metadata.image import MetadataImage
-from odradek.protocol.messages.create_partitions_request import CreatePartitionsRequest
+from odradek.protocol.messages.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic
 from odradek.protocol.messages.create_partitions_response import CreatePartitionsResponse, CreatePartitionsTopicResult
 from odradek.server.auto_topic_creation import wait_until_seen
 from odradek.server.context import RequestContext
@@ -15,14 +20,27 @@ from odradek.server.context import RequestContext
 
 async def handle(context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     """Grow topics to the counts asked for."""
+    may = {t.name: context.authorize(AclOperation.ALTER, AclResourceType.TOPIC, t.name) for t in request.topics}
+    refused = [_refused(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for topic in request.topics if not may[topic.name]]
+    if refused:
+        request = replace(request, topics=[topic for topic in request.topics if may[topic.name]])
+        if not request.topics:
+            return CreatePartitionsResponse(results=refused)
+    response = await _grow(context, request)
+    response.results += refused
+    return response
+
+
+def _refused(topic: CreatePartitionsTopic, code: ErrorCode, message: str = "") -> CreatePartitionsTopicResult:
+    return CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message or None)
+
+
+async def _grow(context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     try:
         response = await context.broker.controller.ask(request, CreatePartitionsResponse, context)
     except ApiError as error:
         return CreatePartitionsResponse(
-            results=[
-                CreatePartitionsTopicResult(name=t.name, error_code=error.code, error_message=error.message or None)
-                for t in request.topics
-            ]
+            results=[_refused(topic, error.code, error.message) for topic in request.topics]
         )
     if not request.validate_only:
         counts = {topic.name: topic.count for topic in request.topics}

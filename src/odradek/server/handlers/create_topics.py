@@ -2,29 +2,60 @@
 
 Versions: 5 flexible, returns partitions, replication factor and configs (KIP-525); -1 for defaults from 4 on (KIP-464);
 7 topic ids.
+
+Permissions: Create on the cluster or on each topic; the answer has the settings of topics on which the client has
+DescribeConfigs.
 """
 
 from __future__ import annotations
 
-from odradek.common.errors import ApiError
+from dataclasses import replace
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.metadata.image import MetadataImage
-from odradek.protocol.messages.create_topics_request import CreateTopicsRequest
+from odradek.protocol.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
 from odradek.protocol.messages.create_topics_response import CreatableTopicResult, CreateTopicsResponse
+from odradek.server.authorization import may_here_or_everywhere
 from odradek.server.auto_topic_creation import wait_until_seen
 from odradek.server.context import RequestContext
 
 
 async def handle(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Create, or only check."""
+    may = {
+        topic.name: may_here_or_everywhere(context, AclOperation.CREATE, AclResourceType.TOPIC, topic.name)
+        for topic in request.topics
+    }
+    refused = [_refused(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for topic in request.topics if not may[topic.name]]
+    if refused:
+        request = replace(request, topics=[topic for topic in request.topics if may[topic.name]])
+        if not request.topics:
+            return CreateTopicsResponse(topics=refused)
+    response = await _create(context, request)
+    for result in response.topics:
+        if not context.is_allowed(AclOperation.DESCRIBE_CONFIGS, AclResourceType.TOPIC, result.name):
+            _hide_settings(result)
+    response.topics += refused
+    return response
+
+
+def _refused(topic: CreatableTopic, code: ErrorCode, message: str = "") -> CreatableTopicResult:
+    return CreatableTopicResult(name=topic.name, error_code=code, error_message=message or None)
+
+
+def _hide_settings(result: CreatableTopicResult) -> None:
+    result.num_partitions = result.replication_factor = -1
+    result.configs = None
+    if not result.error_code:
+        result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+async def _create(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     try:
         response = await context.broker.controller.ask(request, CreateTopicsResponse, context)
     except ApiError as error:
-        return CreateTopicsResponse(
-            topics=[
-                CreatableTopicResult(name=t.name, error_code=error.code, error_message=error.message or None)
-                for t in request.topics
-            ]
-        )
+        return CreateTopicsResponse(topics=[_refused(topic, error.code, error.message) for topic in request.topics])
     if not request.validate_only:
         created = [result.name for result in response.topics if not result.error_code]
 

@@ -1,20 +1,59 @@
 """DeleteTopics: key 20, versions 1-6. The controller decides; the answer waits until this broker has let them go.
 
 Versions: 4 flexible; 5 error messages; 6 by name or by topic id (KIP-516).
+
+Permissions: Delete on the cluster or on each topic. The answer names topics, and says that they exist, where the client
+has Describe on them.
 """
 
 from __future__ import annotations
 
-from odradek.common.errors import ApiError
+from dataclasses import replace
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.metadata.image import MetadataImage
-from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest
+from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
 from odradek.protocol.messages.delete_topics_response import DeletableTopicResult, DeleteTopicsResponse
+from odradek.server.authorization import is_listed, may_here_or_everywhere
 from odradek.server.auto_topic_creation import wait_until_seen
 from odradek.server.context import RequestContext
 
 
 async def handle(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     """Delete by name or id."""
+    image = context.broker.image
+    refused: list[DeletableTopicResult] = []
+    if context.broker.authorizer is not None:
+        named = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
+        decided = [(topic, _refusal(context, image, topic)) for topic in named]
+        refused = [refusal for _, refusal in decided if refusal is not None]
+        allowed = [topic for topic, refusal in decided if refusal is None]
+        if not allowed:
+            return DeleteTopicsResponse(responses=refused)
+        request = replace(
+            request,
+            topics=allowed if request.topics else [],
+            topic_names=[topic.name or "" for topic in allowed] if request.topic_names else [],
+        )
+    response = await _delete(context, request)
+    response.responses += refused
+    return response
+
+
+def _refusal(context: RequestContext, image: MetadataImage, asked: DeleteTopicState) -> DeletableTopicResult | None:
+    """The answer about a topic that the client may not delete; None where it may, or where an id is of no topic."""
+    topic = image.topics_by_id.get(asked.topic_id) if asked.name is None else image.topic(asked.name)
+    name = asked.name if topic is None else topic.name
+    if name is None or may_here_or_everywhere(context, AclOperation.DELETE, AclResourceType.TOPIC, name):
+        return None
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if topic is not None and is_listed(context, name):
+        return DeletableTopicResult(name=name, topic_id=topic.topic_id, error_code=code)
+    return DeletableTopicResult(name=asked.name, topic_id=asked.topic_id, error_code=code)
+
+
+async def _delete(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     before = context.broker.image
     try:
         response = await context.broker.controller.ask(request, DeleteTopicsResponse, context)

@@ -5,17 +5,19 @@ brokers on request (KIP-1073).
 
 Controllers are listed as they registered themselves; a request that any of them answers.
 
-Not done: an authorizer (all operations are allowed).
+Permissions: Alter on the cluster, of those who ask a controller; the authorized operations need Describe on it.
 """
 
 from __future__ import annotations
 
 from odradek.common.errors import ErrorCode
+from odradek.metadata.acls import AclOperation
 from odradek.protocol.messages.describe_cluster_request import DescribeClusterRequest
 from odradek.protocol.messages.describe_cluster_response import DescribeClusterBroker, DescribeClusterResponse
+from odradek.server.authorization import check_cluster, cluster_operations
 from odradek.server.context import RequestContext
 from odradek.server.handlers.metadata import controller_to_tell
-from odradek.server.handlers.shared import CLUSTER_OPERATIONS, address_of
+from odradek.server.handlers.shared import address_of
 
 BROKERS, CONTROLLERS = 1, 2
 
@@ -29,6 +31,8 @@ def handle(context: RequestContext, request: DescribeClusterRequest) -> Describe
     if (request.endpoint_type == CONTROLLERS) != on_controller:
         code, text = ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this listener is of the other kind: brokers or controllers"
         return DescribeClusterResponse(error_code=code, error_message=text)
+    if on_controller:
+        check_cluster(context, AclOperation.ALTER)
     image = context.broker.image
     response = DescribeClusterResponse(endpoint_type=request.endpoint_type, cluster_id=context.broker.cluster_id)
     if on_controller:
@@ -50,5 +54,5 @@ def handle(context: RequestContext, request: DescribeClusterRequest) -> Describe
                     )
                 )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = cluster_operations(context)
     return response

@@ -5,6 +5,8 @@ broker's loggers, each with its value's source and on request the layers behind 
 broker's settings are its own to tell: INVALID_REQUEST, as Kafka. A resource that is named twice is answered once, with
 all that was asked of it: a description of a broker is long.
 
+Permissions: DescribeConfigs on the topic or the group, or on the cluster for all else.
+
 Versions: 1 sources and synonyms (KIP-226); 3 types and documentation (KIP-569); 4 flexible.
 """
 
@@ -16,6 +18,7 @@ from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.log_lines import LEVEL_NAMES, logger_levels
 from odradek.common.topic_names import is_legal_topic_name
 from odradek.common.turns import Turns
+from odradek.metadata.acls import AclOperation
 from odradek.metadata.model import ResourceType
 from odradek.protocol.messages.describe_configs_request import DescribeConfigsRequest
 from odradek.protocol.messages.describe_configs_response import (
@@ -24,6 +27,7 @@ from odradek.protocol.messages.describe_configs_response import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from odradek.server.authorization import check_configs
 from odradek.settings.resources import BrokerLayers, ConfigEntry, ConfigSource, ConfigSynonym, ConfigType
 
 if TYPE_CHECKING:
@@ -41,6 +45,7 @@ async def handle(context: RequestContext, request: DescribeConfigsRequest) -> De
         result = DescribeConfigsResult(resource_type=resource_type, resource_name=name)
         response.results.append(result)
         try:
+            check_configs(context, AclOperation.DESCRIBE_CONFIGS, resource_type, name)
             entries = _entries(context, resource_type, name)
         except ApiError as error:
             result.error_code, result.error_message = error.code, error.message

@@ -1,6 +1,7 @@
 """DescribeDelegationToken: key 41, versions 1-3. Tokens with their secrets (KIP-48).
 
-Answered from this node's metadata, to the owner of a token, to who asked for it, and to its renewers; to no one else.
+Answered from this node's metadata, to the owner of a token, to who asked for it, and to its renewers; to others where
+they have Describe on the token or DescribeTokens on its owner.
 Versions: 2 flexible, 3 who asked for the token (KIP-373).
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 from odradek.common.delegation import token_hmac
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.controller.tokens import DelegationTokenConfig
+from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.metadata.model import DelegationToken
 from odradek.protocol.messages.describe_delegation_token_request import DescribeDelegationTokenRequest
 from odradek.protocol.messages.describe_delegation_token_response import (
@@ -36,10 +38,25 @@ def handle(context: RequestContext, request: DescribeDelegationTokenRequest) -> 
         tokens=[
             _described(token, secret_key, context.api_version)
             for token in context.broker.image.delegation_tokens.values()
-            if owners is None or token.owner in owners
-            if context.principal in (token.owner, token.requester, *token.renewers)
+            if owners is None or not owners.isdisjoint(_holders(token))
+            if _may_describe(context, token)
         ]
     )
+
+
+def _holders(token: DelegationToken) -> tuple[str, ...]:
+    """Those whose token it is, in one way or another."""
+    return (token.owner, token.requester, *token.renewers)
+
+
+def _may_describe(context: RequestContext, token: DelegationToken) -> bool:
+    if context.principal in _holders(token):
+        return True
+    if context.broker.authorizer is None:
+        return False
+    if context.is_allowed(AclOperation.DESCRIBE, AclResourceType.DELEGATION_TOKEN, token.token_id):
+        return True
+    return context.is_allowed(AclOperation.DESCRIBE_TOKENS, AclResourceType.USER, token.owner)
 
 
 def _described(token: DelegationToken, secret_key: str, version: int) -> DescribedDelegationToken:

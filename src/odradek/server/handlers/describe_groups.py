@@ -16,11 +16,8 @@ from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.protocol.extras import asks_for_timelines, timelines_field
 from odradek.protocol.messages.describe_groups_request import DescribeGroupsRequest
 from odradek.protocol.messages.describe_groups_response import DescribedGroup, DescribeGroupsResponse
-from odradek.server.authorization import allowed_operations
+from odradek.server.authorization import GROUP_OPERATIONS, allowed_operations
 from odradek.server.context import RequestContext
-
-# READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS, each as the bit of its code.
-ALL_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 
 
 async def handle(context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
@@ -33,7 +30,7 @@ async def handle(context: RequestContext, request: DescribeGroupsRequest) -> Des
         for group in groups:
             if not group.error_code:
                 group.authorized_operations = allowed_operations(
-                    context, AclResourceType.GROUP, group.group_id, ALL_GROUP_OPERATIONS
+                    context, AclResourceType.GROUP, group.group_id, GROUP_OPERATIONS
                 )
     response = DescribeGroupsResponse(groups=groups)
     if asks_for_timelines(request):

@@ -3,6 +3,8 @@
 Behaviour: topics in the order of their names (all where none is named), partitions from the cursor on; at most
 response_partition_limit of them and never more than max.request.partition.size.limit, then a cursor to go on from. A
 cursor's topic must be among those that are named.
+
+Permissions: Describe on each topic; a list of all leaves out what may not be described.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING
 from odradek.common.errors import ErrorCode
 from odradek.common.topic_names import is_legal_topic_name
 from odradek.common.turns import Turns
+from odradek.metadata.acls import AclResourceType
 from odradek.metadata.model import NO_LEADER, PartitionImage, TopicImage
 from odradek.protocol.messages.describe_topic_partitions_request import DescribeTopicPartitionsRequest
 from odradek.protocol.messages.describe_topic_partitions_response import (
@@ -20,8 +23,9 @@ from odradek.protocol.messages.describe_topic_partitions_response import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
+from odradek.server.authorization import TOPIC_OPERATIONS, allowed_operations, is_listed, may_describe
 from odradek.server.handlers.metadata import holds_online, is_online
-from odradek.server.handlers.shared import INTERNAL_TOPICS, TOPIC_OPERATIONS
+from odradek.server.handlers.shared import INTERNAL_TOPICS
 from odradek.settings.options import config, option
 
 if TYPE_CHECKING:
@@ -47,7 +51,9 @@ async def handle(context: RequestContext, request: DescribeTopicPartitionsReques
     """One page."""
     image = context.broker.image
     cursor = request.cursor
-    names = sorted({topic.name for topic in request.topics}) or sorted(image.topics_by_name)
+    names = sorted({topic.name for topic in request.topics})
+    if not names:
+        names = sorted(name for name in image.topics_by_name if is_listed(context, name))
     if cursor is not None and (cursor.partition_index < 0 or (cursor.topic_name not in names and request.topics)):
         code = ErrorCode.INVALID_REQUEST
         return DescribeTopicPartitionsResponse(
@@ -62,6 +68,10 @@ async def handle(context: RequestContext, request: DescribeTopicPartitionsReques
         if cursor is not None and name < cursor.topic_name:
             continue
         topic = image.topic(name)
+        if not may_describe(context, name):
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            response.topics.append(DescribeTopicPartitionsResponseTopic(name=name, error_code=code))
+            continue
         if topic is None:
             response.topics.append(_unknown(name))
             continue
@@ -70,7 +80,8 @@ async def handle(context: RequestContext, request: DescribeTopicPartitionsReques
         if left <= 0 and numbers:
             response.next_cursor = Cursor(topic_name=name, partition_index=numbers[0])
             break
-        response.topics.append(_topic(image, topic, numbers[:left]))
+        operations = allowed_operations(context, AclResourceType.TOPIC, name, TOPIC_OPERATIONS)
+        response.topics.append(_topic(image, topic, numbers[:left], operations))
         if len(numbers) > left:
             response.next_cursor = Cursor(topic_name=name, partition_index=numbers[left])
             break
@@ -83,12 +94,14 @@ def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(name=name, error_code=code, is_internal=name in INTERNAL_TOPICS)
 
 
-def _topic(image: MetadataImage, topic: TopicImage, numbers: list[int]) -> DescribeTopicPartitionsResponseTopic:
+def _topic(
+    image: MetadataImage, topic: TopicImage, numbers: list[int], operations: int
+) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=operations,
         partitions=[_partition(image, number, topic.partitions[number]) for number in numbers],
     )
 

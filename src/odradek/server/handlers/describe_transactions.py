@@ -6,6 +6,7 @@ from odradek.common.errors import ErrorCode
 from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.protocol.messages.describe_transactions_request import DescribeTransactionsRequest
 from odradek.protocol.messages.describe_transactions_response import DescribeTransactionsResponse, TransactionState
+from odradek.server.authorization import is_listed
 from odradek.server.context import RequestContext
 
 
@@ -21,8 +22,6 @@ async def handle(context: RequestContext, request: DescribeTransactionsRequest) 
             response.transaction_states.append(TransactionState(transactional_id=transactional_id, error_code=code))
             continue
         state = await context.broker.transactions.describe(transactional_id)
-        state.topics = [
-            each for each in state.topics if context.authorize(AclOperation.DESCRIBE, AclResourceType.TOPIC, each.topic)
-        ]
+        state.topics = [each for each in state.topics if is_listed(context, each.topic)]
         response.transaction_states.append(state)
     return response

@@ -15,8 +15,9 @@ Versions: 7 sessions (KIP-227); 9 leader epoch fencing (KIP-320); 11 rack; 12 fl
 (KIP-595), leader hints (KIP-951); 13 topic ids (KIP-516); 15 replica state with broker epoch (KIP-903); 16 node
 endpoints; 17 directory ids; 18 the follower's high watermark.
 
-A fetch with a replica id is a follower's: it is heard only on `inter.broker.listener.name` (elsewhere
-TOPIC_AUTHORIZATION_FAILED), and counts only with the epoch under which that broker is registered.
+A fetch with a replica id is a follower's: it is heard only on `inter.broker.listener.name` and from a client that has
+ClusterAction (others get TOPIC_AUTHORIZATION_FAILED), and counts only with the epoch under which that broker is
+registered. A consumer needs Read on each topic, which is asked before whether the topic exists.
 
 Not done: tiered storage.
 """
@@ -28,6 +29,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
+from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.protocol.codec import RecordsChunks
 from odradek.protocol.messages.fetch_request import FetchRequest
 from odradek.protocol.messages.fetch_response import (
@@ -41,6 +43,7 @@ from odradek.protocol.messages.fetch_response import (
 )
 from odradek.replica.followers import preferred_read_replica
 from odradek.replica.partition import READ_COMMITTED, PartitionRead
+from odradek.server.authorization import may_on_cluster
 from odradek.server.fetch_session_cache import (
     NO_SESSION,
     CachedPartition,
@@ -118,6 +121,7 @@ class PendingFetch:
         "_is_incremental",
         "_is_unauthorized",
         "_max_bytes",
+        "_may_read",
         "_min_bytes",
         "_read_ends_ms",
         "_replica_id",
@@ -146,7 +150,13 @@ class PendingFetch:
             FollowerFetch(context.broker, self._replica_id, replica_epoch) if self._replica_id >= 0 else None
         )
         # Once: a follower's session may have thousands of partitions.
-        self._is_unauthorized = self._replica_id >= 0 and not context.on_inter_broker_listener
+        self._is_unauthorized = self._replica_id >= 0 and not (
+            context.on_inter_broker_listener and may_on_cluster(context, AclOperation.CLUSTER_ACTION)
+        )
+        # The topics that a consumer was allowed or refused; None where all may be read.
+        self._may_read: dict[str, bool] | None = None
+        if self._replica_id < 0 and context.broker.authorizer is not None:
+            self._may_read = {}
         self.deadline_ms = context.broker.clock.monotonic_ms() + max(0, request.max_wait_ms)
         max_bytes = request.max_bytes
         if self._replica_id < 0:
@@ -254,16 +264,18 @@ class PendingFetch:
     def _partition(self, asked: CachedPartition) -> Partition:
         """
         Raises:
-            ApiError: unknown, not led here, or at another leader epoch.
+            ApiError: unknown, not to be read by this client, not led here, or at another leader epoch.
         """
         context, image = self._context, self._image
         topic = asked.topic
         if isinstance(topic, str):
+            self._check_may_read(topic)
             partition = context.broker.replicas.find(topic, asked.partition_id, image)
         else:
             known = image.topics_by_id.get(topic)
             if known is None:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
+            self._check_may_read(known.name)
             partition = context.broker.replicas.find(known.name, asked.partition_id, image)
             if partition.topic_id != topic:
                 raise ApiError(ErrorCode.INCONSISTENT_TOPIC_ID)
@@ -274,6 +286,15 @@ class PendingFetch:
         else:
             partition.check_leader(asked.current_leader_epoch)
         return partition
+
+    def _check_may_read(self, topic: str) -> None:
+        decided = self._may_read
+        if decided is None:
+            return
+        if topic not in decided:
+            decided[topic] = self._context.authorize(AclOperation.READ, AclResourceType.TOPIC, topic)
+        if not decided[topic]:
+            raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
     def _is_sent_elsewhere(self, partition: Partition, asked: CachedPartition, answer: PartitionData) -> bool:
         """Whether a consumer is sent to a replica in its own rack (KIP-392)."""

@@ -8,6 +8,8 @@ Version notes:
 - 1: key type (0 group, 1 transaction), error message. 3: flexible. 4: many keys at once (KIP-699).
 - 5: may answer TRANSACTION_ABORTABLE. 6: key type 2, share groups (KIP-932).
 
+Permissions: Describe on the group or the transactional id.
+
 Not done: coordinators of share groups. They answer INVALID_REQUEST, which no client tries again.
 """
 
@@ -15,8 +17,10 @@ from __future__ import annotations
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.turns import Turns
+from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
 from odradek.protocol.messages.find_coordinator_response import Coordinator, FindCoordinatorResponse
+from odradek.server.authorization import check
 from odradek.server.context import RequestContext
 
 BATCH_VERSION = 4
@@ -47,6 +51,8 @@ async def _find(context: RequestContext, key_type: int, key: str) -> Coordinator
     try:
         if key_type not in (GROUP, TRANSACTION):
             raise ApiError(ErrorCode.INVALID_REQUEST, f"no coordinator of type {key_type}")
+        kind = AclResourceType.TRANSACTIONAL_ID if key_type == TRANSACTION else AclResourceType.GROUP
+        check(context, AclOperation.DESCRIBE, kind, key)
         host_of = context.broker.transactions if key_type == TRANSACTION else context.broker.coordinator
         node_id, endpoint = await host_of.find_coordinator(key, context.listener_name)
     except ApiError as error:

@@ -2,12 +2,15 @@
 
 The controller decides, but for the loggers of this node (KIP-412): their levels change here, until the node ends.
 Versions: 1 flexible.
+
+Permissions: AlterConfigs on the topic or the group, or on the cluster for all else.
 """
 
 from __future__ import annotations
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.log_lines import change_level, check_level
+from odradek.metadata.acls import AclOperation
 from odradek.metadata.model import ResourceType
 from odradek.protocol.messages.incremental_alter_configs_request import (
     AlterConfigsResource,
@@ -17,6 +20,7 @@ from odradek.protocol.messages.incremental_alter_configs_response import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsResponse,
 )
+from odradek.server.authorization import check_configs
 from odradek.server.context import RequestContext
 
 _SET, _DELETE = 0, 1
@@ -24,10 +28,19 @@ _SET, _DELETE = 0, 1
 
 async def handle(context: RequestContext, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
     """Set, or only check, each resource on its own."""
-    loggers = [each for each in request.resources if each.resource_type == ResourceType.BROKER_LOGGER]
-    others = [each for each in request.resources if each.resource_type != ResourceType.BROKER_LOGGER]
-    answered = [_change_loggers(context, each, validate_only=request.validate_only) for each in loggers]
-    if loggers and not others:
+    answered: list[AlterConfigsResourceResponse] = []
+    others: list[AlterConfigsResource] = []
+    for each in request.resources:
+        try:
+            check_configs(context, AclOperation.ALTER_CONFIGS, each.resource_type, each.resource_name)
+        except ApiError as error:
+            answered.append(_answer(each, error.code, error.message or None))
+            continue
+        if each.resource_type == ResourceType.BROKER_LOGGER:
+            answered.append(_change_loggers(context, each, validate_only=request.validate_only))
+        else:
+            others.append(each)
+    if answered and not others:
         return IncrementalAlterConfigsResponse(responses=answered)
     forwarded = IncrementalAlterConfigsRequest(resources=others, validate_only=request.validate_only)
     try:

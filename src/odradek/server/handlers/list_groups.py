@@ -8,10 +8,9 @@ Version notes: 3: flexible. 4: filter by state (KIP-518). 5: filter by type (KIP
 from __future__ import annotations
 
 from odradek.common.errors import ApiError
-from odradek.metadata.acls import AclOperation, AclResourceType
+from odradek.metadata.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from odradek.protocol.messages.list_groups_request import ListGroupsRequest
 from odradek.protocol.messages.list_groups_response import ListGroupsResponse
-from odradek.server.authorization import may_on_cluster
 from odradek.server.context import RequestContext
 
 
@@ -21,8 +20,8 @@ async def handle(context: RequestContext, request: ListGroupsRequest) -> ListGro
         groups = await context.broker.coordinator.list_groups(request.states_filter, request.types_filter)
     except ApiError as error:
         return ListGroupsResponse(error_code=error.code)
-    if not may_on_cluster(context, AclOperation.DESCRIBE):
+    if not context.is_allowed(AclOperation.DESCRIBE, AclResourceType.CLUSTER, CLUSTER_NAME):
         groups = [
-            each for each in groups if context.authorize(AclOperation.DESCRIBE, AclResourceType.GROUP, each.group_id)
+            each for each in groups if context.is_allowed(AclOperation.DESCRIBE, AclResourceType.GROUP, each.group_id)
         ]
     return ListGroupsResponse(groups=groups)

@@ -30,7 +30,7 @@ async def handle(context: RequestContext, request: ListTransactionsRequest) -> L
     found = [
         each
         for each in found
-        if context.authorize(AclOperation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID, each.transactional_id)
+        if context.is_allowed(AclOperation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID, each.transactional_id)
     ]
     unknown = [state for state in request.state_filters if state not in BY_LABEL]
     return ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=found)

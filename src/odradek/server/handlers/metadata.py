@@ -13,7 +13,8 @@ Versions: 1 controller, rack; 2 cluster id; 4 allow_auto_topic_creation; 5 offli
 authorized operations of the cluster; 9 flexible; 10 topic ids; 12 topics may be asked for by id, and where one is, all
 are; 13 a top-level error.
 
-Not done: an authorizer (all operations are allowed).
+Permissions: Describe on a topic; a list of all leaves out what may not be described. A topic that is created by this
+request needs Create on it or on the cluster.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from odradek.common.log_lines import get_logger
 from odradek.common.steps import all_steps
 from odradek.common.topic_names import METADATA_TOPIC, is_legal_topic_name
 from odradek.common.turns import Turns, in_turns
+from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.metadata.model import NO_LEADER, PartitionImage, TopicImage
 from odradek.protocol.messages.metadata_request import MetadataRequest
 from odradek.protocol.messages.metadata_response import (
@@ -34,13 +36,15 @@ from odradek.protocol.messages.metadata_response import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from odradek.server.handlers.shared import (
-    CLUSTER_OPERATIONS,
-    INTERNAL_TOPICS,
-    NO_OPERATIONS,
+from odradek.server.authorization import (
     TOPIC_OPERATIONS,
-    address_of,
+    allowed_operations,
+    cluster_operations,
+    is_listed,
+    may_describe,
+    may_here_or_everywhere,
 )
+from odradek.server.handlers.shared import INTERNAL_TOPICS, NO_OPERATIONS, address_of
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Generator, Iterable, Iterator
@@ -77,7 +81,7 @@ def handle(
     if len(image.topics_by_name if request.topics is None else request.topics) > TOPICS_PER_TURN:
         return _answer_in_turns(context, request)
     asked = all_steps(_asked(request, context.api_version))
-    missing = [name for name in asked.names if _is_missing(image, name)] if _may_create(context, request, asked) else []
+    missing = [name for name in asked.names if _is_missing(image, name)] if _creates(context, request, asked) else []
     if missing:
         return _create_first(context, request, asked, missing)
     if context.broker.suspected_brokers.in_doubt:
@@ -114,10 +118,14 @@ def _asked(request: MetadataRequest, version: int) -> Generator[None, None, _Ask
     return _Asked(ids, names, misplaced and version < _FIRST_BY_ID)
 
 
-def _may_create(context: RequestContext, request: MetadataRequest, asked: _Asked) -> bool:
+def _creates(context: RequestContext, request: MetadataRequest, asked: _Asked) -> bool:
     if not asked.names or asked.ids or not context.broker.topic_creator.on_first_use:
         return False
     return context.api_version < 4 or request.allow_auto_topic_creation
+
+
+def _may_create(context: RequestContext, name: str) -> bool:
+    return may_here_or_everywhere(context, AclOperation.CREATE, AclResourceType.TOPIC, name)
 
 
 def _is_missing(image: MetadataImage, name: str) -> bool:
@@ -154,6 +162,11 @@ async def _create(context: RequestContext, names: Iterable[str]) -> dict[str, Er
     """Create topics; returns why some could not be."""
     errors: dict[str, ErrorCode] = {}
     for name in names:
+        if not may_describe(context, name):
+            continue
+        if not _may_create(context, name):
+            errors[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            continue
         try:
             await context.broker.topic_creator.create(name)
         except ApiError as error:
@@ -168,7 +181,7 @@ async def _answer_in_turns(context: RequestContext, request: MetadataRequest) ->
     asked = await in_turns(_asked(request, context.api_version))
     turns = Turns(TOPICS_PER_TURN)
     missing: list[str] = []
-    if _may_create(context, request, asked):
+    if _creates(context, request, asked):
         for name in asked.names:
             if _is_missing(context.broker.image, name):
                 missing.append(name)
@@ -205,7 +218,7 @@ def _begin(
                 MetadataResponseBroker(node_id=broker.broker_id, host=address[0], port=address[1], rack=broker.rack)
             )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = cluster_operations(context)
     return response, _topics(context, request, asked, image, errors)
 
 
@@ -218,7 +231,8 @@ def _topics(
 ) -> Iterator[MetadataResponseTopic]:
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NO_OPERATIONS
     if request.topics is None or (context.api_version == 0 and not request.topics):
-        return (_topic(image, topic, operations, context) for topic in image.topics_by_name.values())
+        topics = (topic for topic in image.topics_by_name.values() if is_listed(context, topic.name))
+        return (_topic(image, topic, operations, context) for topic in topics)
     if asked.misplaced:
         code = ErrorCode.INVALID_REQUEST
         return (
@@ -245,12 +259,16 @@ def _by_id(image: MetadataImage, topic_id: UUID, operations: int, context: Reque
     topic = image.topics_by_id.get(topic_id)
     if topic is None:
         return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, topic_id=topic_id, name=None)
+    if not may_describe(context, topic.name):
+        return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic_id=topic_id, name=None)
     return _topic(image, topic, operations, context)
 
 
 def _by_name(
     image: MetadataImage, name: str, operations: int, context: RequestContext, errors: dict[str, ErrorCode]
 ) -> MetadataResponseTopic:
+    if not may_describe(context, name):
+        return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
     topic = image.topics_by_name.get(name)
     if topic is not None:
         return _topic(image, topic, operations, context)
@@ -271,7 +289,9 @@ def _topic(image: MetadataImage, topic: TopicImage, operations: int, context: Re
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        topic_authorized_operations=operations,
+        topic_authorized_operations=operations
+        if operations == NO_OPERATIONS
+        else allowed_operations(context, AclResourceType.TOPIC, topic.name, operations),
         partitions=[
             _partition(image, partition_id, partition, context.listener_name, leaders, online)
             for partition_id, partition in sorted(topic.partitions.items())

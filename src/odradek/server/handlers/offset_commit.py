@@ -3,6 +3,8 @@
 Behaviour: stores the next offset to read for each partition. Topics and partitions that do not exist are refused one
 by one; the rest goes to the group's coordinator.
 
+Permissions: Read on the group and on each topic; what the client may not read is refused before it is looked for.
+
 Version notes: 2-4: a retention of its own. 6: leader epoch (KIP-320). 7: group.instance.id (KIP-345). 8: flexible. 9:
 GROUP_ID_NOT_FOUND for a group that does not exist (KIP-848). 10: topics by id.
 """
@@ -12,6 +14,7 @@ from __future__ import annotations
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.turns import Turns
 from odradek.coordinator.group.classic.membership import Caller
+from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.metadata.image import MetadataImage
 from odradek.protocol.messages.offset_commit_request import OffsetCommitRequest, OffsetCommitRequestTopic
 from odradek.protocol.messages.offset_commit_response import (
@@ -19,6 +22,7 @@ from odradek.protocol.messages.offset_commit_response import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from odradek.server.authorization import may_read, refusal
 from odradek.server.context import RequestContext
 from odradek.server.handlers.shared import PARTITIONS_PER_TURN
 
@@ -29,11 +33,12 @@ async def handle(context: RequestContext, request: OffsetCommitRequest) -> Offse
     """Commit what exists, and merge the answers in the order of the request."""
     image, turns = context.broker.image, Turns(PARTITIONS_PER_TURN)
     answers: list[OffsetCommitResponseTopic] = []
+    group_refusal = refusal(context, AclOperation.READ, AclResourceType.GROUP, request.group_id)
     known: list[tuple[OffsetCommitRequestTopic, OffsetCommitResponseTopic]] = []
     for asked in request.topics:
         answer = OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id)
         answers.append(answer)
-        topic = await _existing(image, asked, context.api_version, answer, turns)
+        topic = await _existing(context, image, asked, group_refusal, answer, turns)
         if topic.partitions:
             known.append((topic, answer))
     if known:
@@ -53,17 +58,23 @@ async def handle(context: RequestContext, request: OffsetCommitRequest) -> Offse
 
 
 async def _existing(
+    context: RequestContext,
     image: MetadataImage,
     asked: OffsetCommitRequestTopic,
-    api_version: int,
+    group_refusal: ErrorCode | None,
     answer: OffsetCommitResponseTopic,
     turns: Turns,
 ) -> OffsetCommitRequestTopic:
-    """The part of a topic that exists, by name and id; the rest is refused in `answer`."""
-    by_id = api_version >= TOPIC_ID_VERSION
+    """The part of a topic that exists and may be read, by name and id; the rest is refused in `answer`."""
+    by_id = context.api_version >= TOPIC_ID_VERSION
     topic = image.topics_by_id.get(asked.topic_id) if by_id else image.topic(asked.name)
     existing = OffsetCommitRequestTopic(name=asked.name)
     code = ErrorCode.UNKNOWN_TOPIC_ID if by_id and topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    name = asked.name if topic is None else topic.name
+    if group_refusal is not None:
+        topic, code = None, group_refusal
+    elif (topic is not None or not by_id) and not may_read(context, name):
+        topic, code = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if topic is not None:
         existing.name, existing.topic_id = topic.name, topic.topic_id
     for each in asked.partitions:

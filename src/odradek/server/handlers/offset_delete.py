@@ -2,18 +2,22 @@
 
 Behaviour: removes committed offsets of topics that no member of the group consumes. Topics and partitions that do not
 exist are refused one by one.
+
+Permissions: Delete on the group, Read on each topic.
 """
 
 from __future__ import annotations
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.turns import Turns
+from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.protocol.messages.offset_delete_request import OffsetDeleteRequest, OffsetDeleteRequestTopic
 from odradek.protocol.messages.offset_delete_response import (
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from odradek.server.authorization import may_read, refusal
 from odradek.server.context import RequestContext
 from odradek.server.handlers.shared import PARTITIONS_PER_TURN
 
@@ -21,12 +25,17 @@ from odradek.server.handlers.shared import PARTITIONS_PER_TURN
 async def handle(context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     """Delete what may be deleted, and merge the answers in the order of the request."""
     image, turns = context.broker.image, Turns(PARTITIONS_PER_TURN)
+    code = refusal(context, AclOperation.DELETE, AclResourceType.GROUP, request.group_id)
+    if code is not None:
+        return OffsetDeleteResponse(error_code=code)
     answers: list[OffsetDeleteResponseTopic] = []
     known: list[OffsetDeleteRequestTopic] = []
     for asked in request.topics:
         answer = OffsetDeleteResponseTopic(name=asked.name)
         answers.append(answer)
-        topic = image.topic(asked.name)
+        topic, code = image.topic(asked.name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if not may_read(context, asked.name):
+            topic, code = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
         existing = OffsetDeleteRequestTopic(name=asked.name)
         known.append(existing)
         for each in asked.partitions:
@@ -34,9 +43,7 @@ async def handle(context: RequestContext, request: OffsetDeleteRequest) -> Offse
                 existing.partitions.append(each)
             else:
                 answer.partitions.append(
-                    OffsetDeleteResponsePartition(
-                        partition_index=each.partition_index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                    )
+                    OffsetDeleteResponsePartition(partition_index=each.partition_index, error_code=code)
                 )
             await turns.spend()
     request.topics = known

@@ -2,6 +2,8 @@
 
 Behaviour: the committed offsets of a group, -1 where there is none; of all its partitions where topics are null.
 
+Permissions: Describe on the group and on each topic; an answer about all topics leaves out what may not be described.
+
 Version notes: 2: all topics, an error for the whole answer. 5: leader epoch (KIP-320). 6: flexible. 7: require_stable
 (KIP-447). 8: many groups at once (KIP-709). 9: member id and epoch, for the newer protocol alone (KIP-848). 10: topics
 by id.
@@ -10,6 +12,7 @@ by id.
 from __future__ import annotations
 
 from odradek.common.errors import ErrorCode
+from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.metadata.image import MetadataImage
 from odradek.protocol.messages.offset_fetch_request import (
     OffsetFetchRequest,
@@ -24,6 +27,7 @@ from odradek.protocol.messages.offset_fetch_response import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from odradek.server.authorization import is_listed, may_describe, refusal
 from odradek.server.context import RequestContext
 
 TOP_LEVEL_ERROR_VERSION = 2
@@ -53,32 +57,40 @@ async def handle(context: RequestContext, request: OffsetFetchRequest) -> Offset
 async def _fetch(
     context: RequestContext, group: OffsetFetchRequestGroup, require_stable: bool
 ) -> OffsetFetchResponseGroup:
+    code = refusal(context, AclOperation.DESCRIBE, AclResourceType.GROUP, group.group_id)
+    if code is not None:
+        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=code)
     image = context.broker.image
     by_id = context.api_version >= TOPIC_ID_VERSION
     if group.topics is None:
         response: OffsetFetchResponseGroup = await context.broker.coordinator.offset_fetch(group, require_stable)
+        response.topics = [each for each in response.topics if is_listed(context, each.name)]
         _name_ids(image, response, by_id)
         return response
     asked = group.topics
     known: list[OffsetFetchRequestTopics] = []
-    for each in asked:
+    refused: dict[int, ErrorCode] = {}
+    for place, each in enumerate(asked):
         topic = image.topics_by_id.get(each.topic_id) if by_id else image.topic(each.name)
-        if topic is not None:
+        if topic is None and by_id:
+            refused[place] = ErrorCode.UNKNOWN_TOPIC_ID
+        elif not may_describe(context, each.name if topic is None else topic.name):
+            refused[place] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif topic is None:
+            known.append(each)  # what was committed stays readable while a topic is deleted
+        else:
             known.append(
                 OffsetFetchRequestTopics(
                     name=topic.name, topic_id=topic.topic_id, partition_indexes=each.partition_indexes
                 )
             )
-        elif not by_id:
-            known.append(each)  # what was committed stays readable while a topic is deleted
     forward = OffsetFetchRequestGroup(group_id=group.group_id, topics=known)
     response = await context.broker.coordinator.offset_fetch(forward, require_stable)
     if response.error_code:
         return response
     found = iter(response.topics)
     response.topics = [
-        next(found) if not by_id or each.topic_id in image.topics_by_id else _refused(each, ErrorCode.UNKNOWN_TOPIC_ID)
-        for each in asked
+        _refused(each, refused[place]) if place in refused else next(found) for place, each in enumerate(asked)
     ]
     return response
 

@@ -13,6 +13,8 @@ NOT_LEADER_OR_FOLLOWER (KIP-951); 12 partitions join a transaction by this reque
 
 Transactions: the first batch of a transaction in a partition is written once the transaction's coordinator has said
 that the partition is part of it; from version 12 on the question makes it so. Until then the connection waits.
+
+Permissions: Write on the topic, which is asked before whether the topic exists, and Write on the transactional id.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.common.errors import ApiError, ErrorCode, OdradekError, StorageError
 from odradek.common.log_lines import get_logger
+from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.messages.produce_response import (
     BatchIndexAndErrorMessage,
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
 
 _log = get_logger("server.produce")
 _NAMELESS = ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transaction needs a transactional id")
+_FOREIGN_ID = ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no Write on the transactional id")
 _NONE_VERIFIED: Verified = {}
 _FIRST_WITH_LEADER_HINT = 10
 _FIRST_WITH_TOPIC_IDS = 13
@@ -59,11 +63,15 @@ def handle(
         context, (topic.partition_data for topic in request.topic_data)
     ):
         return after_logs_created(context, request, handle)
-    if request.transactional_id is not None:
+    if request.transactional_id is not None and _may_use_id(context, request):
         unverified = find_unverified(context, request)
         if unverified:
             return _verify_and_append(context, request, unverified)
     return _Appends(context, request).run()
+
+
+def _may_use_id(context: RequestContext, request: ProduceRequest) -> bool:
+    return context.authorize(AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, request.transactional_id or "")
 
 
 class _Appends:
@@ -80,7 +88,12 @@ class _Appends:
         self._response = ProduceResponse()
         self._waiting: list[Waiting] = []
         self._verified = verified
-        self._unless_verified = _NAMELESS if request.transactional_id is None else None
+        # Of transactional batches.
+        self._unless_verified: ApiError | None = None
+        if request.transactional_id is None:
+            self._unless_verified = _NAMELESS
+        elif not _may_use_id(context, request):
+            self._unless_verified = _FOREIGN_ID
 
     def run(self) -> ProduceResponse | asyncio.Future[Any] | None:
         """Append what can be appended; a partition that is refused does not keep the others from it."""
@@ -91,11 +104,16 @@ class _Appends:
             if by_id:
                 known = image.topics_by_id.get(topic.topic_id)
                 name = None if known is None else known.name
+            is_forbidden = name is not None and not self._context.authorize(
+                AclOperation.WRITE, AclResourceType.TOPIC, name
+            )
             answers = []
             for wanted in topic.partition_data:
                 answer = PartitionProduceResponse(index=wanted.index)
                 answers.append(answer)
                 try:
+                    if is_forbidden:
+                        raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                     self._check_request(name)
                     self._append(self._find(topic, name, wanted), wanted.records, answer)
                 except (ApiError, StorageError) as error:

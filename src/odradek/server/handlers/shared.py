@@ -22,9 +22,6 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__sha
 ADMIN_CLIENT_ID = "__admin_client"
 # Authorized operations where the request does not ask for them.
 NO_OPERATIONS = -(2**31)
-# All that a client may do while there is no authorizer, as bits of AclOperation: of a cluster, a topic, a group.
-CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
-TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 
 
 def leader_hint(

@@ -3,6 +3,8 @@
 Behaviour: offsets that take effect with the producer's transaction: they lie in __consumer_offsets at once, and count
 when its marker says so. Topics and partitions that do not exist are refused one by one.
 
+Permissions: Write on the transactional id, Read on the group and on each topic.
+
 Versions: 2 leader epoch (KIP-320); 3 flexible, member and generation (KIP-447); 4 TRANSACTION_ABORTABLE; 5 the group's
 partition joins the transaction by this request (KIP-890). Version 6, topics by id, is not stable yet.
 """
@@ -13,6 +15,7 @@ from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.turns import Turns
 from odradek.coordinator.group.classic.membership import Caller
 from odradek.coordinator.group.records import OFFSETS_TOPIC
+from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.metadata.image import MetadataImage
 from odradek.protocol.messages.txn_offset_commit_request import TxnOffsetCommitRequest, TxnOffsetCommitRequestTopic
 from odradek.protocol.messages.txn_offset_commit_response import (
@@ -20,6 +23,7 @@ from odradek.protocol.messages.txn_offset_commit_response import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from odradek.server.authorization import may_read, refusal
 from odradek.server.context import RequestContext
 from odradek.server.handlers.shared import PARTITIONS_PER_TURN
 from odradek.server.transactions.verification import RETRIABLE
@@ -33,7 +37,9 @@ async def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> Tx
     image, turns = context.broker.image, Turns(PARTITIONS_PER_TURN)
     codes: dict[tuple[str, int], int] = {}
     asked = request.topics
-    existing = [await _existing(image, topic, codes, turns) for topic in asked]
+    refused = refusal(context, AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, request.transactional_id)
+    refused = refused or refusal(context, AclOperation.READ, AclResourceType.GROUP, request.group_id)
+    existing = [await _existing(context, image, topic, refused, codes, turns) for topic in asked]
     request.topics = [topic for topic in existing if topic.partitions]
     if request.topics:
         try:
@@ -61,16 +67,26 @@ async def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> Tx
 
 
 async def _existing(
-    image: MetadataImage, asked: TxnOffsetCommitRequestTopic, codes: dict[tuple[str, int], int], turns: Turns
+    context: RequestContext,
+    image: MetadataImage,
+    asked: TxnOffsetCommitRequestTopic,
+    refused: ErrorCode | None,
+    codes: dict[tuple[str, int], int],
+    turns: Turns,
 ) -> TxnOffsetCommitRequestTopic:
-    topic = image.topic(asked.name)
+    """The part of a topic that exists and may be read; `codes` gets the others' errors, `refused` where all are."""
+    topic, code = image.topic(asked.name), refused or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if refused is not None:
+        topic = None
+    elif not may_read(context, asked.name):
+        topic, code = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
     found = TxnOffsetCommitRequestTopic(name=asked.name)
     for each in asked.partitions:
         if topic is not None and each.partition_index in topic.partitions:
             found.topic_id = topic.topic_id
             found.partitions.append(each)
         else:
-            codes[asked.name, each.partition_index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            codes[asked.name, each.partition_index] = code
         await turns.spend()
     return found
 

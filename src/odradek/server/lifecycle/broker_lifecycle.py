@@ -22,6 +22,7 @@ from odradek.protocol.messages.broker_heartbeat_request import BrokerHeartbeatRe
 from odradek.protocol.messages.broker_heartbeat_response import BrokerHeartbeatResponse
 from odradek.protocol.messages.broker_registration_request import BrokerRegistrationRequest
 from odradek.protocol.messages.broker_registration_response import BrokerRegistrationResponse
+from odradek.raft.wire import CLUSTER_ACTION_HINT
 from odradek.server.auto_topic_creation import wait_until_seen
 from odradek.settings.options import config, option
 
@@ -226,6 +227,8 @@ class BrokerLifecycle:
             try:
                 answer = await self._controller.ask(registration, BrokerRegistrationResponse)
             except ApiError as error:
+                if error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                    raise ApiError(error.code, f"the controller refuses this broker; {CLUSTER_ACTION_HINT}") from None
                 if error.code not in _RETRIED:
                     raise
                 self._note_duplicate(error)

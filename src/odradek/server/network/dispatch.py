@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.common.errors import ErrorCode
 from odradek.common.ports import Timer, no_timer
-from odradek.protocol.apis import API, ApiKey
+from odradek.protocol.apis import API, ApiKey, api_name
 from odradek.protocol.declare import Message, parse_versions
 from odradek.security.quota.arrivals import Arrivals
 from odradek.security.quota.config import QuotaConfig
@@ -95,11 +95,6 @@ class Route:
         if "error_message" in names and message:
             answer.error_message = message
         return answer  # type: ignore[no-any-return]
-
-
-def api_name(key: ApiKey) -> str:
-    """Kafka's name of an API: CreateTopics."""
-    return "".join(part.capitalize() for part in key.name.split("_"))
 
 
 def _checked(

@@ -16,6 +16,7 @@ from odradek.server.parts.coordinators import CoordinatorParts
 from odradek.server.parts.ports import Ports
 from odradek.server.parts.quorum import QuorumParts
 from odradek.server.parts.replicas import ReplicaParts
+from odradek.server.parts.security import SecurityParts
 from odradek.settings.broker import BrokerSettings
 
 
@@ -35,6 +36,7 @@ def build_front_end(
     quorum: QuorumParts,
     data: ReplicaParts,
     coordinators: CoordinatorParts,
+    security: SecurityParts,
 ) -> FrontEnd:
     """The routes are those of the kinds of listeners; ApiVersions is answered from them."""
     routes = {scope: make_routes(HANDLERS, scope) for scope in ("broker", "controller")}
@@ -63,6 +65,7 @@ def build_front_end(
         suspected_brokers=quorum.suspected_brokers,
         topic_creator=coordinators.topic_creator,
         routes=routes,
+        authorizer=security.authorizer,
     )
     dispatcher = make_dispatcher(
         services,

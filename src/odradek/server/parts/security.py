@@ -1,4 +1,4 @@
-"""Builds what makes connections secure: TLS and SASL of the node's listeners, and how it connects to other nodes'."""
+"""Builds what makes a node secure: TLS and SASL of its listeners and towards other nodes, and who may do what."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from odradek.client.security import PLAINTEXT, OutgoingSecurity
 from odradek.common.errors import ConfigError
 from odradek.common.log_lines import get_logger
 from odradek.metadata.image import MetadataImage
+from odradek.security.acl.authorizer import StandardAuthorizer
+from odradek.security.acl.config import AuthorizerConfig
 from odradek.security.sasl.listener import ListenerSasl
 from odradek.security.tls.config import TlsConfig, TlsSettingError
 from odradek.server.network.listeners import ListenerSpec
 from odradek.server.parts.logins import build_logins, own_credentials
 from odradek.server.parts.ports import Ports
 from odradek.settings.broker import BrokerSettings
+from odradek.settings.formats import super_users
 from odradek.settings.listeners import LISTENER_PREFIX
 
 if TYPE_CHECKING:
@@ -32,12 +35,14 @@ class SecurityParts:
     Attributes:
         listeners: the TLS of the node's own listeners that have it, by name.
         logins: the SASL of those that have it.
+        authorizer: what decides who may do what; None: every client may do everything.
         between_brokers, to_controllers: how this node connects to the inter-broker and the controllers' listener.
     """
 
     listeners: Mapping[str, ListenerTls] = field(default_factory=dict)
     outgoing: Mapping[str, RenewableContext] = field(default_factory=dict)
     logins: Mapping[str, ListenerSasl] = field(default_factory=dict)
+    authorizer: StandardAuthorizer | None = None
     between_brokers: OutgoingSecurity = PLAINTEXT
     to_controllers: OutgoingSecurity = PLAINTEXT
 
@@ -98,9 +103,18 @@ def build_security(
         listeners=listeners,
         outgoing=outgoing,
         logins=logins,
+        authorizer=_build_authorizer(settings.build(AuthorizerConfig)),
         between_brokers=between,
         to_controllers=controllers,
     )
+
+
+def _build_authorizer(config: AuthorizerConfig) -> StandardAuthorizer | None:
+    if config.class_name:
+        return StandardAuthorizer(super_users(config.super_users), allow_if_no_acl=config.allow_if_no_acl)
+    if config.super_users:
+        _log.warning("super.users has no effect without authorizer.class.name: every client may do everything")
+    return None
 
 
 def _build_tls(

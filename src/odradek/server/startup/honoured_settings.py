@@ -16,6 +16,7 @@ from odradek.log.scrub import ScrubConfig
 from odradek.raft.config import RaftConfig
 from odradek.replica.config import FetcherConfig, ReplicaConfig
 from odradek.replica.throttle import ThrottleConfig
+from odradek.security.acl.config import AuthorizerConfig
 from odradek.security.quota.config import MutationQuotaConfig, QuotaConfig
 from odradek.security.sasl.config import SaslConfig
 from odradek.security.sasl.tokens import TokenConfig
@@ -33,6 +34,7 @@ from odradek.settings.table import Scope
 
 # A test holds this list complete.
 CONFIG_CLASSES: tuple[type, ...] = (
+    AuthorizerConfig,
     AutoCreateConfig,
     ChannelConfig,
     CleanerConfig,

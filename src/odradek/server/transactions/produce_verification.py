@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.log.producer_state import NOT_REQUIRED, ProducerState, Verification
+from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.protocol.messages.produce_request import ProduceRequest
 from odradek.record.batch import HEADER_BYTES, BatchHeader
 from odradek.server.transactions.verification import RETRIABLE
@@ -27,13 +28,18 @@ _FIRST_WITH_TOPIC_IDS = 13
 
 
 def find_unverified(context: RequestContext, request: ProduceRequest) -> list[Unverified]:
-    """The partitions whose log knows of no open transaction that the batch belongs to, with the batches' headers."""
+    """The partitions whose log knows of no open transaction that the batch belongs to, with the batches' headers.
+
+    Those to which the client may not write are left out: its request must not make them part of a transaction.
+    """
     found = []
     image, by_id = context.broker.image, context.api_version >= _FIRST_WITH_TOPIC_IDS
     for topic in request.topic_data:
         known = image.topics_by_id.get(topic.topic_id) if by_id else image.topic(topic.name)
-        for wanted in topic.partition_data if known is not None else ():
-            partition = context.broker.replicas.partition(known.name, wanted.index) if known is not None else None
+        if known is None or not context.authorize(AclOperation.WRITE, AclResourceType.TOPIC, known.name):
+            continue
+        for wanted in topic.partition_data:
+            partition = context.broker.replicas.partition(known.name, wanted.index)
             header = None if partition is None else _header_to_verify(partition, wanted.records)
             if partition is not None and header is not None:
                 found.append((partition, header))

@@ -30,7 +30,7 @@ from odradek.coordinator.group.consumer.records import (
     target_epoch_record,
     target_record,
 )
-from odradek.coordinator.group.consumer.regex import TopicMatches
+from odradek.coordinator.group.consumer.regex import TopicFilter, TopicMatches, every_topic
 from odradek.coordinator.group.consumer.state import (
     NO_PARTITIONS,
     ConsumerGroup,
@@ -52,6 +52,7 @@ class GroupUpdate:
 
     Attributes:
         interval_ms: how old the target assignment must be before the next one is made.
+        may_describe: which topics a regular expression can match, as far as its member is concerned.
         delay_ms: how long until then; 0 where nothing waits for it.
         is_unresolved: the expression of the member is new to the group: what it matches counts the next time.
     """
@@ -62,6 +63,7 @@ class GroupUpdate:
     now_ms: int
     interval_ms: int = 0
     matches: TopicMatches = field(default_factory=TopicMatches)
+    may_describe: TopicFilter = every_topic
     delay_ms: int = field(init=False, default=0)
     members: dict[str, MemberMetadata] = field(init=False)
     regexes: dict[str, ResolvedRegex] = field(init=False)
@@ -177,7 +179,7 @@ class GroupUpdate:
         group, known = self.group, self.regexes.get(regex)
         if known is not None and group.matched_versions.get(regex) == self.view.version:
             return
-        names = self.matches.topics(regex, self.view)  # raises for what is none
+        names = tuple(filter(self.may_describe, self.matches.topics(regex, self.view)))  # raises for what is none
         if known is None and is_new:
             self.is_unresolved = True
         elif known is not None and known.topic_names == names:

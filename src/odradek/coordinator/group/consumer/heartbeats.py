@@ -21,7 +21,7 @@ from odradek.coordinator.group.consumer.deadlines import REVOCATION, Deadlines
 from odradek.coordinator.group.consumer.draft import GroupUpdate
 from odradek.coordinator.group.consumer.migration import Change, Migration, identity_of
 from odradek.coordinator.group.consumer.records import current_record
-from odradek.coordinator.group.consumer.regex import MATCHED_AFTER_MS, TopicMatches
+from odradek.coordinator.group.consumer.regex import MATCHED_AFTER_MS, TopicFilter, TopicMatches, every_topic
 from odradek.coordinator.group.consumer.registry import ConsumerGroups
 from odradek.coordinator.group.consumer.state import (
     JOINING_EPOCH,
@@ -51,12 +51,18 @@ CLIENT_MAKES_ID_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatCaller:
-    """Who sends a heartbeat. `new_member_id` is the id that a member of version 0 gets."""
+    """Who sends a heartbeat.
+
+    Attributes:
+        new_member_id: the id that a member of version 0 gets.
+        may_describe: which topics its regular expression can match.
+    """
 
     client_id: str
     client_host: str
     api_version: int
     new_member_id: str
+    may_describe: TopicFilter = every_topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +146,7 @@ class Heartbeats:
         check_max_size(group, member_id, self._config.max_size)
         owned = _owned(request)
         found = self._find(group, member_id, request, owned)
-        draft = self._draft(group, now)
+        draft = self._draft(group, now, caller.may_describe)
         current = self._keep_alive(draft, found, request, caller, owned, now)
         self._note(draft, found, current, now)
         if classic is not None:
@@ -169,9 +175,11 @@ class Heartbeats:
         member = group.members.get(holder or request.member_id)
         return None if member is None else member.regex
 
-    def _draft(self, group: ConsumerGroup, now: Moment) -> GroupUpdate:
+    def _draft(self, group: ConsumerGroup, now: Moment, may_describe: TopicFilter) -> GroupUpdate:
         interval_ms = self._assignment_interval_ms(group.group_id)
-        return GroupUpdate(group, self._topics(), self.default_assignor, now.wall_ms, interval_ms, self._matches)
+        return GroupUpdate(
+            group, self._topics(), self.default_assignor, now.wall_ms, interval_ms, self._matches, may_describe
+        )
 
     # ---- what may be asked
 

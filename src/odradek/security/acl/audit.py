@@ -1,0 +1,74 @@
+"""The audit log: who was denied what, from where and by which rule; what was allowed as well, where that is asked for.
+
+One JSON object a line. Denied operations are written at level WARN (of many that are alike, the first few and how many
+followed), allowed ones at DEBUG, which `kafka-configs --entity-type broker-loggers` turns on. Nothing of a request
+but the names of resources is written.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from odradek.common.log_lines import get_json_logger
+from odradek.metadata.acls import AclOperation, AclResourceType, PatternType, PermissionType
+from odradek.protocol.apis import ApiKey, api_name
+
+if TYPE_CHECKING:
+    from odradek.metadata.model import Acl
+    from odradek.security.acl.authorizer import AclDecision
+
+AUDIT_LOGGER = "authorizer.audit"
+# Longer than any legal name of a topic; what clients send can be of any length.
+MAX_NAME_LETTERS = 300
+_log = get_json_logger(AUDIT_LOGGER)
+
+
+def audits_allowed() -> bool:
+    """Whether operations that are allowed are written, too."""
+    return _log.is_enabled_for(logging.DEBUG)
+
+
+def audit(
+    decision: AclDecision,
+    *,
+    principal: str,
+    host: str,
+    operation: int,
+    resource_type: int,
+    name: str,
+    api_key: int,
+    client_id: str,
+) -> None:
+    """Write a decision, as far as the logger's level asks for it."""
+    fields = {
+        "principal": principal,
+        "host": host,
+        "operation": AclOperation(operation).name,
+        "resource_type": AclResourceType(resource_type).name,
+        "resource": name[:MAX_NAME_LETTERS],
+        "api": api_name(ApiKey(api_key)),
+        "client_id": client_id[:MAX_NAME_LETTERS],
+        "reason": decision.reason,
+        "rule": None if decision.rule is None else rule_text(decision.rule),
+    }
+    if decision.allowed:
+        _log.debug("allowed", **fields)
+    else:
+        _log.warning("denied", **fields)
+
+
+def rule_text(acl: Acl) -> str:
+    """An ACL in one line: `ALLOW User:alice from * READ TOPIC PREFIXED orders`."""
+    return " ".join(
+        (
+            PermissionType(acl.permission_type).name,
+            acl.principal,
+            "from",
+            acl.host,
+            AclOperation(acl.operation).name,
+            AclResourceType(acl.resource_type).name,
+            PatternType(acl.pattern_type).name,
+            acl.resource_name,
+        )
+    )

@@ -1,0 +1,66 @@
+"""ACLs on a node that runs in the test's own process, put in force at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import UUID
+
+from odradek.metadata.acls import AclOperation, AclResourceType, PatternType, PermissionType
+from odradek.metadata.model import Acl
+from odradek.security.acl.authorizer import StandardAuthorizer
+from odradek.server.context import ANONYMOUS
+from odradek.testing.faults import NetworkLinks
+from odradek.testing.node_thread import NodeThread
+from tests.support.nodes.node import free_port
+
+# What is allowed: an operation on the resource of a type and name.
+Rule = tuple[AclOperation, AclResourceType, str]
+
+
+@contextmanager
+def node_in_process(directory: Path) -> Iterator[NodeThread]:
+    """A node whose authorizer a test can replace."""
+    node, port = NodeThread(1, NetworkLinks()), free_port()
+    controller = f"127.0.0.1:{free_port()}"
+    overrides = {
+        "log.dirs": directory,
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://{controller}",
+        "controller.quorum.bootstrap.servers": controller,
+    }
+    node.begin(None, [f"{key}={value}" for key, value in overrides.items()]).result(120)
+    try:
+        yield node
+    finally:
+        node.stop()
+
+
+def allow_rules(node: NodeThread, *rules: Rule) -> None:
+    """Let clients without a name do so much on this node, and nothing else."""
+    authorizer = StandardAuthorizer()
+    literal, allowed = int(PatternType.LITERAL), int(PermissionType.ALLOW)
+    authorizer.update(
+        {
+            UUID(int=number): Acl(int(kind), name, literal, ANONYMOUS, "*", int(operation), allowed)
+            for number, (operation, kind, name) in enumerate(rules)
+        }
+    )
+    _install(node, authorizer)
+
+
+def remove_authorizer(node: NodeThread) -> None:
+    """Let everybody do everything, as without an authorizer."""
+    _install(node, None)
+
+
+def _install(node: NodeThread, authorizer: StandardAuthorizer | None) -> None:
+    async def install() -> None:
+        node.broker.services.authorizer = authorizer
+
+    node.call(install())
+
+
+def port_of(node: NodeThread, scope: str = "broker") -> int:
+    """The port of the first listener for clients ("broker"), or for controllers ("controller")."""
+    return next(spec.port for spec in node.broker.specs.values() if spec.scope == scope)
