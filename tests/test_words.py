@@ -32,7 +32,6 @@ LEFT: dict[str, int] = {
 
 # Names, by room.
 NAMES_LEFT: dict[str, int] = {
-    "tests/integration": 2,
     "tests/scenarios": 1,
     "tests/sim": 36,
     "tests/spark": 2,

@@ -391,7 +391,7 @@ def is_refused(node: NodeThread, handler: Handler, version: int, topic_id: UUID 
     [each for each in HANDLERS if each.api_key in CHECKED or each.handle is fetch_metadata.handle],
     ids=lambda handler: handler.api_key.name,
 )
-def test_who_may_do_it_to_the_cluster(node: NodeThread, handler: Handler) -> None:
+def test_the_cluster_operation_that_each_api_needs(node: NodeThread, handler: Handler) -> None:
     needed = CLUSTER_NEEDS.get(handler.api_key)
     if needed is None:
         needed = OF_THE_CLUSTER.get(handler.api_key, (AclOperation.CLUSTER_ACTION,))[0]
@@ -409,7 +409,7 @@ def test_who_may_do_it_to_the_cluster(node: NodeThread, handler: Handler) -> Non
 @pytest.mark.parametrize(
     "handler", [each for each in HANDLERS if is_of_named(each)], ids=lambda handler: handler.api_key.name
 )
-def test_who_may_do_it_to_what_is_named(node: NodeThread, handler: Handler) -> None:
+def test_the_operation_that_each_api_needs_on_what_it_names(node: NodeThread, handler: Handler) -> None:
     needed, kind, _ = OF_NAMED[handler.api_key]
     for version in range(handler.min_version, handler.max_version + 1):
         topic_id = id_of_x(node)

@@ -154,7 +154,7 @@ def test_offsets_by_topic_id(node: NodeThread, calls: Calls) -> None:
     assert [each.topic_id for each in found.topics] == list(ids.values())
 
 
-def test_offsets_in_a_transaction_need_the_id_the_group_and_the_topic(node: NodeThread, calls: Calls) -> None:
+def test_txn_offset_commit_needs_the_id_the_group_and_the_topic(node: NodeThread, calls: Calls) -> None:
     topic, group, name = calls.create_topic(), fresh_name("g"), fresh_name("id")
 
     def code(*rules: Rule) -> ErrorCode:
@@ -206,7 +206,7 @@ def test_partitions_of_a_transaction_need_the_id_and_the_topics(node: NodeThread
 # ---- records
 
 
-def test_a_producer_writes_what_it_may_and_learns_nothing_of_the_rest(node: NodeThread, calls: Calls) -> None:
+def test_produce_refuses_forbidden_and_missing_topics_alike(node: NodeThread, calls: Calls) -> None:
     mine, foreign, missing = calls.create_topic(), calls.create_topic(), fresh_name()
     allow_rules(node, (WRITE, TOPIC, mine))
     request = produce_request(mine, batch(b"a"))
@@ -218,7 +218,7 @@ def test_a_producer_writes_what_it_may_and_learns_nothing_of_the_rest(node: Node
     assert (calls.list_end(mine), calls.list_end(foreign)) == (1, 0)
 
 
-def test_a_consumer_reads_what_it_may_and_learns_nothing_of_the_rest(node: NodeThread, calls: Calls) -> None:
+def test_fetch_refuses_forbidden_and_missing_topics_alike(node: NodeThread, calls: Calls) -> None:
     mine, foreign, missing = calls.create_topic(), calls.create_topic(), fresh_name()
     for name in (mine, foreign):
         calls.fill(name, 1)
@@ -228,7 +228,7 @@ def test_a_consumer_reads_what_it_may_and_learns_nothing_of_the_rest(node: NodeT
     assert [bool(each.partitions[0].records) for each in answer.responses] == [True, False, False]
 
 
-def test_a_consumer_that_waits_is_not_kept_waiting_by_what_it_may_not_read(node: NodeThread, calls: Calls) -> None:
+def test_a_forbidden_topic_answers_a_waiting_fetch_at_once(node: NodeThread, calls: Calls) -> None:
     """Its session goes on, and the refusal is an answer."""
     mine, foreign = calls.create_topic(), calls.create_topic()
     allow_rules(node, (READ, TOPIC, mine))
@@ -316,7 +316,7 @@ def test_metadata_by_name_and_id_does_not_say_what_exists(node: NodeThread, call
 
 
 @pytest.mark.parametrize("resource", [(CLUSTER, CLUSTER_NAME), (TOPIC, None)])
-def test_a_topic_is_made_by_being_asked_for_only_where_it_may_be_created(
+def test_auto_creation_needs_create_on_the_topic_or_the_cluster(
     node: NodeThread, calls: Calls, resource: tuple[AclResourceType, str | None]
 ) -> None:
     kind, named = resource

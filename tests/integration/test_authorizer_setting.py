@@ -141,7 +141,7 @@ def prefixed() -> ResourcePatternType:
     return ResourcePatternType.PREFIXED
 
 
-def test_who_has_no_name_has_no_permission(node: GuardedNode) -> None:
+def test_an_anonymous_client_has_no_permission(node: GuardedNode) -> None:
     ran = odradek(node.bootstrap, "topics", "create", fresh_name(), code=None)
     assert ran.code and "AUTHORIZATION_FAILED" in ran.err
     assert not odradek(node.bootstrap, "topics", "list").out.strip()

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+from confluent_kafka.admin import AclOperation, AclPermissionType
+
+from tests.integration.test_authorizer_setting import GuardedNode, java_settings, produce, rule
 from tests.support.clients.cli import odradek
 from tests.support.nodes.certificates import Certificates
 from tests.support.nodes.node import Node, free_port
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "security.md").read_text()
-SECTION = PAGE[PAGE.index("### Users with passwords") :]
+SECTION = PAGE[PAGE.index("### Users with passwords") : PAGE.index("## ACLs")]
+ACLS = PAGE[PAGE.index("### Permissions in five minutes") :]
 
 
-def settings_of(name: str) -> dict[str, str]:
+def settings_of(name: str, section: str = SECTION) -> dict[str, str]:
     """The settings of a block of the section that begins with a file's name."""
-    block = re.search(rf"```properties\n# {re.escape(name)}\n(.*?)```", SECTION, re.DOTALL)
+    block = re.search(rf"```properties\n# {re.escape(name)}\n(.*?)```", section, re.DOTALL)
     assert block is not None, name
     return dict(line.split("=", 1) for line in block[1].splitlines())
 
 
-def commands() -> list[list[str]]:
-    block = re.search(r"```\n(odradek .*?)```", SECTION, re.DOTALL)
+def commands(section: str = SECTION) -> list[list[str]]:
+    block = re.search(r"```\n(odradek .*?)```", section, re.DOTALL)
     assert block is not None
     return [shlex.split(line.replace('"$(odradek random-uuid)"', "a-cluster"))[1:] for line in block[1].splitlines()]
 
@@ -59,3 +64,25 @@ def test_the_users_of_the_page_log_in(tmp_path: Path) -> None:
         text = admin.read_text().replace('username="admin" password="secret"', 'username="alice" password="of alice"')
         alice.write_text(text)
         assert "alice" in odradek(node.bootstrap, "users", "list", "--command-config", alice, "--json").json
+
+
+def test_the_permissions_of_the_page_are_in_force(tmp_path: Path) -> None:
+    admin = tmp_path / "admin.properties"
+    admin.write_text("".join(f"{key}={value}\n" for key, value in java_settings().items()))
+    page = settings_of("on all nodes, in server.properties", ACLS)
+    with GuardedNode(tmp_path / "node", **{key.replace(".", "__"): value for key, value in page.items()}) as node:
+        bootstrap = node.sasl_bootstrap
+        odradek(bootstrap, "topics", "create", "orders", "--command-config", admin)
+        refused = produce(node, "orders")
+        printed = []
+        for command in commands(ACLS):
+            printed.append(odradek(bootstrap, *command[:-1], admin).out)
+        assert refused is not None and produce(node, "orders") is None
+        said = "allowed: ALLOW User:alice from * WRITE TOPIC LITERAL orders\n"
+        assert printed[4] == said
+        assert "10.6.0.0/16" in printed[3]
+        node.allow(rule("User:alice", AclOperation.ALL, "orders", permission=AclPermissionType.DENY))
+        assert produce(node, "orders") is not None
+        (line,) = (each for each in node.audit_lines() if each["reason"] == "acl")
+        (example,) = re.findall(r"^{.*}$", ACLS, re.MULTILINE)
+        assert list(json.loads(example)) == list(line)

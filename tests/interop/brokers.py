@@ -21,8 +21,6 @@ LIBRDKAFKA_SETTINGS: Mapping[str, object] = {
     "group.share.record.lock.duration.ms": 1000,
 }
 
-GUARDS = {"authorizer.class.name", "allow.everyone.if.no.acl.found", "super.users"}
-
 
 def start_broker(folder: Path, overrides: Mapping[str, object] | None = None) -> Node | ApacheKafka:
     """A running broker over a folder; the caller stops it."""
@@ -31,8 +29,7 @@ def start_broker(folder: Path, overrides: Mapping[str, object] | None = None) ->
         kafka = ApacheKafka(folder, overrides, heap="768m")
         kafka.settings["controller.quorum.voters"] = f"{kafka.settings['node.id']}@127.0.0.1:{kafka.controller_port}"
         return kafka.start()
-    # With these ours does not start: it has no authorizer, and here everybody is allowed everything anyway.
-    node = Node(folder, {key: value for key, value in (overrides or {}).items() if key not in GUARDS})
+    node = Node(folder, dict(overrides or {}))
     node.overrides["advertised.listeners"] = f"PLAINTEXT://{node.bootstrap}"  # kafka-python looks whether it is set
     if "node.id" in node.overrides:
         node.overrides["controller.quorum.voters"] = f"{node.overrides['node.id']}@127.0.0.1:{node.controller_port}"

@@ -31,6 +31,7 @@ COMMANDS = {
     "groups": ("groups", "List, describe, delete and reset consumer groups."),
     "transactions": ("transactions", "List and describe transactions; find and end those that hang."),
     "configs": ("configs", "Describe and alter settings of topics, brokers and groups."),
+    "acls": ("acls", "List, add and remove ACLs; explain a decision."),
     "users": ("users", "List, add and remove users that log in by SCRAM."),
     "cluster": ("cluster", "Show the cluster: id, brokers, features, quorum."),
     "partitions": ("partitions", "Plan and move replicas, and elect leaders."),

@@ -1,0 +1,204 @@
+"""From the options of `odradek acls` to entries and filters, and from entries to what is printed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from odradek.cli.errors import USAGE, CliError
+
+if TYPE_CHECKING:
+    from odradek.metadata.model import Acl
+    from odradek.protocol.messages.delete_acls_request import DeleteAclsFilter
+    from odradek.protocol.messages.describe_acls_response import DescribeAclsResource
+
+_PRODUCER = ("WRITE", "DESCRIBE", "CREATE")
+_CONSUMER = ("READ", "DESCRIBE")
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """The resources that options name: type, as a number, and name."""
+
+    named: tuple[tuple[int, str], ...]
+
+    def of_type(self, resource_type: int) -> list[tuple[int, str]]:
+        return [each for each in self.named if each[0] == resource_type]
+
+
+def flat(resources: list[DescribeAclsResource]) -> list[Acl]:
+    """The entries of an answer to DescribeAcls."""
+    from odradek.metadata.model import Acl
+
+    return [
+        Acl(
+            of.resource_type,
+            of.resource_name,
+            of.pattern_type,
+            each.principal,
+            each.host,
+            each.operation,
+            each.permission_type,
+        )
+        for of in resources
+        for each in of.acls
+    ]
+
+
+def resources_of(
+    topic: list[str] | None,
+    group: list[str] | None,
+    transactional_id: list[str] | None,
+    delegation_token: list[str] | None,
+    user: list[str] | None,
+    *,
+    cluster: bool,
+) -> Resources:
+    """What the options name."""
+    from odradek.metadata.acls import CLUSTER_NAME, AclResourceType
+
+    given = {
+        AclResourceType.TOPIC: topic,
+        AclResourceType.GROUP: group,
+        AclResourceType.CLUSTER: [CLUSTER_NAME] if cluster else None,
+        AclResourceType.TRANSACTIONAL_ID: transactional_id,
+        AclResourceType.DELEGATION_TOKEN: delegation_token,
+        AclResourceType.USER: user,
+    }
+    return Resources(tuple((int(kind), name) for kind, names in given.items() for name in names or ()))
+
+
+def wanted_of(
+    resources: Resources, operation: list[str] | None, *, producer: bool, consumer: bool
+) -> list[tuple[tuple[int, str], int]]:
+    """Resources with the operations on them that are meant.
+
+    Raises:
+        CliError: no resource, no operation, a consumer without a group.
+    """
+    from odradek.metadata.acls import AclOperation, AclResourceType
+
+    if not resources.named:
+        raise CliError("name a resource: --topic, --group, --transactional-id, --cluster, …", code=USAGE)
+    if not (operation or producer or consumer):
+        raise CliError("say what for: --operation, --producer or --consumer", code=USAGE)
+    found = [(each, number) for each in resources.named for number in operations_of(operation or [])]
+    topics = resources.of_type(AclResourceType.TOPIC)
+    groups, ids = resources.of_type(AclResourceType.GROUP), resources.of_type(AclResourceType.TRANSACTIONAL_ID)
+    if producer:
+        found += [(each, number) for each in topics for number in operations_of(_PRODUCER)]
+        found += [(each, number) for each in ids for number in operations_of(["WRITE", "DESCRIBE"])]
+    if consumer:
+        if not groups:
+            raise CliError("a consumer has a group: name it with --group", code=USAGE)
+        found += [(each, number) for each in topics for number in operations_of(_CONSUMER)]
+        found += [(each, int(AclOperation.READ)) for each in groups]
+    return list(dict.fromkeys(found))
+
+
+def entries_of(
+    pairs: list[tuple[tuple[int, str], int]],
+    allowed: list[str] | None,
+    denied: list[str] | None,
+    hosts: list[str] | None,
+    *,
+    prefixed: bool,
+) -> list[Acl]:
+    """Each pair of resource and operation for each principal and host. Raises CliError without a principal."""
+    from odradek.metadata.acls import AclResourceType, PatternType, PermissionType
+    from odradek.metadata.model import Acl
+
+    if not (allowed or denied):
+        raise CliError("say who: --allow-principal or --deny-principal, as User:name", code=USAGE)
+    check_principals([*(allowed or ()), *(denied or ())])
+    permissions = [(name, int(PermissionType.ALLOW)) for name in allowed or ()]
+    permissions += [(name, int(PermissionType.DENY)) for name in denied or ()]
+    return [
+        Acl(
+            kind,
+            name,
+            int(PatternType.PREFIXED if prefixed and kind != AclResourceType.CLUSTER else PatternType.LITERAL),
+            principal,
+            host,
+            operation,
+            permission,
+        )
+        for (kind, name), operation in pairs
+        for principal, permission in permissions
+        for host in hosts or ("*",)
+    ]
+
+
+def filters_of(
+    named: tuple[tuple[int, str], ...],
+    pattern: int,
+    allowed: list[str] | None,
+    denied: list[str] | None,
+    operation: list[str] | None,
+    hosts: list[str] | None,
+) -> list[DeleteAclsFilter]:
+    """What DeleteAcls is asked: an option that is not given matches everything."""
+    from odradek.metadata.acls import AclOperation, AclResourceType, PatternType, PermissionType
+    from odradek.protocol.messages.delete_acls_request import DeleteAclsFilter
+
+    who: list[tuple[str | None, int]] = [(name, PermissionType.ALLOW) for name in allowed or ()]
+    who += [(name, PermissionType.DENY) for name in denied or ()]
+    return [
+        DeleteAclsFilter(
+            resource_type_filter=kind,
+            resource_name_filter=name,
+            pattern_type_filter=PatternType.LITERAL if kind == AclResourceType.CLUSTER else pattern,
+            principal_filter=principal,
+            host_filter=host,
+            operation=number,
+            permission_type=permission,
+        )
+        for kind, name in named or ((int(AclResourceType.ANY), None),)
+        for principal, permission in who or [(None, PermissionType.ANY)]
+        for number in operations_of(operation or []) or [int(AclOperation.ANY)]
+        for host in hosts or (None,)
+    ]
+
+
+def operations_of(names: Sequence[str]) -> list[int]:
+    """The numbers of operations, written as READ, alter-configs or AlterConfigs. Raises CliError."""
+    from odradek.metadata.acls import AclOperation
+
+    known = {each.name: each for each in AclOperation if each >= AclOperation.ALL}
+    found = []
+    for name in names:
+        key = name.upper().replace("-", "_")
+        number = known.get(key) or next((each for each in known.values() if each.name.replace("_", "") == key), None)
+        if number is None:
+            raise CliError(f"--operation {name}: is one of {', '.join(known)}", code=USAGE)
+        found.append(int(number))
+    return found
+
+
+def check_principals(names: Sequence[str]) -> None:
+    """Raises CliError for a name that is not `User:name`."""
+    for name in names:
+        kind, colon, rest = name.partition(":")
+        if not (kind and colon and rest):
+            raise CliError(f"{name} is no principal; write User:{name}", code=USAGE)
+
+
+def row(acl: Acl) -> list[object]:
+    """An entry as a row of a table."""
+    return list(described(acl).values())
+
+
+def described(acl: Acl) -> dict[str, str]:
+    """An entry as JSON."""
+    from odradek.metadata.acls import AclOperation, AclResourceType, PatternType, PermissionType
+
+    return {
+        "permission": PermissionType(acl.permission_type).name,
+        "principal": acl.principal,
+        "host": acl.host,
+        "operation": AclOperation(acl.operation).name,
+        "resource_type": AclResourceType(acl.resource_type).name,
+        "pattern_type": PatternType(acl.pattern_type).name,
+        "resource": acl.resource_name,
+    }

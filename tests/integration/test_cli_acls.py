@@ -1,0 +1,126 @@
+"""`odradek acls` on a node with an authorizer: what is added is listed, decides, and is removed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.cli import errors
+from tests.integration.test_authorizer_setting import GuardedNode, java_settings, produce
+from tests.support.clients.api_calls import fresh_name
+from tests.support.clients.cli import Ran, odradek
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedNode]:
+    with GuardedNode(tmp_path_factory.mktemp("acls")).start() as node:
+        settings = "".join(f"{key}={value}\n" for key, value in java_settings().items())
+        config_of(node).write_text(settings)
+        yield node
+
+
+def config_of(node: GuardedNode) -> Path:
+    return node.directory / "admin.properties"
+
+
+def acls(node: GuardedNode, *words: object, code: int | None = errors.OK) -> Ran:
+    return odradek(node.sasl_bootstrap, "acls", *words, "--command-config", config_of(node), code=code)
+
+
+def listed(node: GuardedNode, *words: object) -> list[tuple[str, ...]]:
+    found: Any = acls(node, "list", *words, "--json").json
+    return [tuple(each.values()) for each in found]
+
+
+def test_what_is_added_is_listed_and_removed(node: GuardedNode) -> None:
+    topic, group = fresh_name(), fresh_name("g")
+    said = acls(node, "add", "--allow-principal", "User:bob", "--operation", "read", "-t", topic, "--group", group).out
+    assert said.splitlines() == [
+        f"added: ALLOW User:bob from * READ TOPIC LITERAL {topic}",
+        f"added: ALLOW User:bob from * READ GROUP LITERAL {group}",
+    ]
+    acls(node, "add", "--deny-principal", "User:*", "--host", "10.0.0.0/8", "--operation", "ALL", "-t", topic)
+    acls(node, "add", "--allow-principal", "User:eve", "--operation", "WRITE", "-t", topic[:3], "--prefixed")
+    rows = [
+        ("DENY", "User:*", "10.0.0.0/8", "ALL", "TOPIC", "LITERAL", topic),
+        ("ALLOW", "User:bob", "*", "READ", "TOPIC", "LITERAL", topic),
+    ]
+    prefix = ("ALLOW", "User:eve", "*", "WRITE", "TOPIC", "PREFIXED", topic[:3])
+    assert sorted(listed(node, "--topic", topic)) == sorted([*rows, prefix])
+    of_group = ("ALLOW", "User:bob", "*", "READ", "GROUP", "LITERAL", group)
+    assert sorted(listed(node, "--principal", "User:bob")) == sorted([rows[1], of_group])
+    table = acls(node, "list", "--group", group).out.splitlines()
+    assert table[0].split() == ["PERMISSION", "PRINCIPAL", "HOST", "OPERATION", "RESOURCE", "PATTERN", "NAME"]
+    assert table[1].split() == list(of_group)
+
+    acls(node, "remove", "--topic", topic, "--deny-principal", "User:*")
+    assert sorted(listed(node, "--topic", topic)) == sorted([rows[1], prefix])
+    acls(node, "remove", "--topic", topic[:3], "--prefixed")
+    acls(node, "remove", "--allow-principal", "User:bob")
+    assert listed(node, "--topic", topic) == listed(node, "--group", group) == []
+    gone = acls(node, "remove", "--topic", topic, code=errors.NOT_FOUND)
+    assert "there is no such ACL; `odradek acls list` shows those that there are" in gone.err
+
+
+def test_what_producers_and_consumers_need(node: GuardedNode) -> None:
+    topic = node.create_topic()
+    assert produce(node, topic) is not None
+    acls(node, "add", "--allow-principal", "User:alice", "--producer", "-t", topic, "--transactional-id", "x")
+    assert produce(node, topic) is None
+    found = {(row[3], row[4], row[6]) for row in listed(node, "--principal", "User:alice", "--topic", topic)}
+    assert found == {(name, "TOPIC", topic) for name in ("WRITE", "DESCRIBE", "CREATE")}
+    assert {row[3] for row in listed(node, "--transactional-id", "x")} == {"WRITE", "DESCRIBE"}
+    acls(node, "add", "--allow-principal", "User:alice", "--consumer", "-t", topic, "--group", "readers")
+    assert ("ALLOW", "User:alice", "*", "READ", "GROUP", "LITERAL", "readers") in listed(node, "--group", "readers")
+    acls(node, "remove", "--all")
+    assert listed(node) == []
+
+
+def test_why_names_the_rule_that_decides(node: GuardedNode) -> None:
+    topic = fresh_name()
+
+    def why(principal: str, operation: str = "READ", *words: object) -> str:
+        return acls(node, "why", "--principal", principal, "--operation", operation, "-t", topic, *words).out.strip()
+
+    assert why("User:admin") == "allowed: User:admin is one of super.users"
+    assert why("User:bob") == f"denied: no ACL names TOPIC {topic}, and allow.everyone.if.no.acl.found=false"
+    acls(node, "add", "--allow-principal", "User:bob", "--operation", "READ", "-t", topic[:5], "--prefixed")
+    rule = f"ALLOW User:bob from * READ TOPIC PREFIXED {topic[:5]}"
+    assert why("User:bob") == why("User:bob", "Describe") == f"allowed: {rule}"
+    assert why("User:bob", "WRITE", "--host", "10.1.1.1") == (
+        f"denied: of the ACLs of TOPIC {topic} none allows WRITE to User:bob from 10.1.1.1"
+    )
+    acls(node, "add", "--deny-principal", "User:bob", "--host", "10.0.0.0/8", "--operation", "READ", "-t", "*")
+    assert why("User:bob") == f"allowed: {rule}"
+    assert why("User:bob", "READ", "--host", "10.9.9.9") == "denied: DENY User:bob from 10.0.0.0/8 READ TOPIC LITERAL *"
+    answer = acls(node, "why", "--principal", "User:bob", "--operation", "READ", "-t", topic, "--json").json
+    assert answer["allowed"] and answer["reason"] == "acl" and answer["rule"]["pattern_type"] == "PREFIXED"
+    acls(node, "remove", "--all")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("add", "--topic", "t"), "say what for: --operation, --producer or --consumer"),
+        (("add", "--operation", "READ"), "name a resource: --topic, --group, --transactional-id, --cluster, …"),
+        (("add", "--topic", "t", "--operation", "READ"), "say who: --allow-principal or --deny-principal"),
+        (
+            ("add", "--topic", "t", "--operation", "EAT", "--allow-principal", "User:a"),
+            "EAT: is one of ALL,",
+        ),
+        (("add", "--topic", "t", "--operation", "READ", "--allow-principal", "a"), "a is no principal; write User:a"),
+        (("add", "--topic", "t", "--consumer", "--allow-principal", "User:a"), "a consumer has a group: name it with"),
+        (("remove",), "name what to remove, as --topic or --allow-principal, or give --all"),
+        (("why", "--principal", "User:a", "--operation", "READ"), "name one resource: --topic, --group"),
+    ],
+)
+def test_what_is_missing_is_said(node: GuardedNode, words: tuple[str, ...], said: str) -> None:
+    assert said in acls(node, *words, code=errors.USAGE).err
+
+
+def test_a_refused_user_gets_the_hint_to_use_another_one(node: GuardedNode) -> None:
+    ran = odradek(node.bootstrap, "acls", "list", code=errors.FAILED)
+    assert "CLUSTER_AUTHORIZATION_FAILED" in ran.err and "use --command-config of a user who may do this" in ran.err
