@@ -1,12 +1,12 @@
 """What the controller knows: everything that the metadata log says, in collections that can be taken back.
 
-`replay` is the only mutator. The files beside this one (topics, partitions, brokers, configs, features) read this state
-and return records; they change nothing.
+`replay` is the only mutator; it shares `metadata/replay.py` with the image of brokers. The files beside this one
+(topics, partitions, brokers, configs, features) read this state and return records; they change nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -21,37 +21,29 @@ from odradek.metadata.model import (
     PartitionImage,
     ResourceType,
     acl_of,
-    broker_of,
-    changed_broker,
     changed_partition,
-    check_broker,
     check_change,
-    controller_of,
     partition_of,
 )
 from odradek.metadata.publisher import TransactionBuffer
+from odradek.metadata.replay import MetadataReplayer, SharedTable
 from odradek.settings.broker import DRAIN_KEY
 from odradek.statemachine.timeline import Timeline, TimelineDict, TimelineValue
 
 if TYPE_CHECKING:
     from odradek.protocol.messages.access_control_entry_record import AccessControlEntryRecord
-    from odradek.protocol.messages.broker_registration_change_record import BrokerRegistrationChangeRecord
     from odradek.protocol.messages.clear_elr_record import ClearElrRecord
     from odradek.protocol.messages.client_quota_record import ClientQuotaRecord
-    from odradek.protocol.messages.config_record import ConfigRecord
-    from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
-    from odradek.protocol.messages.fence_broker_record import FenceBrokerRecord
+    from odradek.protocol.messages.delegation_token_record import DelegationTokenRecord
     from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
     from odradek.protocol.messages.partition_record import PartitionRecord
     from odradek.protocol.messages.producer_ids_record import ProducerIdsRecord
-    from odradek.protocol.messages.register_broker_record import RegisterBrokerRecord
-    from odradek.protocol.messages.register_controller_record import RegisterControllerRecord
     from odradek.protocol.messages.remove_access_control_entry_record import RemoveAccessControlEntryRecord
+    from odradek.protocol.messages.remove_delegation_token_record import RemoveDelegationTokenRecord
     from odradek.protocol.messages.remove_topic_record import RemoveTopicRecord
+    from odradek.protocol.messages.remove_user_scram_credential_record import RemoveUserScramCredentialRecord
     from odradek.protocol.messages.topic_record import TopicRecord
-    from odradek.protocol.messages.unfence_broker_record import UnfenceBrokerRecord
-    from odradek.protocol.messages.unregister_broker_record import UnregisterBrokerRecord
-    from odradek.protocol.messages.unregister_controller_record import UnregisterControllerRecord
+    from odradek.protocol.messages.user_scram_credential_record import UserScramCredentialRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +58,7 @@ class TopicEntry:
 PartitionKey = tuple[UUID, int]
 
 
-class ControllerState:
+class ControllerState(MetadataReplayer):
     """The controller's collections, by kind."""
 
     def __init__(self, timeline: Timeline) -> None:
@@ -87,6 +79,12 @@ class ControllerState:
         # What brokers say with each heartbeat of their full log directories, by broker; no part of the log.
         self.full_directories: dict[int, frozenset[UUID]] = {}
         self._transaction = TransactionBuffer()
+        self._shared: dict[SharedTable, dict[Any, Any]] = {
+            "brokers": self.brokers,
+            "controllers": self.controllers,
+            "configs": self.configs,
+            "features": self.features,
+        }
 
     @property
     def metadata_version(self) -> int:
@@ -135,11 +133,10 @@ class ControllerState:
         """
         self.record_count.value += 1
         for _, counted in self._transaction.take(offset, record):
-            kind = type(counted).__name__
-            change = _REPLAY.get(kind)
-            if change is None:
-                raise ValueError(f"a {kind} at offset {offset} is no metadata record")
-            change(self, counted)
+            self.take(counted)
+
+    def _changed(self, table: SharedTable, key: Any) -> dict[Any, Any]:
+        return self._shared[table]
 
     def _topic(self, record: TopicRecord) -> None:
         assert record.topic_id not in self.topics, f"the id of {record.name} is that of another topic"
@@ -184,53 +181,6 @@ class ControllerState:
             if wanted and (partition.elr or partition.last_known_elr):
                 self.partitions[key] = replace(partition, elr=(), last_known_elr=())
 
-    def _register_broker(self, record: RegisterBrokerRecord) -> None:
-        broker = broker_of(record)
-        check_broker(self.brokers.get(record.broker_id), broker)
-        self.brokers[record.broker_id] = broker
-
-    def _unregister_broker(self, record: UnregisterBrokerRecord) -> None:
-        del self.brokers[record.broker_id]
-
-    def _broker_change(self, record: BrokerRegistrationChangeRecord) -> None:
-        broker = self._registered(record.broker_id, record.broker_epoch)
-        self.brokers[record.broker_id] = changed_broker(broker, record)
-
-    def _fence(self, record: FenceBrokerRecord) -> None:
-        self.brokers[record.id] = replace(self._registered(record.id, record.epoch), fenced=True)
-
-    def _unfence(self, record: UnfenceBrokerRecord) -> None:
-        self.brokers[record.id] = replace(self._registered(record.id, record.epoch), fenced=False)
-
-    def _registered(self, broker_id: int, broker_epoch: int) -> BrokerImage:
-        broker = self.brokers[broker_id]
-        assert broker.broker_epoch == broker_epoch, f"a record of epoch {broker_epoch} changes {broker}"
-        return broker
-
-    def _register_controller(self, record: RegisterControllerRecord) -> None:
-        self.controllers[record.controller_id] = controller_of(record)
-
-    def _unregister_controller(self, record: UnregisterControllerRecord) -> None:
-        del self.controllers[record.controller_id]
-
-    def _config(self, record: ConfigRecord) -> None:
-        resource = (int(record.resource_type), record.resource_name)
-        settings = dict(self.configs.get(resource, {}))
-        if record.value is None:
-            settings.pop(record.name, None)
-        else:
-            settings[record.name] = record.value
-        if settings:
-            self.configs[resource] = settings
-        else:
-            self.configs.pop(resource, {})
-
-    def _feature(self, record: FeatureLevelRecord) -> None:
-        if record.feature_level:
-            self.features[record.name] = record.feature_level
-        else:
-            self.features.pop(record.name, 0)
-
     def _producer_ids(self, record: ProducerIdsRecord) -> None:
         assert record.next_producer_id >= self.next_producer_id.value, "a producer id is given out once"
         self.next_producer_id.value = record.next_producer_id
@@ -240,6 +190,18 @@ class ControllerState:
 
     def _drop(self, record: Any) -> None:
         self.others.pop(other_key(record), None)
+
+    def _scram(self, record: UserScramCredentialRecord) -> None:
+        self._keep(record)
+
+    def _remove_scram(self, record: RemoveUserScramCredentialRecord) -> None:
+        self._drop(record)
+
+    def _token(self, record: DelegationTokenRecord) -> None:
+        self._keep(record)
+
+    def _remove_token(self, record: RemoveDelegationTokenRecord) -> None:
+        self._drop(record)
 
     def _acl(self, record: AccessControlEntryRecord) -> None:
         self._keep(record)
@@ -255,9 +217,6 @@ class ControllerState:
             self._drop(record)
         else:
             self._keep(record)
-
-    def _nothing(self, record: Any) -> None:
-        pass
 
 
 def collision_key(topic_name: str) -> str:
@@ -276,31 +235,3 @@ def other_key(record: Any) -> tuple[Any, ...]:
     if kind.endswith("UserScramCredentialRecord"):
         return ("scram", record.name, record.mechanism)
     return ("token", record.token_id)
-
-
-_REPLAY: Mapping[str, Callable[[ControllerState, Any], None]] = {
-    "TopicRecord": ControllerState._topic,
-    "RemoveTopicRecord": ControllerState._remove_topic,
-    "PartitionRecord": ControllerState._partition,
-    "PartitionChangeRecord": ControllerState._partition_change,
-    "ClearElrRecord": ControllerState._clear_elr,
-    "RegisterBrokerRecord": ControllerState._register_broker,
-    "UnregisterBrokerRecord": ControllerState._unregister_broker,
-    "BrokerRegistrationChangeRecord": ControllerState._broker_change,
-    "FenceBrokerRecord": ControllerState._fence,
-    "UnfenceBrokerRecord": ControllerState._unfence,
-    "RegisterControllerRecord": ControllerState._register_controller,
-    "UnregisterControllerRecord": ControllerState._unregister_controller,
-    "ConfigRecord": ControllerState._config,
-    "FeatureLevelRecord": ControllerState._feature,
-    "ProducerIdsRecord": ControllerState._producer_ids,
-    "ClientQuotaRecord": ControllerState._quota,
-    "AccessControlEntryRecord": ControllerState._acl,
-    "RemoveAccessControlEntryRecord": ControllerState._remove_acl,
-    "UserScramCredentialRecord": ControllerState._keep,
-    "RemoveUserScramCredentialRecord": ControllerState._drop,
-    "DelegationTokenRecord": ControllerState._keep,
-    "RemoveDelegationTokenRecord": ControllerState._drop,
-    "NoOpRecord": ControllerState._nothing,
-    "ZkMigrationStateRecord": ControllerState._nothing,
-}

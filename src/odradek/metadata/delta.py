@@ -7,7 +7,7 @@ what changed, so that a broker with 10,000 partitions does not look at all of th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -22,42 +22,30 @@ from odradek.metadata.model import (
     ScramCredential,
     TopicImage,
     acl_of,
-    broker_of,
-    changed_broker,
     changed_partition,
-    check_broker,
     check_change,
-    controller_of,
     partition_of,
     quota_entity,
 )
+from odradek.metadata.replay import MetadataReplayer, SharedTable
 
 if TYPE_CHECKING:
     from odradek.protocol.messages.access_control_entry_record import AccessControlEntryRecord
-    from odradek.protocol.messages.broker_registration_change_record import BrokerRegistrationChangeRecord
     from odradek.protocol.messages.clear_elr_record import ClearElrRecord
     from odradek.protocol.messages.client_quota_record import ClientQuotaRecord
-    from odradek.protocol.messages.config_record import ConfigRecord
     from odradek.protocol.messages.delegation_token_record import DelegationTokenRecord
-    from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
-    from odradek.protocol.messages.fence_broker_record import FenceBrokerRecord
     from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
     from odradek.protocol.messages.partition_record import PartitionRecord
     from odradek.protocol.messages.producer_ids_record import ProducerIdsRecord
-    from odradek.protocol.messages.register_broker_record import RegisterBrokerRecord
-    from odradek.protocol.messages.register_controller_record import RegisterControllerRecord
     from odradek.protocol.messages.remove_access_control_entry_record import RemoveAccessControlEntryRecord
     from odradek.protocol.messages.remove_delegation_token_record import RemoveDelegationTokenRecord
     from odradek.protocol.messages.remove_topic_record import RemoveTopicRecord
     from odradek.protocol.messages.remove_user_scram_credential_record import RemoveUserScramCredentialRecord
     from odradek.protocol.messages.topic_record import TopicRecord
-    from odradek.protocol.messages.unfence_broker_record import UnfenceBrokerRecord
-    from odradek.protocol.messages.unregister_broker_record import UnregisterBrokerRecord
-    from odradek.protocol.messages.unregister_controller_record import UnregisterControllerRecord
     from odradek.protocol.messages.user_scram_credential_record import UserScramCredentialRecord
 
 
-class MetadataDelta:
+class MetadataDelta(MetadataReplayer):
     """Changes on top of `image`; `replay` each record in order, then `apply`.
 
     Attributes:
@@ -77,24 +65,19 @@ class MetadataDelta:
         self.changed_features: set[str] = set()
         self.changed_quotas: set[QuotaEntity] = set()
         self.changed_acls: dict[UUID, None] = {}
+        self._changes: dict[str, set[Any]] = {
+            "brokers": self.changed_brokers,
+            "configs": self.changed_configs,
+            "features": self.changed_features,
+        }
         self.changed_scram = False
         self.changed_tokens = False
         self._tables: dict[str, dict[Any, Any]] = {}
         self._partitions: dict[UUID, dict[int, PartitionImage]] = {}
         self._next_producer_id = image.next_producer_id
 
-    def replay(self, record: Any) -> None:
-        """Take one record. Transaction markers, NoOp and ZooKeeper's leftovers change nothing.
-
-        Raises:
-            ValueError: the record speaks of a topic or broker that does not exist, or is of an unknown kind: the log is
-                not one that a controller wrote.
-        """
-        kind = type(record).__name__
-        replay = _REPLAY.get(kind)
-        if replay is None:
-            raise ValueError(f"a {kind} is no metadata record")
-        replay(self, record)
+    # The name that every state machine has for it.
+    replay = MetadataReplayer.take
 
     def apply(self, offset: int, leader_epoch: int) -> MetadataImage:
         """The new image; `offset` (inclusive) is that of the last record replayed."""
@@ -117,6 +100,12 @@ class MetadataDelta:
     def _read(self, name: str) -> Mapping[Any, Any]:
         table = self._tables.get(name)
         return table if table is not None else getattr(self.image, name)
+
+    def _changed(self, table: SharedTable, key: Any) -> dict[Any, Any]:
+        changed = self._changes.get(table)
+        if changed is not None:
+            changed.add(key)
+        return self._table(table)
 
     def _topic_partitions(self, topic_id: UUID) -> dict[int, PartitionImage]:
         partitions = self._partitions.get(topic_id)
@@ -177,53 +166,6 @@ class MetadataDelta:
                 partitions[partition_id] = replace(partitions[partition_id], elr=(), last_known_elr=())
                 self.changed_partitions.setdefault(topic_id, set()).add(partition_id)
 
-    def _register_broker(self, record: RegisterBrokerRecord) -> None:
-        brokers, broker = self._table("brokers"), broker_of(record)
-        check_broker(brokers.get(record.broker_id), broker)
-        brokers[record.broker_id] = broker
-        self.changed_brokers.add(record.broker_id)
-
-    def _unregister_broker(self, record: UnregisterBrokerRecord) -> None:
-        self._table("brokers").pop(record.broker_id, None)
-        self.changed_brokers.add(record.broker_id)
-
-    def _broker(self, broker_id: int, broker_epoch: int) -> Any:
-        broker = self._read("brokers").get(broker_id)
-        if broker is None or broker.broker_epoch != broker_epoch:
-            raise ValueError(f"a record changes broker {broker_id} of epoch {broker_epoch}, which is not registered")
-        self.changed_brokers.add(broker_id)
-        return broker
-
-    def _broker_change(self, record: BrokerRegistrationChangeRecord) -> None:
-        broker = self._broker(record.broker_id, record.broker_epoch)
-        self._table("brokers")[record.broker_id] = changed_broker(broker, record)
-
-    def _fence(self, record: FenceBrokerRecord) -> None:
-        self._table("brokers")[record.id] = replace(self._broker(record.id, record.epoch), fenced=True)
-
-    def _unfence(self, record: UnfenceBrokerRecord) -> None:
-        self._table("brokers")[record.id] = replace(self._broker(record.id, record.epoch), fenced=False)
-
-    def _register_controller(self, record: RegisterControllerRecord) -> None:
-        self._table("controllers")[record.controller_id] = controller_of(record)
-
-    def _unregister_controller(self, record: UnregisterControllerRecord) -> None:
-        self._table("controllers").pop(record.controller_id, None)
-
-    def _config(self, record: ConfigRecord) -> None:
-        resource = (int(record.resource_type), record.resource_name)
-        configs = self._table("configs")
-        settings = dict(configs.get(resource, {}))
-        if record.value is None:
-            settings.pop(record.name, None)
-        else:
-            settings[record.name] = record.value
-        if settings:
-            configs[resource] = settings
-        else:
-            configs.pop(resource, None)
-        self.changed_configs.add(resource)
-
     def _quota(self, record: ClientQuotaRecord) -> None:
         entity = quota_entity([(part.entity_type, part.entity_name) for part in record.entity])
         quotas = dict(self._read("client_quotas").get(entity, {}))
@@ -237,13 +179,6 @@ class MetadataDelta:
         else:
             table.pop(entity, None)
         self.changed_quotas.add(entity)
-
-    def _feature(self, record: FeatureLevelRecord) -> None:
-        if record.feature_level == 0:
-            self._table("features").pop(record.name, None)
-        else:
-            self._table("features")[record.name] = record.feature_level
-        self.changed_features.add(record.name)
 
     def _producer_ids(self, record: ProducerIdsRecord) -> None:
         assert record.next_producer_id >= self._next_producer_id, "a producer id is given out once"
@@ -282,37 +217,3 @@ class MetadataDelta:
     def _remove_token(self, record: RemoveDelegationTokenRecord) -> None:
         self._table("delegation_tokens").pop(record.token_id, None)
         self.changed_tokens = True
-
-    def _nothing(self, record: Any) -> None:
-        pass
-
-
-_REPLAY: Mapping[str, Callable[[MetadataDelta, Any], None]] = {
-    "TopicRecord": MetadataDelta._topic,
-    "RemoveTopicRecord": MetadataDelta._remove_topic,
-    "PartitionRecord": MetadataDelta._partition,
-    "PartitionChangeRecord": MetadataDelta._partition_change,
-    "ClearElrRecord": MetadataDelta._clear_elr,
-    "RegisterBrokerRecord": MetadataDelta._register_broker,
-    "UnregisterBrokerRecord": MetadataDelta._unregister_broker,
-    "BrokerRegistrationChangeRecord": MetadataDelta._broker_change,
-    "FenceBrokerRecord": MetadataDelta._fence,
-    "UnfenceBrokerRecord": MetadataDelta._unfence,
-    "RegisterControllerRecord": MetadataDelta._register_controller,
-    "UnregisterControllerRecord": MetadataDelta._unregister_controller,
-    "ConfigRecord": MetadataDelta._config,
-    "ClientQuotaRecord": MetadataDelta._quota,
-    "FeatureLevelRecord": MetadataDelta._feature,
-    "ProducerIdsRecord": MetadataDelta._producer_ids,
-    "AccessControlEntryRecord": MetadataDelta._acl,
-    "RemoveAccessControlEntryRecord": MetadataDelta._remove_acl,
-    "UserScramCredentialRecord": MetadataDelta._scram,
-    "RemoveUserScramCredentialRecord": MetadataDelta._remove_scram,
-    "DelegationTokenRecord": MetadataDelta._token,
-    "RemoveDelegationTokenRecord": MetadataDelta._remove_token,
-    "BeginTransactionRecord": MetadataDelta._nothing,
-    "EndTransactionRecord": MetadataDelta._nothing,
-    "AbortTransactionRecord": MetadataDelta._nothing,
-    "NoOpRecord": MetadataDelta._nothing,
-    "ZkMigrationStateRecord": MetadataDelta._nothing,
-}
