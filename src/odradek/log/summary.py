@@ -12,6 +12,9 @@ from pathlib import Path
 from odradek.common.ports import Disk
 from odradek.log.segment import Segment
 
+# The newest timestamp of no records, as a segment has it.
+NO_TIMESTAMP_MS = -1
+
 
 class SegmentSummary:
     """Sums, newest timestamps and aborted transactions over the segments of one log; the last is the active one."""
@@ -112,7 +115,7 @@ class SegmentSummary:
         """Go on until a closed segment is so new, None until all are known; returns one that must be read first."""
         newest = self._newest
         while len(newest) < len(self._segments) - 1:
-            latest = newest[-1] if newest else -1
+            latest = newest[-1] if newest else NO_TIMESTAMP_MS
             if timestamp_ms is not None and newest and latest >= timestamp_ms:
                 return None
             segment = self._segments[len(newest)]

@@ -212,12 +212,10 @@ def _same(data: Buffer, at: int, size: int, run: int) -> int:
 
 
 def _same_widths(data: Buffer, at_time: int, at_delta: int, size: int, run: int) -> int:
-    """How many records have timestamp deltas of so many bytes."""
+    """How many records have timestamp deltas of so many bytes: the first one has."""
     for at in range(at_time, at_delta):
         column = _column(data, at, size, run)
         run -= len(column.lstrip(_LAST_BYTES if at == at_delta - 1 else _INNER_BYTES))
-        if run <= 0:
-            return 0
     return run
 
 

@@ -7,13 +7,14 @@ import dataclasses
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.errors import ApiError, ErrorCode, OdradekError, StorageError
 from odradek.common.real_io import RealClock, RealDisk
 from odradek.coordinator.batches import decode_batches, encode_batches
 from odradek.coordinator.group.classic.membership import Caller
@@ -68,7 +69,7 @@ class MemoryLog:
         self.committed.set()
         self.readable = asyncio.Event()
         self.readable.set()
-        self.refuse: ApiError | None = None
+        self.refuse: OdradekError | None = None
 
     @property
     def committed_offset(self) -> int:
@@ -331,6 +332,39 @@ async def test_a_shard_that_loses_its_partition_sends_everyone_away(node: Node) 
     assert await node.heartbeat(first) == ErrorCode.NOT_COORDINATOR
     assert await node.committed() == -100 - ErrorCode.NOT_COORDINATOR
     assert await node.service.list_groups([], []) == []
+
+
+async def test_a_log_whose_disk_dies_sends_everyone_away(node: Node) -> None:
+    """A write notices it before the metadata has another leader."""
+    first = await node.enter()
+    await node.sync(first)
+    entering = asyncio.ensure_future(node.enter())
+    await node.hears(lambda: node.heartbeat(first), ErrorCode.REBALANCE_IN_PROGRESS)
+    node.log.refuse = StorageError(Path("data"), "the disk is dead")
+    with pytest.raises(ApiError):
+        await node.commit(1, group="other")
+    async with asyncio.timeout(PATIENCE_S):
+        assert (await entering).error_code == ErrorCode.NOT_COORDINATOR
+
+
+async def test_a_shard_has_one_timer_however_often_its_next_deadline_moves(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, timers = asyncio.get_running_loop(), list[asyncio.TimerHandle]()
+    call_later = loop.call_later
+
+    def noted(delay: float, callback: Callable[..., Any], *arguments: Any, **settings: Any) -> asyncio.TimerHandle:
+        timer = call_later(delay, callback, *arguments, **settings)
+        if callback == node.service.shards[0]._on_wake_up:
+            timers.append(timer)
+        return timer
+
+    monkeypatch.setattr(loop, "call_later", noted)
+    for seconds in (300, 200, 100, 150):
+        await node.join(session_ms=seconds * 1000)
+    assert [timer.cancelled() for timer in timers] == [True, True, False], "a later deadline needs none"
+    assert sorted((timer.when() for timer in timers), reverse=True) == [timer.when() for timer in timers]
+    assert timers[-1].when() <= loop.time() + 100
 
 
 async def test_nothing_is_answered_before_it_is_committed(node: Node) -> None:

@@ -192,10 +192,11 @@ class VirtualShard:
         )
         return self.code(lambda: self.machine.classic_heartbeat(request, self.now))
 
-    def leave(self, *members: tuple[str, str | None], group: str = "g") -> LeaveGroupResponse:
-        request = LeaveGroupRequest(
-            group_id=group, members=[MemberIdentity(member_id=m, group_instance_id=i) for m, i in members]
-        )
+    def leave(
+        self, *members: tuple[str, str | None], group: str = "g", reason: str | None = None
+    ) -> LeaveGroupResponse:
+        leaving = [MemberIdentity(member_id=m, group_instance_id=i, reason=reason) for m, i in members]
+        request = LeaveGroupRequest(group_id=group, members=leaving)
         response = self.apply(self.machine.leave(request, self.now))
         assert isinstance(response, LeaveGroupResponse)
         return response

@@ -43,6 +43,17 @@ class TestClassic:
         (_, follower), _ = shard.stable(2)
         shard.leave((follower, None))
         assert last(shard) == f"left: {follower}"
+        assert last(shard, "left") == ""
+
+    def test_a_member_leaves_with_its_reason(self, shard: Any) -> None:
+        (_, follower), _ = shard.stable(2)
+        shard.leave((follower, None), reason="scaled down")
+        assert last(shard, "left") == "scaled down"
+
+    def test_a_static_member_is_taken_out_by_its_instance(self, shard: Any) -> None:
+        shard.ask_join("", instance="i", client="static")
+        shard.leave(("", "i"), reason="decommissioned")
+        assert causes(shard, "left") == ["decommissioned"]
 
     def test_a_member_is_silent(self, shard: Any) -> None:
         (leader, follower), generation_id = shard.stable(2)
@@ -134,6 +145,18 @@ class TestConsumer:
 
 
 class TestMixed:
+    def test_a_classic_member_takes_the_place_of_a_static_one(self) -> None:
+        shard = MixedShard(topics_view(ta=2))
+        clients = [MixedConsumer(shard, "n0", ["ta"], instance_id="i"), MixedConsumer(shard, "n1", ["ta"])]
+        for client in clients:
+            client.settle()
+        joined = causes(shard, "joined", GROUP)
+        assert causes(shard, "returned", GROUP) == []
+        MixedClient(shard, "c0", ["ta"], instance_id="i").settle()
+        assert causes(shard, "returned", GROUP) == [f"it takes the place of {clients[0].member_id}, which is fenced"]
+        assert causes(shard, "joined", GROUP) == joined
+        assert shard.kind == "consumer"
+
     def test_a_classic_member_does_not_join_again(self) -> None:
         shard = MixedShard(topics_view(ta=4), policy="upgrade")
         slow, other = MixedClient(shard, "slow", ["ta"]), MixedConsumer(shard, "n", ["ta"])

@@ -164,6 +164,14 @@ def test_a_pending_member_holds_the_rebalance_open(shard: Any) -> None:
     assert other in shard.group().members
 
 
+def test_an_id_that_was_given_back_has_no_session(shard: Any) -> None:
+    pending = shard.join("").member_id
+    assert shard.machine.next_deadline_ms() == 10_000
+    assert shard.leave((pending, None)).members[0].error_code == ErrorCode.NONE
+    assert shard.machine.next_deadline_ms() > 10_000, "expired offsets are looked for some day"
+    assert shard.leave((pending, None)).members[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
 def test_members_that_do_not_rejoin_in_time_are_out(shard: Any) -> None:
     (first, second), generation_id = shard.stable(2, session_ms=30_000, rebalance_ms=20_000)
     ticket = shard.ask_join(first, session_ms=30_000, rebalance_ms=20_000)
@@ -405,6 +413,14 @@ def test_ids_that_no_one_uses_are_bounded(shard: Any, monkeypatch: pytest.Monkey
     monkeypatch.setattr("odradek.coordinator.group.classic.membership.MAX_PENDING_JOINS", 3)
     codes = [shard.join("").error_code for _ in range(4)]
     assert codes == [ErrorCode.MEMBER_ID_REQUIRED] * 3 + [ErrorCode.GROUP_MAX_SIZE_REACHED]
+
+
+def test_ten_thousand_ids_may_be_unused(shard: Any) -> None:
+    """One short of what others are given, as the ids themselves take a second to ask for."""
+    shard.join("")
+    shard.group().pending_joins.update((f"unused-{number}", None) for number in range(9_998))
+    codes = [shard.join("").error_code for _ in range(2)]
+    assert codes == [ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.GROUP_MAX_SIZE_REACHED]
 
 
 def test_groups_that_exist_in_memory_alone_are_bounded(shard: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from pathlib import Path
 from random import Random
 from uuid import UUID
@@ -36,6 +37,17 @@ class UnreadableDisk(FailingDisk):
         return super().size(path)
 
 
+class FixedNamesDisk(FailingDisk):
+    """Its directories cannot be renamed where the test says so."""
+
+    names_are_fixed = False
+
+    def rename(self, source: Path, target: Path) -> None:
+        if self.names_are_fixed:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        super().rename(source, target)
+
+
 def manager_of(disk: FailingDisk, *paths: Path) -> LogManager:
     manager = LogManager(disk, RealClock(), list(paths), LogConfig(), Random(1))
     manager.lock_dirs()
@@ -55,6 +67,27 @@ def test_logs_of_a_directory_that_fails_at_the_start_stay_known(tmp_path: Path) 
     again.load()
     assert again.unopened == {("t", 1)}
     assert again.get(("t", 1)) is None and again.get(("t", 0)) is not None
+    again.unlock()
+    disk.close()
+
+
+@pytest.mark.parametrize("names_are_fixed", [False, True])
+def test_a_copy_of_a_moved_log_is_removed_under_another_name_alone(tmp_path: Path, names_are_fixed: bool) -> None:
+    disk, (one, two) = FixedNamesDisk(), (tmp_path / "one", tmp_path / "two")
+    manager = manager_of(disk, one, two)
+    manager.load()
+    append(manager.create("t", 0, UUID(int=1), {}, log_dir=one), batch(b"v"))
+    manager.close()
+    shutil.copytree(one / "t-0", two / "t-0")
+    disk.names_are_fixed = names_are_fixed
+    again = manager_of(disk, one, two)
+    for number, log_dir in enumerate(again.dirs.values()):
+        log_dir.directory_id = UUID(int=number + 100)
+    loader = again.begin_load(assigned=lambda topic, partition_id: UUID(int=100))
+    loader.release_names(lambda: 7)
+    assert loader.doomed == ([] if names_are_fixed else [two / f"t-0.{7:032x}-delete"])
+    assert (two / "t-0").exists() == names_are_fixed, "what cannot be renamed stays, for the next start"
+    assert (one / "t-0").exists()
     again.unlock()
     disk.close()
 

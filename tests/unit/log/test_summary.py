@@ -97,6 +97,13 @@ def test_it_stays_so_while_segments_come_and_go(tmp_path: Path, times: tuple[int
     shelf.check()
 
 
+def test_the_active_segment_goes_on_after_it_was_looked_at(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path, 4, 8, 2)
+    for newest in (2, 7, 9, 11):
+        shelf.segments[-1].indexes.max_timestamp_ms = newest
+        shelf.check()
+
+
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_a_segment_in_the_place_of_others_is_looked_at(tmp_path: Path, number: int) -> None:
     shelf = Shelf(tmp_path, 4, 8, 2, 9, 6)
@@ -204,6 +211,15 @@ def test_what_reaches_beyond_the_recovery_point_is_not_durable(tmp_path: Path, r
     assert shelf.summary.take_undurable(recovery_point) == shelf.segments[first:]
     shelf.summary.distrust()
     assert shelf.summary.take_undurable(recovery_point) == shelf.segments
+
+
+def test_when_all_are_distrusted_the_first_is_too_however_short_it_is(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path, 1)
+    shelf.segments.append(shelf.made(1, 2))
+    shelf.bases.append(1)
+    shelf.summary.take_undurable(2)
+    shelf.summary.distrust()
+    assert shelf.summary.take_undurable(2) == shelf.segments
 
 
 def test_what_was_active_when_it_was_last_taken_may_not_be_durable(tmp_path: Path) -> None:

@@ -134,6 +134,20 @@ def test_the_shape_of_a_run_is_of_one_record_alone() -> None:
     assert walk(payload, 120, keyed=True) == times_of(outlines, header)
 
 
+def test_a_wide_time_ends_a_run_though_others_follow_that_are_alike() -> None:
+    """Records of one size, the later ones with larger keys; one of the earlier ones has a time of two bytes."""
+    payload, header = batch_of(
+        300, key=lambda each: bytes(5 + (each >= 100)), value=lambda each: bytes(9 - (each >= 100))
+    )
+    outlines = slowly(payload, header)
+    assert outlines is not None and walk(payload, 300) == times_of(outlines, header)
+    for number in (70, 90, 99):
+        at = outlines[number].key_position - 4  # before an offset delta of two bytes and a length of one
+        changed = payload[:at] + b"\x80" + payload[at + 1 :]
+        assert slowly(changed, header) is None
+        assert walk(changed, 300) is None
+
+
 # Calls of functions that a look at a shape takes, counted: a record that leaves the loop for what is plain takes six or
 # more, one with headers two for each, and one that is compared in columns none.
 CALLS = {
