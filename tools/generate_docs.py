@@ -173,16 +173,31 @@ def configuration_page() -> str:
             ]
             sections.append("\n".join([*heading, *(_row(row, described[row.name]) for row in subject)]))
     heading = ["| Setting | Type | Default | Valid | Changes | What it does |", "|---|---|---|---|---|---|"]
-    own = [_row(row, declared[row.scope, row.name].doc) for row in OWN.values()]
-    text = "Kafka has none of these. `odradek.metrics.listener` is in [metrics](metrics.md)."
-    sections.append("\n".join(["## Broker settings of Odradek's own", "", text, "", *heading, *own]))
+    for title, text, is_ours in (
+        (
+            "Settings of the authorizer",
+            "In a file alone: Kafka's table of broker settings has no rows for them.",
+            False,
+        ),
+        (
+            "Broker settings of Odradek's own",
+            "Kafka has none of these. `odradek.metrics.listener` is in [metrics](metrics.md).",
+            True,
+        ),
+    ):
+        rows_of = [
+            _row(row, declared[row.scope, row.name].doc)
+            for row in OWN.values()
+            if row.name.startswith("odradek.") == is_ours
+        ]
+        sections.append("\n".join([f"## {title}", "", text, "", *heading, *rows_of]))
     meaningless = [f"| `{name}` | {reason} |" for name, reason in sorted(WITHOUT_MEANING.items())]
     sections.append(
         "\n".join(
             [
                 "## Without meaning here",
                 "",
-                "Taken without a warning.",
+                "A value other than the default gets one line in the log, which says why it is ignored.",
                 "",
                 "| Setting | Why |",
                 "|---|---|",

@@ -249,13 +249,14 @@ class Broker:
         image = self.publisher.image
         manager = self.log_manager
         # The base settings may have been changed at run time; logs are loaded under what counts now.
-        manager.base_config = self._current_settings(image).build(LogConfig)
+        current = self._current_settings(image)
+        manager.base_config = current.build(LogConfig)
 
         def assigned(topic: str, number: int) -> UUID | None:
             partition = image.partition(topic, number)
             return None if partition is None else partition.directory(self.settings.node_id)
 
-        await load_logs(self._ports.disk, manager, self.settings.build(RecoveryConfig), image.topic_config, assigned)
+        await load_logs(self._ports.disk, manager, current.build(RecoveryConfig), image.topic_config, assigned)
 
     def _remove_strays(self) -> None:
         """What lies here of deleted topics and of partitions that others hold since this broker was away.

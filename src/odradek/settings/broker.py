@@ -27,9 +27,8 @@ from odradek.settings.listeners import (
 )
 from odradek.settings.options import OptionSpec
 from odradek.settings.rules import (
-    NOT_LOADED,
     READ_BY_THE_NODE,
-    WITHOUT_MEANING,
+    REASONS,
     check_quorum,
     check_relations,
     quorum_warnings,
@@ -241,7 +240,7 @@ def _parse_values(
             problems.append(f"{key}={_shown(row, text)}: {error}")
         # Files list many defaults: a value that changes nothing is worth no line.
         if not _is_honoured(key, honoured) and values[key] != row.default_value():
-            why = NOT_LOADED.get(key)
+            why = REASONS.get(key)
             warnings.append(f"{key} is {f'ignored: {why}' if why else 'known but not honoured yet: it is ignored'}")
     return values
 
@@ -264,7 +263,7 @@ def _check_listener_key(
 
 
 def _is_honoured(key: str, honoured: frozenset[str] | None) -> bool:
-    return honoured is None or key in honoured or key in READ_BY_THE_NODE or key in WITHOUT_MEANING
+    return honoured is None or key in honoured or key in READ_BY_THE_NODE
 
 
 def _shown(row: Setting, text: str) -> str:

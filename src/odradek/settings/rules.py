@@ -72,7 +72,7 @@ _THREADS = "one event loop does this work; there is no pool to size"
 _REPORTERS = "metrics are served in Prometheus' format (odradek.metrics.listener); there are no Java classes to load"
 _PURGATORY = "waiting requests leave nothing behind that would have to be purged"
 _SLICES = "coordinators load in slices so small that no other request waits for them"
-# Taken without a warning, because what they tune does not exist here and leaving it out changes nothing for a client.
+# What these tune does not exist here, and leaving it out changes nothing for a client.
 WITHOUT_MEANING = {
     "background.threads": _THREADS,
     "group.coordinator.background.threads": _THREADS,
@@ -90,6 +90,8 @@ WITHOUT_MEANING = {
 }
 # These are set so that something happens, which does not: a warning gives the reason.
 NOT_LOADED = {"metric.reporters": _REPORTERS, "kafka.metrics.reporters": _REPORTERS}
+# Why a setting is ignored, for the one line that says that it is.
+REASONS = WITHOUT_MEANING | NOT_LOADED
 # What guards a cluster and is not served. A warning would be read too late: the node would serve everybody meanwhile.
 GUARDS = {
     "principal.builder.class": "this release has no classes that say who a client is: all are ANONYMOUS",

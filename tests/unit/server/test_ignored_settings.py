@@ -20,7 +20,7 @@ OURS = IgnoredSettings(1)
         (TOPIC, "t", {"unclean.leader.election.enable": "true", "min.insync.replicas": "2"}, []),
         (TOPIC, "t", {"leader.replication.throttled.replicas": "*", "cleanup.policy": "compact"}, []),
         (BROKER, "1", {"max.connection.creation.rate": "1"}, ["max.connection.creation.rate"]),
-        (BROKER, "", {"a.plugin.of.ours": "x", "num.io.threads": "3"}, ["a.plugin.of.ours"]),
+        (BROKER, "", {"a.plugin.of.ours": "x", "num.io.threads": "3"}, ["a.plugin.of.ours", "num.io.threads"]),
         (BROKER, "1", {"log.retention.ms": "9", "leader.replication.throttled.rate": "5"}, []),
         (BROKER, "1", {"odradek.drain.until.ms": "-1"}, []),
         (BROKER, "2", {"max.connection.creation.rate": "1"}, []),

@@ -16,7 +16,7 @@ from odradek.replica.throttle import FOLLOWER_RATE, LEADER_RATE
 from odradek.server.startup.honoured_settings import honoured_overrides, honoured_settings
 from odradek.settings.broker import DRAIN_KEY, DRAIN_STOP_KEY
 from odradek.settings.listeners import LISTENER_PREFIX, split_listener_key
-from odradek.settings.rules import NOT_LOADED, READ_BY_THE_NODE, WITHOUT_MEANING
+from odradek.settings.rules import READ_BY_THE_NODE, REASONS
 from odradek.settings.table import Scope, setting
 
 _SCOPES = {
@@ -36,7 +36,7 @@ class IgnoredSettings:
     def __init__(self, node_id: int) -> None:
         self._node_id = node_id
         self._honoured = {
-            Scope.BROKER: honoured_settings() | READ_BY_THE_NODE.keys() | WITHOUT_MEANING.keys() | _OTHER_BROKER_KEYS,
+            Scope.BROKER: honoured_settings() | READ_BY_THE_NODE.keys() | _OTHER_BROKER_KEYS,
             Scope.TOPIC: honoured_overrides(Scope.TOPIC),
             Scope.GROUP: honoured_overrides(Scope.GROUP),
         }
@@ -50,7 +50,7 @@ class IgnoredSettings:
                 of=scope.value,
                 name=names[0] or "(all brokers)",
                 others=len(names) - 1,
-                **({"reason": NOT_LOADED[key]} if key in NOT_LOADED else {}),
+                **({"reason": REASONS[key]} if key in REASONS else {}),
             )
 
     def _is_honoured(self, scope: Scope, key: str) -> bool:
