@@ -73,14 +73,16 @@ def test_kafkajs(broker: Node | ApacheKafka) -> None:
     assert printed.split() == ["ok", "400"]
 
 
-def build_go_program() -> Path:
-    """The built Go program; raises MissingError where there is no Go, or no way to fetch franz-go."""
+def build_go_program(package: str = ".") -> Path:
+    """The built Go program of a folder; raises MissingError where there is no Go, or no way to fetch franz-go."""
     go = require_command("go")
     with cache_folder("interop-go") as folder:
-        for source in (HERE / "go").iterdir():
-            shutil.copy(source, folder / source.name)
-        run_step([go, "build", "-mod=mod", "-o", "smoke", "."], folder, folder / "built.txt", "go build")
-        return folder / "smoke"
+        shutil.copytree(HERE / "go", folder, dirs_exist_ok=True)
+        program = folder / "built" / (package if package != "." else "smoke")
+        run_step(
+            [go, "build", "-mod=mod", "-o", str(program), f"./{package}"], folder, folder / "built.txt", "go build"
+        )
+        return program
 
 
 def franz_go_sources() -> Path:
