@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import re
+import shlex
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from odradek.cli import errors
 from odradek.common.errors import ErrorCode
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
@@ -31,12 +35,14 @@ from tests.support.clients.api_calls import (
     fresh_name,
     produce_request,
 )
+from tests.support.clients.cli import odradek
 from tests.support.clients.confluent import create_topic
 from tests.support.clients.quotas import FETCH, PRODUCE, alter, entry, set_quotas
 from tests.support.nodes.node import free_port
 
 pytestmark = pytest.mark.only_ours
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "security.md"
 EXACT, DEFAULT, ANY = 0, 1, 2
 # What the clock of a wait and ours may differ by. A wait is measured from before the request that brings it about.
 SLACK_S = 0.01
@@ -268,6 +274,54 @@ def test_an_address_connects_no_faster_than_its_quota(node: NodeThread, port: in
         alter(operator, entry({"ip": name}, {"connection_creation_rate": None}))
     with Calls(port) as calls:
         seconds_until_served(calls)
+
+
+def test_the_command_sets_lists_and_removes_quotas(port: int) -> None:
+    where = f"127.0.0.1:{port}"
+    odradek(where, "quotas", "set", "--user", "carol", "--client-id", "app", f"{PRODUCE}=1048576", f"{FETCH}=5")
+    odradek(where, "quotas", "set", "--default", "user", "request_percentage=200")
+    odradek(where, "quotas", "set", "--ip", "10.1.2.3", "connection_creation_rate=5", "--json")
+    rows = odradek(where, "quotas", "list").rows
+    assert ["carol", "app", "-", PRODUCE, "1048576"] in rows
+    assert ["<default>", "-", "-", "request_percentage", "200"] in rows
+    assert ["-", "-", "10.1.2.3", "connection_creation_rate", "5"] in rows
+    assert odradek(where, "quotas", "list", "--client-id", "app", "--json").json == [
+        {"entity": {"client-id": "app", "user": "carol"}, "quotas": {FETCH: 5.0, PRODUCE: 1048576.0}}
+    ]
+    odradek(where, "quotas", "remove", "--user", "carol", "--client-id", "app", FETCH)
+    assert ["carol", "app", "-", FETCH, "5"] not in odradek(where, "quotas", "list").rows
+    odradek(where, "quotas", "remove", "--user", "carol", code=errors.NOT_FOUND)
+    for entity in (["--user", "carol", "--client-id", "app"], ["--default", "user"], ["--ip", "10.1.2.3"]):
+        odradek(where, "quotas", "remove", *entity)
+    assert odradek(where, "quotas", "list", "--json").json == []
+
+
+def test_the_commands_of_the_page_run(port: int) -> None:
+    where = f"127.0.0.1:{port}"
+    block = re.search(r"```\n(odradek quotas .*?)```", PAGE.read_text(), re.DOTALL)
+    assert block is not None
+    for line in block[1].splitlines():
+        odradek(where, *shlex.split(line)[1:])
+    left = odradek(where, "quotas", "list").rows[1:]
+    assert sorted(row[:3] for row in left) == [["-", "<default>", "-"], ["alice", "-", "-"], ["alice", "nightly", "-"]]
+    for entity in (["--user", "alice"], ["--user", "alice", "--client-id", "nightly"], ["--default", "client-id"]):
+        odradek(where, "quotas", "remove", *entity)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [f"{PRODUCE}=1"],
+        ["--user", "a", "speed=1"],
+        ["--user", "a", f"{PRODUCE}=-1"],
+        ["--user", "a", f"{PRODUCE}"],
+        ["--user", "a", "--default", "user", f"{PRODUCE}=1"],
+        ["--default", "group", f"{PRODUCE}=1"],
+        ["--user", "a", "--ip", "::1", f"{PRODUCE}=1"],
+    ],
+)
+def test_the_command_says_what_is_no_quota(words: list[str]) -> None:
+    odradek("127.0.0.1:1", "quotas", "set", *words, code=errors.USAGE)
 
 
 def test_a_stock_client_keeps_to_its_quotas(port: int) -> None:

@@ -68,6 +68,26 @@ def test_kafka_configs(broker: Node | ApacheKafka) -> None:
     assert "log.segment.bytes=1073741824" in everything and "STATIC_BROKER_CONFIG" in everything
 
 
+def test_kafka_configs_sets_quotas(broker: Node | ApacheKafka) -> None:
+    def configs(*arguments: object) -> str:
+        return run_tool("kafka.admin.ConfigCommand", ["--bootstrap-server", broker.bootstrap, *arguments]).stdout
+
+    quotas = (
+        ("producer_byte_rate=1024", ("--entity-type", "users", "--entity-name", "alice")),
+        ("consumer_byte_rate=2048", ("--entity-type", "clients", "--entity-default")),
+        (
+            "request_percentage=50",
+            ("--entity-type", "users", "--entity-name", "alice", "--entity-type", "clients", "--entity-name", "app"),
+        ),
+        ("connection_creation_rate=5", ("--entity-type", "ips", "--entity-name", "10.0.0.1")),
+    )
+    for quota, entity in quotas:
+        configs("--alter", *entity, "--add-config", quota)
+        assert quota in configs("--describe", *entity)
+        configs("--alter", *entity, "--delete-config", quota.partition("=")[0])
+        assert quota.partition("=")[0] not in configs("--describe", *entity)
+
+
 def test_get_offsets(broker: Node | ApacheKafka) -> None:
     ends = tool(broker, "GetOffsetShell", "--topic", TOPIC).split()
     assert sum(int(line.rsplit(":", 1)[1]) for line in ends) == 100

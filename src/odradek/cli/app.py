@@ -33,6 +33,7 @@ COMMANDS = {
     "configs": ("configs", "Describe and alter settings of topics, brokers and groups."),
     "acls": ("acls", "List, add and remove ACLs; explain a decision."),
     "users": ("users", "List, add and remove users that log in by SCRAM."),
+    "quotas": ("quotas", "List, set and remove quotas of clients."),
     "cluster": ("cluster", "Show the cluster: id, brokers, features, quorum."),
     "partitions": ("partitions", "Plan and move replicas, and elect leaders."),
     "certs": ("certs", "Make certificates for development."),

@@ -1,0 +1,129 @@
+"""How exact quotas are over half a minute, and what a flood leaves to the others; `test_quotas` has the short forms."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Message, Producer
+
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.messages.metadata_request import MetadataRequest
+from tests.support.clients.api_calls import Calls, fresh_name
+from tests.support.clients.confluent import create_topic
+from tests.support.clients.quotas import set_quotas
+from tests.support.nodes.node import Node
+
+pytestmark = [pytest.mark.only_ours, pytest.mark.slow]
+
+ROOT = Path(__file__).resolve().parents[2]
+MIB = 2**20
+VALUE_BYTES = 10_000
+WINDOW_S = 30
+
+
+def test_a_producer_gets_its_quota_within_a_tenth(node: Node) -> None:
+    topic, mine = fresh_name(), fresh_name("app")
+    create_topic(node.bootstrap, topic)
+    set_quotas(node.port, {"client-id": mine}, producer_byte_rate=MIB)
+    producer = Producer({"bootstrap.servers": node.bootstrap, "client.id": mine, "linger.ms": 5})
+    acknowledged = [0]
+
+    def on_delivery(error: KafkaError | None, message: Message) -> None:
+        assert error is None
+        acknowledged[0] += VALUE_BYTES
+
+    ends = time.monotonic() + WINDOW_S
+    while time.monotonic() < ends:
+        if len(producer) < 500:
+            producer.produce(topic, b"x" * VALUE_BYTES, on_delivery=on_delivery)
+            producer.poll(0)
+        else:
+            producer.poll(0.01)
+    rate = acknowledged[0] / WINDOW_S / MIB
+    producer.purge()
+    print(f"{rate:.3f} of the quota")
+    assert 0.9 < rate < 1.1, rate
+
+
+def test_a_consumer_gets_its_quota_within_a_tenth(node: Node) -> None:
+    topic, mine = fresh_name(), fresh_name("app")
+    create_topic(node.bootstrap, topic)
+    filler = Producer({"bootstrap.servers": node.bootstrap})
+    for number in range(40 * MIB // VALUE_BYTES):
+        filler.produce(topic, b"x" * VALUE_BYTES)
+        if number % 1000 == 0:
+            filler.flush(60)
+    assert filler.flush(60) == 0
+    set_quotas(node.port, {"client-id": mine}, consumer_byte_rate=MIB)
+    settings = {"bootstrap.servers": node.bootstrap, "client.id": mine, "group.id": topic}
+    consumer = Consumer({**settings, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    first = consumer.poll(60)
+    assert first is not None and first.error() is None
+    count, ends = 1, time.monotonic() + WINDOW_S
+    while time.monotonic() < ends:
+        message = consumer.poll(0.1)
+        if message is not None:
+            assert message.error() is None
+            count += 1
+    consumer.close()
+    rate = count * VALUE_BYTES / WINDOW_S / MIB
+    print(f"{rate:.3f} of the quota")
+    assert 0.9 < rate < 1.1, rate
+
+
+# A process of its own: a thread would hold up the one that measures. Two connections keep the broker supplied.
+FLOOD = """
+import sys
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.messages.metadata_request import MetadataRequest
+from tests.support.clients.api_calls import Calls
+floods = [Calls(int(sys.argv[1]), client_id=sys.argv[2]) for _ in range(2)]
+while True:
+    for calls in floods:
+        for _ in range(100):
+            calls.send(ApiKey.METADATA, 12, MetadataRequest(topics=[]))
+    for calls in floods:
+        for _ in range(100):
+            calls.receive(ApiKey.METADATA, 12)
+"""
+
+
+def p99_ms(calls: Calls, seconds: float) -> float:
+    latencies, ends = [], time.monotonic() + seconds
+    while time.monotonic() < ends:
+        began = time.monotonic()
+        calls.ask(ApiKey.METADATA, 12, MetadataRequest(topics=[]))
+        latencies.append((time.monotonic() - began) * 1000)
+        time.sleep(0.002)
+    return statistics.quantiles(latencies, n=100)[98]
+
+
+def test_a_flood_of_small_requests_leaves_another_client_its_latency(node: Node) -> None:
+    mine = fresh_name("flood")
+    set_quotas(node.port, {"client-id": mine}, request_percentage=10)
+    quiet, beside, shares = [], [], []
+    with Calls(node.port) as calls:
+        for _ in range(3):
+            quiet.append(p99_ms(calls, 5))
+            flood = subprocess.Popen([sys.executable, "-c", FLOOD, str(node.port), mine], cwd=ROOT)
+            try:
+                p99_ms(calls, 3)  # it has begun, and what may be used at once is used up
+                used_s = node.cpu_s()
+                beside.append(p99_ms(calls, 5))
+                shares.append((node.cpu_s() - used_s) / 5)
+                assert flood.poll() is None
+            finally:
+                flood.kill()
+                flood.wait()
+    set_quotas(node.port, {"client-id": mine}, request_percentage=None)
+    print(f"p99 in ms: {quiet} alone, {beside} beside the flood, which had {shares} of a processor")
+    # A tenth, what sockets cost beside it, and the client that measures.
+    assert min(shares) < 0.3
+    # The best of each, and a slice of the scheduler's: what else the machine does is in the others.
+    assert min(beside) < 2 * min(quiet) + 4, (quiet, beside)
