@@ -83,9 +83,12 @@ ROOMS = {
     "coordinator": _of("coordinator", "group_", "txn_"),
     "commit": Room(
         tuple(f"pyspark_odradek/{name}.py" for name in COMMIT),
-        tuple(
-            f"spark/test_{name}.py"
-            for name in ("transaction", "output_lease", "checkpoint", "staging_files", "offsets", "marker_topic")
+        (
+            "component/commit",
+            *(
+                f"spark/test_{name}.py"
+                for name in ("transaction", "output_lease", "checkpoint", "staging_files", "offsets", "marker_topic")
+            ),
         ),
     ),
 }

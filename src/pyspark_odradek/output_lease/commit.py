@@ -25,6 +25,7 @@ from pyspark_odradek.transaction import Session, TransactionalCommit, Work
 log = logging.getLogger("pyspark_odradek")
 
 WAIT_S = 0.05
+FIRST_LOG_S = 1.0
 LOG_EVERY_S = 30.0
 
 
@@ -75,7 +76,7 @@ class LeasedCommit(TransactionalCommit):
         session = self._session(work)
         assert isinstance(session, LeaseSession)
         self._current = session
-        logged_at = time.monotonic() - LOG_EVERY_S + 1
+        quiet_until = time.monotonic() + FIRST_LOG_S
         while True:
             action = self._action(session)
             if action is Action.SKIP:
@@ -86,10 +87,10 @@ class LeasedCommit(TransactionalCommit):
                 except _TransferredError:
                     session.is_settled = False
                     continue
-            if time.monotonic() - logged_at > LOG_EVERY_S:
+            if time.monotonic() >= quiet_until:
                 holder = session.lease.group if session.lease is not None else ""
                 log.warning("batch %s waits until group %s has covered what it read", work.batch_id, holder)
-                logged_at = time.monotonic()
+                quiet_until = time.monotonic() + LOG_EVERY_S
             time.sleep(WAIT_S)
 
     def mark(self, session: Session, work: Work, deadline: float) -> None:

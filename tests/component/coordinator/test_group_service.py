@@ -334,7 +334,7 @@ async def test_a_shard_that_loses_its_partition_sends_everyone_away(node: Node) 
     assert await node.service.list_groups([], []) == []
 
 
-async def test_a_log_whose_disk_dies_sends_everyone_away(node: Node) -> None:
+async def test_a_log_whose_disk_dies_sends_everyone_away(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     """A write notices it before the metadata has another leader."""
     first = await node.enter()
     await node.sync(first)
@@ -345,6 +345,7 @@ async def test_a_log_whose_disk_dies_sends_everyone_away(node: Node) -> None:
         await node.commit(1, group="other")
     async with asyncio.timeout(PATIENCE_S):
         assert (await entering).error_code == ErrorCode.NOT_COORDINATOR
+    assert "coordinator unloaded" in caplog.messages
 
 
 async def test_a_shard_has_one_timer_however_often_its_next_deadline_moves(

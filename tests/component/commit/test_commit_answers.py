@@ -1,0 +1,351 @@
+"""The commit of a batch and of a lease against a broker that a test plays: what comes of each answer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from odradek.common.errors import ErrorCode
+from odradek.protocol.api_key import ApiKey
+from odradek.record.builder import build_batch
+from odradek.record.record import Record
+from pyspark_odradek.encode import EncodedBatch
+from pyspark_odradek.errors import ClusterError, FencedError, LeaseError, OptionError
+from pyspark_odradek.offsets import TopicPartition
+from pyspark_odradek.output_lease import commit as lease_commit
+from pyspark_odradek.output_lease.batches import Span
+from pyspark_odradek.output_lease.commit import LeasedCommit, create_lease
+from pyspark_odradek.transaction import TransactionalCommit, Work
+from tests.component.commit.conftest import PRODUCER, TOPIC, PlayedCluster
+
+QUERY = "query"
+PARTITION = TopicPartition(TOPIC, 0)
+WHOLE = [
+    "INIT_PRODUCER_ID",
+    "OFFSET_FETCH",
+    "ADD_PARTITIONS_TO_TXN",
+    "PRODUCE",
+    "ADD_OFFSETS_TO_TXN",
+    "TXN_OFFSET_COMMIT",
+    "END_TXN",
+]
+FIRST = ["OFFSET_FETCH", *WHOLE]
+
+
+def work(batch_id: int | None = 0, run_id: str = "run") -> Work:
+    batch = EncodedBatch(TOPIC, 0, 1, build_batch([Record(None, b"v", (), timestamp_ms=1)]))
+    return Work(batch_id, run_id, frozenset([PARTITION]), lambda: [batch], "plan")
+
+
+def test_a_batch_takes_all_steps_and_the_next_one_those_behind_the_marker(played: PlayedCluster) -> None:
+    committing = TransactionalCommit(played.connected(), QUERY, transaction_timeout_ms=1234)
+    assert committing.commit(work(0))
+    assert played.steps() == FIRST
+    assert committing.commit(work(1))
+    assert played.steps() == FIRST + WHOLE[2:]
+    (began,) = played.asked(ApiKey.INIT_PRODUCER_ID)
+    assert (began.transactional_id, began.transaction_timeout_ms, began.producer_id) == (QUERY, 1234, -1)
+    for request in played.asked(ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT, ApiKey.END_TXN):
+        assert (request.producer_id, request.producer_epoch) == PRODUCER
+    for request in played.asked(ApiKey.ADD_PARTITIONS_TO_TXN):
+        assert (request.v3_and_below_producer_id, request.v3_and_below_producer_epoch) == PRODUCER
+    marked = [each.topics[0].partitions[0] for each in played.asked(ApiKey.TXN_OFFSET_COMMIT)]
+    assert [(each.committed_offset, each.committed_metadata) for each in marked] == [(0, "run plan"), (1, "run plan")]
+    assert [each.committed for each in played.asked(ApiKey.END_TXN)] == [True, True]
+
+
+LOST = [
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.PRODUCER_FENCED,
+    ErrorCode.INVALID_TXN_STATE,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ErrorCode.UNKNOWN_PRODUCER_ID,
+    ErrorCode.TRANSACTION_ABORTABLE,
+]
+STEPS = [ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT, ApiKey.END_TXN]
+
+
+@pytest.mark.parametrize(
+    ("step", "code"), [(step, LOST[(number + shift) % 6]) for number, step in enumerate(STEPS) for shift in (0, 3)]
+)
+def test_a_transaction_that_is_lost_begins_again(played: PlayedCluster, step: ApiKey, code: ErrorCode) -> None:
+    played.codes[step] = [code]
+    assert TransactionalCommit(played.connected(), QUERY).commit(work())
+    assert played.steps() == [*FIRST[: FIRST.index(step.name) + 1], "END_TXN", *WHOLE]
+    assert [each.committed for each in played.asked(ApiKey.END_TXN)][-2:] == [False, True]
+    again = played.asked(ApiKey.INIT_PRODUCER_ID)[-1]
+    assert (again.producer_id, again.producer_epoch) == PRODUCER
+
+
+@pytest.mark.parametrize(
+    ("step", "code", "says"),
+    [
+        (ApiKey.INIT_PRODUCER_ID, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "InitProducerId for query: TRANS"),
+        (ApiKey.INIT_PRODUCER_ID, ErrorCode.INVALID_TRANSACTION_TIMEOUT, "is above the cluster's transaction.max"),
+        (ApiKey.FIND_COORDINATOR, ErrorCode.GROUP_AUTHORIZATION_FAILED, "coordinator of group query: GROUP_AUTH"),
+        (ApiKey.ADD_PARTITIONS_TO_TXN, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "AddPartitionsToTxn for t: TOPIC_AUTH"),
+        (ApiKey.PRODUCE, ErrorCode.MESSAGE_TOO_LARGE, "t-0 were refused: MESSAGE_TOO_LARGE; lower the option"),
+        (ApiKey.ADD_OFFSETS_TO_TXN, ErrorCode.GROUP_AUTHORIZATION_FAILED, "AddOffsetsToTxn: GROUP_AUTHORIZATION"),
+        (ApiKey.TXN_OFFSET_COMMIT, ErrorCode.OFFSET_METADATA_TOO_LARGE, "TxnOffsetCommit for t: OFFSET_METADATA"),
+        (ApiKey.END_TXN, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "EndTxn: TRANSACTIONAL_ID_AUTH"),
+        (ApiKey.OFFSET_FETCH, ErrorCode.GROUP_AUTHORIZATION_FAILED, "OffsetFetch of group query: GROUP_AUTH"),
+    ],
+)
+def test_what_is_refused_for_good_is_said_and_what_was_begun_is_taken_back(
+    played: PlayedCluster, step: ApiKey, code: ErrorCode, says: str
+) -> None:
+    played.codes[step] = [code]
+    with pytest.raises(ClusterError, match=says):
+        TransactionalCommit(played.connected(), QUERY).commit(work())
+    is_open = step in (
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.PRODUCE,
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        ApiKey.TXN_OFFSET_COMMIT,
+    )
+    ends = [each.committed for each in played.asked(ApiKey.END_TXN)]
+    assert ends == ([False] if is_open else [True] if step is ApiKey.END_TXN else [])
+
+
+@pytest.mark.parametrize("step", [ApiKey.INIT_PRODUCER_ID, *STEPS[:2], ApiKey.END_TXN])
+def test_the_end_of_the_transaction_before_is_waited_for(played: PlayedCluster, step: ApiKey) -> None:
+    played.codes[step] = [ErrorCode.CONCURRENT_TRANSACTIONS] * 3
+    assert TransactionalCommit(played.connected(), QUERY).commit(work())
+    at = FIRST.index(step.name)
+    assert played.steps() == [*FIRST[:at], *[step.name] * 3, *FIRST[at:]]
+    assert len(played.asked(ApiKey.FIND_COORDINATOR)) == 2, "the group's and the transaction's, once each"
+
+
+@pytest.mark.parametrize("step", [ApiKey.INIT_PRODUCER_ID, *STEPS])
+def test_patience_is_default_api_timeout_ms(played: PlayedCluster, step: ApiKey) -> None:
+    committing = TransactionalCommit(played.connected(default_api_timeout_ms="1"), QUERY)
+    played.codes[step] = [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    with pytest.raises(ClusterError, match=r"batch 0 could not be committed in 0\.001 s .*COORDINATOR_NOT_AVAILABLE"):
+        committing.commit(work())
+
+
+def test_a_failure_that_passes_is_tried_again_while_there_is_time(played: PlayedCluster) -> None:
+    played.codes[ApiKey.INIT_PRODUCER_ID] = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 2
+    assert TransactionalCommit(played.connected(), QUERY).commit(work())
+    assert played.steps() == ["OFFSET_FETCH", "INIT_PRODUCER_ID"] * 2 + FIRST
+
+
+@pytest.mark.parametrize("code", [ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.UNKNOWN_PRODUCER_ID])
+def test_a_query_that_the_coordinator_has_forgotten_begins_as_new(played: PlayedCluster, code: ErrorCode) -> None:
+    played.codes[ApiKey.END_TXN] = [ErrorCode.INVALID_TXN_STATE]
+    played.codes[ApiKey.INIT_PRODUCER_ID] = [ErrorCode.NONE, code]
+    assert TransactionalCommit(played.connected(), QUERY).commit(work())
+    assert [each.producer_id for each in played.asked(ApiKey.INIT_PRODUCER_ID)] == [-1, PRODUCER[0], -1]
+
+
+@pytest.mark.parametrize("code", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED])
+@pytest.mark.parametrize(
+    ("timeout_ms", "holder", "is_fenced"), [(60_000, "", True), (0, "other", True), (0, "run", False)]
+)
+def test_a_writer_that_is_fenced_goes_on_where_its_transaction_timed_out(
+    played: PlayedCluster, code: ErrorCode, timeout_ms: int, holder: str, is_fenced: bool
+) -> None:
+    played.codes[ApiKey.END_TXN] = [ErrorCode.INVALID_TXN_STATE]
+    played.codes[ApiKey.INIT_PRODUCER_ID] = [ErrorCode.NONE, code]
+    played.offsets = [[], [], [(TOPIC, 0, 0, holder)] if holder else [], []]
+    committing = TransactionalCommit(played.connected(), QUERY, transaction_timeout_ms=timeout_ms)
+    if is_fenced:
+        with pytest.raises(FencedError, match="another run of this query has taken over"):
+            committing.commit(work())
+    else:
+        assert committing.commit(work())
+        assert played.asked(ApiKey.INIT_PRODUCER_ID)[-1].producer_id == -1
+
+
+@pytest.mark.parametrize(
+    ("found", "written", "fenced"),
+    [
+        ([(TOPIC, 0, 4, "run plan")], True, ""),
+        ([(TOPIC, 0, 5, "older plan")], False, ""),
+        ([(TOPIC, 0, 3, "older x"), (TOPIC, 1, 5, "older plan"), (TOPIC, 2, -1, "")], False, ""),
+        ([(TOPIC, 0, 6, "other plan")], None, "the sink has batch 6 of this query already"),
+        ([(TOPIC, 0, 5, "other another")], None, "which was planned otherwise"),
+    ],
+    ids=["an earlier batch", "this batch", "the newest counts", "a later batch", "another batch of this number"],
+)
+def test_the_marker_says_whether_a_batch_is_there(
+    played: PlayedCluster, found: list[tuple[str, int, int, str]], written: bool | None, fenced: str
+) -> None:
+    played.offsets = [found]
+    committing = TransactionalCommit(played.connected(), QUERY)
+    if fenced:
+        with pytest.raises(FencedError, match=fenced):
+            committing.commit(work(5))
+        assert played.steps() == ["OFFSET_FETCH"], "it ends before it fences a healthy one"
+    else:
+        assert committing.commit(work(5)) is written
+        assert ("PRODUCE" in played.steps()) is written
+
+
+@pytest.mark.parametrize(("unstable", "stable_asked"), [(2, [True] * 3), (5, [True] * 5 + [False])])
+def test_a_marker_on_its_way_is_waited_for_but_not_one_of_a_dead_driver(
+    played: PlayedCluster, unstable: int, stable_asked: list[bool]
+) -> None:
+    played.codes[ApiKey.OFFSET_FETCH] = [ErrorCode.UNSTABLE_OFFSET_COMMIT] * unstable
+    assert TransactionalCommit(played.connected(), QUERY).commit(work())
+    assert [each.require_stable for each in played.asked(ApiKey.OFFSET_FETCH)] == [*stable_asked, True]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "begins_again"),
+    [
+        ((0, "run"), (0, "run"), False),
+        ((0, "run"), (1, "run"), False),
+        ((0, "run"), (2, "run"), True),
+        ((0, "run"), (1, "other"), True),
+        ((None, "run"), (None, "run"), True),
+    ],
+    ids=["the same", "the next", "one was missed", "another run", "no stream"],
+)
+def test_a_process_goes_on_where_it_has_missed_no_batch(
+    played: PlayedCluster, first: tuple[int | None, str], second: tuple[int | None, str], begins_again: bool
+) -> None:
+    cluster = played.connected()
+    assert TransactionalCommit(cluster, QUERY).commit(work(*first))
+    assert TransactionalCommit(cluster, QUERY).commit(work(*second))
+    assert len(played.asked(ApiKey.INIT_PRODUCER_ID)) == 1 + begins_again
+
+
+# -- under a lease -----------------------------------------------------------------------------------------------------
+
+LEASE, GROUP = "lease", "a"
+SPAN = Span({PARTITION: 0}, {PARTITION: 10})
+
+
+def held(group: str, covered: int, run_id: str = "run", epoch: int = 0) -> list[tuple[str, int, int, str]]:
+    return [(TOPIC, 0, covered, f'{{"group":"{group}","turn":{epoch},"run":"{run_id}"}}')]
+
+
+def leased(played: PlayedCluster, span: Span = SPAN, **settings: str) -> LeasedCommit:
+    return LeasedCommit(played.connected(**settings), LEASE, GROUP, span)
+
+
+def test_a_batch_moves_the_lease_and_the_next_one_goes_on_from_there(played: PlayedCluster) -> None:
+    played.offsets = [held(GROUP, 0, "")]
+    cluster = played.connected()
+    assert LeasedCommit(cluster, LEASE, GROUP, SPAN).commit(work(0))
+    assert played.steps() == FIRST
+    assert LeasedCommit(cluster, LEASE, GROUP, Span({PARTITION: 10}, {PARTITION: 20})).commit(work(1))
+    assert played.steps() == FIRST + WHOLE[2:], "no other can have moved it"
+    moved = [each.topics[0].partitions[0] for each in played.asked(ApiKey.TXN_OFFSET_COMMIT)]
+    assert [(each.committed_offset, each.committed_metadata) for each in moved] == [
+        (offset, '{"group":"a","turn":0,"run":"run"}') for offset in (10, 20)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "written"),
+    [(held(GROUP, 10), None, False), (held(GROUP, 0), held(GROUP, 10), False), (held(GROUP, 0), held(GROUP, 0), True)],
+    ids=["covered", "covered meanwhile", "not covered"],
+)
+def test_what_is_covered_is_not_written(
+    played: PlayedCluster,
+    first: list[tuple[str, int, int, str]],
+    second: list[tuple[str, int, int, str]] | None,
+    written: bool,
+) -> None:
+    played.offsets = [first, second or first]
+    assert leased(played).commit(work()) is written
+    assert ("PRODUCE" in played.steps()) is written
+    assert ("INIT_PRODUCER_ID" in played.steps()) is (second is not None)
+
+
+@pytest.mark.parametrize(("first_s", "every_s", "lines"), [(1000.0, 1000.0, 0), (0.0, 1000.0, 1), (0.0, 0.0, 3)])
+def test_a_wait_for_another_group_is_logged_now_and_then(
+    played: PlayedCluster,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    first_s: float,
+    every_s: float,
+    lines: int,
+) -> None:
+    monkeypatch.setattr(lease_commit, "FIRST_LOG_S", first_s)
+    monkeypatch.setattr(lease_commit, "LOG_EVERY_S", every_s)
+    played.offsets = [*[held("b", 0)] * 3, held("b", 10)]
+    with caplog.at_level(logging.WARNING, "pyspark_odradek"):
+        assert leased(played).commit(work(3)) is False
+    assert played.steps() == ["OFFSET_FETCH"] * 4
+    assert caplog.messages == ["batch 3 waits until group b has covered what it read"] * lines
+
+
+def test_a_batch_that_was_begun_when_the_lease_is_transferred_waits(played: PlayedCluster) -> None:
+    played.offsets = [held(GROUP, 0), held("b", 0, "", 1), held("b", 10, "x", 1)]
+    assert leased(played).commit(work()) is False
+    assert played.steps() == ["OFFSET_FETCH", "INIT_PRODUCER_ID", "OFFSET_FETCH", "OFFSET_FETCH"]
+
+
+@pytest.mark.parametrize(
+    ("then", "is_fenced"),
+    [(held(GROUP, 0, "another"), True), (held(GROUP, 0, "run"), False), (held("b", 10, "another", 1), False)],
+    ids=["another run of the group", "this run", "another group"],
+)
+def test_a_writer_that_is_fenced_reads_the_lease_again(
+    played: PlayedCluster, then: list[tuple[str, int, int, str]], is_fenced: bool
+) -> None:
+    played.codes[ApiKey.END_TXN] = [ErrorCode.INVALID_TXN_STATE]
+    played.codes[ApiKey.INIT_PRODUCER_ID] = [ErrorCode.NONE, ErrorCode.PRODUCER_FENCED]
+    played.offsets = [held(GROUP, 0, ""), held(GROUP, 0, ""), then]
+    if is_fenced:
+        with pytest.raises(FencedError, match="another run of this query writes for the group a"):
+            leased(played).commit(work())
+    else:
+        assert leased(played).commit(work()) is (then == held(GROUP, 0, "run"))
+        assert played.asked(ApiKey.INIT_PRODUCER_ID)[-1].producer_id == -1
+
+
+@pytest.mark.parametrize(
+    ("found", "span", "error", "says"),
+    [
+        ([[], []], SPAN, LeaseError, "the gate lease was never made"),
+        ([held(GROUP, 0), []], SPAN, LeaseError, "is gone: its offsets were deleted"),
+        ([[(TOPIC, 0, 1, "x")]], SPAN, LeaseError, "is no gate"),
+        ([held(GROUP, 3)], SPAN, LeaseError, "would leave a gap or write something twice"),
+        ([held(GROUP, 0)], Span({PARTITION: 10}, {PARTITION: 10}), OptionError, "rows without having read a record"),
+    ],
+    ids=["never made", "gone", "of something else", "not where the output ends", "timers"],
+)
+def test_what_no_lease_allows_is_refused(
+    played: PlayedCluster, found: list[list[tuple[str, int, int, str]]], span: Span, error: type[Exception], says: str
+) -> None:
+    played.offsets = found
+    with pytest.raises(error, match=says):
+        leased(played, span).commit(work())
+    assert "PRODUCE" not in played.steps()
+
+
+def creates(played: PlayedCluster, **settings: str) -> Callable[[], str]:
+    cluster = played.connected(**settings)
+    return lambda: create_lease(cluster, LEASE, GROUP, {PARTITION: 4}).group
+
+
+def test_a_lease_is_created_by_one_query_alone(played: PlayedCluster) -> None:
+    assert creates(played)() == GROUP
+    assert played.steps() == ["INIT_PRODUCER_ID", "OFFSET_FETCH", *WHOLE[4:]]
+    (moved,) = played.asked(ApiKey.TXN_OFFSET_COMMIT)
+    assert (moved.producer_id, moved.producer_epoch) == PRODUCER
+    assert moved.topics[0].partitions[0].committed_offset == 4
+    played.offsets = [held("b", 1)]
+    assert creates(played)() == "b"
+    assert len(played.asked(ApiKey.TXN_OFFSET_COMMIT)) == 1
+
+
+def test_the_creation_of_a_lease_waits_for_another_one(played: PlayedCluster) -> None:
+    played.codes[ApiKey.INIT_PRODUCER_ID] = [ErrorCode.CONCURRENT_TRANSACTIONS] * 3
+    assert creates(played)() == GROUP
+    assert len(played.asked(ApiKey.FIND_COORDINATOR)) == 2, "it is one try"
+    played.codes[ApiKey.INIT_PRODUCER_ID] = [ErrorCode.PRODUCER_FENCED]
+    assert creates(played)() == GROUP
+    assert len(played.asked(ApiKey.FIND_COORDINATOR)) == 5, "the second one began again"
+
+
+def test_it_does_not_wait_longer_than_default_api_timeout_ms(played: PlayedCluster) -> None:
+    played.codes[ApiKey.INIT_PRODUCER_ID] = [ErrorCode.CONCURRENT_TRANSACTIONS] * 20
+    with pytest.raises(ClusterError, match="whether the gate could be made"):
+        creates(played, default_api_timeout_ms="1")()
