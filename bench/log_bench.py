@@ -80,14 +80,16 @@ class Row:
 
     def line(self) -> str:
         """The row as Markdown; a ratio above 1 is better for Odradek."""
-        kafka, ours = (_told(statistics.median(each[which] for each in self.rounds), self.unit) for which in (0, 1))
+        kafka, ours = (
+            _formatted(statistics.median(each[which] for each in self.rounds), self.unit) for which in (0, 1)
+        )
         pairs = [pair if self.higher_is_better else (pair[1], pair[0]) for pair in self.rounds]
         ratios = [good / max(base, 1e-9) for base, good in pairs]
         spread = f"**{statistics.median(ratios):.2f}** ({min(ratios):.2f} to {max(ratios):.2f})"
         return f"| {self.name} | {self.unit} | {kafka} | {ours} | {spread} |"
 
 
-def _told(value: float, unit: str) -> str:
+def _formatted(value: float, unit: str) -> str:
     return f"more than {number(value)}" if unit == "s" and value >= many.GIVE_UP_S else number(value)
 
 

@@ -36,7 +36,7 @@ WORLD_ROOMS = (
     "testing/",
 )
 # What starts simulations and measures them runs outside of them; the lid knows what it keeps out.
-OUTSIDE_THE_BOX = ("lid.py", "__main__.py", "bugs.py", "coverage.py", "failures.py", "drawn.py")
+OUTSIDE_THE_BOX = ("sandbox.py", "__main__.py", "bugs.py", "coverage.py", "failures.py", "drawn.py")
 BANNED = re.compile(r"raise NotImplementedError|except Exception:\s*pass|\b(TODO|FIXME|XXX)\b")
 NO_PLACE_IN_A_PROJECT = re.compile(
     r"(?<![\w.])/work/|\.\./shared|pypi\.org|pythonhosted|registry\.npmjs|repo1?\.maven|proxy\.golang|crates\.io"

@@ -44,7 +44,7 @@ def main() -> int:
 
 
 def sweep(kind: type[Scenario], seeds: range) -> int:
-    """Run many seeds of one world; tells of each that fails, and what was done in all; returns how many failed."""
+    """Run many seeds of one world; report each that fails, and what was done in all; returns how many failed."""
     # What brokers say while they are killed would drown what is found; `replay` shows it.
     logging.disable(logging.CRITICAL)
     began = time.perf_counter()
@@ -62,11 +62,11 @@ def sweep(kind: type[Scenario], seeds: range) -> int:
         for fault, count in report.faults.items():
             faults[fault] = faults.get(fault, 0) + count
     failed = [report.seed for report in reports if report.failed]
-    told = ", ".join(f"{count} {fault}" for fault, count in sorted(faults.items()))
+    counted = ", ".join(f"{count} {fault}" for fault, count in sorted(faults.items()))
     print(
         f"{kind.world_name}: {len(reports)} seeds, {len(failed)} failed; {simulated_s:.0f} simulated s in "
         f"{real_s:.0f} s ({simulated_s / real_s:.0f} x real time); "
-        f"{sum(report.operations for report in reports)} operations; faults: {told}",
+        f"{sum(report.operations for report in reports)} operations; faults: {counted}",
         flush=True,
     )
     return len(failed)

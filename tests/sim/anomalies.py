@@ -64,7 +64,7 @@ def lost_write(analysis: Analysis) -> Iterator[Finding]:
 
 
 def unseen(analysis: Analysis) -> Iterator[Finding]:
-    """An acknowledged value that nobody read, after all partitions were read to their end."""
+    """An acknowledged value that no consumer read, after all partitions were read to their end."""
     for operation, send in analysis.sends():
         if operation.outcome is Outcome.OK and send.value not in analysis.ok_read.get(send.partition, ()):
             yield Finding("unseen", send.partition, f"value {send.value} was acknowledged at {send.offset}")
@@ -130,7 +130,7 @@ def jumps_inside_polls(analysis: Analysis) -> Iterator[Finding]:
 def sends_out_of_order(analysis: Analysis) -> Iterator[Finding]:
     """A later send of a process that lies before an earlier one.
 
-    Of two operations only those that were acknowledged count: what nobody answered may be stored late. Inside one
+    Of two operations only those that were acknowledged count: an unanswered one may be stored late. Inside one
     operation the order holds wherever any of it was stored.
     """
     last: dict[tuple[int, Partition], tuple[int, Value]] = {}

@@ -32,7 +32,6 @@ from tests.sim.damaged import DamagedCluster
 from tests.sim.directories import TwoDirectories
 from tests.sim.keyed import KeyedCluster
 from tests.sim.lasting import LastingCluster
-from tests.sim.movers import MovingHouse
 from tests.sim.one_node import OneNode
 from tests.sim.planted import ONE_NODE, Bug
 from tests.sim.planted_cluster import MANY_NODES, MOVING
@@ -45,6 +44,7 @@ from tests.sim.planted_transactions import TRANSACTIONS
 from tests.sim.producers import ProducersCluster
 from tests.sim.quorum_box import QuorumRun
 from tests.sim.quorum_bugs import BY_SEED, BY_TEST
+from tests.sim.reassignments import MovingCluster
 from tests.sim.runs import Scenario, run_seed
 from tests.sim.transactional import TransactionalNode
 from tests.support.planted.compaction_bugs import AT_DEATH, IN_PEACE, IN_TRANSACTIONS
@@ -62,7 +62,7 @@ BROKEN = ("NameError", "TypeError", "AttributeError", "UnboundLocalError", "Synt
 WORLD_OF: tuple[tuple[type[Scenario], tuple[Bug, ...]], ...] = (
     (OneNode, ONE_NODE),
     (ManyNodes, MANY_NODES),
-    (MovingHouse, MOVING),
+    (MovingCluster, MOVING),
     (CopyingCluster, COPYING),
     (DamagedCluster, DAMAGED),
     (TwoDirectories, DIRECTORY_BUGS),
@@ -135,7 +135,7 @@ def problem_of(seed: int, kind: type[Scenario] = OneNode) -> str:
     """The first thing that a seed of a world finds wrong; empty where it finds nothing.
 
     Raises:
-        HangError: it does not end, which nobody has found wrong.
+        HangError: it does not end, which no checker has found wrong.
         BrokenBugError: among what it finds is an error of Python's.
     """
     with at_most(HANG_S):

@@ -1,4 +1,4 @@
-"""Clients in the box: the project's own protocol client on the simulated network, recording what they were told.
+"""Clients in the box: the project's own protocol client on the simulated network, recording the responses.
 
 Every client is one process of the history: its operations are sequential, and each ends as ok, failed for certain, or
 unknown. Values are unique for each partition; a record's value is the number as text.
@@ -37,7 +37,7 @@ CODECS = ("none", "none", "gzip", "snappy", "lz4", "zstd")
 NEW_PRODUCER = 0.02
 # Bytes of key beside a record's value, so that batches span sectors of the disk and segments of the network.
 PADDING_BYTES = (0, 0, 0, 0, 30, 600, 3000)
-# What a broker says when it has certainly written nothing. NOT_LEADER_OR_FOLLOWER is not among them: a reign may end
+# Error codes with which a broker has certainly written nothing. NOT_LEADER_OR_FOLLOWER is no such: a leadership may end
 # while an appended batch waits for its acknowledgement.
 REFUSED = frozenset(
     {
@@ -99,7 +99,7 @@ class ClientNetwork(SimNetwork):
 
 
 class Client:
-    """A host of its own, with connections to whoever leads."""
+    """A host of its own, with connections to the leaders."""
 
     def __init__(self, world: World, name: str, process: int, recorder: Recorder) -> None:
         self.world = world
@@ -133,7 +133,7 @@ class Client:
                 check(each.error_code, f"{topic}-{partition}")
                 key = (described.topic_id, partition)
                 if each.leader_epoch < self._leader_epochs.get(key, -1):
-                    raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition}: told of a past leader")
+                    raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition}: metadata names a past leader")
                 self._leader_epochs[key] = each.leader_epoch
                 return await self.cluster.connection_to(each.leader_id)
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition}")
@@ -155,8 +155,8 @@ class Client:
         return True
 
     def problem(self, text: str) -> None:
-        """Something that must never be, told at the end of the run."""
-        self.world.tell(f"{self.name}: {text}")
+        """A violation, reported at the end of the run."""
+        self.world.report(f"{self.name}: {text}")
         self.recorder.problems.append(f"{self.name}: {text}")
 
 
@@ -164,7 +164,7 @@ class Producer(Client):
     """Writes unique values to all partitions of a topic.
 
     An idempotent one sends several batches before the first is answered, and all of them again, in the same order and
-    with the same sequences, until it is told that they are stored. A plain one sends each batch once.
+    with the same sequences, until all are acknowledged. A plain one sends each batch once.
     """
 
     def __init__(
@@ -194,7 +194,7 @@ class Producer(Client):
         while not self.stopping:
             topic, partition = self.random.choice(self._partitions)
             if self._idempotent and self.random.random() < NEW_PRODUCER:
-                # As a client that was started anew: all that it sent is known to be stored.
+                # As a client that was restarted: all that it sent is known to be stored.
                 self._producer = (-1, -1)
                 self._sequences.clear()
             try:

@@ -16,7 +16,7 @@ from tests.sim.cluster_world import METADATA, ClusterWorld
 from tests.sim.filled import works_without_space
 from tests.sim.invariants import Watch
 from tests.sim.one_node import PARTITIONS, TOPIC, OneNode
-from tests.sim.patience import until
+from tests.sim.polling import until
 from tests.sim.world import PORT, Machine, World
 
 COPIES = 3

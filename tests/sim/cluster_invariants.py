@@ -63,7 +63,7 @@ class ClusterWatch(Watch):
         if leader != machine.name:
             self._wrong(machine, f"leads {name} in epoch {epoch}, and so does {leader}")
         if epoch < self._newest_epochs[key]:
-            return  # it has not heard yet that its reign is over
+            return  # it has not learned yet that its leader epoch is over
         committed = self._committed.get(key, 0)
         if partition.log.log_end_offset < committed:
             end = partition.log.log_end_offset
@@ -102,7 +102,7 @@ def different_logs(world: World) -> list[str]:
             problems.append(f"the metadata of {name} and of {first} differ")
     logs = {machine.name: batches_on(machine) for machine in machines}
     for name in dict.fromkeys(name for log in logs.values() for name in log):
-        # A loss of power may bring back a part of what was deleted, and nobody serves that.
+        # A loss of power may bring back a part of what was deleted, which no broker serves.
         holders = [each.name for each in machines if name in logs[each.name] and _marks(each, name) is not None]
         copies = {machine: logs[machine][name] for machine in holders}
         if not copies:

@@ -1,9 +1,9 @@
 """The faults that only a cluster gets over: a broker that comes back with an empty disk, or with an older one.
 
 They happen while every partition has all its copies in sync, so that what one machine forgets two others have, and no
-other machine dies before the cluster knows of it: the loss of a disk and of all processes at once nobody promises to
-outlive. What the
-broker knows of the metadata lies in a directory of its own and stays: a controller that forgot its vote would be
+other machine dies before the cluster knows of it: no configuration survives the loss of a disk and of all processes
+at once. What the
+broker knows of the metadata is in a directory of its own and stays: a controller that forgot its vote would be
 another one, which static quorums do not survive.
 """
 
@@ -44,7 +44,7 @@ class ClusterWorld(World):
         if not machine.is_broker:
             return
         if machine.backup is None:
-            self.tell(f"the disk of {machine.name} is copied")
+            self.report(f"the disk of {machine.name} is copied")
             machine.backup = {path: data for path, data in machine.disk.snapshot().items() if DATA in path.parents}
             return
         if await self._is_healthy():
@@ -61,7 +61,7 @@ class ClusterWorld(World):
         alone = not any(getattr(self.swarm.disk, error) for error in DISK_ERRORS)
         self._is_away = machine if alone else None
         if alone or await self._is_given_up(machine):
-            self.tell(f"{machine.name} gets {what}")
+            self.report(f"{machine.name} gets {what}")
             self.count(kind)
             kept = {path: data for path, data in machine.disk.snapshot().items() if DATA not in path.parents}
             machine.disk.restore({**kept, **files})

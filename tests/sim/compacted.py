@@ -1,6 +1,6 @@
 """The world of one node with a compacted topic: whatever happens while it is cleaned, each key reads as it was left.
 
-One idempotent writer owns all keys, and sends until it is told that all is stored; so what a key must read as in the
+One idempotent writer owns all keys, and sends until all is acknowledged; so the value of a key in the
 end is known exactly. Every few hundred milliseconds the log rolls and is cleaned, and machines die meanwhile.
 """
 

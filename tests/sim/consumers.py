@@ -1,8 +1,8 @@
 """Members of the consumer protocol (KIP-848) that copy in transactions: read, write, commit offsets, all or nothing.
 
 A copier does what a consume-transform-produce application does with the clients of Kafka 4: it joins by heartbeats, is
-given partitions and gives them up as it is told, reads each where the group's offset stands, writes what it read to
-another topic under one transaction with the new offset, and begins anew from the committed offset whenever the
+given partitions and gives them up as the coordinator asks, reads each from the group's offset, writes the records to
+another topic under one transaction with the new offset, and starts again from the committed offset whenever the
 transaction did not come about. Some leave, some die without a word, some fall silent for longer than their session.
 """
 
@@ -47,13 +47,13 @@ FENCED = frozenset(
 
 
 class Ownership:
-    """What members were told that they own: in one epoch of a group a partition has one owner."""
+    """The assignments of members: in one epoch of a group a partition has one owner."""
 
     def __init__(self) -> None:
         self._owners: dict[tuple[tuple[str, int], int], str] = {}
 
-    def told(self, member: str, epoch: int, owned: list[tuple[str, int]]) -> list[str]:
-        """A member was told what it owns; returns what is wrong with that."""
+    def assigned(self, member: str, epoch: int, owned: list[tuple[str, int]]) -> list[str]:
+        """A member got its assignment; returns what is wrong with that."""
         wrong = []
         for key in owned:
             owner = self._owners.setdefault((key, epoch), member)
@@ -191,17 +191,17 @@ class Copier(TransactionalWriter):
     async def _misbehave(self) -> None:
         chance = self.random.random()
         if chance < LEAVES:
-            self.world.tell(f"{self.name} leaves")
+            self.world.report(f"{self.name} leaves")
             await self._leave()
         elif chance < LEAVES + DIES:
-            self.world.tell(f"{self.name} dies and starts anew")
+            self.world.report(f"{self.name} dies and starts again")
             self._lives += 1
             self._identity = (-1, -1)
             self._give_up()
             await asyncio.sleep(self.random.uniform(0.1, 2.0))
         elif chance < LEAVES + DIES + STALLS:
             silent_s = self.random.uniform(*STALL_S)
-            self.world.tell(f"{self.name} is silent for {silent_s:.1f} s")
+            self.world.report(f"{self.name} is silent for {silent_s:.1f} s")
             await asyncio.sleep(silent_s)
 
     # -- membership -------------------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ class Copier(TransactionalWriter):
         self._reader.begin_at({})
 
     async def _heartbeat(self) -> None:
-        """Say what it owns, and take what it is told. Raises OdradekError."""
+        """Send what it owns, and take the assignment. Raises OdradekError."""
         if self._source_id is None:
             self._source_id = (await self.cluster.topic(self._source)).topic_id
         joins = self._epoch == JOINING
@@ -239,10 +239,10 @@ class Copier(TransactionalWriter):
                 (self._source, number) for each in answer.assignment.topic_partitions for number in each.partitions
             ]
             if sorted(owned) != sorted(self._owned):
-                self.world.tell(f"{self.name} has {sorted(owned)} in epoch {self._epoch}")
+                self.world.report(f"{self.name} has {sorted(owned)} in epoch {self._epoch}")
                 self._owned = sorted(owned)
                 self._to_fetch = True
-        for wrong in self._ownership.told(self._member_id, self._epoch, self._owned):
+        for wrong in self._ownership.assigned(self._member_id, self._epoch, self._owned):
             self.problem(wrong)
 
     async def _leave(self) -> None:

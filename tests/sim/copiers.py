@@ -45,7 +45,7 @@ ABORTS = 0.25
 COMMITS_OFFSETS = 0.5
 # How often a batch is sent again before the transaction is given up.
 ATTEMPTS = 4
-# The end of a reign of this producer: it must begin anew. Whatever it had open is, or will be, aborted.
+# This producer is fenced or expired: it must start again. Whatever it had open is, or will be, aborted.
 LOST = frozenset(
     {
         ErrorCode.PRODUCER_FENCED,

@@ -1,9 +1,8 @@
 """The world in which a group copies a topic exactly once, while the brokers of the cluster are killed and cut off.
 
-Two or three members of the consumer protocol, or of both protocols (`rolled`), read what the producers write, and write
-it to a second topic in transactions that hold their group's offsets. When all faults are over, what a read_committed
-reader finds there must be what the first topic holds: all of it, once, in its order.
-A reader of committed records looks on meanwhile.
+Two or three members of the consumer protocol, or of both protocols (`protocol_migration`), read the records of the
+producers, and write them to a second topic in transactions that hold their group's offsets. When all faults are over, a
+read_committed consumer must find there what the first topic holds: all of it, once, in its order.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from tests.sim.cluster import ManyNodes
 from tests.sim.consumers import Collector, Copier, Ownership
 from tests.sim.copiers import FollowingReader, Ledger
 from tests.sim.one_node import PARTITIONS, TOPIC, Admin
-from tests.sim.rolled import RolledCopier, RolledOwnership
+from tests.sim.protocol_migration import RolledCopier, RolledOwnership
 from tests.sim.transactional import SETTINGS as TRANSACTION_SETTINGS
 from tests.sim.world import World
 
@@ -97,7 +96,7 @@ class Copying:
                 return
 
     def unfinished(self) -> list[str]:
-        """Who has not come to the end."""
+        """The readers that have not come to the end."""
         everybody: list[Copier | Onlooker] = [*self.copiers, self._onlooker]
         return [
             f"{each.name}, copied up to {[each.copied((TOPIC, number)) for number in range(PARTITIONS)]}"
@@ -108,7 +107,7 @@ class Copying:
         ]
 
     async def finish(self) -> None:
-        """Once nobody writes any more: wait until all is copied, and compare."""
+        """Once all producers have ended: wait until all is copied, and compare."""
         source = Collector(self.world, "source", 62, self._recorder, [(TOPIC, number) for number in range(PARTITIONS)])
         await _surely(source.drain)
         ends = dict(source.positions)
@@ -162,7 +161,7 @@ class CopyingCluster(ManyNodes):
         self._copying: Copying | None = None
 
     def more_clients(self) -> list[Copying]:
-        """Beside the producers and the readers of the first topic, whoever copies it."""
+        """Beside the producers and the readers of the first topic, its copiers."""
         admin = Admin(self.world, "copying-admin", 60, self.recorder, copies=self.copies)
         self._copying = Copying(self.world, self.recorder, admin, self.random)
         return [self._copying]

@@ -1,6 +1,6 @@
 """The world in which disks change what was written: a cluster that stops node by node.
 
-Of each partition only one machine's copies are ever damaged, so that two others have all of it. Whoever asks that
+Of each partition only one machine's copies are ever damaged, so that two others have all of it. A reader of that
 machine must get what was written or nothing, and in the end every copy is as it was written: the usual judge of the
 history, and the comparison of all copies byte by byte, say so. Nodes stop in good order here: what recovery cuts after
 a crash it takes for a torn write. And bytes that a process has written itself it does not verify when they are read.
@@ -28,7 +28,7 @@ from tests.sim.cluster import ManyNodes
 from tests.sim.cluster_invariants import ClusterWatch
 from tests.sim.invariants import Watch
 from tests.sim.one_node import TOPIC
-from tests.sim.patience import until
+from tests.sim.polling import until
 from tests.sim.world import PORT, Machine, World
 
 PAUSE_S = (0.3, 3.0)
@@ -50,7 +50,7 @@ class Vandal(Client):
         self.damaged: list[tuple[Machine, int, int]] = []
 
     async def run(self) -> None:
-        """Stop one node after the other, and damage what lies on its disk."""
+        """Stop one node after the other, and damage the files on its disk."""
         while not self.stopping:
             await asyncio.sleep(self.random.uniform(*PAUSE_S))
             brokers = [machine for machine in self.world.machines.values() if machine.broker is not None]
@@ -62,7 +62,7 @@ class Vandal(Client):
         assert machine.broker is not None
         marks = {partition.name: partition.log.high_watermark for partition in machine.broker.replicas}
         stop = asyncio.get_running_loop().create_task(self.world.stop_and_start(machine, self.random))
-        while machine.running and not stop.done():  # noqa: ASYNC110 - the world decides, and tells nobody
+        while machine.running and not stop.done():  # noqa: ASYNC110 - the world decides, and notifies no one
             await asyncio.sleep(0.01)
         if not machine.running and machine.disk.exists(CLEAN):
             for _ in range(self.random.randint(1, 4)):
@@ -86,7 +86,7 @@ class Vandal(Client):
         self._change(machine.disk.seen(path), position, header)
         self.damaged.append((machine, partition, header.base_offset))
         self.world.count("damaged batch")
-        self.world.tell(f"{log} is damaged on {machine.name} at offset {header.base_offset}")
+        self.world.report(f"{log} is damaged on {machine.name} at offset {header.base_offset}")
 
     def _change(self, content: bytearray, position: int, header: BatchHeader) -> None:
         """A flipped bit, zeros over the rest of the batch, or a batch whose frame is lost."""

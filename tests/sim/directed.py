@@ -21,7 +21,7 @@ from tests.scenarios.words_isr import IsrWords
 from tests.scenarios.words_raft import RaftWords
 from tests.sim import faults
 from tests.sim.disk import DiskFaults
-from tests.sim.patience import until
+from tests.sim.polling import until
 from tests.sim.quorum_box import QuorumMachine, QuorumRun, QuorumWorld
 from tests.unit.controller.test_controller_walks import Walk
 from tests.unit.replica import test_fetcher, test_replica_planted

@@ -32,13 +32,13 @@ from odradek.protocol.messages.describe_log_dirs_response import DescribeLogDirs
 from odradek.replica.log_dir_driver import RATE
 from odradek.replica.partition import Partition
 from tests.sim import faults
+from tests.sim.chaos_clients import ChaosClient
 from tests.sim.clients import RETRY_S, Recorder
 from tests.sim.cluster import ManyNodes
 from tests.sim.cluster_invariants import ClusterWatch
 from tests.sim.cluster_world import DATA, METADATA, ClusterWorld
-from tests.sim.meddlers import Meddler
 from tests.sim.one_node import PARTITIONS, TOPIC
-from tests.sim.patience import until
+from tests.sim.polling import until
 from tests.sim.world import Machine, World
 
 DIRECTORIES = (DATA / "one", DATA / "two")
@@ -60,7 +60,7 @@ _LOG = re.compile(r"^/data/(?P<directory>\w+)/(?P<log>[\w-]+-\d+)/")
 _FUTURE = re.compile(r"^/data/\w+/[\w.-]+-future/")
 
 
-class DirectoryMover(Meddler):
+class DirectoryMover(ChaosClient):
     """Moves replicas between the directories of their brokers, and starts brokers that have lost one."""
 
     def pause_s(self) -> float:
@@ -82,7 +82,7 @@ class DirectoryMover(Meddler):
         brokers = [machine for machine in self.world.machines.values() if machine.is_broker]
         machine = self.random.choice(brokers)
         if broken_directories(machine) and self.random.random() < REPAIRED:
-            self.world.count("directory put right")
+            self.world.count("directory repaired")
             await self._start_again(machine)
         elif self.random.random() < THROTTLED:
             await self._throttle(machine, self.random.choice(RATES))
@@ -92,7 +92,7 @@ class DirectoryMover(Meddler):
                 self.world.count("move asked for")
 
     async def _throttle(self, machine: Machine, rate: str | None) -> bool:
-        """Bound a broker's moves, or let them be as fast as they can; returns whether that is told to be done."""
+        """Bound a broker's moves, or let them be as fast as they can; returns whether the broker acknowledged that."""
         operation = ConfigOperation.DELETE if rate is None else ConfigOperation.SET
         with contextlib.suppress(OdradekError):
             node_id = str(machine.node_id)
@@ -101,7 +101,7 @@ class DirectoryMover(Meddler):
         return False
 
     async def _start_again(self, machine: Machine) -> None:
-        self.world.tell(f"somebody puts {broken_directories(machine)} of {machine.name} right")
+        self.world.report(f"somebody puts {broken_directories(machine)} of {machine.name} right")
         await self.world.stop_and_start(machine, self.random)
 
     async def _ask_for(self, machine: Machine, key: Key, directory: Path) -> None:
@@ -113,7 +113,7 @@ class DirectoryMover(Meddler):
         check(response.results[0].partitions[0].error_code, f"{key[0]}-{key[1]} to {directory}")
 
     async def _misplaced(self, machine: Machine, wanted: dict[tuple[Machine, Key], Path]) -> list[tuple[Machine, Key]]:
-        """The replicas of a broker that lie elsewhere, as it tells itself; all where it tells nothing."""
+        """The replicas that a broker reports in another directory; all where it reports nothing."""
         if broken_directories(machine):
             await self._start_again(machine)
         lies: dict[Key, list[Path]] = {}
@@ -143,11 +143,11 @@ def broken_directories(machine: Machine) -> list[str]:
 
 
 class WatchMoves(ClusterWatch):
-    """What a partition tells of its log goes on where a copy takes the log's place."""
+    """The marks of a partition's log go on where a copy takes the log's place."""
 
     def __init__(self, world: World, recorder: Recorder) -> None:
         super().__init__(world, recorder)
-        # By process and partition: the log, the leader epoch, and the marks. Nobody takes replicas away here.
+        # By process and partition: the log, the leader epoch, and the marks. No replica is taken away here.
         self._before: dict[tuple[str, int, str], tuple[weakref.ref[Log], int, tuple[int, ...]]] = {}
 
     def _look_at(self, machine: Machine, partition: Partition) -> None:
@@ -223,14 +223,14 @@ class TwoDirectories(ManyNodes):
             if broker is None or not machine.is_broker:
                 continue
             for partition in broker.replicas:
-                told = broker.publisher.image.partition(partition.topic, partition.partition_id)
+                known = broker.publisher.image.partition(partition.topic, partition.partition_id)
                 lies = broker.log_manager.directory_of(partition.topic, partition.partition_id)
-                if told is not None and told.directory(machine.node_id) != lies:
+                if known is not None and known.directory(machine.node_id) != lies:
                     text = f"{partition.name} lies in {partition.log.log_dir}, the controller knows another directory"
                     yield f"{machine.name}: {text}"
 
     def _left_over(self) -> Iterator[str]:
-        """Logs that lie in two directories, and copies that nobody needs."""
+        """Logs in two directories, and copies that no move needs."""
         for machine in self.world.machines.values():
             lies: dict[str, str] = {}
             for path in map(str, sorted(machine.disk.snapshot())):
@@ -238,4 +238,4 @@ class TwoDirectories(ManyNodes):
                     yield f"{machine.name}: {path} is left of a move"
                 match = _LOG.match(path)
                 if match is not None and lies.setdefault(match["log"], match["directory"]) != match["directory"]:
-                    yield f"{machine.name}: {match['log']} lies in two directories"
+                    yield f"{machine.name}: {match['log']} is in two directories"

@@ -250,7 +250,7 @@ class SimDisk:
         try:
             await asyncio.sleep(delay_s / 2)
         except asyncio.CancelledError:
-            # Work that was begun is done, whoever waits for it.
+            # Work that was begun is done, also when its caller is gone.
             with contextlib.suppress(Exception):
                 work()
             raise

@@ -95,7 +95,7 @@ def draw(random: Random, without: frozenset[str] = frozenset(), *, copies: bool 
 
     Args:
         without: kinds that are drawn too and then left out, so that the rest stays what it was.
-        copies: whether everything lies on several machines, so that one of them may lose its disk or get an older one.
+        copies: whether everything is on several machines, so that one of them may lose its disk or get an older one.
     """
     loses_power = random.random() < 0.4
     every_s = {kind: random.choice(RATES_S) for kind in KINDS if kind not in ("wipe", "older")}

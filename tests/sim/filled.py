@@ -10,7 +10,7 @@ from itertools import count
 from odradek.common.errors import OdradekError
 from tests.sim.clients import Producer, Recorder
 from tests.sim.disk import UNLIMITED_BYTES
-from tests.sim.patience import until
+from tests.sim.polling import until
 from tests.sim.world import Machine, World
 
 
@@ -19,12 +19,12 @@ async def works_without_space(world: World, machine: Machine, partitions: Sequen
     writer = Producer(
         world, "late-writer", 7, Recorder(), partitions=list(partitions), idempotent=False, values=count(1), acks=(-1,)
     )
-    world.tell(f"the disk of {machine.name} is full for good")
+    world.report(f"the disk of {machine.name} is full for good")
     machine.disk.faults = replace(machine.disk.faults, capacity_bytes=0)
     for topic, partition in partitions:
         await until(partial(_sent, writer, topic, partition))
         assert leader_of(world, topic, partition) != machine.node_id, "it has taken what it cannot write"
-    world.tell(f"the disk of {machine.name} has room")
+    world.report(f"the disk of {machine.name} has room")
     machine.disk.faults = replace(machine.disk.faults, capacity_bytes=UNLIMITED_BYTES)
 
 
@@ -36,7 +36,7 @@ async def _sent(writer: Producer, topic: str, partition: int) -> bool:
 
 
 def leader_of(world: World, topic: str, partition: int) -> int:
-    """Who leads, as the active controller knows it; -1 where none is active."""
+    """The leader, as the active controller knows it; -1 where none is active."""
     for machine in world.machines.values():
         if machine.broker is not None and machine.broker.raft.leads:
             known = machine.broker.publisher.image.partition(topic, partition)

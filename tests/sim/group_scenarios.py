@@ -49,7 +49,7 @@ REBALANCE_MS = 1000
 
 
 class Seat:
-    """A static member that does one thing at a time, and only what it is told to."""
+    """A static member that does one thing at a time, and only on request."""
 
     def __init__(self, client: Client, instance_id: str) -> None:
         self.client = client
@@ -181,16 +181,16 @@ def a_coordinator_loads_all_though_bits_flip_on_the_way() -> None:
 
 
 def a_coordinator_that_cannot_write_gives_its_disk_up() -> None:
-    """One that stayed the leader would refuse its groups for ever, and nobody else would take them."""
+    """One that stayed the leader would refuse its groups for ever, and no other broker would take them."""
     disk = SimDisk(Random(0), DiskFaults(), lambda: 0)
-    told: list[StorageError] = []
-    machine_log = coordinator_log(disk, told.append)
+    failed: list[StorageError] = []
+    machine_log = coordinator_log(disk, failed.append)
     batch = build_batch([Record(b"key", b"value", timestamp_ms=0)])
     machine_log.append([[batch]])
     disk.faults = DiskFaults(write_error=1.0)
     try:
         machine_log.append([[batch]])
     except StorageError as error:
-        assert told == [error]
+        assert failed == [error]
     else:
-        raise AssertionError("a write that failed was not told")
+        raise AssertionError("a write that failed was not reported")

@@ -27,7 +27,7 @@ class Outcome(Enum):
 
 @dataclass(slots=True)
 class Send:
-    """One value to one partition; `offset` None where no acknowledgement told it.
+    """One value to one partition; `offset` None where no acknowledgement named it.
 
     `copy_of` is the partition and the value that it is a copy of, where it was made by one who copies.
     """
@@ -70,7 +70,7 @@ class Marks:
 
 @dataclass(slots=True)
 class Identity:
-    """What an InitProducerId gave to whoever uses a transactional id."""
+    """The answer of an InitProducerId to a producer with a transactional id."""
 
     transactional_id: str
     producer_id: int

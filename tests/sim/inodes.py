@@ -1,7 +1,7 @@
-"""What lies on a simulated disk: files and directories, each with what readers see and what is durable.
+"""The content of a simulated disk: files and directories, each with what readers see and what is durable.
 
 A file's writes and a directory's changes of names wait in order between the two. Directories are files of a kind: the
-name of a directory lies in the one above it, so that a loss of power may take a name and keep what it stood for, keep a
+name of a directory is an entry of its parent, so that a loss of power may take a name and keep its file, keep a
 name and lose the bytes, or take a directory with all that was durable inside it.
 """
 
@@ -198,7 +198,7 @@ class Tree:
         _survive(self.root, random)
 
     def put(self, files: dict[Path, bytes], directories: list[Path]) -> None:
-        """Begin anew with these names, all durable."""
+        """Start with these names, all durable."""
         self.root = Directory()
         self._pending.clear()
         for path in [*directories, *(path.parent for path in files)]:

@@ -12,9 +12,9 @@ from odradek.record.batch import crc_is_valid
 from odradek.record.reader import read_batches
 from odradek.replica.partition import Partition
 from tests.sim.clients import Recorder
-from tests.sim.growth import too_large, too_many
 from tests.sim.history import Outcome, Send
 from tests.sim.log_scan import LogScan
+from tests.sim.memory_growth import too_large, too_many
 from tests.sim.world import Machine, World
 
 WATCH_EVERY_S = 0.05
@@ -31,7 +31,7 @@ class Watch:
     def __init__(self, world: World, recorder: Recorder) -> None:
         self._world = world
         self._recorder = recorder
-        # With the log itself: a replica that was taken away and is given back begins anew, in another one. Weakly, as
+        # With the log itself: a replica that was taken away and is given back starts with an empty one. Weakly, as
         # what a dead machine had must go with it.
         # The log, the leader epoch where it was led here (else -1), and its marks.
         self._seen: dict[tuple[str, int, str], tuple[weakref.ref[Log], int, tuple[int, int, int, int]]] = {}
@@ -66,7 +66,7 @@ class Watch:
         if self._world.elapsed_s >= self._next_walk_s:
             self._next_walk_s = self._world.elapsed_s + WALK_EVERY_S
         for machine, partition in leaders:
-            # One that has not heard that its reign is over need not have what its successor acknowledged.
+            # One that has not learned that its leader epoch is over need not have its successor's acknowledged records.
             if partition.leader_epoch == self._newest_epochs[identity(partition)]:
                 self._look_for_acknowledged(machine, partition)
 
@@ -128,7 +128,7 @@ class Watch:
         self._known_operations = len(history)
 
     def _look_for_acknowledged(self, machine: Machine, partition: Partition) -> None:
-        """The furthest acknowledged record lies where it was told, and readers of the only copy get it.
+        """The furthest acknowledged record is at its acknowledged offset, and readers of the only copy get it.
 
         The next leader of several has it too, and learns a moment later how far readers may go.
         """
@@ -150,7 +150,7 @@ class Watch:
 
 
 def identity(partition: Partition) -> tuple[str, int]:
-    """What tells a partition from that of another topic of the same name, made when this one was deleted."""
+    """The identity of a partition: another topic of the same name may be created when this one was deleted."""
     return partition.name, partition.topic_id.int
 
 

@@ -281,7 +281,7 @@ class KeyedCluster(TransactionalNode, ManyNodes):
         """Each copy is as good as any: it is read from every broker while the others do without the one before."""
         await ManyNodes.converge(self)
         for machine in [each for each in self.world.machines.values() if each.is_broker]:
-            self.world.tell(f"kill -9 {machine.name}, to read from the others")
+            self.world.report(f"kill -9 {machine.name}, to read from the others")
             machine.kill()
             await self._reader.read_twice()
             machine.start()

@@ -70,7 +70,7 @@ class LastingWriter(TransactionalWriter):
     async def _end(self, commit: bool, *, begun: bool = False) -> Outcome:
         if self._patient or self.stopping or self.random.random() >= DIES:
             return await super()._end(commit, begun=begun)
-        self.world.tell(f"{self.name} dies in a transaction")
+        self.world.report(f"{self.name} dies in a transaction")
         self._identity = (-1, -1)
         if self.random.random() < 0.5:
             self._lives += 1

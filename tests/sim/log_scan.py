@@ -49,7 +49,7 @@ class LogScan:
         return self._log() is log
 
     def look(self, disk: SimDisk) -> Iterator[str]:  # noqa: C901 - one rule after the other
-        """Read what is new; what is wrong with it. A batch that is wrong is told once."""
+        """Read the new batches; yield what is wrong with them. A batch that is wrong is reported once."""
         log = self._log()
         if log is None:
             return
@@ -102,8 +102,8 @@ class LogScan:
                 )
             known = log.epochs.epoch_for_offset(header.base_offset)
             if known != header.partition_leader_epoch and header.base_offset >= log.log_start_offset:
-                told = f"offset {header.base_offset} of leader epoch {header.partition_leader_epoch}"
-                yield f"{told} counts as of {known}"
+                place = f"offset {header.base_offset} of leader epoch {header.partition_leader_epoch}"
+                yield f"{place} counts as of {known}"
             scanned.base_offsets.append(header.base_offset)
             scanned.positions.append(at)
             scanned.next_offset = max(scanned.next_offset, header.last_offset + 1)
@@ -124,7 +124,7 @@ class LogScan:
             at = scanned.positions[bisect_right(scanned.base_offsets, offset) - 1]
             data = disk.seen(segment.path)
             _, size = read_size(data, at)
-            with contextlib.suppress(ApiError):  # damaged, which `look` has told
+            with contextlib.suppress(ApiError):  # damaged, which `look` has reported
                 for record in read_records(bytes(data[at : at + size])):
                     if record.offset == offset:
                         return record.value

@@ -24,8 +24,8 @@ from random import Random
 from typing import Any, NoReturn, Self
 
 from odradek.common.buggify import Hook, simulated
-from tests.sim import lid, waiting
-from tests.sim.lid import EscapedTheBoxError as EscapedTheBoxError
+from tests.sim import sandbox, waiting
+from tests.sim.sandbox import EscapedTheBoxError as EscapedTheBoxError
 from tests.sim.trace import Trace
 
 WORLD = "world"
@@ -41,7 +41,7 @@ UNDISPOSED: dict[SimLoop, None] = {}
 
 
 class SimulationStalledError(AssertionError):
-    """Nothing will ever happen again though somebody still waits, or time stands still though callbacks run."""
+    """Nothing will ever happen again though a task still waits, or time does not pass though callbacks run."""
 
 
 class RunTooLongError(TimeoutError):
@@ -63,7 +63,7 @@ class HostQueue:
 
 
 class SimFuture(asyncio.Future[Any]):
-    """A future that knows whose it is: of what a crashed host waited for, nobody retrieves an error any more."""
+    """A future that knows its host: errors of what a crashed host waited for are never retrieved."""
 
     __slots__ = ("owner",)
 
@@ -257,7 +257,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self.trace.step(self._now, queue.name)
         handle._run()
         if self._escape is not None:
-            # At once, and whoever caught it.
+            # At once, also where the code caught it.
             error, self._escape = self._escape, None
             raise error
 
@@ -289,10 +289,10 @@ class SimLoop(asyncio.BaseEventLoop):
     def who_waits(self, *hosts: str) -> str:
         """A line for each unfinished task of these hosts, or of all, with the line of source at which it waits."""
         queues = [queue for queue in self._hosts.values() if not hosts or queue.name in hosts]
-        told = [
+        waits = [
             (f"{queue.name}{' (paused)' if queue.paused else ''}", task) for queue in queues for task in queue.tasks
         ]
-        return waiting.report(told)
+        return waiting.report(waits)
 
     def _process_events(self, event_list: Any) -> None:
         """There is no selector, so there are no events."""
@@ -306,13 +306,13 @@ class SimLoop(asyncio.BaseEventLoop):
             return
         self.failures.append(context.get("exception") or AssertionError(context["message"]))
 
-    # -- the lid ------------------------------------------------------------------------------------------------
+    # -- the sandbox ------------------------------------------------------------------------------------------------
 
     def _on_escape(self, error: EscapedTheBoxError) -> None:
         self._escape = self._escape or error
 
     def _escaped(self, what: str) -> NoReturn:
-        error = lid.escaped(what)
+        error = sandbox.escaped(what)
         self._on_escape(error)
         raise error
 
@@ -348,10 +348,10 @@ class SimLoop(asyncio.BaseEventLoop):
         before = events._get_running_loop()
         assert before is None, "a simulation cannot run inside another loop"
         self._deadline = self._now + limit_s
-        hook = lid.only_here(self.buggify, elsewhere=_goes_on) if self.buggify is not None else _goes_on
+        hook = sandbox.only_here(self.buggify, elsewhere=_goes_on) if self.buggify is not None else _goes_on
         self._steps_when_time_moved = self.steps
         UNDISPOSED[self] = None
-        with lid.closed(self._on_escape), simulated(hook):
+        with sandbox.closed(self._on_escape), simulated(hook):
             return self.run_until_complete(self.spawn(WORLD, coroutine, name="scenario"))
 
     def dispose(self) -> None:
@@ -366,7 +366,7 @@ class SimLoop(asyncio.BaseEventLoop):
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
         self.close()
         # A finally block that asks asyncio for its loop is refused, as after `asyncio.run`: it would get a new one,
-        # which nobody closes.
+        # which no one closes.
         asyncio.set_event_loop(None)
         hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
         try:
@@ -394,13 +394,13 @@ class SimLoop(asyncio.BaseEventLoop):
 
 
 async def _goes_on(point: str) -> None:
-    """What a point does in a world that holds nobody up."""
+    """What a point does in a world that delays no host."""
 
 
 def _close(coroutine: Any) -> None:
     """End a coroutine that was dropped. One that awaits in its finally blocks is asked again.
 
-    Whoever still holds it, as the traceback of a failed run or a captured log line does, then holds something that has
+    What still holds it, a traceback of a failed run or a captured log line, then holds something that has
     ended: it would be closed by the collector otherwise, some time later and loudly.
     """
     for _ in range(MAX_AWAITS_WHILE_CLOSING):

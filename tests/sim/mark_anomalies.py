@@ -22,12 +22,12 @@ def marks_go_back(analysis: Analysis) -> Iterator[Finding]:
                 events.append((operation.completed, 1, operation, step))
                 events.append((operation.invoked, 0, operation, step))
     events.sort(key=lambda event: event[:2])
-    told: dict[tuple[str, Partition], tuple[int, int, int]] = {}
+    seen: dict[tuple[str, Partition], tuple[int, int, int]] = {}
     before: dict[int, tuple[int, int, int]] = {}
     names = ("epoch-regression", "watermark-regression", "stable-offset-regression")
     for _, ends, operation, step in events:
         key = (step.source, step.partition)
-        known = told.get(key, (-1, -1, -1))
+        known = seen.get(key, (-1, -1, -1))
         said = (step.leader_epoch, step.high_watermark, step.last_stable_offset)
         if not ends:
             before[id(step)] = known
@@ -36,7 +36,7 @@ def marks_go_back(analysis: Analysis) -> Iterator[Finding]:
             if 0 <= mark < earlier:
                 detail = f"{step.source} said {earlier}, then {mark} to process {operation.process}"
                 yield Finding(name, step.partition, detail)
-        told[key] = tuple(map(max, known, said))  # type: ignore[assignment]
+        seen[key] = tuple(map(max, known, said))  # type: ignore[assignment]
 
 
 def stale_end_offset(analysis: Analysis) -> Iterator[Finding]:

@@ -114,7 +114,7 @@ class Member(Reader):
 
     def die(self) -> None:
         """Its host is gone for good, without a word to anybody."""
-        self.world.tell(f"{self.name} dies for good")
+        self.world.report(f"{self.name} dies for good")
         if self._open is not None:
             self.recorder.complete(self._open)
         self.world.loop.crash(self.name)
@@ -159,10 +159,10 @@ class Member(Reader):
     async def _misbehave(self) -> None:
         chance = self.random.random()
         if chance < LEAVES:
-            self.world.tell(f"{self.name} leaves")
+            self.world.report(f"{self.name} leaves")
             await self._leave()
         elif chance < LEAVES + DIES:
-            self.world.tell(f"{self.name} dies and starts anew")
+            self.world.report(f"{self.name} dies and starts again")
             self._forget_coordinator()
             self.forget_connections()
             self._member_id = ""
@@ -170,7 +170,7 @@ class Member(Reader):
             await asyncio.sleep(self.random.uniform(0.1, 2.0))
         elif chance < LEAVES + DIES + STALLS:
             silent_s = self.random.uniform(*STALL_S)
-            self.world.tell(f"{self.name} is silent for {silent_s:.1f} s")
+            self.world.report(f"{self.name} is silent for {silent_s:.1f} s")
             await asyncio.sleep(silent_s)
             if self.random.random() < 0.5:
                 await self._commit()
@@ -265,7 +265,7 @@ class Member(Reader):
         self._last_heartbeat_s = self.world.loop.time()
         self._to_fetch = decode_assignment(synced.assignment)
         owned = tuple(f"{topic}-{number}" for topic, number in self._to_fetch)
-        self.world.tell(f"{self.name} has {', '.join(owned) or 'nothing'} in generation {self._generation}")
+        self.world.report(f"{self.name} has {', '.join(owned) or 'nothing'} in generation {self._generation}")
         step = Assigned(
             self.group,
             self._generation,
@@ -334,7 +334,7 @@ class Member(Reader):
         self._first_poll = True
 
     def has_committed(self, partition: tuple[str, int], offset: int) -> bool:
-        """Whether it owns a partition and was told that its group has come this far."""
+        """Whether it owns a partition and its group has committed this far."""
         return self._generation >= 0 and self._committed.get(partition, -1) >= offset
 
     async def _commit(self) -> None:

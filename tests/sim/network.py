@@ -4,7 +4,7 @@ Inside one direction of one connection bytes arrive in order, cut into segments 
 not at all while the way is cut; what was under way arrives after the heal, also of a connection that its writer has
 given up meanwhile. Loss and reordering happen only between connections. A host whose process dies resets its
 connections, as far as the reset can travel; behind a cut the peer holds a half-open connection until the way heals or
-its own time-out ends it. A host that goes dark tells nobody: its peers hold half-open connections, and who connects to
+its own time-out ends it. A host that goes dark notifies no peer: its peers hold half-open connections, and new ones to
 it waits. When it is back it knows none of its connections, and answers what is sent on them with a reset.
 """
 
@@ -39,7 +39,7 @@ class NetworkFaults:
     stall_ms: tuple[float, float] = (50.0, 3000.0)
     tiny_segments: float = 0.0
     reset: float = 0.0
-    # A system that is told to ask once more alone gives up soon.
+    # A system that tries a connection once more only gives up soon.
     connect_timeout_s: float = 20.0
 
 
@@ -91,7 +91,7 @@ class NetworkLinks:
                 self.count("half open")
 
     def host_went_dark(self, host: str) -> None:
-        """Drop a host's ends of its connections and tell nobody; what its system had not sent yet is lost."""
+        """Drop a host's ends of its connections and notify no peer; what its system had not sent yet is lost."""
         self.dark_hosts.add(host)
         for transport in self._drop_ends(host):
             transport.end_dark()
@@ -181,7 +181,7 @@ class SimNetwork:
         if listener is None:
             wires.count("connect refused")
             await asyncio.sleep(wires.latency_s())
-            raise ConnectionRefusedError(f"nobody listens at {host}:{port}")
+            raise ConnectionRefusedError(f"no listener at {host}:{port}")
         wires.next_port += 1
         near = SimTransport(wires, self._host, (self._host, wires.next_port), (host, port))
         far = SimTransport(wires, host, (host, port), (self._host, wires.next_port))

@@ -24,7 +24,7 @@ from tests.sim.runs import Scenario
 from tests.sim.world import World
 
 TOPIC = "kept"
-# Written without any sync where machines lose power: what is lost of it is nobody's fault, what is left must be sound.
+# Written without any sync where machines lose power: losing it is no fault, what is left must be sound.
 LOOSE = "loose"
 PARTITIONS = 2
 TROUBLE_S = (8.0, 25.0)
@@ -45,12 +45,12 @@ CATCH_UP_S = 20.0
 
 
 class Admin(Client):
-    """Creates topics and changes a setting, and remembers what it was told has happened.
+    """Creates topics and changes a setting, and remembers which changes were acknowledged.
 
     Attributes:
         created: topics.
         setting: the value of `CHANGED_SETTING` that was acknowledged last; None before the first.
-        unanswered: values of which nobody said that they were set; each may be there, or come later.
+        unanswered: values without a response; each may be set, or be set later.
     """
 
     def __init__(self, world: World, name: str, process: int, recorder: Recorder, *, copies: int = 1) -> None:

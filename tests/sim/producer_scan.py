@@ -55,7 +55,7 @@ class ProducerScan:
         self._seen_bytes = 0
         # The batches that lie before it may be known as the last one of their producer alone.
         self._window_from = 0
-        # Offset of a producer's batch -> where it lies in the log, in bytes from its start.
+        # Offset of a producer's batch -> its position in the log, in bytes from its start.
         self._places: dict[int, int] = {}
         # What was there when this process was first looked at: it need not know of ends that had not reached all.
         self._found_to: int | None = None

@@ -13,20 +13,20 @@ LOOKED_AT_BEFORE_S = 0.01
 
 
 @asynccontextmanager
-async def progress(loop: SimLoop, limit_s: float, tell: Callable[[], str], problems: list[str]) -> AsyncIterator[None]:
+async def progress(loop: SimLoop, limit_s: float, waits: Callable[[], str], problems: list[str]) -> AsyncIterator[None]:
     """Let a block run for so long after the faults; where it has not ended then, that is a problem, and so is a timeout
     in it.
 
     Args:
         limit_s: simulated seconds.
-        tell: which of those that should have ended have not.
+        waits: which of those that should have ended have not.
         problems: gets what that says, and which task waits at which line for what.
     """
     looks: list[str] = []
 
     def look() -> None:
-        told = f"no progress {limit_s:g} s after the faults ended; {tell()}"
-        looks.append(f"{told}\n{loop.who_waits()}")
+        text = f"no progress {limit_s:g} s after the faults ended; {waits()}"
+        looks.append(f"{text}\n{loop.who_waits()}")
 
     alarm = loop.call_later(limit_s - LOOKED_AT_BEFORE_S, look)
     try:

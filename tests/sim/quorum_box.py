@@ -33,7 +33,7 @@ from odradek.raft.voters import ReplicaKey, Voter, VoterSet
 from tests.sim import faults
 from tests.sim.disk import UNLIMITED_BYTES
 from tests.sim.network import SimNetwork
-from tests.sim.patience import until
+from tests.sim.polling import until
 from tests.sim.progress import progress
 from tests.sim.runs import Scenario
 from tests.sim.world import Machine, World
@@ -69,7 +69,7 @@ class Judge:
 
 
 class JudgedPublisher(MetadataPublisher):
-    """Tells the judge what is published."""
+    """Passes what is published to the judge."""
 
     def __init__(self, judge: Judge, name: str) -> None:
         super().__init__(CLUSTER)
@@ -127,7 +127,7 @@ class QuorumMachine(Machine):
         try:
             await parts.start()
             self.broker = parts  # type: ignore[assignment]
-            world.tell(f"{self.name} is ready")
+            world.report(f"{self.name} is ready")
             failure = await failed
         except (OdradekError, OSError) as error:
             failure = error
@@ -224,7 +224,7 @@ class QuorumRun(Scenario):
         assert leader.parts is not None
         if len(leader.parts.driver.node.voters) < 3:
             return
-        self.world.tell(f"the disk of {leader.name}, the leader's, is full for good")
+        self.world.report(f"the disk of {leader.name}, the leader's, is full for good")
         leader.disk.faults = replace(leader.disk.faults, capacity_bytes=leader.disk.used_bytes())
         await until(lambda: self._write_once("full", "1"), pause_s=0.05)
         leader.disk.faults = replace(leader.disk.faults, capacity_bytes=UNLIMITED_BYTES)

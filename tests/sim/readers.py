@@ -58,13 +58,13 @@ class Link:
         self.node_id = node_id
         self.connection = connection
         self.session = (0, -1)
-        self.told: dict[tuple[str, int], int] = {}
+        self.sent_offsets: dict[tuple[str, int], int] = {}
         self.reset(sessions)
 
     def reset(self, sessions: bool) -> None:
         """Begin a new session, or none."""
         self.session = (0, 0 if sessions else -1)
-        self.told.clear()
+        self.sent_offsets.clear()
 
 
 class Reader(Client):
@@ -91,8 +91,8 @@ class Reader(Client):
         self._links: dict[int, Link] = {}
         self._turn = 0
         self._first_poll = True
-        # What was told last by which process of which partition, so that the same is not recorded again and again.
-        self._told_marks: dict[tuple[str, str], Marks] = {}
+        # The last marks that a process answered for a partition, so that the same are not recorded again and again.
+        self._seen_marks: dict[tuple[str, str], Marks] = {}
         self.stopping = False
 
     async def run(self) -> None:
@@ -145,7 +145,7 @@ class Reader(Client):
                     self._leaders[key], self._epochs[key] = each.leader_id, each.leader_epoch
 
     def forget_connections(self) -> None:
-        """Ask anew who leads, over connections of their own: answers on these may still come."""
+        """Look for the leaders again, over new connections: responses on these may still come."""
         for link in self._links.values():
             link.connection.close()
         self._links.clear()
@@ -154,7 +154,7 @@ class Reader(Client):
     def _request(self, link: Link, wait_ms: int) -> fetch_request.FetchRequest:
         topics: dict[str, fetch_request.FetchTopic] = {}
         for (topic, partition), offset in self.positions.items():
-            if self._leaders[topic, partition] != link.node_id or link.told.get((topic, partition)) == offset:
+            if self._leaders[topic, partition] != link.node_id or link.sent_offsets.get((topic, partition)) == offset:
                 continue  # another's, or the session knows it
             asked = fetch_request.FetchPartition(
                 partition=partition,
@@ -165,7 +165,7 @@ class Reader(Client):
             )
             topics.setdefault(topic, fetch_request.FetchTopic(topic=topic)).partitions.append(asked)
             if self._sessions:
-                link.told[topic, partition] = offset
+                link.sent_offsets[topic, partition] = offset
         return fetch_request.FetchRequest(
             max_wait_ms=wait_ms,
             min_bytes=1,
@@ -189,7 +189,7 @@ class Reader(Client):
                 if answer.error_code:
                     self._leaders.pop(key, None)
                     for link in self._links.values():
-                        link.told.pop(key, None)
+                        link.sent_offsets.pop(key, None)
                     continue
                 records: Any = answer.records
                 data = b"" if records is None else bytes(records)
@@ -223,15 +223,15 @@ class Reader(Client):
             self._leaders.pop(key, None)
 
     def new_marks(self, marks: Marks) -> list[Marks]:
-        """These, where they differ from what the same process told last."""
+        """These, where they differ from the last ones of the same process."""
         key = (marks.source, marks.partition)
-        if self._told_marks.get(key) == marks:
+        if self._seen_marks.get(key) == marks:
             return []
-        self._told_marks[key] = marks
+        self._seen_marks[key] = marks
         return [marks]
 
     def _record(self, invoked: int, polls: list[Any], marks: list[Any]) -> None:
-        """One fetch that succeeded, where it told anything."""
+        """One fetch that succeeded, where it returned anything."""
         if polls or marks:
             assigns = self._first_poll and bool(polls)
             self.recorder.complete(

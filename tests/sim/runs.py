@@ -191,7 +191,7 @@ def _run_seed(
         except AssertionError as error:
             # The box itself, or a client, found what cannot go on.
             problems.append(f"{type(error).__name__}: {error}")
-        # A task that died in a cycle of references tells nobody until it is collected.
+        # The error of a task that died in a cycle of references shows only when it is collected.
         gc.collect()
         problems += [f"{type(failure).__name__}: {failure}" for failure in world.loop.failures]
         problems += fired

@@ -34,7 +34,7 @@ class Shrunk:
 
 
 def signature(report: Report) -> str:
-    """What tells one failure from another: its first problem, without the numbers and names of this run."""
+    """The identity of a failure: its first problem, without the numbers and names of this run."""
     return re.sub(r"\d+|node-\w+", "#", report.problems[0].split("\n")[0])[:80] if report.problems else ""
 
 

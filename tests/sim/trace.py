@@ -1,4 +1,4 @@
-"""What happened in a run, as one number: every callback with its host and its time, what clients were told, every byte
+"""A run's events as one number: every callback with its host and its time, responses of clients, every byte
 that a disk took or a wire carried. Equal for equal seeds, and different where anything at all went another way.
 
 Facts are gathered and hashed in large pieces: hashing each would cost as much as what it stands for.
@@ -37,7 +37,7 @@ class Trace:
         self._facts += _STEP.pack(now_s, self._number(host))
 
     def note(self, text: str) -> None:
-        """Something that is told in words."""
+        """An event in words."""
         self._facts += b"\n%s\n" % text.encode()
         self._settle()
 

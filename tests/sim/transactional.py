@@ -87,7 +87,7 @@ class TransactionalNode(Scenario):
         return {}
 
     def make_reader(self, ledger: Ledger) -> CommittedReader:
-        """Who reads what is committed, while the faults last and to the end."""
+        """A read_committed consumer, while the faults last and to the end."""
         kind = self.reader_kind
         return kind(self.world, "reader", 9, self.recorder, topic=self.topic, partitions=PARTITIONS, ledger=ledger)
 

@@ -1,4 +1,4 @@
-"""Who waits for what: a line for each task of a world that goes on no more, and where in the source it waits."""
+"""Which task waits for what: a line for each task of a world that goes on no more, and its line of source."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-# A task that sleeps says so at the line that called it; the lines of asyncio itself tell nobody anything.
+# A task that sleeps says so at the line that called it; the lines of asyncio itself are of no use.
 LIBRARY = Path(asyncio.tasks.__file__).parent
 # A run that fails for want of progress names no more tasks than these.
 MAX_LINES = 60
@@ -47,7 +47,7 @@ def report(tasks: Iterable[tuple[str, asyncio.Task[Any]]]) -> str:
     lines = [f"  {host}: {describe(task)}" for host, task in tasks if not task.done()]
     if len(lines) > MAX_LINES:
         lines[MAX_LINES:] = [f"  and {len(lines) - MAX_LINES} more"]
-    return "\n".join(lines) or "  nobody"
+    return "\n".join(lines) or "  none"
 
 
 def _place(frame: FrameType | None) -> str:

@@ -88,7 +88,7 @@ class Machine:
 
     @property
     def is_broker(self) -> bool:
-        """Whether clients may ask it; a controller has no door for them."""
+        """Whether clients may ask it; a controller has no listener for them."""
         return "broker" in self.settings.get("process.roles", "broker")
 
     def start(self) -> None:
@@ -141,7 +141,7 @@ class Machine:
             self.process = broker
             await broker.start()
             self.broker = broker
-            world.tell(f"{self.name} is ready")
+            world.report(f"{self.name} is ready")
             failure = await broker.failure
         except (OdradekError, OSError) as error:
             failure = error
@@ -191,7 +191,7 @@ class World:
         """Simulated seconds since the beginning."""
         return self.loop.time() - self._began_s
 
-    def tell(self, event: str) -> None:
+    def report(self, event: str) -> None:
         """Put an event on the timeline and into the trace."""
         self.loop.note(event)
         if self._on_event is not None:
@@ -209,7 +209,7 @@ class World:
 
     def ended_by_itself(self, machine: Machine, failure: BaseException) -> None:
         """A process gave up, as it must when its disk fails; somebody starts it again."""
-        self.tell(f"{machine.name} gave up: {failure}")
+        self.report(f"{machine.name} gave up: {failure}")
         self.count("gave up")
         if not any(kind in machine.disk.injected for kind in REASONS_TO_GIVE_UP):
             text = f"{machine.name} gave up, and its disk has never failed: {type(failure).__name__}: {failure}"
@@ -230,7 +230,7 @@ class World:
 
     def _restart(self, machine: Machine) -> None:
         if not machine.running and machine not in self.gone:
-            self.tell(f"{machine.name} starts")
+            self.report(f"{machine.name} starts")
             machine.start()
 
     async def make_trouble(self, duration_s: float) -> None:
@@ -262,13 +262,13 @@ class World:
         return True
 
     async def _crash(self, machine: Machine, random: Random) -> None:
-        self.tell(f"kill -9 {machine.name}")
+        self.report(f"kill -9 {machine.name}")
         machine.kill()
         await asyncio.sleep(random.uniform(*RESTART_S))
         self._restart(machine)
 
     async def _power(self, machine: Machine, random: Random) -> None:
-        self.tell(f"{machine.name} loses power")
+        self.report(f"{machine.name} loses power")
         machine.kill(power=True)
         await asyncio.sleep(random.uniform(*RESTART_S))
         self._restart(machine)
@@ -277,7 +277,7 @@ class World:
             await asyncio.sleep(random.uniform(0.0, 0.4))
             if not self.may_die(machine):
                 break
-            self.tell(f"{machine.name} loses power again")
+            self.report(f"{machine.name} loses power again")
             machine.kill(power=True)
             await asyncio.sleep(random.uniform(*RESTART_S))
             self._restart(machine)
@@ -290,7 +290,7 @@ class World:
         broker = machine.broker
         if broker is None or not machine.running:
             return
-        self.tell(f"{machine.name} stops in good order")
+        self.report(f"{machine.name} stops in good order")
         stopping = self.loop.spawn(machine.name, broker.stop(), name=f"{machine.name} stops")
         # A crash in the middle of it drops the task, which then never ends.
         await asyncio.wait([stopping], timeout=STOP_LIMIT_S)
@@ -300,7 +300,9 @@ class World:
         if isinstance(failure, Exception) and not isinstance(failure, OdradekError | OSError):
             self.loop.failures.append(failure)
         if machine.broker is broker:
-            self.tell(f"{machine.name} has stopped" if stopping.done() else f"{machine.name} is killed while it stops")
+            self.report(
+                f"{machine.name} has stopped" if stopping.done() else f"{machine.name} is killed while it stops"
+            )
             machine.kill()
         await asyncio.sleep(random.uniform(*RESTART_S))
         self._restart(machine)
@@ -317,18 +319,18 @@ class World:
 
     async def _full(self, machine: Machine, random: Random) -> None:
         room = random.choice((0, 100, 3000, 30_000))
-        self.tell(f"the disk of {machine.name} has {room} bytes left")
+        self.report(f"the disk of {machine.name} has {room} bytes left")
         machine.disk.faults = replace(machine.disk.faults, capacity_bytes=machine.disk.used_bytes() + room)
         await asyncio.sleep(random.uniform(*FULL_S))
         machine.disk.faults = replace(machine.disk.faults, capacity_bytes=UNLIMITED_BYTES)
-        self.tell(f"the disk of {machine.name} has room")
+        self.report(f"the disk of {machine.name} has room")
 
     async def _pause(self, machine: Machine, random: Random) -> None:
-        self.tell(f"{machine.name} is paused")
+        self.report(f"{machine.name} is paused")
         self.loop.pause(machine.name)
         await asyncio.sleep(random.uniform(*PAUSE_S))
         self.loop.resume(machine.name)
-        self.tell(f"{machine.name} runs on")
+        self.report(f"{machine.name} runs on")
 
     async def _cut(self, machine: Machine, random: Random) -> None:
         others = [name for name in self.hosts() if name != machine.name]
@@ -339,20 +341,20 @@ class World:
             ways = both if random.random() < BOTH_WAYS else [random.choice(both)]
             self.count("one-way cut" if len(ways) == 1 else "two-way cut")
             for source, target in ways:
-                self.tell(f"the way from {source} to {target} is cut")
+                self.report(f"the way from {source} to {target} is cut")
                 self.wires.cut(source, target)
         await asyncio.sleep(random.uniform(*CUT_S))
-        self.tell("all ways are open")
+        self.report("all ways are open")
         self.wires.heal()
 
     async def _clock(self, machine: Machine, random: Random) -> None:
         by_ms = random.choice([-86_400_000, -5_000, -1, 1, 700, 60_000, 86_400_000])
-        self.tell(f"the wall clock of {machine.name} jumps by {by_ms} ms")
+        self.report(f"the wall clock of {machine.name} jumps by {by_ms} ms")
         machine.clock.jump(by_ms)
 
     async def _drift(self, machine: Machine, random: Random) -> None:
         ppm = random.choice([-200_000, -500, -50, 50, 500, 200_000])
-        self.tell(f"the wall clock of {machine.name} drifts by {ppm} ppm")
+        self.report(f"the wall clock of {machine.name} drifts by {ppm} ppm")
         machine.clock.drift(ppm)
 
     async def _hold_up(self, point: str) -> None:
@@ -376,7 +378,7 @@ class World:
 
     def heal(self) -> None:
         """No more faults: everything that is down starts, every way is open, every disk works."""
-        self.tell("healing")
+        self.report("healing")
         self.healing = True
         self.wires.faults = NetworkFaults()
         self.wires.heal()

@@ -9,17 +9,17 @@ from tests.sim.damaged import DamagedCluster
 from tests.sim.directories import TwoDirectories
 from tests.sim.keyed import KeyedCluster
 from tests.sim.lasting import LastingCluster
-from tests.sim.movers import MovingHouse
 from tests.sim.one_node import OneNode
 from tests.sim.producers import ProducersCluster
 from tests.sim.quorum_box import QuorumRun
+from tests.sim.reassignments import MovingCluster
 from tests.sim.runs import Scenario
 from tests.sim.transactional import TransactionalNode
 
 KINDS: tuple[type[Scenario], ...] = (
     OneNode,
     ManyNodes,
-    MovingHouse,
+    MovingCluster,
     CopyingCluster,
     TwoDirectories,
     CompactedNode,

@@ -45,15 +45,15 @@ class House:
         self._offset = 0
         self._jobs: list[Maintenance] = []
 
-    def tell(self, *records: object) -> None:
+    def publish(self, *records: object) -> None:
         for record in records:
             self._offset += 1
             self.publisher.committed([(self._offset, record)], 1)
 
     def add_topic(self, partitions: int = 1) -> list[Log]:
-        self.tell(TopicRecord(name="t", topic_id=UUID(int=5)))
+        self.publish(TopicRecord(name="t", topic_id=UUID(int=5)))
         for number in range(partitions):
-            self.tell(
+            self.publish(
                 PartitionRecord(
                     partition_id=number, topic_id=UUID(int=5), replicas=[1], isr=[1], leader=1, leader_epoch=0
                 )
@@ -155,7 +155,7 @@ async def test_what_was_deleted_is_removed_from_disk(house: House, listener: Scr
     house.append()
     house.start(listener)
     directory = log.directory
-    house.tell(RemoveTopicRecord(topic_id=UUID(int=5)))
+    house.publish(RemoveTopicRecord(topic_id=UUID(int=5)))
     assert not directory.exists(), "renamed at once"
     await eventually_async(lambda: not any(path.name.endswith("-delete") for path in log.log_dir.iterdir()))
 

@@ -43,12 +43,12 @@ class Broken(OneNode):
 
 
 class DiesInACycle(OneNode):
-    """A task that nobody awaits, whose error holds the frame that holds the task."""
+    """A task that is never awaited, whose error holds the frame that holds the task."""
 
     async def run(self) -> None:
         async def die() -> None:
             itself = asyncio.current_task()
-            raise RuntimeError(f"nobody awaits {itself is not None}")
+            raise RuntimeError(f"never awaited: {itself is not None}")
 
         asyncio.get_running_loop().create_task(die())
         await asyncio.sleep(1)
@@ -73,13 +73,13 @@ def test_a_planted_text_that_is_itself_broken_is_no_catch(monkeypatch: pytest.Mo
     assert "NameError" in measured.problem
 
 
-def test_a_task_that_died_in_a_cycle_is_told() -> None:
+def test_a_task_that_died_in_a_reference_cycle_is_reported() -> None:
     gc.disable()
     try:
         report = run_seed(1, kind=DiesInACycle)
     finally:
         gc.enable()
-    assert report.problems == ["RuntimeError: nobody awaits True"]
+    assert report.problems == ["RuntimeError: never awaited: True"]
 
 
 def test_the_problem_is_kept_and_the_table_has_its_own_worlds_alone(
@@ -105,19 +105,19 @@ def test_shrinking_without_a_seed_is_refused(
         with pytest.raises(SystemExit) as ended:
             command.main()
         assert ended.value.code == 2
-        told = capsys.readouterr().err
-        assert told.count("\n") == 1 and "SEED=17" in told
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1 and "SEED=17" in error
     line = next(line for line in (ROOT / "Makefile").read_text().splitlines() if "-m tests.sim $(if $(WORLD)" in line)
     assert line.endswith("$(if $(SHRINK),--shrink) $(if $(WITHOUT),--without '$(WITHOUT)')")
 
 
-def test_a_judge_that_is_too_slow_is_told() -> None:
+def test_a_judge_that_is_too_slow_is_reported() -> None:
     assert not is_too_slow(1_000_000, 19.9)
     assert is_too_slow(1_000_000, 20.0)
     assert is_too_slow(1_000, 0.02)
 
 
-def test_the_path_of_a_fetch_has_no_point_and_that_of_a_produce_one_where_it_flushes() -> None:
+def test_a_fetch_passes_no_point_and_a_produce_one_at_its_flush() -> None:
     package = ROOT / "src" / "odradek"
     sources = {str(path.relative_to(package)): path.read_text() for path in package.rglob("*.py")}
     with_points = {path for path, text in sources.items() if "await buggify(" in text}

@@ -58,7 +58,7 @@ def test_both_kinds_of_clusters_come_up_and_faults_reach_all_their_nodes() -> No
 
 
 @pytest.mark.parametrize("disks_fail", [False, True])
-def test_a_disk_is_replaced_while_nothing_else_dies_or_when_nobody_needs_it(disks_fail: bool) -> None:
+def test_a_disk_is_replaced_only_when_no_copy_depends_on_it(disks_fail: bool) -> None:
     swarm = faults.none()
     may_die: set[str] = set()
     in_sync: list[tuple[int, ...]] = []
@@ -89,7 +89,7 @@ def test_a_disk_is_replaced_while_nothing_else_dies_or_when_nobody_needs_it(disk
         assert {1 in each for each in in_sync} == {not disks_fail}
 
 
-def test_copies_that_differ_below_the_watermark_are_told() -> None:
+def test_copies_that_differ_below_the_high_watermark_are_reported() -> None:
     world = World(1, faults.none())
     scenario = ManyNodes(world)
     problems: list[str] = []

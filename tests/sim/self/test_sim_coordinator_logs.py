@@ -11,7 +11,7 @@ from odradek.common.errors import ApiError
 from tests.sim import faults
 from tests.sim.directories import TwoDirectories
 from tests.sim.disk import DiskFaults
-from tests.sim.patience import until
+from tests.sim.polling import until
 from tests.sim.runs import run_seed
 from tests.sim.world import World
 

@@ -14,7 +14,7 @@ SEEDS = 3
 
 
 @pytest.mark.parametrize("seed", range(1, SEEDS + 1))
-def test_what_is_copied_is_the_input_once_and_in_order(seed: int) -> None:
+def test_the_copy_equals_the_input_once_and_in_order(seed: int) -> None:
     report = run_seed(seed, kind=CopyingCluster)
     assert not report.failed, failure(report)
 

@@ -1,4 +1,4 @@
-"""The world whose disks change what was written: seeds that hold, and bugs in how damage is put right."""
+"""The world whose disks change what was written: seeds that hold, and bugs in how damage is repaired."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def hold(seed: int) -> int:
 
 
 @pytest.mark.parametrize("seed", range(1, SEEDS + 1))
-def test_what_disks_change_is_served_to_nobody_and_put_right(seed: int) -> None:
+def test_damaged_batches_are_never_served_and_are_repaired(seed: int) -> None:
     assert hold(seed) > 0
 
 

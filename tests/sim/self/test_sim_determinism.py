@@ -110,7 +110,7 @@ def test_a_byte_on_a_disk_or_a_wire_that_differs_is_seen(monkeypatch: pytest.Mon
     assert run_seed(2, kind=OneNode).trace == right.trace
 
 
-def test_where_two_runs_part_is_told() -> None:
+def test_the_first_difference_of_two_runs_is_reported() -> None:
     def marks(different_from_s: float) -> list[tuple[float, str]]:
         facts = Trace()
         for number in range(50):
@@ -147,7 +147,7 @@ def test_brokers_in_other_threads_are_not_in_the_box() -> None:
     assert beside.trace == alone.trace
 
 
-def test_a_failure_tells_whether_the_same_seed_is_the_same_run() -> None:
+def test_a_failure_says_whether_the_run_is_reproducible() -> None:
     report = run_seed(SEEDS["node"][0], kind=WORLDS["node"])
     report.problems.append("made up")
     assert f"the same (trace {report.trace})" in failures([report])

@@ -167,7 +167,7 @@ def test_directories_made_durably_survive_with_all_their_parents() -> None:
         assert disk.is_dir(deep)
 
 
-def test_a_directory_that_was_renamed_is_under_one_name_with_all_that_was_durable_in_it() -> None:
+def test_a_renamed_directory_has_one_name_and_its_durable_files() -> None:
     names = set()
     for seed in range(50):
         disk = new_disk(seed)
@@ -249,7 +249,7 @@ def test_what_fails_with_an_error_says_so_and_is_counted(fault: str) -> None:
 
 
 @pytest.mark.parametrize("dropped", [True, False])
-def test_after_a_failed_sync_of_a_directory_the_next_one_keeps_the_name_unless_it_was_dropped(dropped: bool) -> None:
+def test_a_sync_after_a_failed_one_keeps_names_that_were_not_dropped(dropped: bool) -> None:
     disk = new_disk()
     disk.open(HOME / "new", create=True)
     disk.faults = DiskFaults(sync_dir_error=1.0, names_are_dropped=dropped)
@@ -310,7 +310,7 @@ def test_an_older_disk_has_what_it_had_and_nothing_that_came_since() -> None:
     assert read_file(disk, HOME / "kept-0" / "log") == b"before"
 
 
-def test_work_off_the_loop_is_done_though_nobody_waits_for_it_any_more() -> None:
+def test_work_off_the_loop_completes_without_its_caller() -> None:
     loop = SimLoop(Random(1))
     disk = new_disk()
     done: list[int] = []

@@ -14,10 +14,10 @@ from tests.sim.copying import CopyingCluster
 from tests.sim.directories import TwoDirectories
 from tests.sim.keyed import KeyedCluster
 from tests.sim.lasting import LastingCluster
-from tests.sim.movers import MovingHouse
 from tests.sim.one_node import OneNode
 from tests.sim.producers import ProducersCluster
 from tests.sim.quorum_box import QuorumRun
+from tests.sim.reassignments import MovingCluster
 from tests.sim.runs import Scenario, run_seed
 from tests.sim.world import World
 from tests.sim.worlds import KINDS
@@ -29,7 +29,7 @@ DRAWN_SEEDS = 200
 RUNS_OF_A_KIND = 24
 WITH_COPIES = (
     ManyNodes,
-    MovingHouse,
+    MovingCluster,
     CopyingCluster,
     TwoDirectories,
     ProducersCluster,
@@ -97,7 +97,7 @@ def test_points_of_the_product_are_held_up_and_each_seed_has_its_own() -> None:
     assert held_up[0].keys() != held_up[1].keys()
 
 
-def test_a_broker_with_an_empty_disk_is_in_no_in_sync_set_until_it_has_caught_up() -> None:
+def test_a_broker_with_an_empty_disk_joins_no_isr_before_it_caught_up() -> None:
     """Its directory has another id then, and what it had is fetched again; meanwhile others lead."""
     swarm = faults.none()
     swarm.every_s["wipe"] = 1.0

@@ -133,7 +133,7 @@ ALSO = [
     ("int-nonmonotonic-poll", [*WRITES, poll(8, (1, 11), (0, 10)), ALL]),
     # The jump is before the operation's second poll of that partition, and not within any poll.
     ("nonmonotonic-poll", [*WRITES, op(8, Poll("p", [(0, 10)]), Poll("p", [(1, 11)])), poll(8, (1, 11), (2, 12)), ALL]),
-    # Nobody answered, but a part of it was read: inside one operation the order holds.
+    # Without a response, but a part of it was read: inside one operation the order holds.
     (
         "int-nonmonotonic-send",
         [op(1, Send("p", 11), Send("p", 10), outcome=INFO), poll(9, (0, 10), (1, 11))],
@@ -205,11 +205,11 @@ NEARLY = {
         said(8, "node-1, start 2", 3, 4, 4),
         poll(9, (2, 10)),
     ],
-    # Another replica has not heard of the new reign.
+    # Another replica has not learned of the new leader epoch.
     "epoch-regression": [said(8, "node-1, start 1", 3, 7), said(9, "node-2, start 1", 2, 7)],
     # The producer's epochs are used up: it goes on as another one.
     "producer-epoch-regression": [op(1, Identity("id", 7, 32766)), op(2, Identity("id", 8, 0))],
-    # The other value was aborted: nobody who reads what is committed has seen it.
+    # The other value was aborted: no read_committed consumer has seen it.
     "not-copied": [WRITES[0], send(1, 11, 1, outcome=FAIL), COPY, ALL_COPIED, ALL_OF_ONE],
     # The first copy was aborted.
     "copied-twice": [
@@ -307,7 +307,7 @@ def test_what_transactions_do_not_promise_is_not_asked_for(name: str) -> None:
     assert judge(ALLOWED[name]) == []
 
 
-def test_what_is_allowed_is_allowed() -> None:
+def test_valid_histories_have_no_anomalies() -> None:
     duplicates = HAS_IT["duplicate"]
     assert not judge(duplicates, Rules(idempotent=False, assigned=False))
     skips = HAS_IT["poll-skip"]

@@ -52,7 +52,7 @@ def test_a_key_reads_as_its_last_commit_or_as_what_came_since() -> None:
     assert is_wrong(made, FIRST) and is_wrong(made, None)
 
 
-def test_what_was_aborted_counts_for_nothing_and_what_is_not_known_for_either() -> None:
+def test_aborted_writes_do_not_count_and_unknown_ones_may() -> None:
     aborted = account((Outcome.OK, FIRST), (Outcome.FAIL, SECOND))
     assert not is_wrong(aborted, FIRST)
     unknown = account((Outcome.OK, FIRST), (Outcome.INFO, SECOND))

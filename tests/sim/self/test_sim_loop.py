@@ -192,7 +192,7 @@ def test_callbacks_for_ever_at_one_moment_are_a_stall() -> None:
         assert line_of("# spins here") in str(caught.value)
 
 
-def test_a_run_that_takes_too_long_ends_and_names_who_waits() -> None:
+def test_a_run_that_takes_too_long_ends_and_names_waiting_tasks() -> None:
     loop = new_loop()
 
     async def ticks() -> None:
@@ -210,7 +210,7 @@ def test_a_run_that_takes_too_long_ends_and_names_who_waits() -> None:
         assert loop.time() == pytest.approx(1010, abs=1)
 
 
-def test_who_keeps_a_world_from_getting_on_is_named_before_it_is_cancelled() -> None:
+def test_tasks_that_block_a_world_are_named_before_cancellation() -> None:
     loop = new_loop()
     problems: list[str] = []
 
@@ -221,7 +221,7 @@ def test_who_keeps_a_world_from_getting_on_is_named_before_it_is_cancelled() -> 
         task = loop.spawn("a", never_ends(), name="the last client")
         async with progress(loop, 5, lambda: f"done: {task.done()}", problems):
             await asyncio.gather(task)
-        async with progress(loop, 5, lambda: "not told", problems):
+        async with progress(loop, 5, lambda: "not reported", problems):
             await asyncio.sleep(4)
 
     with loop:
@@ -377,7 +377,7 @@ def test_a_thread_that_ran_before_is_not_in_the_box() -> None:
         assert not failures
 
 
-def test_who_reaches_out_and_catches_everything_fails_all_the_same() -> None:
+def test_code_that_escapes_and_catches_everything_still_fails() -> None:
     loop = new_loop()
 
     async def hides_it() -> None:

@@ -16,11 +16,11 @@ from tests.sim.cluster import COPIES
 from tests.sim.cluster_invariants import METADATA_LOG
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.failures import failures
-from tests.sim.movers import Mover, MovingHouse
 from tests.sim.one_node import TOPIC, Admin
-from tests.sim.patience import surely, until
 from tests.sim.planted_cluster import MOVING
+from tests.sim.polling import surely, until
 from tests.sim.readers import Reader
+from tests.sim.reassignments import Mover, MovingCluster
 from tests.sim.runs import run_seed
 from tests.support.order import slow_after
 
@@ -40,15 +40,15 @@ def test_seeds_hold_while_partitions_move_and_brokers_come_and_leave(
     first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     movers: list[Mover] = []
-    original = MovingHouse.more_clients
+    original = MovingCluster.more_clients
 
-    def watched(self: MovingHouse) -> list[Any]:
+    def watched(self: MovingCluster) -> list[Any]:
         clients = original(self)
         movers.extend(client for client in clients if isinstance(client, Mover))
         return clients
 
-    monkeypatch.setattr(MovingHouse, "more_clients", watched)
-    reports = [run_seed(seed, kind=MovingHouse) for seed in range(first, first + CHUNK)]
+    monkeypatch.setattr(MovingCluster, "more_clients", watched)
+    reports = [run_seed(seed, kind=MovingCluster) for seed in range(first, first + CHUNK)]
     failed = failures(reports)
     assert not failed, failed
     for kind in ("new broker", "broker left", "topic deleted", "records deleted"):
@@ -62,13 +62,13 @@ def test_a_planted_bug_is_caught(number: int) -> None:
     known, _ = known_seeds()[bug.name]
     assert known is not None
     with bug.planted():
-        assert any(problem_of(seed, MovingHouse) for seed in itertools.chain([known], range(1, 12))), bug.meaning
+        assert any(problem_of(seed, MovingCluster) for seed in itertools.chain([known], range(1, 12))), bug.meaning
 
 
 def a_new_broker_takes_over() -> None:
     """It begins at a snapshot of the metadata, is given a partition, leads it and has all that was written before."""
-    world = ClusterWorld(2, faults.none(), settings=MovingHouse.settings)
-    house = MovingHouse(world)
+    world = ClusterWorld(2, faults.none(), settings=MovingCluster.settings)
+    house = MovingCluster(world)
     house._late = [4, 5]
 
     async def scenario() -> None:

@@ -98,7 +98,7 @@ def test_a_cut_holds_bytes_one_way_and_a_heal_delivers_them_late() -> None:
     pair.run(scenario(), limit_s=100)
 
 
-def test_refused_where_nobody_listens_and_timed_out_behind_a_cut() -> None:
+def test_connections_are_refused_without_listener_or_time_out_behind_a_cut() -> None:
     pair = Pair(1)
 
     async def scenario() -> None:
@@ -133,7 +133,7 @@ def test_a_crash_resets_the_peer_unless_it_is_behind_a_cut() -> None:
             assert isinstance(pair.client.lost[0], ConnectionResetError)
 
 
-def test_what_was_sent_before_a_cut_arrives_after_the_heal_though_its_writer_has_given_up() -> None:
+def test_bytes_sent_before_a_cut_arrive_after_the_heal() -> None:
     pair = Pair(1)
 
     async def scenario() -> None:
@@ -155,7 +155,7 @@ def test_what_was_sent_before_a_cut_arrives_after_the_heal_though_its_writer_has
     pair.run(scenario(), limit_s=100)
 
 
-def test_a_host_that_goes_dark_tells_nobody_and_connections_to_it_time_out() -> None:
+def test_connections_to_a_host_that_goes_dark_time_out() -> None:
     pair = Pair(1)
 
     async def scenario() -> None:
@@ -175,7 +175,7 @@ def test_a_host_that_goes_dark_tells_nobody_and_connections_to_it_time_out() -> 
 
 
 @pytest.mark.parametrize("sends", ["while it is dark", "when it is back", "nothing"])
-def test_a_host_that_comes_back_resets_what_is_sent_on_connections_from_before(sends: str) -> None:
+def test_a_host_that_comes_back_resets_old_connections(sends: str) -> None:
     pair = Pair(1)
 
     async def scenario() -> None:
@@ -190,7 +190,7 @@ def test_a_host_that_comes_back_resets_what_is_sent_on_connections_from_before(s
             transport.write(b"x")
         await asyncio.sleep(10)
         if sends == "nothing":
-            assert not pair.client.lost, "nobody has told it, and it has not asked"
+            assert not pair.client.lost, "it was not notified, and it has sent nothing"
         else:
             assert isinstance(pair.client.lost[0], ConnectionResetError)
         assert not pair.server.data
@@ -200,7 +200,7 @@ def test_a_host_that_comes_back_resets_what_is_sent_on_connections_from_before(s
     pair.run(scenario(), limit_s=100)
 
 
-def test_a_connection_that_was_asked_for_in_time_is_made_when_the_way_is_open_again() -> None:
+def test_a_pending_connection_is_made_after_the_heal() -> None:
     pair = Pair(1)
 
     async def scenario() -> None:

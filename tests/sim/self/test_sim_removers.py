@@ -1,4 +1,4 @@
-"""Topics that are deleted and made anew: while a broker is away, which must not take what it has for the new one's, and
+"""Topics that are deleted and recreated: while a broker is away, whose old log must not become the new topic's, and
 while their logs are flushed, which is no fault of a disk."""
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from tests.sim.cluster import COPIES, ManyNodes
 from tests.sim.cluster_invariants import different_logs
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.disk import DiskFaults
-from tests.sim.patience import surely, until
 from tests.sim.planted_cluster import MOVING
+from tests.sim.polling import surely, until
 
 NAME = "again"
 PATIENCE_S = 60.0
@@ -25,7 +25,7 @@ SLOW_SYNC_MS = (20.0, 200.0)
 ROUNDS = 5
 ROLLING = {"segment.ms": "1", "flush.ms": "1", "message.timestamp.after.max.ms": str(2**63 - 1)}
 BLAMED = next(bug for bug in MOVING if bug.name == "a disk is blamed for a log that was deleted under a flush")
-ANEW = next(bug for bug in MOVING if bug.name == "a topic that is made anew takes the old log")
+RECREATED = next(bug for bug in MOVING if bug.name == "a topic that is made anew takes the old log")
 
 
 def problems_of_a_broker_that_was_away() -> list[str]:
@@ -70,7 +70,7 @@ def test_a_broker_that_was_away_does_not_take_the_old_records_for_new_ones() -> 
 
 
 def test_one_that_does_is_caught() -> None:
-    with ANEW.planted():
+    with RECREATED.planted():
         assert any(f"{NAME}-0: " in problem for problem in problems_of_a_broker_that_was_away())
 
 

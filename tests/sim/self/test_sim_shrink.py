@@ -42,7 +42,7 @@ def made_up(needs: set[str], happened: list[str], without: frozenset[str]) -> Re
 
 
 @pytest.mark.parametrize("needs", [set(), {"cut:3"}, {"cut:1", "crash:20"}, {f"crash:{n}" for n in range(1, 7)}])
-def test_what_is_left_is_what_the_failure_needs(needs: set[str]) -> None:
+def test_shrinking_keeps_what_the_failure_needs(needs: set[str]) -> None:
     happened = [f"{kind}:{number}" for kind in ("cut", "crash") for number in range(1, 21)]
     first = made_up(needs, happened, frozenset())
     shrunk = shrink(first, lambda without: made_up(needs, happened, without))
@@ -69,7 +69,7 @@ def test_it_ends_after_so_many_tries() -> None:
     assert shrunk.given_up and shrunk.tries == 9
 
 
-def test_a_failure_tells_seed_world_commit_and_the_line_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_prints_seed_world_commit_and_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     text = failure(made_up(set(), ["cut:1"], frozenset({"crash:2", "clock"})))
     assert "seed 17 of the world node failed" in text
     assert "lost-write in kept-0" in text

@@ -17,7 +17,7 @@ from tests.sim.cluster import COPIES, ManyNodes
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.members import Member
 from tests.sim.one_node import TOPIC, Admin
-from tests.sim.patience import surely
+from tests.sim.polling import surely
 from tests.sim.world import PORT
 
 GROUP = "pair"
@@ -95,7 +95,7 @@ def problems_of_a_member_that_meets_an_old_leader() -> list[str]:
     return recorder.problems
 
 
-def test_an_older_leader_is_not_asked_for_what_was_committed_under_a_later_one() -> None:
+def test_records_of_a_later_epoch_are_not_fetched_from_an_older_leader() -> None:
     assert not problems_of_a_member_that_meets_an_old_leader()
 
 

@@ -1,4 +1,4 @@
-"""The invariants bite: each is violated in a running world, from outside, and must be told at the next look."""
+"""The invariants bite: each is violated in a running world, from outside, and must be reported at the next look."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from odradek.common.errors import StorageError
 from odradek.log.log import Log
 from odradek.log.truncation import truncate_to
 from odradek.replica.partition import Partition
-from tests.sim import faults, growth
+from tests.sim import faults, memory_growth
 from tests.sim.clients import Producer, Recorder
 from tests.sim.cluster import SETTINGS, ManyNodes
 from tests.sim.cluster_invariants import ClusterWatch
@@ -104,7 +104,7 @@ def in_world(act: Callable[[Scene], Any], *, nodes: int = 1) -> tuple[list[str],
     return found, failures
 
 
-# -- what an admin was told --------------------------------------------------------------------------------------------
+# -- what an admin was answered ----------------------------------------------------------------------------------------
 
 
 def told_of_a_setting(acknowledged: str, unanswered: list[str], change: bool = True) -> list[str]:
@@ -121,7 +121,7 @@ def told_of_a_setting(acknowledged: str, unanswered: list[str], change: bool = T
     return in_world(act)[0]
 
 
-def test_a_setting_that_was_acknowledged_and_is_lost_is_told() -> None:
+def test_a_lost_acknowledged_setting_is_reported() -> None:
     assert told_of_a_setting("100", []) == []
     (found,) = told_of_a_setting("200", [])
     assert "was set to 200 and is 100" in found
@@ -129,11 +129,11 @@ def test_a_setting_that_was_acknowledged_and_is_lost_is_told() -> None:
     assert len(told_of_a_setting("100", [], change=False)) == 1
 
 
-def test_a_change_that_nobody_answered_excuses_its_value() -> None:
+def test_an_unanswered_change_may_have_either_value() -> None:
     assert told_of_a_setting("200", ["100"]) == []
 
 
-# -- one node: what is violated, and what must be told -----------------------------------------------------------------
+# -- one node: what is violated, and what must be reported -------------------------------------------------------------
 
 
 def start_above_the_watermark(scene: Scene) -> None:
@@ -232,29 +232,29 @@ def acknowledged_above_the_watermark(scene: Scene) -> None:
 
 
 def many_tasks(scene: Scene) -> None:
-    for _ in range(growth.MAX_TASKS + 1):
+    for _ in range(memory_growth.MAX_TASKS + 1):
         scene.world.loop.spawn(scene.machine.name, asyncio.sleep(1000))
 
 
 async def many_connections(scene: Scene) -> None:
-    for _ in range(growth.MAX_CONNECTIONS + 1):
+    for _ in range(memory_growth.MAX_CONNECTIONS + 1):
         await connect(scene.writer.network, scene.machine.name, PORT, client_id="silent", timeout_s=5)
 
 
 def many_timers(scene: Scene) -> None:
-    for _ in range(growth.MAX_TIMERS + 1):
+    for _ in range(memory_growth.MAX_TIMERS + 1):
         scene.world.loop.call_on("world", int, delay_s=1000)
 
 
 def a_container_grows(scene: Scene) -> None:
     assert scene.machine.broker is not None
-    scene.machine.broker.__dict__["forgotten"] = {"requests": list(range(growth.MAX_ENTRIES + 1))}
+    scene.machine.broker.__dict__["forgotten"] = {"requests": list(range(memory_growth.MAX_ENTRIES + 1))}
     scene.watch._next_walk_s = 0.0
 
 
 def a_buffer_grows(scene: Scene) -> None:
     assert scene.machine.broker is not None
-    scene.machine.broker.__dict__["forgotten"] = bytearray(growth.MAX_BYTES + 1)
+    scene.machine.broker.__dict__["forgotten"] = bytearray(memory_growth.MAX_BYTES + 1)
     scene.watch._next_walk_s = 0.0
 
 
@@ -285,10 +285,10 @@ ONE_NODE: dict[Callable[[Scene], Any], str] = {
 }
 
 
-@pytest.mark.parametrize(("act", "told"), ONE_NODE.items(), ids=lambda each: getattr(each, "__name__", ""))
-def test_a_violation_in_one_node_is_told(act: Callable[[Scene], Any], told: str) -> None:
+@pytest.mark.parametrize(("act", "text"), ONE_NODE.items(), ids=lambda each: getattr(each, "__name__", ""))
+def test_a_violation_in_one_node_is_reported(act: Callable[[Scene], Any], text: str) -> None:
     problems, _ = in_world(act)
-    assert any(told in problem and problem.startswith("node-1: ") for problem in problems), problems
+    assert any(text in problem and problem.startswith("node-1: ") for problem in problems), problems
 
 
 # -- between nodes -----------------------------------------------------------------------------------------------------
@@ -325,22 +325,22 @@ BETWEEN_NODES: dict[Callable[[Scene], Any], str] = {
 }
 
 
-@pytest.mark.parametrize(("act", "told"), BETWEEN_NODES.items(), ids=lambda each: getattr(each, "__name__", ""))
-def test_a_violation_between_nodes_is_told(act: Callable[[Scene], Any], told: str) -> None:
+@pytest.mark.parametrize(("act", "text"), BETWEEN_NODES.items(), ids=lambda each: getattr(each, "__name__", ""))
+def test_a_violation_between_nodes_is_reported(act: Callable[[Scene], Any], text: str) -> None:
     problems, _ = in_world(act, nodes=3)
-    assert any(told in problem for problem in problems), problems
+    assert any(text in problem for problem in problems), problems
 
 
 # -- tasks and their owners --------------------------------------------------------------------------------------------
 
 
-def test_a_task_that_outlives_a_clean_stop_is_told() -> None:
+def test_a_task_that_outlives_a_clean_stop_is_reported() -> None:
     async def act(scene: Scene) -> None:
-        scene.world.loop.spawn(scene.machine.name, asyncio.sleep(1000), name="nobody's")
+        scene.world.loop.spawn(scene.machine.name, asyncio.sleep(1000), name="without-owner")
         await scene.world._stop(scene.machine, scene.world.random)
 
     _, failures = in_world(act)
-    assert any("nobody has ended" in str(failure) and "nobody's" in str(failure) for failure in failures)
+    assert any("has ended" in str(failure) and "without-owner" in str(failure) for failure in failures)
 
 
 def test_a_clean_stop_leaves_nothing() -> None:
@@ -350,7 +350,7 @@ def test_a_clean_stop_leaves_nothing() -> None:
     assert in_world(act) == ([], [])
 
 
-def test_a_task_that_fails_and_that_nobody_awaits_is_told() -> None:
+def test_a_failed_task_that_is_never_awaited_is_reported() -> None:
     async def fails() -> None:
         raise KeyError("lost")
 
@@ -363,7 +363,7 @@ def test_a_task_that_fails_and_that_nobody_awaits_is_told() -> None:
 
 
 @pytest.mark.parametrize("disk_failed", [False, True])
-def test_a_process_that_gives_up_without_a_failure_of_its_disk_is_told(disk_failed: bool) -> None:
+def test_a_broker_that_gives_up_without_a_disk_failure_is_reported(disk_failed: bool) -> None:
     async def act(scene: Scene) -> None:
         if disk_failed:
             scene.machine.disk.injected["sync error"] = 1
@@ -372,12 +372,12 @@ def test_a_process_that_gives_up_without_a_failure_of_its_disk_is_told(disk_fail
         await asyncio.sleep(10)
 
     _, failures = in_world(act)
-    told = [failure for failure in failures if "gave up, and its disk has never failed" in str(failure)]
-    assert bool(told) is not disk_failed
+    found = [failure for failure in failures if "gave up, and its disk has never failed" in str(failure)]
+    assert bool(found) is not disk_failed
 
 
 def test_a_look_costs_little() -> None:
-    """Looking again at a world that stands still reads no log again."""
+    """Looking again at a world where nothing happens reads no log again."""
 
     async def act(scene: Scene) -> None:
         with mock.patch.object(scene.machine.disk, "seen", side_effect=AssertionError("read again")):

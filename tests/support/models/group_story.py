@@ -59,7 +59,7 @@ class Story:
             return repr(member_id)
         return self._names.setdefault(member_id, f"member-{len(self._names) + 1}")
 
-    def tell(self, what: str, *facts: object) -> None:
+    def add(self, what: str, *facts: object) -> None:
         self.lines.append(f"{what}: " + " ".join(str(fact) for fact in facts))
 
     # ---- requests
@@ -126,7 +126,7 @@ class Story:
         return answer
 
     def tell_join(self, what: str, answer: JoinGroupResponse) -> None:
-        self.tell(
+        self.add(
             what, "JoinGroup", ErrorCode(answer.error_code).name, self.name(answer.member_id), answer.generation_id,
             answer.protocol_type, answer.protocol_name, "leader", self.name(answer.leader),
             sorted((self.name(m.member_id), m.group_instance_id, m.metadata) for m in answer.members),
@@ -157,7 +157,7 @@ class Story:
         )
         answer = self.wire.ask(ApiKey.SYNC_GROUP, version, request)
         code = ErrorCode(answer.error_code).name
-        self.tell(what, "SyncGroup", code, answer.protocol_type, answer.protocol_name, answer.assignment)
+        self.add(what, "SyncGroup", code, answer.protocol_type, answer.protocol_name, answer.assignment)
 
     def heartbeat(
         self, what: str, group: str, member: str, generation: int, version: int = 4, instance: str | None = None
@@ -166,7 +166,7 @@ class Story:
             group_id=group, generation_id=generation, member_id=member, group_instance_id=instance
         )
         answer = self.wire.ask(ApiKey.HEARTBEAT, version, request)
-        self.tell(what, "Heartbeat", ErrorCode(answer.error_code).name)
+        self.add(what, "Heartbeat", ErrorCode(answer.error_code).name)
 
     def leave(self, what: str, group: str, *members: tuple[str, str | None], version: int = 5) -> None:
         request = LeaveGroupRequest(group_id=group)
@@ -176,7 +176,7 @@ class Story:
             request.members = [MemberIdentity(member_id=m, group_instance_id=i) for m, i in members]
         answer = self.wire.ask(ApiKey.LEAVE_GROUP, version, request)
         each = [(self.name(m.member_id), m.group_instance_id, ErrorCode(m.error_code).name) for m in answer.members]
-        self.tell(what, "LeaveGroup", ErrorCode(answer.error_code).name, each)
+        self.add(what, "LeaveGroup", ErrorCode(answer.error_code).name, each)
 
     def commit_code(
         self, group: str, offset: int, *, member: str = "", generation: int = -1, version: int = 9, **settings: Any
@@ -199,7 +199,7 @@ class Story:
         return code
 
     def commit(self, what: str, *arguments: Any, **settings: Any) -> None:
-        self.tell(what, "OffsetCommit", ErrorCode(self.commit_code(*arguments, **settings)).name)
+        self.add(what, "OffsetCommit", ErrorCode(self.commit_code(*arguments, **settings)).name)
 
     def fetch(self, what: str, group: str, version: int = 9, *, everything: bool = False, topic: str = "story") -> None:
         if version < 8:
@@ -220,14 +220,14 @@ class Story:
             for topic in topics
             for p in topic.partitions
         )
-        self.tell(what, "OffsetFetch", ErrorCode(code).name, parts)
+        self.add(what, "OffsetFetch", ErrorCode(code).name, parts)
 
     def describe(self, what: str, group: str, version: int = 6) -> None:
         request = DescribeGroupsRequest(groups=[group])
         if version >= 3:
             request.include_authorized_operations = True
         found = self.wire.ask(ApiKey.DESCRIBE_GROUPS, version, request).groups[0]
-        self.tell(
+        self.add(
             what, "DescribeGroups", ErrorCode(found.error_code).name, found.error_message, found.group_id,
             found.group_state, found.protocol_type, found.protocol_data, found.authorized_operations,
             sorted((self.name(m.member_id), m.group_instance_id, m.client_id, m.client_host, m.member_metadata,
@@ -242,18 +242,18 @@ class Story:
             request.types_filter = settings.get("types", [])
         found = self.wire.ask(ApiKey.LIST_GROUPS, version, request)
         groups = sorted((g.group_id, g.protocol_type, g.group_state, g.group_type) for g in found.groups)
-        self.tell(what, "ListGroups", ErrorCode(found.error_code).name, groups)
+        self.add(what, "ListGroups", ErrorCode(found.error_code).name, groups)
 
     def delete_groups(self, what: str, *groups: str, version: int = 2) -> None:
         answer = self.wire.ask(ApiKey.DELETE_GROUPS, version, DeleteGroupsRequest(groups_names=list(groups)))
-        self.tell(what, "DeleteGroups", sorted((r.group_id, ErrorCode(r.error_code).name) for r in answer.results))
+        self.add(what, "DeleteGroups", sorted((r.group_id, ErrorCode(r.error_code).name) for r in answer.results))
 
     def delete_offset(self, what: str, group: str, topic: str = "story", partition: int = 0) -> None:
         part = OffsetDeleteRequestPartition(partition_index=partition)
         request = OffsetDeleteRequest(group_id=group, topics=[OffsetDeleteRequestTopic(name=topic, partitions=[part])])
         answer = self.wire.ask(ApiKey.OFFSET_DELETE, 0, request)
         parts = [ErrorCode(p.error_code).name for t in answer.topics for p in t.partitions]
-        self.tell(what, "OffsetDelete", ErrorCode(answer.error_code).name, parts)
+        self.add(what, "OffsetDelete", ErrorCode(answer.error_code).name, parts)
 
 
 def tell_all(port: int) -> Lines:
@@ -270,9 +270,9 @@ def _coordinators(story: Story) -> None:
     for version in range(7):
         answer = story.find(version)
         found = answer.coordinators if version >= 4 else [answer]
-        story.tell(f"find {version}", [(ErrorCode(c.error_code).name, c.host, c.port == story.port) for c in found])
+        story.add(f"find {version}", [(ErrorCode(c.error_code).name, c.host, c.port == story.port) for c in found])
     answer = story.find(5, key_type=2)
-    story.tell("find share too early", [ErrorCode(c.error_code).name for c in answer.coordinators])
+    story.add("find share too early", [ErrorCode(c.error_code).name for c in answer.coordinators])
 
 
 def _every_version(story: Story) -> None:
@@ -332,7 +332,7 @@ def _two_members(story: Story) -> None:
         time.sleep(0.3)
         both = [first.member_id, answer.member_id]
         story.sync("leader", group, leader.member_id, 2, assign=both, label=b"both")
-        story.tell("second", second.receive(ApiKey.SYNC_GROUP, 5, waiting).assignment)
+        story.add("second", second.receive(ApiKey.SYNC_GROUP, 5, waiting).assignment)
         story.describe("stable", group)
         story.join("follower back", group, answer.member_id)
         for generation in (1, 2, 3):

@@ -42,7 +42,7 @@ class MixedStory(Story):
         parts = None
         if answer.assignment is not None:
             parts = sorted(p for topic in answer.assignment.topic_partitions for p in topic.partitions)
-        self.tell(what, "ConsumerGroupHeartbeat", ErrorCode(answer.error_code).name, answer.member_epoch, parts)
+        self.add(what, "ConsumerGroupHeartbeat", ErrorCode(answer.error_code).name, answer.member_epoch, parts)
         return int(answer.member_epoch)
 
     def subscribe(
@@ -70,9 +70,9 @@ class MixedStory(Story):
         )
         answer: JoinGroupResponse = self.wire.ask(ApiKey.JOIN_GROUP, 9, request)
         if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-            self.tell(what, "JoinGroup", "MEMBER_ID_REQUIRED")
+            self.add(what, "JoinGroup", "MEMBER_ID_REQUIRED")
             return self.subscribe(what, group, answer.member_id, owned, **settings)
-        self.tell(
+        self.add(
             what, "JoinGroup", ErrorCode(answer.error_code).name, answer.generation_id, answer.protocol_type,
             answer.protocol_name, "leads" if answer.leader == answer.member_id else f"leader {answer.leader!r}",
             len(answer.members), answer.skip_assignment,
@@ -93,7 +93,7 @@ class MixedStory(Story):
             )
             for each in found.members
         )
-        self.tell(
+        self.add(
             what, "ConsumerGroupDescribe", ErrorCode(found.error_code).name, found.group_state, found.group_epoch,
             found.assignment_epoch, found.assignor_name, members,
         )  # fmt: skip

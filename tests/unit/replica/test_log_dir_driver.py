@@ -186,7 +186,7 @@ class TestWhatEndsIt:
         moving.confirms = False
         moving.move(moving.target)
         await eventually_async(lambda: len(moving.reported) == 1)
-        moving.broker.tell(RemoveTopicRecord(topic_id=UUID(int=5)))
+        moving.broker.publish(RemoveTopicRecord(topic_id=UUID(int=5)))
         assert moving.moves.get(KEY) is None and moving.copies() == []
 
     async def test_only_moves_to_the_directory_that_failed_end(self, moving: Moving) -> None:

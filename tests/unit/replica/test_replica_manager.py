@@ -72,7 +72,7 @@ class Broker:
         self.publisher.subscribe(self.replicas.on_metadata)
         self._offset = 0
 
-    def tell(self, *records: Any) -> None:
+    def publish(self, *records: Any) -> None:
         """The metadata log was committed further."""
         numbered = []
         for record in records:
@@ -94,7 +94,7 @@ class Broker:
                     partition_epoch=0,
                 )
             )
-        self.tell(*records)
+        self.publish(*records)
 
     def find(self, topic: str, number: int = 0) -> Partition:
         return self.replicas.find(topic, number, self.publisher.image)
@@ -152,7 +152,7 @@ class TestFollowing:
     def test_a_topic_that_is_deleted_is_gone_at_once(self, broker: Broker) -> None:
         broker.topic("t", 5)
         partition = broker.find("t")
-        broker.tell(RemoveTopicRecord(topic_id=UUID(int=5)))
+        broker.publish(RemoveTopicRecord(topic_id=UUID(int=5)))
         assert partition.closed
         assert broker.refusal("t") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert broker.logs.get(("t", 0)) is None
@@ -160,7 +160,7 @@ class TestFollowing:
     def test_a_name_that_comes_again_is_another_topic(self, broker: Broker) -> None:
         broker.topic("t", 5)
         append(broker.find("t"))
-        broker.tell(RemoveTopicRecord(topic_id=UUID(int=5)))
+        broker.publish(RemoveTopicRecord(topic_id=UUID(int=5)))
         broker.topic("t", 6)
         assert broker.find("t").topic_id == UUID(int=6)
         assert broker.find("t").log.log_end_offset == 0
@@ -168,7 +168,7 @@ class TestFollowing:
     def test_a_replica_that_moves_away_is_let_go_and_one_that_comes_is_made(self, broker: Broker) -> None:
         broker.topic("t", 5, [ME], [2])
         for number, replicas in ((0, [2]), (1, [ME])):
-            broker.tell(
+            broker.publish(
                 PartitionChangeRecord(
                     partition_id=number, topic_id=UUID(int=5), replicas=replicas, isr=replicas, leader=replicas[0]
                 )
@@ -178,7 +178,7 @@ class TestFollowing:
 
     def test_leadership_follows(self, broker: Broker) -> None:
         broker.topic("t", 5, [ME, 2])
-        broker.tell(PartitionChangeRecord(partition_id=0, topic_id=UUID(int=5), leader=2))
+        broker.publish(PartitionChangeRecord(partition_id=0, topic_id=UUID(int=5), leader=2))
         partition = broker.find("t")
         assert (partition.is_leader, partition.leader_epoch, partition.partition_epoch) == (False, 1, 1)
 
@@ -187,11 +187,11 @@ class TestFollowing:
         broker.topic("u", 6)
         kind = ResourceType.TOPIC
         change = ConfigRecord(resource_type=kind, resource_name="t", name="max.message.bytes", value="77")
-        broker.tell(change)
+        broker.publish(change)
         assert (broker.find("t").rules.max_message_bytes, broker.find("u").rules.max_message_bytes) == (77, 1_048_588)
         broker.replicas.base_config_changed(LogConfig(max_message_bytes=99), broker.publisher.image)
         assert (broker.find("t").rules.max_message_bytes, broker.find("u").rules.max_message_bytes) == (77, 99)
-        broker.tell(ConfigRecord(resource_type=kind, resource_name="t", name="max.message.bytes", value=None))
+        broker.publish(ConfigRecord(resource_type=kind, resource_name="t", name="max.message.bytes", value=None))
         assert broker.find("t").rules.max_message_bytes == 99
 
 
@@ -334,7 +334,7 @@ class TestFailingDisks:
     def test_a_lost_topic_may_be_deleted_and_made_again(self, broker: Broker) -> None:
         lost, kept = self.split(broker)
         broker.replicas.storage_failed(StorageError(lost.log.log_dir, "dead"))
-        broker.tell(RemoveTopicRecord(topic_id=UUID(int=5)))
+        broker.publish(RemoveTopicRecord(topic_id=UUID(int=5)))
         assert broker.refusal("t") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         broker.topic("t", 7)
         assert broker.find("t").log.log_dir == kept.log.log_dir
@@ -342,7 +342,7 @@ class TestFailingDisks:
     def test_changes_to_what_is_lost_are_passed_over(self, broker: Broker) -> None:
         lost, _ = self.split(broker)
         broker.replicas.storage_failed(StorageError(lost.log.log_dir, "dead"))
-        broker.tell(PartitionChangeRecord(partition_id=lost.partition_id, topic_id=UUID(int=5), leader=ME))
+        broker.publish(PartitionChangeRecord(partition_id=lost.partition_id, topic_id=UUID(int=5), leader=ME))
         assert broker.refusal("t", lost.partition_id) is ErrorCode.KAFKA_STORAGE_ERROR
 
 
@@ -375,7 +375,7 @@ class TestMany:
                     change = PartitionChangeRecord(
                         partition_id=number, topic_id=UUID(int=5), leader=2, replicas=[2], isr=[2]
                     )
-                    broker.tell(change)
+                    broker.publish(change)
             broker.topic("u", 6, *[[ME]] * 3)
             await broker.replicas.logs_made()
             assert [len(broker.logs.logs_in(each)) for each in (one, two, three)] == [3, 3, 3]
@@ -389,7 +389,7 @@ class TestMany:
             broker.topic("t", 5, *[[ME]] * self.COUNT)
             for number in range(self.COUNT):
                 append(broker.find("t", number))
-            broker.tell(RemoveTopicRecord(topic_id=UUID(int=5)))
+            broker.publish(RemoveTopicRecord(topic_id=UUID(int=5)))
             assert not broker.names()
             assert not broker.logs.logs
             assert 0 < len(discarded(tmp_path)) < self.COUNT, "some have their turn later"
@@ -405,7 +405,7 @@ class TestMany:
                 for number in range(self.COUNT):
                     append(broker.find("t", number))
                     alive.append(weakref.ref(broker.find("t", number).log))
-                broker.tell(RemoveTopicRecord(topic_id=UUID(int=5)))
+                broker.publish(RemoveTopicRecord(topic_id=UUID(int=5)))
                 assert broker.logs.log_count > 0, "they are there until their directories have other names"
                 await eventually_async(lambda: len(discarded(tmp_path)) == self.COUNT)
                 assert broker.logs.log_count == 0
@@ -418,7 +418,7 @@ class TestMany:
             broker.topic("t", 5, *[[ME]] * self.COUNT)
             for number in range(self.COUNT):
                 append(broker.find("t", number))
-            broker.tell(RemoveTopicRecord(topic_id=UUID(int=5)))
+            broker.publish(RemoveTopicRecord(topic_id=UUID(int=5)))
             broker.topic("t", 6, *[[ME]] * self.COUNT)
             for number in range(self.COUNT):
                 assert broker.find("t", number).log.log_end_offset == 0
@@ -432,7 +432,7 @@ class TestMany:
             broker.topic("t", 5, *[[ME]] * self.COUNT)
             for number in range(self.COUNT):
                 append(broker.find("t", number))
-            broker.tell(RemoveTopicRecord(topic_id=UUID(int=5)))
+            broker.publish(RemoveTopicRecord(topic_id=UUID(int=5)))
             broker.logs.close()
             assert len(discarded(tmp_path)) == self.COUNT
 

@@ -82,7 +82,7 @@ class TestWhatIsFetched:
         assert followed(fetchers) == {"t-1"}, "also what was here before"
         seen = []
         for leader in (2, -1, 2, ME):
-            broker.tell(PartitionChangeRecord(partition_id=0, topic_id=UUID(int=5), leader=leader))
+            broker.publish(PartitionChangeRecord(partition_id=0, topic_id=UUID(int=5), leader=leader))
             seen.append("t-0" in followed(fetchers))
         assert seen == [True, False, True, False]
         await fetchers.close()
@@ -94,16 +94,16 @@ class TestWhatIsFetched:
         lost = broker.find("t")
         broker.replicas.storage_failed(StorageError(lost.log.log_dir, "dead"))
         assert lost.name not in followed(fetchers)
-        broker.tell(RemoveTopicRecord(topic_id=UUID(int=5)), RemoveTopicRecord(topic_id=UUID(int=6)))
+        broker.publish(RemoveTopicRecord(topic_id=UUID(int=5)), RemoveTopicRecord(topic_id=UUID(int=6)))
         assert followed(fetchers) == set()
         await fetchers.close()
 
     def test_throttles_of_a_topic_hold_from_its_beginning_and_when_they_change(self, broker: Broker) -> None:
-        broker.tell(config("t", THROTTLED, "0:1"))
+        broker.publish(config("t", THROTTLED, "0:1"))
         broker.topic("t", 5, [2, ME], [2, ME])
         of = [broker.find("t", number).throttled for number in range(2)]
         assert of == [Throttled(as_follower=True), NOT_THROTTLED]
-        broker.tell(config("t", THROTTLED, "1:1"))
+        broker.publish(config("t", THROTTLED, "1:1"))
         of = [broker.find("t", number).throttled for number in range(2)]
         assert of == [NOT_THROTTLED, Throttled(as_follower=True)]
 
@@ -138,7 +138,7 @@ class TestDirectories:
         first = broker.find("t")
         append(first)
         again = PartitionRecord(partition_id=0, topic_id=UUID(int=6), replicas=[ME], isr=[ME], leader=ME)
-        broker.tell(RemoveTopicRecord(topic_id=UUID(int=5)), TopicRecord(name="t", topic_id=UUID(int=6)), again)
+        broker.publish(RemoveTopicRecord(topic_id=UUID(int=5)), TopicRecord(name="t", topic_id=UUID(int=6)), again)
         assert first.closed and broker.find("t").topic_id == UUID(int=6)
         assert broker.find("t").log.log_end_offset == 0
 
@@ -166,7 +166,7 @@ class TestDirectories:
             asked = lambda: broker.replicas.move("t", number, target, broker.publisher.image)  # noqa: B023, E731
             assert refusal(asked) is ErrorCode.REPLICA_NOT_AVAILABLE
             placed = PartitionChangeRecord(partition_id=number, topic_id=UUID(int=5), replicas=[2, ME])
-            broker.tell(placed)
+            broker.publish(placed)
             assert broker.find("t", number).log.log_dir == target
 
 
@@ -213,9 +213,9 @@ class TestWithoutSpace:
     @pytest.mark.parametrize("change", ["deleted", "moved away"])
     async def test_what_is_not_wanted_any_more_is_not_made(self, full: Broker, change: str) -> None:
         if change == "deleted":
-            full.tell(RemoveTopicRecord(topic_id=UUID(int=5)))
+            full.publish(RemoveTopicRecord(topic_id=UUID(int=5)))
         else:
-            full.tell(PartitionChangeRecord(partition_id=0, topic_id=UUID(int=5), replicas=[2], isr=[2], leader=2))
+            full.publish(PartitionChangeRecord(partition_id=0, topic_id=UUID(int=5), replicas=[2], isr=[2], leader=2))
         expected = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if change == "deleted" else ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert full.refusal("t") is expected
         full.disk.dead = set()
@@ -248,9 +248,9 @@ class TestLater:
     async def test_what_is_not_wanted_any_more_is_not_made(self, broker: Broker, change: str) -> None:
         broker.topic("t", 5, *[[ME]] * 5)
         if change == "deleted":
-            broker.tell(RemoveTopicRecord(topic_id=UUID(int=5)))
+            broker.publish(RemoveTopicRecord(topic_id=UUID(int=5)))
         else:
-            broker.tell(PartitionChangeRecord(partition_id=4, topic_id=UUID(int=5), replicas=[2], isr=[2], leader=2))
+            broker.publish(PartitionChangeRecord(partition_id=4, topic_id=UUID(int=5), replicas=[2], isr=[2], leader=2))
         assert not broker.replicas.is_making_logs
         await broker.replicas.logs_made()
         assert "t-4" not in broker.names()
@@ -265,7 +265,7 @@ class TestLater:
         await broker.replicas.logs_made()
         for number in range(21):
             append(broker.find("t", number))
-        broker.tell(RemoveTopicRecord(topic_id=UUID(int=5)))
+        broker.publish(RemoveTopicRecord(topic_id=UUID(int=5)))
         assert left() == 20
         await asyncio.sleep(0)
         assert left() == 21
@@ -280,7 +280,7 @@ class TestLater:
             raise StorageError(log_dir, "dead")
 
         monkeypatch.setattr(broker.logs, "delete", fails)
-        broker.tell(RemoveTopicRecord(topic_id=UUID(int=5)))
+        broker.publish(RemoveTopicRecord(topic_id=UUID(int=5)))
         assert broker.failed == [log_dir]
         assert broker.refusal("t") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -311,7 +311,7 @@ class TestMetrics:
         now_ms = 0
         broker.replicas.monotonic_ms = lambda: now_ms
         broker.topic("t", 5, [ME, 2, 3], [2, ME])
-        broker.tell(config("t", "min.insync.replicas", "2"))
+        broker.publish(config("t", "min.insync.replicas", "2"))
         for _ in range(3):
             append(broker.find("t"))
         fetch = partial(follower_fetched, broker.find("t"))
@@ -321,7 +321,7 @@ class TestMetrics:
         assert found["odradek_partitions_under_replicated"] == {(): 0}
         assert found["odradek_partitions_under_min_isr"] == {(): 0}
         assert found["odradek_follower_out_seconds"] == {}
-        broker.tell(PartitionChangeRecord(partition_id=0, topic_id=UUID(int=5), isr=[ME]))
+        broker.publish(PartitionChangeRecord(partition_id=0, topic_id=UUID(int=5), isr=[ME]))
         now_ms = 2500
         found = self.values(broker)
         assert found["odradek_partitions_under_replicated"] == {(): 1}

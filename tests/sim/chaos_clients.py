@@ -10,8 +10,8 @@ from tests.sim.clients import RETRY_S, Client, Recorder
 from tests.sim.world import World
 
 
-class Meddler(Client, ABC):
-    """Acts until it is told to stop, then sees to what it has begun."""
+class ChaosClient(Client, ABC):
+    """Acts until it is stopped, then completes what it has begun."""
 
     def __init__(self, world: World, name: str, process: int, recorder: Recorder) -> None:
         super().__init__(world, name, process, recorder)

@@ -1,4 +1,4 @@
-"""Waiting in the box for what nobody tells: asked again and again, as a client does."""
+"""Waiting in the box for a condition without a notification: checked again and again, as a client does."""
 
 from __future__ import annotations
 

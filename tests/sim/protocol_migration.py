@@ -2,7 +2,7 @@
 
 So their group is one of the classic protocol, one of the consumer protocol (KIP-848), or one with members of both, and
 is converted while members are live, back and forth, at whatever moment somebody joins, leaves, dies or is given up. A
-member of the classic protocol is an eager one: when it is told to join again it gives up all that it has.
+member of the classic protocol is an eager one: when it has to join again it gives up all that it has.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ JOIN_AGAIN = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENER
 
 
 class RolledOwnership(Ownership):
-    """Who believes to own what at this moment, of those whom the coordinator surely still counts among the members.
+    """Which member believes to own what at this moment, of those that the coordinator surely still counts as members.
 
-    A group whose last member goes and that begins anew under the other protocol counts its epochs from the start, so
+    A group whose last member goes and that starts again under the other protocol counts its epochs from the start, so
     that owners of the same epoch are two only where both are members at once.
     """
 
@@ -55,10 +55,10 @@ class RolledOwnership(Ownership):
         self._lived_s[name] = self._asking_s[name]
 
     def gave_up(self, member: str) -> None:
-        """A member owns nothing, whatever it is told later."""
+        """A member owns nothing, whatever it is assigned later."""
         self._held.pop(copier_of(member), None)
 
-    def told(self, member: str, epoch: int, owned: list[tuple[str, int]]) -> list[str]:
+    def assigned(self, member: str, epoch: int, owned: list[tuple[str, int]]) -> list[str]:
         name = copier_of(member)
         self.heard(member)
         self._held[name] = (epoch, list(owned))
@@ -167,9 +167,9 @@ class RolledCopier(Copier):
         self._last_heartbeat_s = self.world.loop.time()
         self._owned = sorted(decode_assignment(synced.assignment))
         self._to_fetch = True
-        self.world.tell(f"{self.name}, classic, has {self._owned} in generation {self._epoch}")
+        self.world.report(f"{self.name}, classic, has {self._owned} in generation {self._epoch}")
         self.world.count("classic copier joined" if joined.leader else "classic copier joined a consumer group")
-        for wrong in self._ownership.told(self._member_id, self._epoch, self._owned):
+        for wrong in self._ownership.assigned(self._member_id, self._epoch, self._owned):
             self.problem(wrong)
 
     async def _park(self, connection: Connection, request: Any, response: Any) -> Any:

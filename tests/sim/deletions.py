@@ -1,4 +1,4 @@
-"""Somebody who deletes: records, and topics that are made anew under the same names.
+"""A client that deletes: records, and topics that are recreated under the same names.
 
 Topics are written to and deleted by their ids, so that a request of unknown fate that arrives late means the topic that
 it was meant for. What is asked by name (CreateTopics, DeleteRecords) may come late: a topic may be there again, and of
@@ -23,9 +23,9 @@ from odradek.protocol.messages.delete_topics_response import DeleteTopicsRespons
 from odradek.protocol.messages.produce_response import ProduceResponse
 from odradek.record.builder import build_batch
 from odradek.record.record import Record
+from tests.sim.chaos_clients import ChaosClient
 from tests.sim.clients import RETRY_S, TIMEOUT_MS, Recorder, only_partition
 from tests.sim.history import Poll
-from tests.sim.meddlers import Meddler
 from tests.sim.readers import Reader
 from tests.sim.world import World
 
@@ -58,7 +58,7 @@ class Passing:
     written: dict[int, int] = field(default_factory=dict)
 
 
-class Remover(Meddler):
+class Remover(ChaosClient):
     """Makes topics, writes to them, deletes records and topics.
 
     Attributes:
@@ -129,7 +129,7 @@ class Remover(Meddler):
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
         found = (await self.cluster.topic(name)).topic_id
-        if found not in self.deleted:  # a broker that is behind tells of the one before
+        if found not in self.deleted:  # a broker that is behind answers with the one before
             self.world.count("topic made")
             self._topics[name] = Passing(found)
 

@@ -1,8 +1,8 @@
-"""The world in which partitions move house: five brokers, and somebody who moves replicas and leaders all the time.
+"""The world of reassignments: five brokers, and an operator that moves replicas and leaders all the time.
 
-Two of the brokers may come while the others run, and one that was there may leave for good (`leavers`). The promises
-are those of many nodes. Beside them, every move ends once the faults have ended, whoever came serves then, and who left
-is forgotten.
+Two of the brokers may come while the others run, and one that was there may leave for good (`decommissioning`). The
+promises are those of many nodes. Beside them, every move ends once the faults have ended, new brokers serve then, and
+those that left are forgotten.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from odradek.client.admin import ConfigOperation, ResourceType, alter_configs
 from odradek.client.reassignment import PREFERRED, elect_leaders, move_replicas, moves_under_way
 from odradek.common.errors import OdradekError
 from odradek.settings.broker import DRAIN_KEY
+from tests.sim.chaos_clients import ChaosClient
 from tests.sim.clients import RETRY_S, Recorder
 from tests.sim.cluster import COPIES, MIN_IN_SYNC, ManyNodes
-from tests.sim.leavers import Leaver
-from tests.sim.meddlers import Meddler
+from tests.sim.decommissioning import Leaver
+from tests.sim.deletions import Remover
 from tests.sim.one_node import PARTITIONS, TOPIC
-from tests.sim.patience import until
-from tests.sim.removers import Remover
+from tests.sim.polling import until
 from tests.sim.world import PORT, Machine, World
 
 BROKERS = (1, 2, 3, 4, 5)
@@ -35,7 +35,7 @@ LEAVES = 0.5
 LEAVES_SALT = 0x6C65617665
 
 
-class Mover(Meddler):
+class Mover(ChaosClient):
     """Gives partitions other replicas, takes it back, asks for elections, and drains brokers."""
 
     def __init__(self, world: World, name: str, process: int, recorder: Recorder) -> None:
@@ -91,7 +91,7 @@ class Mover(Meddler):
 class Newcomers:
     """Puts machines with empty disks into the running cluster: a client of the world, as the mover is."""
 
-    def __init__(self, scenario: MovingHouse, mover: Mover, node_ids: Sequence[int]) -> None:
+    def __init__(self, scenario: MovingCluster, mover: Mover, node_ids: Sequence[int]) -> None:
         self.world = scenario.world
         self.name = "newcomers"
         self.network = mover.network
@@ -104,7 +104,7 @@ class Newcomers:
         began_s = self.world.loop.time()
         for at_s, node_id in self._come_s:
             await until(partial(self._is_time, began_s + at_s))
-            self.world.tell(f"node-{node_id} is added")
+            self.world.report(f"node-{node_id} is added")
             self.world.count("late broker" if self.stopping else "new broker")
             self._scenario.add_broker(node_id).start()
 
@@ -112,7 +112,7 @@ class Newcomers:
         return self.stopping or self.world.loop.time() >= at_s
 
 
-class MovingHouse(ManyNodes):
+class MovingCluster(ManyNodes):
     """One run of a cluster whose partitions move."""
 
     world_name = "moving"

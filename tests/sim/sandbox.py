@@ -1,7 +1,7 @@
-"""The lid of the box: while a world runs, real threads, sockets, processes, files and sleeps fail at once.
+"""The sandbox of a world: while it runs, real threads, sockets, processes, files and sleeps fail at once.
 
-Whoever takes a port (Clock, Disk, Network) gets the simulated thing. Whoever reaches past them would make runs of one
-seed differ, or touch the machine on which the simulation runs; the error names the stack that did it.
+Code that takes a port (Clock, Disk, Network) gets the simulated thing. Code that reaches past them would let runs
+of one seed differ, or touch the machine on which the simulation runs; the error names the stack that did it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from odradek.common.buggify import Hook
 
 # What belongs to the program, its source and its tables, is the same in every run and may be read.
 PROGRAM = str(Path(odradek.__file__).parent) + os.sep
-# Of the stack of whoever reached out of the box.
+# Of the stack of the code that reached out of the box.
 STACK_LINES = 12
-# Where it stands -> what one gets there. Imports do not pass here: the import system has doors of its own.
-DOORS: tuple[tuple[Any, str, str], ...] = (
+# The owner, the name in it, and what the caller gets there. Imports do not pass here: they have functions of their own.
+GUARDED: tuple[tuple[Any, str, str], ...] = (
     (threading.Thread, "start", "a thread"),
     (_thread, "start_new_thread", "a thread"),
     (socket.socket, "__init__", "a socket"),
@@ -79,7 +79,7 @@ def only_here(hook: Hook, *, elsewhere: Hook) -> Hook:
 
 @contextmanager
 def closed(on_escape: Callable[[EscapedTheBoxError], None]) -> Iterator[None]:
-    """Keep the lid on. `on_escape` hears of each attempt: who reaches out may catch everything that is raised here.
+    """Close the box. `on_escape` is called for each attempt: the code may catch everything that is raised here.
 
     Threads that ran before are not in the box, and nothing in it can start one: they may do as they please.
     """
@@ -97,11 +97,11 @@ def closed(on_escape: Callable[[EscapedTheBoxError], None]) -> Iterator[None]:
 
         return reached_out
 
-    kept = [getattr(owner, name) for owner, name, _ in DOORS]
-    for (owner, name, what), original in zip(DOORS, kept, strict=True):
+    kept = [getattr(owner, name) for owner, name, _ in GUARDED]
+    for (owner, name, what), original in zip(GUARDED, kept, strict=True):
         setattr(owner, name, forbidden(what, original))
     try:
         yield
     finally:
-        for (owner, name, _), original in zip(DOORS, kept, strict=True):
+        for (owner, name, _), original in zip(GUARDED, kept, strict=True):
             setattr(owner, name, original)

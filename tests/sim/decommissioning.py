@@ -1,8 +1,8 @@
-"""Somebody who takes a broker out of the running cluster for good: emptied, stopped or dead, and unregistered.
+"""An operator that takes a broker out of the running cluster for good: emptied, stopped or dead, and unregistered.
 
-What it had is moved away first, as nobody may count on a disk that will not come back. While that goes on the broker is
-killed and started again as the others are. When nothing lies there it is stopped in good order, killed, or loses its
-power; then the cluster is told to forget it, and what was placed on it at the last moment is moved away too. In the end
+Its replicas are moved away first, as no copy may depend on a disk that will not come back. Meanwhile the broker is
+killed and started again as the others are. When it has none left it is stopped in good order, killed, or loses its
+power; then it is unregistered, and replicas that were placed on it at the last moment are moved away too. In the end
 no node knows it, and no partition names it.
 """
 
@@ -17,7 +17,7 @@ from odradek.common.errors import ApiError, ErrorCode, OdradekError
 from odradek.metadata.model import PartitionImage
 from tests.sim.clients import RETRY_S, Client, Recorder
 from tests.sim.cluster_world import ClusterWorld
-from tests.sim.patience import until
+from tests.sim.polling import until
 from tests.sim.world import Machine, World
 
 LEAVES_S = (2.0, 12.0)
@@ -45,7 +45,7 @@ class Leaver(Client):
         """Begin at the drawn time, or when the faults end; return when no partition names the broker any more."""
         at_s = self.world.loop.time() + self._begins_s
         await until(lambda: self.stopping or self.world.loop.time() >= at_s)
-        self.world.tell(f"{self._machine.name} is to leave")
+        self.world.report(f"{self._machine.name} is to leave")
         self.begins()
         while self.named() != {} or not self._may_end():
             await self._move_away()
@@ -89,9 +89,9 @@ class Leaver(Client):
         await asyncio.sleep(RETRY_S)
 
     async def _end(self) -> None:
-        """The process ends, and nobody starts it again."""
+        """The process ends, and is not started again."""
         way = self.random.choice(ENDS)
-        self.world.tell(f"{self._machine.name} leaves: {way}")
+        self.world.report(f"{self._machine.name} leaves: {way}")
         self.world.count("broker left")
         await self.world.take_away(self._machine, way)
 
