@@ -64,7 +64,7 @@ def measure(bootstrap: str, folder: Path, count: int, rounds: int) -> list[tuple
     try:
         for codec in ("none", "lz4"):
             frame = source(spark.read, bootstrap, f"bench-{codec}").load()
-            seconds = timed(lambda frame=frame: frame.write.format("noop").mode("overwrite").save(), rounds)  # type: ignore[misc]
+            seconds = timed(lambda frame=frame: frame.write.format("noop").mode("overwrite").save(), rounds)
             found.append(as_rate(f"batch read, {codec}", count, seconds))
         seconds = timed(lambda: stream_once(spark, bootstrap, folder), rounds)
         found.append(as_rate("stream, availableNow, start and stop included", count, seconds))
@@ -165,7 +165,7 @@ def fill(bootstrap: str, topic: str, count: int, codec: str) -> None:
     assert producer.flush(60) == 0
 
 
-def timed(work: Callable[[], None], rounds: int) -> float:
+def timed(work: Callable[..., None], rounds: int) -> float:
     """The median of the seconds; one round more, the first one, is not counted."""
     taken = []
     for _ in range(rounds + 1):

@@ -231,7 +231,7 @@ def controllers(world: World, rounds: int) -> None:
         ended.set()
         changing.join()
     for node in world.cluster.brokers:
-        eventually(lambda node=node: made <= _topics(node), f"node {node.node_id} knows all topics")  # type: ignore[misc]
+        eventually(lambda node=node: made <= _topics(node), f"node {node.node_id} knows all topics")
 
 
 def _change(world: World, ended: threading.Event, made: set[str]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import Any
 from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
@@ -90,7 +91,9 @@ def scene(number: int) -> Scene:
             )
             append(log, marker, epoch)
             continue
-        producer = {"producer_id": 9, "transactional": True} if kind == 3 else {"producer_id": 8} if kind == 1 else {}
+        producer: dict[str, Any] = (
+            {"producer_id": 9, "transactional": True} if kind == 3 else {"producer_id": 8} if kind == 1 else {}
+        )
         known = log.producers.producers.get(int(producer.get("producer_id", -1)))
         sequence = known.last_sequence + 1 if known else 0
         data = batch(
@@ -98,7 +101,7 @@ def scene(number: int) -> Scene:
             timestamp_ms=NOW_MS + count * 1000,
             sequence=sequence if producer else -1,
             compression="lz4" if kind == 2 else "none",
-            **producer,  # type: ignore[arg-type]
+            **producer,
         )
         append(log, data, epoch)
         if count == 25 and number == 2:

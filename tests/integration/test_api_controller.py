@@ -83,10 +83,10 @@ class TestBrokers:
         answer = controller.ask(ApiKey.BROKER_REGISTRATION, version, request)
         assert (answer.error_code, answer.broker_epoch > 0) == (0, True)
         for beat in range(3):
-            request = BrokerHeartbeatRequest(  # type: ignore[assignment]
+            heartbeat = BrokerHeartbeatRequest(
                 broker_id=broker_id, broker_epoch=answer.broker_epoch, current_metadata_offset=0
             )
-            heard = controller.ask(ApiKey.BROKER_HEARTBEAT, beat, request)
+            heard = controller.ask(ApiKey.BROKER_HEARTBEAT, beat, heartbeat)
             assert (heard.error_code, heard.is_caught_up, heard.is_fenced) == (0, False, True)
 
     def test_one_of_another_cluster_is_refused(self, controller: Calls) -> None:

@@ -386,8 +386,8 @@ class TestIdempotence:
         topic = fresh_name()
         assert self.send(calls, topic, producer, 0)[0] == "UNKNOWN_TOPIC_OR_PARTITION"
         calls.create_topic(name=topic)
-        more = {"version": 13, "topic_id": calls.topic_id(topic)} if by_id else {}
-        early = calls.produce(topic, self.numbered(producer, 1), **more)  # type: ignore[arg-type]
+        more: dict[str, Any] = {"version": 13, "topic_id": calls.topic_id(topic)} if by_id else {}
+        early = calls.produce(topic, self.numbered(producer, 1), **more)
         assert name_of(early.error_code) == "UNKNOWN_TOPIC_OR_PARTITION", "it is not the producer's first"
         assert self.send(calls, topic, producer, 0) == ("NONE", 0)
         assert self.send(calls, topic, producer, 1) == ("NONE", 1)

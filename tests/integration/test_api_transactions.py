@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -467,8 +468,8 @@ class TestFromOutside:
         each.init(timeout_ms=123_456)
         begin(each, topic, b"x")
 
-        def listed(version: int = 1, **filters: object) -> list[tuple[str, str]]:
-            answer = calls.ask(ApiKey.LIST_TRANSACTIONS, version, ListTransactionsRequest(**filters))  # type: ignore[arg-type]
+        def listed(version: int = 1, **filters: Any) -> list[tuple[str, str]]:
+            answer = calls.ask(ApiKey.LIST_TRANSACTIONS, version, ListTransactionsRequest(**filters))
             return [
                 (found.transactional_id, found.transaction_state)
                 for found in answer.transaction_states
@@ -496,14 +497,14 @@ class TestFromOutside:
         assert name_of(missing.error_code) == "TRANSACTIONAL_ID_NOT_FOUND"
         assert name_of(empty.error_code) == "INVALID_REQUEST"
 
-    def marker(self, calls: Calls, topic: str, producer_id: int, epoch: int, **fields: int) -> str:
+    def marker(self, calls: Calls, topic: str, producer_id: int, epoch: int, **fields: Any) -> str:
         marker = WritableTxnMarker(
             producer_id=producer_id,
             producer_epoch=epoch,
             transaction_result=False,
             topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[0])],
             coordinator_epoch=fields.pop("coordinator_epoch", 0),
-            **fields,  # type: ignore[arg-type]
+            **fields,
         )
         answer = calls.ask(ApiKey.WRITE_TXN_MARKERS, 2, WriteTxnMarkersRequest(markers=[marker]))
         return name_of(one(one(answer.markers).topics).partitions[0].error_code)

@@ -18,7 +18,7 @@ from odradek.protocol.messages.add_partitions_to_txn_request import (
 )
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic, ReplicaState
-from odradek.protocol.messages.fetch_response import PartitionData
+from odradek.protocol.messages.fetch_response import FetchResponse, PartitionData
 from odradek.protocol.messages.list_transactions_request import ListTransactionsRequest
 from odradek.server.handlers import HANDLERS
 from tests.support.clients.api_calls import Calls, batch, fresh_name
@@ -67,7 +67,8 @@ def fetch_as_broker(port: int, topic: str, version: int) -> PartitionData:
             request.replica_state = ReplicaState(replica_id=1, replica_epoch=2**40)
         else:
             request.replica_id = 1
-        return calls.ask(ApiKey.FETCH, version, request).responses[0].partitions[0]  # type: ignore[no-any-return]
+        answer: FetchResponse = calls.ask(ApiKey.FETCH, version, request)
+        return answer.responses[0].partitions[0]
 
 
 @pytest.mark.parametrize("version", [4, 11, 12, 14, 15, 18])

@@ -50,7 +50,8 @@ def join(node: Node, topic: str, kind: str) -> Iterator[Join]:
 
 
 def closing_once(consumer: StockConsumer) -> closing[StockConsumer]:
-    close, closed = consumer.close, []  # type: ignore[var-annotated]
+    close = consumer.close
+    closed: list[bool] = []
 
     def once() -> None:
         if not closed:

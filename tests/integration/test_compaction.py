@@ -21,17 +21,20 @@ GROUP = "committers"
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    metrics = free_port()
+def metrics_port() -> int:
+    return free_port()
+
+
+@pytest.fixture
+def node(tmp_path: Path, metrics_port: int) -> Iterator[Node]:
     settings = {
         "log.cleaner.backoff.ms": 100,
         "log.cleaner.min.cleanable.ratio": 0.01,
         "log.roll.ms": 200,
         "log.segment.delete.delay.ms": 0,
-        "odradek.metrics.listener": f"127.0.0.1:{metrics}",
+        "odradek.metrics.listener": f"127.0.0.1:{metrics_port}",
     }
     with Node(tmp_path, settings) as node:
-        node.metrics_port = metrics  # type: ignore[attr-defined]
         yield node
 
 
@@ -59,7 +62,7 @@ def cleaned_marks(node: Node) -> str:
     return path.read_text() if path.exists() else ""
 
 
-def test_keys_keep_their_last_value_over_kills(node: Node) -> None:
+def test_keys_keep_their_last_value_over_kills(node: Node, metrics_port: int) -> None:
     create_topic(node.bootstrap, "kept", cleanup_policy="compact")
     for number in range(6):
         records = [(b"key-%d" % key, b"%d-%d" % (number, key)) for key in range(10)]
@@ -88,7 +91,7 @@ def test_keys_keep_their_last_value_over_kills(node: Node) -> None:
     rows = odradek(node.bootstrap, "topics", "describe", "--topic", "kept").rows
     assert rows[3][-1] == "COMPACTION"
     assert "dirty" in " ".join(rows[4])
-    address = f"http://127.0.0.1:{node.metrics_port}/metrics"  # type: ignore[attr-defined]
+    address = f"http://127.0.0.1:{metrics_port}/metrics"
     with urllib.request.urlopen(address, timeout=60) as page:
         text = page.read().decode()
     assert 'odradek_log_dirty_ratio{partition="0",topic="kept"}' in text

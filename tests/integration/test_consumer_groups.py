@@ -50,7 +50,9 @@ class Reader:
     def poll(self, *, commit: bool = True) -> None:
         for message in self.consumer.consume(100, 0.05):
             if message.error() is None:
-                self.read.append((message.topic(), message.partition(), message.offset()))  # type: ignore[arg-type]
+                topic, partition, offset = message.topic(), message.partition(), message.offset()
+                assert topic is not None and partition is not None and offset is not None
+                self.read.append((topic, partition, offset))
         if commit and self.read:
             ends: dict[tuple[str, int], int] = {}
             for topic, partition, offset in self.read:
@@ -78,7 +80,7 @@ class Reader:
         return {(each.topic, each.partition) for each in self.consumer.assignment()}
 
 
-def until(readers: list[Reader], reached: Callable[[], bool], *, commit: bool = True) -> None:
+def until(readers: list[Reader], reached: Callable[..., bool], *, commit: bool = True) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not reached():
         assert time.monotonic() < deadline, [sorted(each.partitions) for each in readers]
@@ -105,7 +107,7 @@ def test_members_share_leave_and_return(node: Node, closing: ExitStack) -> None:
         names = [f"^{topic}$"] if count == 3 else [topic]  # the last one by a regular expression
         readers.append(Reader(node.bootstrap, group, names))
         closing.callback(readers[-1].consumer.close)
-        until(readers, lambda expected=expected: shares(readers) == expected)  # type: ignore[misc]
+        until(readers, lambda expected=expected: shares(readers) == expected)
     until(readers, lambda: sum(len(set(each.read)) for each in readers) >= 300)
     everything = [entry for each in readers for entry in each.read]
     assert len(everything) == len(set(everything)) == 300, "every record once, over two moves"

@@ -61,7 +61,7 @@ class Load(threading.Thread):
 
     def _delivered(self, error: object, message: Message) -> None:
         if error is None:
-            self.acknowledged[message.topic()] += 1  # type: ignore[index]
+            self.acknowledged[message.topic() or ""] += 1
 
     def stop(self) -> None:
         self._stopped.set()
@@ -107,7 +107,7 @@ def test_nodes_stay_and_topics_made_again_keep_their_records(cluster: Cluster, r
     load.start()
     for _ in range(rounds):
         before = dict(load.acknowledged)
-        eventually(lambda before=before: all(load.acknowledged[each] > before[each] + 200 for each in before))  # type: ignore[misc]
+        eventually(lambda before=before: all(load.acknowledged[each] > before[each] + 200 for each in before))
         delete(admin)
         make(admin, copies)
         assert all(node.running for node in cluster.brokers), "\n".join(node.last_words() for node in cluster.brokers)

@@ -81,7 +81,7 @@ def run(bootstrap: str, *arguments: str) -> str:
 def rows(postgres: Postgres, query: str) -> list[tuple[Any, ...]]:
     with psycopg.connect(postgres.url) as connection:
         try:
-            return connection.execute(query).fetchall()  # type: ignore[no-any-return]
+            return list(connection.execute(query).fetchall())
         except psycopg.errors.UndefinedTable:
             return []
 

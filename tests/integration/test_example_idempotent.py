@@ -38,7 +38,7 @@ def rows(postgres: Postgres) -> list[tuple[Any, ...]]:
     with psycopg.connect(postgres.url) as connection:
         if connection.execute("SELECT to_regclass('payments')").fetchone() == (None,):
             return []
-        return connection.execute("SELECT id, account, amount_cents FROM payments ORDER BY id").fetchall()  # type: ignore[no-any-return]
+        return list(connection.execute("SELECT id, account, amount_cents FROM payments ORDER BY id").fetchall())
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.slow)])

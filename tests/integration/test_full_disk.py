@@ -160,7 +160,7 @@ def test_metadata_changes_fail_on_a_full_disk_and_succeed_on_retry(small: tuple[
         created.append("after")
         for name in created:
             # A topic that the metadata took, though there was no space for its log, gets it by itself.
-            eventually(lambda name=name: calls.produce(name, batch(b"x")).error_code == 0)  # type: ignore[misc]
+            eventually(lambda name=name: calls.produce(name, batch(b"x")).error_code == 0)
     node.kill()
     node.start()
     with Calls(node.port) as calls:

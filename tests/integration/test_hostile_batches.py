@@ -10,6 +10,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -91,15 +92,19 @@ def forget_peak(node: Node) -> None:
 
 # -- what decompresses to too much -----------------------------------------------------------------------------------
 
-TOPICS = {"compacted": {"cleanup_policy": "compact"}, "recompressed": {"compression_type": "gzip"}, "plain": {}}
+TOPICS: dict[str, dict[str, Any]] = {
+    "compacted": {"cleanup_policy": "compact"},
+    "recompressed": {"compression_type": "gzip"},
+    "plain": {},
+}
 
 
 @pytest.mark.parametrize("configs", TOPICS.values(), ids=TOPICS.keys())
-def test_a_quarter_of_a_megabyte_that_holds_eight_gigabytes(node: Node, configs: dict[str, str]) -> None:
+def test_a_quarter_of_a_megabyte_that_holds_eight_gigabytes(node: Node, configs: dict[str, Any]) -> None:
     bomb = sealed(zstd_of(8 << 30), 1000, ZSTD)
     assert len(bomb) < 300_000
     with Calls(node.port) as calls:
-        topics = [calls.create_topic(**configs) for _ in range(6)]  # type: ignore[arg-type]
+        topics = [calls.create_topic(**configs) for _ in range(6)]
         before = node.memory_bytes()
         forget_peak(node)
         with Canary(node.port, node.cpu_s) as canary:
@@ -237,5 +242,5 @@ def test_a_node_that_trusts_its_producers_looks_at_headers_alone(trusting: Node)
     lie = sealed(LIES["an offset twice"], RECORDS)
     with Calls(trusting.port) as calls:
         assert send(calls, calls.create_topic(), lie) == ErrorCode.NONE
-        compacted = calls.create_topic(**TOPICS["compacted"])  # type: ignore[arg-type]
+        compacted = calls.create_topic(**TOPICS["compacted"])
         assert send(calls, compacted, lie) == ErrorCode.INVALID_RECORD, "a topic that needs each record"

@@ -63,9 +63,11 @@ def test_every_acknowledged_record_is_there_in_order_once(own_node: Node) -> Non
         value = message.value()
         assert isinstance(value, bytes)
         assert value not in found, f"{value!r} is stored twice: {found[value]} and {message.offset()}"
-        found[value] = (message.partition(), message.offset())  # type: ignore[assignment]
-        writer, number = value.decode().split(":")  # type: ignore[assignment]
-        order.setdefault((writer, message.partition()), []).append(int(number))  # type: ignore[arg-type]
+        partition, offset = message.partition(), message.offset()
+        assert partition is not None and offset is not None
+        found[value] = (partition, offset)
+        name, number = value.decode().split(":")
+        order.setdefault((name, partition), []).append(int(number))
 
     for name, acknowledged in reported.items():
         assert not acknowledged.refused, acknowledged.refused[:3]
@@ -74,5 +76,5 @@ def test_every_acknowledged_record_is_there_in_order_once(own_node: Node) -> Non
         assert not lost, f"{len(lost)} acknowledged records are gone, first {lost[:3]}"
         moved = [value for value, place in acknowledged.values.items() if found[value] != place]
         assert not moved, f"{len(moved)} records are not where they were acknowledged, first {moved[:3]}"
-    for (writer, partition), numbers in order.items():  # type: ignore[assignment]
-        assert numbers == sorted(numbers), f"writer {writer} is out of order in partition {partition}"
+    for (name, partition), numbers in order.items():
+        assert numbers == sorted(numbers), f"writer {name} is out of order in partition {partition}"

@@ -82,7 +82,7 @@ async def test_a_quorum_grows_loses_two_and_shrinks_under_load(tmp_path: Path) -
             assert len(await voters(controllers)) == 5
 
             for node in (leader, other):
-                await eventually_async(lambda node=node: _removed(controllers, node), f"{node.node_id} votes no more")  # type: ignore[misc]
+                await eventually_async(lambda node=node: _removed(controllers, node), f"{node.node_id} votes no more")
             left = {node.node_id for node in controllers} - {leader.node_id, other.node_id}
             assert await voters(controllers) == left
             await write(controllers, 50_004)

@@ -62,7 +62,7 @@ async def level(cluster: ReplicaCluster) -> None:
     leader = cluster.nodes[1].log()
     for node in cluster.nodes.values():
         await eventually_async(
-            lambda node=node: node.log().high_watermark == leader.log_end_offset,  # type: ignore[misc]
+            lambda node=node: node.log().high_watermark == leader.log_end_offset,
             f"{node.node_id} has all",
         )
 

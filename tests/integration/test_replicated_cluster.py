@@ -144,7 +144,7 @@ def test_leaders_are_killed_under_load(cluster: ProcessCluster) -> None:
         leader = leader_of(cluster)
         cluster[leader].kill()
         load.write(2)
-        eventually(lambda gone=leader: standing(cluster)[0] not in (-1, gone), "another one leads")  # type: ignore[misc]
+        eventually(lambda gone=leader: standing(cluster)[0] not in (-1, gone), "another one leads")
         cluster[leader].start()
         load.write(1)
         in_sync(cluster, 1, 2, 3)

@@ -42,7 +42,7 @@ async def caught_up(cluster: ReplicaCluster, leader: int, *followers: int) -> No
         node = cluster.nodes[each]
         await eventually_async(
             lambda node=node: (
-                node.log().log_end_offset == log.log_end_offset  # type: ignore[misc]
+                node.log().log_end_offset == log.log_end_offset
                 and node.log().high_watermark == log.high_watermark == log.log_end_offset
             ),
             f"{each} has all of {leader}'s log",
@@ -70,7 +70,7 @@ async def test_many_partitions_and_fetchers(cluster: ReplicaCluster) -> None:
         cluster.nodes[1 if number < 20 else 2].append(b"x", partition_id=number)
     for number in range(40):
         for node in cluster.nodes.values():
-            await eventually_async(lambda n=number, node=node: node.log(n).high_watermark == 1)  # type: ignore[misc]
+            await eventually_async(lambda n=number, node=node: node.log(n).high_watermark == 1)
     assert len({each.partition.partition_id for each in cluster.nodes[2].replication.fetchers}) == 20
 
 
@@ -324,14 +324,14 @@ class TestReadingFromTheNearestReplica:
 
 
 class TestWhoMayAcknowledge:
-    async def refused(self, cluster: ReplicaCluster, replica: dict[str, int], **partition: int) -> int:
+    async def refused(self, cluster: ReplicaCluster, replica: dict[str, Any], **partition: int) -> int:
         connection = await cluster.nodes[1].client()
         try:
             answer = await fetch(
                 connection,
                 cluster,
                 1,
-                replica_state=ReplicaState(**replica),  # type: ignore[arg-type]
+                replica_state=ReplicaState(**replica),
                 partition={"last_fetched_epoch": 0, **partition},
             )
             return answer.error_code

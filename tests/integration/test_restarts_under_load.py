@@ -63,7 +63,7 @@ def test_a_rolling_restart_moves_each_leader_once_and_refuses_no_request(trio: C
             in_sync(trio, "rolled")
             wanted = [epoch + (number in led) for number, epoch in enumerate(before)]
             # The broker that is asked may hear of it last. One that led twice is never as wanted again.
-            eventually(lambda wanted=wanted: leader_epochs(trio, "rolled") == wanted)  # type: ignore[misc]
+            eventually(lambda wanted=wanted: leader_epochs(trio, "rolled") == wanted)
     finally:
         writer.end()
     assert not writer.refused and not writer.unanswered
@@ -149,13 +149,13 @@ def test_a_recreated_topic_is_another_topic_for_every_client(trio: Cluster) -> N
                 _send(producer, "again", b"%d:%d" % (life, number), number % PARTITIONS)
             assert producer.flush(120) == 0
             eventually(landed)
-            eventually(lambda wanted=wanted: set(wanted) <= set(reading.values))  # type: ignore[misc]
+            eventually(lambda wanted=wanted: set(wanted) <= set(reading.values))
             if life == 3:
                 break
             client.delete_topics(["again"])["again"].result(90)
             make(trio, client, "again")
             for node in trio.brokers:
-                eventually(lambda node=node: topic_at(node, "again").topic_id not in ids)  # type: ignore[misc]
+                eventually(lambda node=node: topic_at(node, "again").topic_id not in ids)
     finally:
         reading.end()
     assert len(ids) == 4

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,9 @@ PATIENT: dict[str, Any] = {"operation_timeout": 90, "request_timeout": 100}
 
 
 @pytest.fixture
-def cluster(odradek_cluster: Cluster) -> Iterator[Cluster]:
+def cluster(odradek_cluster: Cluster) -> Cluster:
     """As a user takes it: by the plugin's fixture."""
-    return odradek_cluster  # type: ignore[return-value]
+    return odradek_cluster
 
 
 def create(cluster: Cluster, partitions: int = 1, replicas: int = 3) -> str:

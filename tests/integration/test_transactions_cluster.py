@@ -35,7 +35,7 @@ def port_of(cluster: Cluster, node_id: int) -> int:
 def knows_leaders(calls: Calls, topic: str, partitions: int) -> bool:
     request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
     found = calls.ask(ApiKey.METADATA, 12, request).topics[0].partitions
-    return sum(each.leader_id >= 0 for each in found) == partitions  # type: ignore[no-any-return]
+    return [each.leader_id >= 0 for each in found] == [True] * partitions
 
 
 def create(cluster: Cluster, partitions: int, *, copies: int = 3) -> str:
@@ -109,11 +109,11 @@ def test_every_replica_says_of_its_producers(cluster: Cluster) -> None:
         known = (spread.owner.producer_id, spread.owner.epoch, 0)
         ports = [port_of(cluster, node_id) for node_id in cluster.node_ids]
         for port in ports:
-            eventually(lambda port=port: producers_at(port, topic) == ("NONE", [known]))  # type: ignore[misc]
+            eventually(lambda port=port: producers_at(port, topic) == ("NONE", [known]))
         assert spread.owner.abort() == "NONE"
         over = (known[0], known[1] + 1, -1)
         for port in ports:
-            eventually(lambda port=port: producers_at(port, topic) == ("NONE", [over]))  # type: ignore[misc]
+            eventually(lambda port=port: producers_at(port, topic) == ("NONE", [over]))
     single = create(cluster, 1, copies=1)
     elsewhere = next(each for each in cluster.node_ids if each != cluster.leader(single))
     assert producers_at(port_of(cluster, elsewhere), single) == ("NOT_LEADER_OR_FOLLOWER", [])
@@ -163,7 +163,7 @@ def test_a_kill_of_the_coordinator_leaves_no_transaction_open(cluster: Cluster) 
     finally:
         cluster.restore()
     for partition in range(PARTITIONS):
-        eventually(lambda number=partition: end_of(cluster, topic, number) == 2)  # type: ignore[misc] # one record, one marker
+        eventually(lambda number=partition: end_of(cluster, topic, number) == 2)  # one record, one marker
 
 
 def end_of(cluster: Cluster, topic: str, partition: int) -> int:

@@ -8,7 +8,8 @@ twice as long. `voters N`, `tick NODE… ms=…`, `deliver [FROM>TO]`, `stabiliz
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from random import Random
 from uuid import UUID
 
@@ -23,7 +24,7 @@ from tests.scenarios.script import Command, ScriptError
 class NoChance(Random):
     """Draws the least there is."""
 
-    def randrange(self, *arguments: int) -> int:  # type: ignore[override]
+    def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
         return 0
 
 
@@ -78,7 +79,7 @@ class RaftWords:
     def do_tick(self, command: Command) -> Iterator[str]:
         self.now_ms += command.number("ms")
         for number in [int(text) for text in command.arguments] or list(self.nodes):
-            yield from self._obey(number, lambda number=number: self.nodes[number].tick(self.now_ms))
+            yield from self._process(number, partial(self.nodes[number].tick, self.now_ms))
 
     def do_deliver(self, command: Command) -> Iterator[str]:
         """Hand over what is under way now, or only from one to another; not what that gives rise to."""
@@ -132,7 +133,7 @@ class RaftWords:
         if not {number, node.leader_id}.isdisjoint(self.cut):
             raise ScriptError("one of them is cut off")
         fetched = Fetched(node.me, node.leader_epoch, self.ends[number].end_offset)
-        yield from self._obey(node.leader_id, lambda: leader.step(fetched, self.now_ms))
+        yield from self._process(node.leader_id, lambda: leader.step(fetched, self.now_ms))
         if leader.role is Role.LEADER and leader.leader_epoch == node.leader_epoch:
             node.leader_heard(self.now_ms)
             self.ends[number] = max(self.ends[number], self.ends[node.leader_id])
@@ -167,7 +168,7 @@ class RaftWords:
             self.nodes[number].resign(self.now_ms, ready)
             return ready
 
-        yield from self._obey(number, resign)
+        yield from self._process(number, resign)
 
     def do_retire(self, command: Command) -> Iterator[str]:
         """A node begins to stop."""
@@ -178,7 +179,7 @@ class RaftWords:
             self.nodes[number].retire(self.now_ms, ready)
             return ready
 
-        yield from self._obey(number, retire)
+        yield from self._process(number, retire)
 
     def do_full(self, command: Command) -> Iterator[str]:
         """A node's disk is full: it can append nothing."""
@@ -189,7 +190,7 @@ class RaftWords:
             self.nodes[number].out_of_space(self.now_ms, ready)
             return ready
 
-        yield from self._obey(number, run_out)
+        yield from self._process(number, run_out)
 
     def do_space(self, command: Command) -> Iterator[str]:
         """A node can write again."""
@@ -207,20 +208,20 @@ class RaftWords:
         me = ReplicaKey(number, UUID(int=number))
         node = RaftNode(me, self.voters, self.stored[number], lambda: self.ends[number], NoChance())
         self.nodes[number] = node
-        yield from self._obey(number, lambda: node.start(self.now_ms))
+        yield from self._process(number, lambda: node.start(self.now_ms))
 
     def _hand_over(self, sender: int, to: int, message: Message) -> Iterator[str]:
         if not {sender, to}.isdisjoint(self.cut):
             yield f"{sender}>{to} {describe(message)} (lost)"
             return
         yield f"{sender}>{to} {describe(message)}"
-        for line in self._obey(to, lambda: self.nodes[to].step(message, self.now_ms)):
+        for line in self._process(to, lambda: self.nodes[to].step(message, self.now_ms)):
             yield "  " + line
 
-    def _obey(self, number: int, act: object) -> Iterator[str]:
+    def _process(self, number: int, act: Callable[[], Ready]) -> Iterator[str]:
         """Let a node act, and do what it says: persist, lead, send."""
         before = self._state(number)
-        ready: Ready = act()  # type: ignore[operator]
+        ready = act()
         if self._state(number) != before:
             yield self._state(number)
         if ready.persist is not None:

@@ -38,7 +38,7 @@ def copy(spark: Any, bootstrap: str, topic: str, folder: Path, sink: str = "odra
 
 def copied(bootstrap: str, topic: str, partitions: int = 2) -> list[int]:
     messages = read_committed(bootstrap, f"{topic}-copy", partitions)
-    return sorted(int(message.value()) for message in messages)  # type: ignore[arg-type]
+    return sorted(int(message.value() or b"") for message in messages)
 
 
 def forget_commit(folder: Path) -> None:

@@ -116,8 +116,8 @@ def test_the_broker_is_killed_while_batches_are_committed(topic: str, tmp_path: 
         create_topic(node.bootstrap, f"{topic}-copy", 2)
         numbered(node.bootstrap, topic, range(5000))
         table = DeltaStore(tmp_path)
-        copies = [TopicCopy(node.bootstrap, f"{topic}-copy", tmp_path / "job"), table]
-        copying = Job(node.bootstrap, topic, tmp_path / "job", into=copies)  # type: ignore[arg-type]
+        copies: list[Copies] = [TopicCopy(node.bootstrap, f"{topic}-copy", tmp_path / "job"), table]
+        copying = Job(node.bootstrap, topic, tmp_path / "job", into=copies)
         kills = 0
         try:
             while kills < 4 or (copying.process.poll() is None and not (tmp_path / "table").exists()):
@@ -132,4 +132,4 @@ def test_the_broker_is_killed_while_batches_are_committed(topic: str, tmp_path: 
             assert copying.wait() == 0, copying.text()[-3000:]
         finally:
             copying.end()
-        assert [ids(store) for store in copies] == [list(range(5000))] * 2  # type: ignore[arg-type]
+        assert [ids(store) for store in copies] == [list(range(5000))] * 2

@@ -169,7 +169,7 @@ def test_the_writing_query_is_killed_again_and_again(spark: Any, tmp_path: Path)
                 queries[writes].kill()
                 command(node, "groups", "switch", writes, waits, "--timeout", 200)
                 before = example.check(node).booked
-                eventually(lambda before=before: example.check(node).booked > before)  # type: ignore[misc]
+                eventually(lambda before=before: example.check(node).booked > before)
                 queries[writes] = Running(node, writes, folders[writes])
             ended.set()
             sending.join()

@@ -11,7 +11,9 @@ from tests.support.clients.confluent import create_topic
 
 def test_the_second_query_starts_when_the_first_has_made_its_source(spark: Any, odradek: str, topic: str) -> None:
     create_topic(odradek, topic)
-    stream, seen, made = load_stream(spark, odradek, subscribe=topic), [], []  # type: ignore[var-annotated]
+    stream = load_stream(spark, odradek, subscribe=topic)
+    seen: list[list[str]] = []
+    made: list[Any] = []
 
     def begin() -> Any:
         seen.append([query.status["message"] for query in made])

@@ -17,7 +17,7 @@ SHORT_PAUSE_S = 0.005
 
 
 def eventually(
-    condition: Callable[[], T | None], what: object = "", *, patience_s: float | None = None, pause_s: float = PAUSE_S
+    condition: Callable[..., T | None], what: object = "", *, patience_s: float | None = None, pause_s: float = PAUSE_S
 ) -> T:
     """What the condition gives once that counts as true.
 
@@ -48,13 +48,13 @@ def eventually(
 
 @overload
 async def eventually_async(
-    condition: Callable[[], Coroutine[Any, Any, T | None]], what: object = "", *, pause_s: float = SHORT_PAUSE_S
+    condition: Callable[..., Coroutine[Any, Any, T | None]], what: object = "", *, pause_s: float = SHORT_PAUSE_S
 ) -> T: ...
 @overload
 async def eventually_async(
-    condition: Callable[[], T | None], what: object = "", *, pause_s: float = SHORT_PAUSE_S
+    condition: Callable[..., T | None], what: object = "", *, pause_s: float = SHORT_PAUSE_S
 ) -> T: ...
-async def eventually_async(condition: Callable[[], Any], what: object = "", *, pause_s: float = SHORT_PAUSE_S) -> Any:
+async def eventually_async(condition: Callable[..., Any], what: object = "", *, pause_s: float = SHORT_PAUSE_S) -> Any:
     """What the condition gives once that counts as true; it may have to be awaited. Raises AssertionError."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + PATIENCE_S

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -48,7 +49,7 @@ class WatchedDisk(RealDisk):
 
     def __init__(self) -> None:
         super().__init__(workers=2)
-        self.before_answer: list[object] = []
+        self.before_answer: list[Callable[[], object]] = []
 
     async def start_worker(self, make: MakeAnswer, argument: object, *, bytes_per_second: float) -> Worker:
         return Watched(self, await super().start_worker(make, argument, bytes_per_second=bytes_per_second))
@@ -62,7 +63,7 @@ class Watched:
     async def ask(self, question: object) -> object:
         answer = await self._worker.ask(question)
         if question == 0 and self._disk.before_answer:
-            self._disk.before_answer.pop()()  # type: ignore[operator]
+            self._disk.before_answer.pop()()
         return answer
 
     async def close(self) -> None:
@@ -72,10 +73,10 @@ class Watched:
 class Shop:
     """One compacted log with its manager and cleaner."""
 
-    def __init__(self, directory: Path, **config: object) -> None:
+    def __init__(self, directory: Path, **config: Any) -> None:
         self.disk, self.clock, self.directory = WatchedDisk(), StillClock(), directory
-        options = {"cleanup_policy": ("compact",), "segment_bytes": 1000, "file_delete_delay_ms": 0} | config
-        self.config = LogConfig(**options)  # type: ignore[arg-type]
+        usual: dict[str, Any] = {"cleanup_policy": ("compact",), "segment_bytes": 1000, "file_delete_delay_ms": 0}
+        self.config = LogConfig(**usual | config)
         self.load()
 
     def load(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -21,31 +22,31 @@ from tests.support.nodes.quorum_replicas import LISTENER, DynamicQuorum, Quorum,
 from tests.support.waiting import PATIENCE_S, eventually_async
 
 
-def adding(replica: Replica, timeout_ms: int = 10_000, **changes: object) -> AddRaftVoterRequest:
+def adding(replica: Replica, timeout_ms: int = 10_000, **changes: Any) -> AddRaftVoterRequest:
     fields = {
         "cluster_id": CLUSTER, "timeout_ms": timeout_ms, "voter_id": replica.key.node_id,
         "voter_directory_id": replica.key.directory_id,
         "listeners": [Listener(name=LISTENER, host="127.0.0.1", port=replica.port)], **changes,
     }  # fmt: skip
-    return AddRaftVoterRequest(**fields)  # type: ignore[arg-type]
+    return AddRaftVoterRequest(**fields)
 
 
-def removing(replica: Replica, **changes: object) -> RemoveRaftVoterRequest:
+def removing(replica: Replica, **changes: Any) -> RemoveRaftVoterRequest:
     fields = {"cluster_id": CLUSTER, "voter_id": replica.key.node_id, "voter_directory_id": replica.key.directory_id}
-    return RemoveRaftVoterRequest(**{**fields, **changes})  # type: ignore[arg-type]
+    return RemoveRaftVoterRequest(**{**fields, **changes})
 
 
-async def add(quorum: Quorum, replica: Replica, **changes: object) -> int:
+async def add(quorum: Quorum, replica: Replica, **changes: Any) -> int:
     leader = await quorum.leader()
     connection = await leader.client()
     try:
-        answer = await connection.request(adding(replica, **changes), AddRaftVoterResponse, timeout_s=20)  # type: ignore[arg-type]
+        answer = await connection.request(adding(replica, **changes), AddRaftVoterResponse, timeout_s=20)
     finally:
         connection.close()
     return answer.error_code
 
 
-async def remove(quorum: Quorum, replica: Replica, **changes: object) -> int:
+async def remove(quorum: Quorum, replica: Replica, **changes: Any) -> int:
     leader = await quorum.leader()
     connection = await leader.client()
     try:
@@ -114,7 +115,8 @@ async def test_a_voter_that_lost_its_disk_is_another_voter_and_joins_by_itself(t
         again = await quorum.controller(number, directory=77, port=port, auto_join=True)
         # What it fetched with the new disk does not count for the voter that it was.
         await eventually_async(lambda: joined(leader, again))
-        assert leader.driver.node.voters.get(number).key == again.key  # type: ignore[union-attr]
+        found = leader.driver.node.voters.get(number)
+        assert found is not None and found.key == again.key
         await leader.set("2")
         await quorum.converged("2")
         assert not any(replica.failures for replica in quorum.running)

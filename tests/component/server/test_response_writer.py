@@ -91,6 +91,10 @@ class Sender(asyncio.Protocol):
         self.drained_count = 0
         self.lost = False
 
+    def abort(self) -> None:
+        assert self.transport is not None
+        self.transport.abort()
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
         if self.kind is SocketWriter:
@@ -159,7 +163,7 @@ class TestBothWays:
                 sender.outbound.flush()
             assert await read_exactly(peer, len(expected)) == expected
             await eventually_async(lambda: sender.outbound.pending_bytes == 0)
-            sender.transport.abort()  # type: ignore[union-attr]
+            sender.abort()
             peer.close()
 
         run(test())
@@ -179,7 +183,7 @@ class TestBothWays:
             expected = data.bytes[:1_900_000] * 8
             assert await read_exactly(peer, len(expected), piece=400_000, pause_s=0.001) == expected
             await eventually_async(lambda: sender.drained_count == 1)
-            sender.transport.abort()  # type: ignore[union-attr]
+            sender.abort()
             peer.close()
 
         run(test())
@@ -193,7 +197,7 @@ class TestBothWays:
             data.path.unlink()
             expected = data.bytes[:1_900_000] * 4
             assert await read_exactly(peer, len(expected)) == expected
-            sender.transport.abort()  # type: ignore[union-attr]
+            sender.abort()
             peer.close()
 
         run(test())
@@ -236,7 +240,7 @@ class TestBothWays:
                 peer.recv(1)
             sender.outbound.flush()
             assert await read_exactly(peer, 6) == b"onetwo"
-            sender.transport.abort()  # type: ignore[union-attr]
+            sender.abort()
             peer.close()
 
         run(test())

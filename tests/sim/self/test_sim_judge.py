@@ -6,6 +6,7 @@ import ast
 import inspect
 import itertools
 import re
+from typing import Any
 
 import pytest
 
@@ -30,18 +31,18 @@ OK, INFO, FAIL = Outcome.OK, Outcome.INFO, Outcome.FAIL
 _clock = itertools.count(1)
 
 
-def op(process: int, *steps: Step, outcome: Outcome = OK, **more: object) -> Operation:
+def op(process: int, *steps: Step, outcome: Outcome = OK, **more: Any) -> Operation:
     """One operation that begins after all before it have ended."""
     started = next(_clock)
-    return Operation(process, outcome, list(steps), started, next(_clock), **more)  # type: ignore[arg-type]
+    return Operation(process, outcome, list(steps), started, next(_clock), **more)
 
 
 def send(process: int, value: int, offset: int | None, *, outcome: Outcome = OK, partition: str = "p") -> Operation:
     return op(process, Send(partition, value, offset), outcome=outcome)
 
 
-def poll(process: int, *records: tuple[int, int], partition: str = "p", **more: object) -> Operation:
-    return op(process, Poll(partition, list(records)), **more)  # type: ignore[arg-type]
+def poll(process: int, *records: tuple[int, int], partition: str = "p", **more: Any) -> Operation:
+    return op(process, Poll(partition, list(records)), **more)
 
 
 def txn(process: int, *steps: Send | Poll, outcome: Outcome = OK) -> Operation:

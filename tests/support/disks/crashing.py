@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from odradek.common.ports import Buffer, File
 from tests.sim.disk import SimDisk
@@ -28,8 +28,7 @@ class CrashingDisk(SimDisk):
     def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> File:
         if create and not self.exists(path):
             self.about_to_change()
-        file: Any = CrashingFile(self, super().open(path, create=create, read_only=read_only))
-        return file  # type: ignore[no-any-return]
+        return cast("File", CrashingFile(self, super().open(path, create=create, read_only=read_only)))
 
     def rename(self, source: Path, target: Path) -> None:
         if self.exists(source):

@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from odradek.common.ports import Buffer, File
 from odradek.common.real_io import RealDisk
@@ -45,8 +45,7 @@ class FailingDisk(RealDisk):
     def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> File:
         if create:
             self.check(path)
-        file: Any = FailingFile(super().open(path, create=create, read_only=read_only), self.check)
-        return file  # type: ignore[no-any-return]
+        return cast("File", FailingFile(super().open(path, create=create, read_only=read_only), self.check))
 
     def make_dirs(self, path: Path) -> None:
         self.check(path)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from odradek.common.ports import Disk, make_dirs_durably
 from odradek.log.compaction import swap
@@ -89,7 +90,7 @@ class Story:
     """The log, its disk and its model."""
 
     def __init__(
-        self, disk: Disk | None = None, *, table_bytes: int = 1 << 20, directory: Path = DIRECTORY, **config: object
+        self, disk: Disk | None = None, *, table_bytes: int = 1 << 20, directory: Path = DIRECTORY, **config: Any
     ) -> None:
         self.now_ms = START_MS
         self.directory = directory
@@ -99,7 +100,7 @@ class Story:
             cleanup_policy=("compact",),
             delete_retention_ms=RETENTION_MS,
             file_delete_delay_ms=0,
-            **config,  # type: ignore[arg-type]
+            **config,
         )
         self.cleaner = CleanerConfig(dedupe_buffer_bytes=table_bytes, buffer_load_factor=1.0)
         self.written: list[Written] = []

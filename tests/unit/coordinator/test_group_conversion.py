@@ -12,6 +12,7 @@ import pytest
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.coordinator.group.classic.group import ClassicGroup, Member
 from odradek.coordinator.group.classic.state import GroupState
+from odradek.coordinator.group.consumer.records import ConsumerGroupRecord
 from odradek.coordinator.group.consumer.state import ConsumerGroupState
 from odradek.coordinator.group.records import GroupRecord
 from odradek.protocol.messages.offset_commit_request import (
@@ -77,7 +78,8 @@ def test_a_group_is_rolled_to_the_other_protocol_and_back(cooperative: bool) -> 
         rounds(clients[1:])
         clients = clients[1:]
         assert shares(clients) == [2, 2, 2]
-    assert not shard.machine.consumers.find(GROUP).classic_members  # type: ignore[union-attr]
+    found = shard.machine.consumers.find(GROUP)
+    assert found is not None and not found.classic_members
     for index in range(3):
         clients.append(ClassicClient(shard, f"d{index}", ["ta"], cooperative=cooperative))
         rounds(clients)
@@ -132,7 +134,7 @@ def test_the_log_has_kafkas_records_of_both_protocols() -> None:
     rounds([*clients, new])
     before = len(shard.log)
     new.leave()
-    kinds = [type(record.key).__name__ for record in shard.log[before:] if not isinstance(record, GroupRecord)]  # type: ignore[union-attr]
+    kinds = [type(record.key).__name__ for record in shard.log[before:] if isinstance(record, ConsumerGroupRecord)]
     assert kinds.count("ConsumerGroupMemberMetadataKey") == 3 and kinds[-1] == "ConsumerGroupMetadataKey"
     last = shard.log[-1]
     assert isinstance(last, GroupRecord) and last.value is not None and len(last.value.members) == 2

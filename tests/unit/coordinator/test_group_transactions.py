@@ -46,7 +46,7 @@ class Offsets:
         epoch: int = 0,
         verification: Verification | None = None,
         topic_id: UUID = NO_ID,
-        **member: object,
+        **member: Any,
     ) -> str:
         wanted = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
         request = TxnOffsetCommitRequest(
@@ -55,7 +55,7 @@ class Offsets:
             producer_id=PRODUCER,
             producer_epoch=epoch,
             topics=[TxnOffsetCommitRequestTopic(name="t", topic_id=topic_id, partitions=[wanted])],
-            **member,  # type: ignore[arg-type]
+            **member,
         )
         commits = self.shard.machine.commits
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,7 +23,7 @@ STEPS = st.one_of(
 )
 
 
-def play(story: Story, steps: list[tuple]) -> None:  # type: ignore[type-arg]
+def play(story: Story, steps: list[tuple[Any, ...]]) -> None:
     for name, *arguments in steps:
         if name == "append":
             pairs, codec, producer_id = arguments
@@ -43,7 +45,7 @@ def play(story: Story, steps: list[tuple]) -> None:  # type: ignore[type-arg]
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(STEPS, max_size=40), st.sampled_from([300, 1000, 1 << 20]), st.sampled_from([400, 1 << 20]))
-def test_random_logs_keep_what_is_promised(steps: list[tuple], table_bytes: int, segment_bytes: int) -> None:  # type: ignore[type-arg]
+def test_random_logs_keep_what_is_promised(steps: list[tuple[Any, ...]], table_bytes: int, segment_bytes: int) -> None:
     story = Story(table_bytes=table_bytes, segment_bytes=max(segment_bytes, 2000))
     play(story, steps)
     # However it was left, it can be cleaned to the end, and then again when all horizons have passed.

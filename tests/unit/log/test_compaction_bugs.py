@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -16,8 +17,8 @@ from tests.unit.log.test_compaction_crashes import ABORTING, crash_at
 STORIES = 400
 
 
-def random_steps(random: Random) -> list[tuple]:  # type: ignore[type-arg]
-    steps: list[tuple] = []  # type: ignore[type-arg]
+def random_steps(random: Random) -> list[tuple[Any, ...]]:
+    steps: list[tuple[Any, ...]] = []
     for _ in range(random.randint(5, 50)):
         pairs = [
             (random.choice([b"a", b"b", b"c"]), random.choice([None, b"1", b"2"])) for _ in range(random.randint(1, 4))

@@ -13,7 +13,6 @@ from odradek.log.index import (
     INDEX_ENTRY_BYTES,
     AbortedTransaction,
     CorruptIndexError,
-    IndexFile,
     OffsetIndex,
     TimeIndex,
     TransactionIndex,
@@ -56,7 +55,8 @@ def transaction_index(path: Path) -> TransactionIndex:
 
 # -- files -----------------------------------------------------------------------------------------------------------
 
-MADE: dict[str, tuple[Callable[[Path], IndexFile], bytes]] = {
+AnyIndex = OffsetIndex | TimeIndex | TransactionIndex
+MADE: dict[str, tuple[Callable[[Path], AnyIndex], bytes]] = {
     "offset": (offset_index, struct.pack(">6i", 4, 100, 9, 250, 19, 400)),
     "time": (time_index, struct.pack(">qiqiqi", 50, 3, 70, 3, 90, 12)),
     "transaction": (
@@ -66,18 +66,18 @@ MADE: dict[str, tuple[Callable[[Path], IndexFile], bytes]] = {
 }
 
 
-def loaded(index: IndexFile) -> IndexFile:
+def loaded(index: AnyIndex) -> AnyIndex:
     """The same index, out of its file."""
     if isinstance(index, OffsetIndex):
-        other: IndexFile = index.unloaded()
-        other.load(log_bytes=10_000)  # type: ignore[attr-defined]
-    elif isinstance(index, TimeIndex | TransactionIndex):
-        other = index.unloaded()
-        other.load()
+        of_offsets = index.unloaded()
+        of_offsets.load(log_bytes=10_000)
+        return of_offsets
+    other = index.unloaded()
+    other.load()
     return other
 
 
-def contents(index: IndexFile) -> object:
+def contents(index: AnyIndex) -> object:
     if isinstance(index, OffsetIndex):
         return [(index.position_for(offset), len(index)) for offset in range(BASE, BASE + 30)]
     if isinstance(index, TimeIndex):
@@ -91,7 +91,7 @@ class TestFiles:
     """What every index does with its file."""
 
     def test_entries_reach_the_file_when_it_is_flushed(
-        self, path: Path, make: Callable[[Path], IndexFile], data: bytes
+        self, path: Path, make: Callable[[Path], AnyIndex], data: bytes
     ) -> None:
         index = make(path)
         assert index.size_bytes == len(data) and not path.exists()
@@ -102,7 +102,7 @@ class TestFiles:
         assert contents(again) == contents(index) and again.size_bytes == len(data)
 
     def test_what_comes_later_is_written_behind(
-        self, path: Path, make: Callable[[Path], IndexFile], data: bytes
+        self, path: Path, make: Callable[[Path], AnyIndex], data: bytes
     ) -> None:
         make(path).flush()
         index = loaded(make(path))
@@ -118,7 +118,7 @@ class TestFiles:
         assert contents(loaded(index)) == contents(index)
         assert path.stat().st_size == index.size_bytes > len(data)
 
-    def test_a_missing_file_has_no_entries(self, path: Path, make: Callable[[Path], IndexFile], data: bytes) -> None:
+    def test_a_missing_file_has_no_entries(self, path: Path, make: Callable[[Path], AnyIndex], data: bytes) -> None:
         index = loaded(make(path))
         assert index.size_bytes == 0 and not path.exists()
         for sync in (False, True):
@@ -130,23 +130,23 @@ class TestFiles:
         index.flush(create=True)
         assert not path.exists(), "it was made once"
 
-    def test_a_part_of_an_entry_is_damage(self, path: Path, make: Callable[[Path], IndexFile], data: bytes) -> None:
+    def test_a_part_of_an_entry_is_damage(self, path: Path, make: Callable[[Path], AnyIndex], data: bytes) -> None:
         for damaged in (data + b"\0", data[:-1]):
             path.write_bytes(damaged)
             with pytest.raises(CorruptIndexError, match="no whole entries"):
                 loaded(make(path))
 
     def test_what_is_cleared_is_empty_in_its_file_too(
-        self, path: Path, make: Callable[[Path], IndexFile], data: bytes
+        self, path: Path, make: Callable[[Path], AnyIndex], data: bytes
     ) -> None:
         index = make(path)
-        index.clear()  # type: ignore[attr-defined]
+        index.clear()
         assert index.size_bytes == 0
         index.flush()
         assert not path.exists()
         index = make(path)
         index.flush()
-        index.clear()  # type: ignore[attr-defined]
+        index.clear()
         assert path.read_bytes() == b"" and index.size_bytes == 0
         assert contents(loaded(index)) == contents(index)
 

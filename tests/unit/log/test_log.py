@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ class Home:
         self.files = FileCache(self.disk)
         self.notes: list[str] = []
 
-    def open(self, *, clean: bool = False, recovery_point: int = 0, log_start: int = 0, **config: object) -> Log:
+    def open(self, *, clean: bool = False, recovery_point: int = 0, log_start: int = 0, **config: Any) -> Log:
         self.notes = []
         if clean:
             recovery_point = recovery_point or 1 << 40  # a stop in good order has moved it to the end
@@ -39,7 +40,7 @@ class Home:
             self.files,
             self.directory,
             ("topic", 0),
-            LogConfig(**config),  # type: ignore[arg-type]
+            LogConfig(**config),
             now_ms=NOW_MS,
             clean_shutdown=clean,
             recovery_point=recovery_point,
@@ -214,7 +215,8 @@ def test_indexes_are_rebuilt_when_they_are_missing_or_wrong(home: Home, suffix: 
             path.write_bytes(path.read_bytes() + bytes(240))
     again = home.open(clean=True, index_interval_bytes=100, segment_bytes=4000)
     assert again.log_end_offset == 60
-    assert [search_timestamp(again, NOW_MS + number * 10).run().offset for number in range(60)] == list(range(60))  # type: ignore[union-attr]
+    found = [search_timestamp(again, NOW_MS + number * 10).run() for number in range(60)]
+    assert [each and each.offset for each in found] == list(range(60))
     for offset in range(60):
         assert values(again.read(offset, max_bytes=1))[0] == expected[offset]
 

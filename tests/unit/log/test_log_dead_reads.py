@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import cast
 from uuid import UUID
 
 import pytest
@@ -28,8 +28,7 @@ class Unreadable(FailingFile):
 
 class UnreadableDisk(FailingDisk):
     def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> File:
-        file: Any = Unreadable(super().open(path, create=create, read_only=read_only), self.check)
-        return file  # type: ignore[no-any-return]
+        return cast("File", Unreadable(super().open(path, create=create, read_only=read_only), self.check))
 
 
 @pytest.mark.parametrize("as_leader", [True, False])

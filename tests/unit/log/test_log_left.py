@@ -114,9 +114,9 @@ class InlineWorker:
 class Home:
     """One log of several segments, closed and open, in the first of two directories."""
 
-    def __init__(self, path: Path, calls: SystemCalls, **config: object) -> None:
+    def __init__(self, path: Path, calls: SystemCalls, **config: Any) -> None:
         self.disk = InlineDisk(calls)
-        self.config = LogConfig(segment_bytes=400, index_interval_bytes=64, file_delete_delay_ms=0, **config)  # type: ignore[arg-type]
+        self.config = LogConfig(segment_bytes=400, index_interval_bytes=64, file_delete_delay_ms=0, **config)
         self.dirs = [path / "a", path / "b"]
         self.manager = self.open()
         calls.is_elsewhere = self.is_checkpointing
@@ -237,7 +237,7 @@ def mend(home: Home) -> None:
     home.disk.calls.run(log.partition_dir.work(lambda disk: rewrite_batches(disk, log, hole, batches)))
 
 
-def _full(path: Path, calls: SystemCalls, **config: object) -> Home:
+def _full(path: Path, calls: SystemCalls, **config: Any) -> Home:
     home = Home(path, calls, **config)
     home.fill(home.log, 12)
     return home

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
@@ -33,8 +33,7 @@ class FullDisk(SimDisk):
     full_for: tuple[str, ...] = ()
 
     def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> File:
-        file: Any = FullFile(self, super().open(path, create=create, read_only=read_only))
-        return file  # type: ignore[no-any-return]
+        return cast("File", FullFile(self, super().open(path, create=create, read_only=read_only)))
 
 
 class FullFile:

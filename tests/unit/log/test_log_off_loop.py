@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 import pytest
@@ -40,9 +40,9 @@ class WatchedDisk(RealDisk):
 class Home:
     """One log under a manager."""
 
-    def __init__(self, tmp_path: Path, **config: object) -> None:
+    def __init__(self, tmp_path: Path, **config: Any) -> None:
         self.disk = WatchedDisk()
-        self.config = LogConfig(segment_bytes=300, index_interval_bytes=64, **config)  # type: ignore[arg-type]
+        self.config = LogConfig(segment_bytes=300, index_interval_bytes=64, **config)
         self.path = tmp_path
         self.manager = self.open()
         self.log = self.manager.create("t", 0, UUID(int=1), {})

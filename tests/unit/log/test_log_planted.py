@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -43,11 +43,11 @@ async def copies_of_cut_logs() -> None:
 
 @pytest.mark.parametrize("bug", IN_MOVES, ids=lambda bug: bug.name.replace(" ", "-"))
 async def test_moves_find_a_planted_bug(bug: Bug) -> None:
-    catchers: tuple[Callable[[], object], ...] = (copies_of_cut_logs, moves_that_die)
+    catchers: tuple[Callable[[], Awaitable[None]], ...] = (copies_of_cut_logs, moves_that_die)
     with bug.planted():
         for catcher in catchers:
             try:
-                await catcher()  # type: ignore[misc]
+                await catcher()
             except FOUND:
                 return
     pytest.fail(f"{bug.name}: no move found it")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,10 +33,10 @@ def make_log(tmp_path: Path) -> Iterator[OpenLog]:
     files = FileCache(disk)
     logs: list[Log] = []
 
-    def make(**config: object) -> Log:
+    def make(**config: Any) -> Log:
         directory = tmp_path / f"t-{len(logs)}"
         directory.mkdir()
-        logs.append(open_log(files, directory, ("t", len(logs)), LogConfig(**config), now_ms=NOW_MS))  # type: ignore[arg-type]
+        logs.append(open_log(files, directory, ("t", len(logs)), LogConfig(**config), now_ms=NOW_MS))
         return logs[-1]
 
     yield make
@@ -44,10 +45,10 @@ def make_log(tmp_path: Path) -> Iterator[OpenLog]:
     disk.close()
 
 
-def sent(base_offset: int, *values: bytes, epoch: int = 0, **fields: object) -> bytes:
+def sent(base_offset: int, *values: bytes, epoch: int = 0, **fields: Any) -> bytes:
     """A batch with the bytes of the leader's log."""
     records = [Record(None, value, timestamp_ms=NOW_MS) for value in values]
-    return build_batch(records, base_offset=base_offset, leader_epoch=epoch, **fields)  # type: ignore[arg-type]
+    return build_batch(records, base_offset=base_offset, leader_epoch=epoch, **fields)
 
 
 def resealed(batch: bytes, position: int, layout: str, value: int) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,14 +46,14 @@ SIZE = len(batch(b"v" * 30))
 
 
 def gone(
-    segments: list[Segment], *, now_ms: int = NOW_MS, start: int = 0, high_watermark: int = 100, **config: object
+    segments: list[Segment], *, now_ms: int = NOW_MS, start: int = 0, high_watermark: int = 100, **config: Any
 ) -> int:
     ends = [each.base_offset + 10 for each in segments]
-    usual: dict[str, object] = {"retention_ms": -1, **config}
+    usual: dict[str, Any] = {"retention_ms": -1, **config}
     found = count_deletable(
         segments,
         ends,
-        LogConfig(**usual),  # type: ignore[arg-type]
+        LogConfig(**usual),
         now_ms=now_ms,
         log_start_offset=start,
         high_watermark=high_watermark,
@@ -137,10 +138,10 @@ def rolls(
     size_bytes: int = 10,
     jitter: float = 0.0,
     now_ms: int = NOW_MS,
-    **config: object,
+    **config: Any,
 ) -> bool:
     next_one = header_fields(base_offset=10, max_timestamp=NOW_MS)
-    settings = LogConfig(**config)  # type: ignore[arg-type]
+    settings = LogConfig(**config)
     return must_roll(segment, size_bytes, headers or [next_one], settings, jitter=jitter, now_ms=now_ms)
 
 

@@ -169,14 +169,15 @@ def other_record(chance: random.Random, number: int, topic: int, count: int) -> 
     resource_type, resource_name = chance.choice([(2, f"t{topic}"), (4, ""), (4, "1"), (32, "g")])
     key, value = chance.choice("abc"), chance.choice([None, "x", "y"])
     entity = [EntityData(entity_type="user", entity_name=chance.choice([None, "u"]))]
-    secrets = {"salt": b"s", "stored_key": b"k", "server_key": b"x", "iterations": 4096}
     return chance.choice(
         [
             ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=key, value=value),
             ClientQuotaRecord(entity=entity, key=chance.choice("pq"), value=1.5, remove=chance.random() < 0.3),
             AccessControlEntryRecord(id=identifier(number), resource_name="r", principal="User:a", host="*"),
             RemoveAccessControlEntryRecord(id=identifier(chance.randrange(count))),
-            UserScramCredentialRecord(name=owner, mechanism=1, **secrets),  # type: ignore[arg-type]
+            UserScramCredentialRecord(
+                name=owner, mechanism=1, salt=b"s", stored_key=b"k", server_key=b"x", iterations=4096
+            ),
             RemoveUserScramCredentialRecord(name="u", mechanism=1),
             ProducerIdsRecord(broker_id=1, broker_epoch=1, next_producer_id=number * 1000),
             DelegationTokenRecord(owner="o", requester="o", renewers=["r"], token_id=named),

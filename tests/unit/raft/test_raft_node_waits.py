@@ -18,13 +18,13 @@ ELECTION_MS, FETCH_MS = 1000, 2000
 
 
 class Least(Random):
-    def randrange(self, *arguments: int) -> int:  # type: ignore[override]
+    def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
         return 0
 
 
 class Most(Random):
-    def randrange(self, *arguments: int) -> int:  # type: ignore[override]
-        return arguments[0] - 1
+    def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
+        return start - 1
 
 
 def follower(chance: Random, now_ms: int = 0) -> RaftNode:

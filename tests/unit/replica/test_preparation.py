@@ -52,7 +52,7 @@ async def test_a_partition_keeps_its_order_and_others_do_not_wait() -> None:
     await eventually_async(lambda: seen == ["other"])
     assert not lines.is_busy(two)
     for number in (0, 2, 3):
-        await eventually_async(lambda number=number: len(disk.gates) > number)  # type: ignore[misc]
+        await eventually_async(lambda number=number: len(disk.gates) > number)
         disk.gates[number].set()
     await eventually_async(lambda: len(seen) == 4)
     assert seen == ["other", "first", ErrorCode.INVALID_RECORD, "third"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from random import Random
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -60,7 +61,7 @@ def log_in(exchange: Exchange, mechanism: str, name: str, password: str) -> Logg
             if end.value.last_words:
                 with pytest.raises(StopIteration):
                     client.send(end.value.last_words)
-            return end.value  # type: ignore[no-any-return]
+            return cast("LoggedIn", end.value)
         words = client.send(answer)
 
 

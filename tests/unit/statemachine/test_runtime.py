@@ -109,13 +109,17 @@ class MemoryLog:
             yield [(offset, record)]
 
 
-async def start(log: MemoryLog | None = None) -> tuple[Runtime[tuple[str, int]], Counter, MemoryLog]:
+class ObservedRuntime(Runtime[tuple[str, int]]):
+    failures: list[BaseException]
+
+
+async def start(log: MemoryLog | None = None) -> tuple[ObservedRuntime, Counter, MemoryLog]:
     timeline = Timeline()
     machine = Counter(timeline)
     log = log or MemoryLog()
     failures: list[BaseException] = []
-    runtime = Runtime(machine, log, timeline, on_failed=failures.append)
-    runtime.failures = failures  # type: ignore[attr-defined]
+    runtime = ObservedRuntime(machine, log, timeline, on_failed=failures.append)
+    runtime.failures = failures
     await runtime.load()
     return runtime, machine, log
 
@@ -192,7 +196,7 @@ async def test_lost_records_end_the_leader_epoch_and_fail_every_caller() -> None
             await write
         assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert runtime.state is State.ENDED and machine.events == ["loaded", "unloaded"]
-    assert len(runtime.failures) == 1  # type: ignore[attr-defined]
+    assert len(runtime.failures) == 1
     await runtime.close()
 
 
@@ -208,7 +212,7 @@ async def test_unload_fails_the_parked_with_not_coordinator() -> None:
     with pytest.raises(ApiError) as caught:
         await runtime.run(lambda: machine.read("a"))
     assert caught.value.code is ErrorCode.NOT_COORDINATOR
-    assert not runtime.failures  # type: ignore[attr-defined]
+    assert not runtime.failures
     await runtime.close()
 
 
@@ -279,7 +283,7 @@ async def test_a_machine_that_cannot_replay_its_own_record_ends_the_leader_epoch
     with pytest.raises(ApiError):
         await runtime.run(lambda: machine.add("poison"))
     assert runtime.state is State.ENDED
-    assert isinstance(runtime.failures[0], RuntimeError)  # type: ignore[attr-defined]
+    assert isinstance(runtime.failures[0], RuntimeError)
     await runtime.close()
 
 
