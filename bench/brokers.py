@@ -89,7 +89,7 @@ def start_contestants(folder: Path, *, against_itself: bool = False, tree: Path 
 
 
 def machine() -> dict[str, str]:
-    """What the numbers were measured on."""
+    """The machine and the versions of a measurement."""
     info = Path("/proc/cpuinfo").read_text()
     model = next((line.split(":")[1].strip() for line in info.splitlines() if line.startswith("model name")), "unknown")
     memory_kb = int(Path("/proc/meminfo").read_text().split()[1])

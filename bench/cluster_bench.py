@@ -134,7 +134,7 @@ def cells(program: Path) -> list[Cell]:
 
 
 def five_cells(program: Path) -> list[Cell]:
-    """What a topic of five copies costs; measured on five nodes of either broker, which live for these rows alone."""
+    """The cost of a topic of five copies; measured on five nodes of either broker, which live for these rows alone."""
     return [
         Cell("produce 1,024 B, RF 5, acks=all", "records/s", "higher", throughput(program, 1024, 5, "all"), False),
         *(

@@ -1,4 +1,4 @@
-"""What is measured of a cluster: functions of three nodes, an unused name, and seconds to go on."""
+"""Measures of a cluster: functions of three nodes, an unused name, and seconds to go on."""
 
 from __future__ import annotations
 

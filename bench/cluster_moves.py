@@ -1,4 +1,4 @@
-"""What is measured of a cluster whose copies move, return, and cost the network: functions as in cluster_cells."""
+"""Measures of a cluster whose copies move, return, and cost the network: functions as in cluster_cells."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class ReturningDisk:
         return self._found[trio.name][0]
 
     def megabytes(self, trio: Trio, name: str, seconds: float) -> float:
-        """What went over the loopback meanwhile, of the run that `seconds` made."""
+        """The bytes that went over the loopback meanwhile, of the run that `seconds` made."""
         assert trio.name in self._found, "it did not come back"
         return self._found[trio.name][1]
 

@@ -18,7 +18,7 @@ SOURCE = Path(__file__).with_name("load.c")
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """What the generator saw; times in seconds, latencies in microseconds."""
+    """The generator's results; times in seconds, latencies in microseconds."""
 
     raw: Mapping[str, Any]
     size_bytes: int
@@ -90,6 +90,6 @@ def run_load(program: Path, mode: str, bootstrap: str, topic: str, options: Mapp
 
 
 def own_cost(program: Path, size: int) -> LoadResult:
-    """What the generator itself can do and costs: against librdkafka's mock cluster, in its own process."""
+    """The generator's own limits and cost: against librdkafka's mock cluster, in its own process."""
     options = {"partitions": 3, "size": size, "seconds": 1.5, "producer:test.mock.num.brokers": 1}
     return run_load(program, "produce", "127.0.0.1:1", "mock", options)

@@ -1,4 +1,4 @@
-"""What clients do with groups and transactions, measured through confluent-kafka: commits, transactions, copies."""
+"""Groups and transactions of clients, measured through confluent-kafka: commits, transactions, copies."""
 
 from __future__ import annotations
 

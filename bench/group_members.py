@@ -42,7 +42,7 @@ SESSION_MS = 45_000
 
 
 class Member(Protocol):
-    """What a rebalance is measured by."""
+    """The measures of a rebalance."""
 
     generation: int
     owned: tuple[int, ...]

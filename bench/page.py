@@ -14,7 +14,7 @@ from bench.generator import LoadResult
 from tests.interop.librdkafka_suite import VERSION as LIBRDKAFKA_VERSION
 from tests.support.nodes.apache_kafka import VERSION as KAFKA_VERSION
 
-# What a person found out about the numbers; kept when the numbers are measured again.
+# Notes of a person about the numbers; kept when the numbers are measured again.
 NOTES = Path(__file__).with_name("notes.md")
 
 

@@ -1,4 +1,4 @@
-"""What the background scrub takes of a core, by the settings that a node has without any of its own.
+"""The share of a core that the background scrub takes, with default settings.
 
 python -m bench.scrub                        20 s of each: no scrub, small batches, large batches
 python -m bench.scrub --seconds 60

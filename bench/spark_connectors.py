@@ -183,7 +183,7 @@ def fetch(connector: str, tokens: str, home: Path) -> str | None:
 
 
 class Bench:
-    """What is measured on one cluster."""
+    """The measures of one cluster."""
 
     def __init__(
         self, spark: Any, bootstrap: str, folder: Path, count: int, rounds: int, only: str, deadline: float = math.inf
@@ -212,7 +212,7 @@ class Bench:
                 yield row
 
     def measurements(self) -> list[tuple[str, Callable[[str], Row | None]]]:
-        """What each row is of, and how it is measured; what both connectors have before what is ours alone."""
+        """The subject of each row, and how it is measured; rows of both connectors before those of ours alone."""
         both, alone = (THEIRS, OURS), (OURS,)
         once = partial(self.copy, delivery="at_least_once")
         works: list[tuple[str, Work, tuple[str, ...]]] = [

@@ -39,7 +39,7 @@ SETTINGS: dict[str, object] = {
 
 @dataclass(slots=True)
 class Phase:
-    """What the other client waited, in ms, while one thing happened, and how long that took in seconds."""
+    """The other client's wait, in ms, while one thing happened, and how long that took in seconds."""
 
     name: str
     waits_ms: list[float] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What TLS costs a broker, beside Apache Kafka with the same certificate and cipher suite: `python -m bench.tls_bench`.
+"""The cost of TLS for a broker, beside Apache Kafka with the same certificate and cipher: `python -m bench.tls_bench`.
 
 The same client of librdkafka produces and consumes records of one size over TLS 1.3 (AES-256-GCM), in turns on both
 brokers. Printed are the processor time that a broker takes for a MiB, and its records per second, as ratios: above 1 is

@@ -69,7 +69,7 @@ class Trio:
 
     @property
     def admin(self) -> AdminClient:
-        """One client for all questions: a new one would have to learn who is there."""
+        """One client for all requests: a new one would have to learn the brokers."""
         if self._admin is None:
             settings: dict[str, Any] = {
                 "bootstrap.servers": self.bootstrap,
@@ -134,7 +134,7 @@ class Trio:
         return total
 
     def data_bytes(self, topic: str) -> int:
-        """What the topic's logs take on the disks of all."""
+        """The size of the topic's logs on the disks of all."""
         paths = [path for node in self.nodes.values() for path in _data_dir(node).glob(f"{topic}-*/*.log")]
         return sum(path.stat().st_size for path in paths)
 

@@ -1,4 +1,4 @@
-"""What it costs to look at every record of what producers send: one node that does, one that trusts its producers.
+"""The cost of validating every record of producers: one node that does, one that trusts its producers.
 
 python -m bench.validation                   two minutes
 python -m bench.validation --seconds 0.5     a first look

@@ -20,7 +20,7 @@ settings.load_profile("busy")
 
 
 def pytest_report_header() -> str:
-    """What a run that failed in a simulated world needs to be run again."""
+    """The facts needed to run a failed simulated world again."""
     return f"simulated worlds: seeds from {drawn.first_seed()} on are drawn from the commit ({drawn.FIRST}=… sets them)"
 
 
@@ -65,6 +65,6 @@ def own_node(tmp_path: Path) -> Iterator[Node]:
 
 
 def assert_no_traceback(node: Node) -> None:
-    """Whatever a test sent: what a client can cause is one line in the log, and never our own stack."""
+    """For all requests: an error that a client can cause is one line in the log, and never our own stack."""
     said = node.log_text()
     assert "Traceback" not in said, said[max(0, said.index("Traceback") - 500) :][:3000]

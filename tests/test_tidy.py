@@ -1,4 +1,4 @@
-"""What a reviewer should not have to say: sizes, banned calls, every handler tested, generated pages fresh."""
+"""Rules that a reviewer need not repeat: sizes, banned calls, every handler tested, generated pages fresh."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WORLD_ROOMS = (
     "cli/",
     "testing/",
 )
-# What starts simulations and measures them runs outside of them; the lid knows what it keeps out.
+# Modules that start simulations and measure them run outside of them; the sandbox knows what it keeps out.
 OUTSIDE_THE_BOX = ("sandbox.py", "__main__.py", "bugs.py", "coverage.py", "failures.py", "drawn.py")
 BANNED = re.compile(r"raise NotImplementedError|except Exception:\s*pass|\b(TODO|FIXME|XXX)\b")
 NO_PLACE_IN_A_PROJECT = re.compile(

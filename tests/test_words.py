@@ -31,11 +31,7 @@ LEFT: dict[str, int] = {
 
 
 # Names, by room.
-NAMES_LEFT: dict[str, int] = {
-    "tests/scenarios": 1,
-    "tests/sim": 3,
-    "tests/spark": 2,
-}
+NAMES_LEFT: dict[str, int] = {}
 
 
 def room_of(path: Path) -> str:

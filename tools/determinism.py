@@ -66,7 +66,7 @@ ORDERED_METHODS = frozenset({"extend", "fromkeys", "join", "writelines", "gather
 
 
 class Kind(Enum):
-    """What is known of an expression."""
+    """The known facts of an expression."""
 
     OTHER = 0
     SET = 1
@@ -111,7 +111,7 @@ class Known:
                 self._note_value(node.targets[0].attr, node.value)
 
     def _note_value(self, name: str, value: ast.expr) -> None:
-        """What an attribute without annotation is given."""
+        """The value that an attribute without annotation is given."""
         if isinstance(value, ast.List | ast.Dict | ast.Tuple | ast.ListComp | ast.DictComp | ast.Constant):
             self._note(self.attributes, name, Kind.OTHER)
         elif _is_made_as_set(value):

@@ -134,7 +134,7 @@ def config_classes() -> list[type]:
 
 
 def options(classes: Iterable[type]) -> dict[tuple[Scope, str], OptionSpec]:
-    """What is declared, by each key that it reads."""
+    """The declarations, by each key that they read."""
     found: dict[tuple[Scope, str], OptionSpec] = {}
     for config_class in classes:
         for item in config_class.__dataclass_fields__.values():  # type: ignore[attr-defined]
@@ -240,7 +240,7 @@ def _row(row: Setting, description: str) -> str:
 
 
 def _description(row: Setting, spec: OptionSpec | None) -> str:
-    """What an honoured setting does; empty for any other."""
+    """The effect of an honoured setting; empty for any other."""
     if spec is not None:
         beside = "" if row.name in (spec.key, spec.topic_key, spec.group_key) else " (synonym)"
         return spec.doc + beside

@@ -1,4 +1,4 @@
-"""What a reviewer counts: `python -m tools.measures [--tree OTHER_CHECKOUT]` prints one table, a column for each tree.
+"""Counts for a reviewer: `python -m tools.measures [--tree OTHER_CHECKOUT]` prints one table, a column for each tree.
 
 Lines and functions of the product, functions above a cyclomatic complexity of 10, comments, assertions, lines with
 `Any`, lines with words that the glossary replaces, and the files that a Produce of 1,000 records and the Fetch of it
@@ -142,7 +142,7 @@ def of_words(tree: Path) -> dict[str, str]:
 
 
 def of_the_way(tree: Path) -> dict[str, str]:
-    """What a Produce of 1,000 records passes, and a Fetch of them; what both pass counts once in the six."""
+    """The files and lines that a Produce of 1,000 records and a Fetch of them pass; the six count shared ones once."""
     environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
     done = subprocess.run([sys.executable, "-c", _TRACE], env=environment, capture_output=True, text=True, timeout=300)
     if done.returncode != 0:

@@ -65,7 +65,7 @@ class Hosts:
             subprocess.run(command, check=False, capture_output=True)
 
     def cut(self, sender: str, receiver: str) -> None:
-        """What one sends to the other is lost from now on; the other way stays as it is."""
+        """Drop traffic from one to the other from now on; the other way stays as it is."""
         run(
             "ip",
             "-n",

@@ -1,4 +1,4 @@
-"""What is done to three nodes under load. Each scenario ends with all faults gone; what must hold then is `verdict`."""
+"""Faults for three nodes under load. Each scenario ends with all faults gone; `verdict` checks what must hold then."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def cut_from_followers(world: World, rounds: int) -> None:
 
 
 def one_way(world: World, rounds: int) -> None:
-    """What one node sends to another is lost; the other way is open."""
+    """Traffic from one node to another is lost; the other way is open."""
     assert world.hosts is not None
     for _ in range(rounds):
         node = world.leader()

@@ -1,4 +1,4 @@
-"""What must be so when a scenario is over, found out from what clients saw and from the files of the nodes."""
+"""The conditions at the end of a scenario, checked from what clients saw and from the files of the nodes."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 CORPUS = Path(__file__).parent / "corpus"
-# What one input may add to the largest memory this process ever had, and how long it may take.
+# The memory that one input may add to the largest that this process ever had, and its longest time.
 MAX_GROWTH_BYTES = 96 * 2**20
 MAX_CPU_S = 3.0
 # One in so many inputs is traced line by line; tracing costs as much as some dozen inputs.

@@ -24,7 +24,7 @@ TARGETS = (
     *targets_readers.TARGETS,
 )
 
-# What reads the same kind of bytes shares the time that the kind is given among all tests.
+# Targets of the same kind of bytes share the time of that kind among all tests.
 KINDS: dict[str, tuple[str, ...]] = {
     "frames, requests and responses": ("frames", "requests", "responses", "stored_records"),
     "record batches": ("compression", "walk", "batches", "produced", "spark_decode"),

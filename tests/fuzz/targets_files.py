@@ -254,7 +254,7 @@ def _first_is_there(after: Files) -> bool:
 
 
 def _check_kept(before: Files, after: Files, read: bytes) -> None:
-    """What was durable is there to the byte, but for epochs, which no checksum covers."""
+    """Durable bytes are there unchanged, but for epochs, which no checksum covers."""
     synced = int(before[METADATA / SYNCED_OFFSET].split()[0])
     found = [read[position : position + header.size_bytes] for position, header in read_batches(read)]
     for number, (path, position, data) in enumerate(metadata_batches()):

@@ -1,4 +1,4 @@
-"""What clients send before they have logged in, and what says who may: no input lets anyone in."""
+"""Requests before a login, and the rules of permissions: no input lets an unknown user in."""
 
 from __future__ import annotations
 

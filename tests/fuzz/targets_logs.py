@@ -183,7 +183,7 @@ def run_damaged_log(script: bytes) -> None:
 
 
 def _use(log: Log) -> None:
-    """Whatever is asked of the log is answered or refused; it never fails, and what it gives is whole."""
+    """Every request to the log is answered or refused; it never fails, and its batches are whole."""
     for offset in range(log.log_start_offset, min(log.log_end_offset, log.log_start_offset + 200), 7):
         try:
             log.read(offset, max_bytes=300)
@@ -200,7 +200,7 @@ def _use(log: Log) -> None:
 
 
 def _check_sealed(whole: bytes) -> None:
-    """What recovery let through is as it was sealed, and in order."""
+    """Recovered batches are as they were sealed, and in order."""
     expected = 0
     for position, header in read_batches(whole):
         assert crc_is_valid(memoryview(whole)[position : position + header.size_bytes], header)

@@ -75,7 +75,7 @@ def _last_sequences(log: Log) -> dict[int, tuple[int, int]]:
 
 
 def _offer(log: Log, data: bytes) -> int:
-    """What a Produce request does; returns how many batches were appended."""
+    """Append as a Produce request does; returns how many batches were appended."""
     data = resealed(data)
     try:
         taken, header = admit(data, RULES, now_ms=NOW_MS, api_version=13)

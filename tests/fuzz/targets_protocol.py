@@ -1,4 +1,4 @@
-"""What a peer's bytes may do: frames, requests, responses, and the records of internal logs."""
+"""The bytes of peers: frames, requests, responses, and the records of internal logs."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def run_stream(data: bytes) -> None:
         peer = one if other.done or (not one.done and rng.random() < 0.5) else other
         peer.receive(rng.randint(1, most))
         if peer.got and rng.random() < 0.3 and len(peer.got) > 1:
-            # What a handler is done with may be used again, and only that.
+            # A buffer may be used again once its handler is done with it, and only then.
             peer.got[0] = bytes(peer.got[0])
     expected, wrong = split_plainly(data[4:])
     for peer in (one, other):
@@ -191,7 +191,7 @@ def run_response(data: bytes) -> None:
 
 
 def _again(cls: type[Message], data: bytes, version: int, offset: int) -> None:
-    """What was decoded can be encoded, and means the same when it is read again. Raises ProtocolError."""
+    """A decoded message can be encoded, and means the same when it is decoded again. Raises ProtocolError."""
     message = decode(cls, data, version, offset)
     once = encode(message, version)
     assert len(once) <= 2 * len(data) + 64, "what is written is about what was read"

@@ -1,4 +1,4 @@
-"""What a producer's bytes may do: compressed data, batches, and what Produce lets through."""
+"""The bytes of producers: compressed data, batches, and validation by Produce."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def _read(batch: bytes, header: BatchHeader) -> None:
 
 
 def _check_accepted(batch: bytes, header: BatchHeader, rules: BatchRules) -> None:
-    """What Produce lets in is what it claims to be, and stays so in another codec."""
+    """A batch that Produce accepts is what it claims to be, and stays so in another codec."""
     assert crc_is_valid(batch, header) and header.size_bytes == len(batch)
     assert header.base_offset == 0 and not header.is_control
     records = read_records(batch, header, max_output_bytes=CAP_BYTES)
@@ -209,7 +209,7 @@ def generate_walk(rng: Random) -> bytes:
 
 
 def run_walk(data: bytes) -> None:
-    """What the quick walk lets pass is right by the slow one, whatever holds the bytes."""
+    """A batch that the quick walk accepts is right by the slow one, whatever type its buffer has."""
     if not data or not data[0]:
         return
     count, payload = data[0], data[1:]

@@ -387,7 +387,7 @@ REQUESTS: dict[ApiKey, Callable[[World, int], Any]] = {
 }
 
 
-# What only those get that log in, on a listener where no one does; and ACLs, where there is no authorizer.
+# Errors without a login, on a listener without SASL; and errors of ACLs, where there is no authorizer.
 _OF_NAMED_USERS = {
     ApiKey.SASL_HANDSHAKE: ErrorCode.ILLEGAL_SASL_STATE,
     ApiKey.SASL_AUTHENTICATE: ErrorCode.ILLEGAL_SASL_STATE,

@@ -20,7 +20,7 @@ def start_and_fail(*arguments: str, cwd: Path, code: int | None = None) -> str:
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=120,  # who has no network may look for a host for half a minute
+        timeout=120,  # without a network, the look-up of a host may take half a minute
         stdin=subprocess.DEVNULL,
     )
     printed = done.stdout + done.stderr

@@ -109,7 +109,7 @@ def test_a_commit_that_is_not_waited_for_comes(join: Join) -> None:
 
 
 def test_at_least_once_reads_again_what_was_not_committed(join: Join) -> None:
-    """Process, then commit: who stops between both processes again what came after the last commit, and loses none."""
+    """Process, then commit: a job that stops in between repeats what followed the last commit, and loses nothing."""
     processed: list[int] = []
     reader = join()
     processed += numbers(reader.read(PORTION))

@@ -1,4 +1,4 @@
-"""What an unknown client can make the group coordinator do: large subscriptions, metadata, many groups, and the
+"""Hostile requests of an unknown client to the group coordinator: large subscriptions, metadata, many groups, and the
 largest group that the promises speak of. A refused request leaves nothing behind."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What pytest and the page about testing make of the package where nothing is compiled yet."""
+"""The package under pytest, and the snippets of the page about testing, where nothing is compiled yet."""
 
 from __future__ import annotations
 

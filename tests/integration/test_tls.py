@@ -1,4 +1,4 @@
-"""Nodes whose listeners speak TLS, with stock clients: who is let in, as whom, and what a refusal says on both ends."""
+"""Nodes whose listeners speak TLS, with stock clients: which are accepted, as which user, and how a refusal looks."""
 
 from __future__ import annotations
 

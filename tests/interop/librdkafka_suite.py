@@ -32,7 +32,7 @@ QUICK_BUILD = ("env", "CFLAGS=-O0 -g0", "CXXFLAGS=-O0 -g0")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one test of librdkafka did: `status` is PASSED, SKIPPED or FAILED; subtests are those that passed."""
+    """The result of one test of librdkafka: `status` is PASSED, SKIPPED or FAILED; subtests are those that passed."""
 
     status: str
     subtest_count: int

@@ -1,4 +1,4 @@
-"""What the suites need from the machine: found, installed from Debian where we are root, or a reason to skip."""
+"""The suites' needs of the machine: found, installed from Debian where we are root, or a reason to skip."""
 
 from __future__ import annotations
 

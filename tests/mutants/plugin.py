@@ -16,7 +16,7 @@ from tests.mutants.marks import MARKS
 
 # A mutant that allocates without end ends by itself.
 MOST_BYTES = 3 << 30
-# What a room's tests must not need.
+# Packages that a room's tests must not need.
 LEFT_OUT = {"spark", "kafka", "postgres"}
 
 

@@ -36,7 +36,7 @@ class Room:
                 yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), file
 
     def arguments(self) -> list[str]:
-        """What pytest is given."""
+        """The arguments of pytest."""
         files = []
         for each in self.tests:
             path = ROOT / "tests" / each

@@ -95,7 +95,7 @@ def _run(runs: Sequence[str], where: Path, patience: float | None, more: dict[st
 
 
 def unseen() -> set[str]:
-    """What no client can see, though a test of its room does."""
+    """Changes that no client can see, though a test of its room does."""
     lines = UNSEEN.read_text().splitlines()
     return {line.rpartition(SEPARATOR)[0] for line in lines if line and not line.startswith("#")}
 

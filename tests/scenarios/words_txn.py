@@ -165,7 +165,7 @@ class TxnWords:
         return self._apply(result)
 
     def _apply(self, result: Result[TransactionRecord, Outcome[Any]]) -> Any:
-        """What the runtime and the service do with a result."""
+        """Treat a result as the runtime and the service do."""
         if result.records and self.fails:
             self.fails = False
             raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, "the write failed")

@@ -45,7 +45,7 @@ def main() -> int:
 
 def sweep(kind: type[Scenario], seeds: range) -> int:
     """Run many seeds of one world; report each that fails, and what was done in all; returns how many failed."""
-    # What brokers say while they are killed would drown what is found; `replay` shows it.
+    # The log lines of brokers that are killed would drown the findings; `replay` shows them.
     logging.disable(logging.CRITICAL)
     began = time.perf_counter()
     reports = []

@@ -56,7 +56,7 @@ HANG_S = 120
 EASY_SEEDS = 40
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "simulation-bugs.md"
 KNOWN = Path(__file__).with_name("planted_seeds.json")
-# What the interpreter says where a planted text is itself broken: that such a bug is seen proves nothing.
+# Errors of the interpreter where a planted text is itself broken: that such a bug is seen proves nothing.
 BROKEN = ("NameError", "TypeError", "AttributeError", "UnboundLocalError", "SyntaxError")
 # Each bug is hunted in its own world. Those of the first two must all be measured.
 WORLD_OF: tuple[tuple[type[Scenario], tuple[Bug, ...]], ...] = (
@@ -183,12 +183,12 @@ def table(measures: list[Measure]) -> str:
 
 
 def known_seeds() -> dict[str, tuple[int | None, int]]:
-    """What was measured last: the first seed that catches a bug, None where none did; and how many were tried."""
+    """The last measurement: the first seed that catches a bug, None where none did; and how many were tried."""
     return {name: (each["caught"], each["tried"]) for name, each in json.loads(KNOWN.read_text()).items()}
 
 
 def known_problems() -> dict[str, str]:
-    """What that seed found, or why the hunt ended without a catch; empty where none did, or it is unknown."""
+    """The problem that this seed found, or why the hunt ended without a catch; empty where none did, or unknown."""
     return {name: each["problem"] for name, each in json.loads(KNOWN.read_text()).items()}
 
 

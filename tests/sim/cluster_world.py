@@ -96,7 +96,7 @@ class ClusterWorld(World):
         )
 
     def active_image(self) -> MetadataImage | None:
-        """What the active controller knows; None where no controller is active."""
+        """The active controller's view; None where no controller is active."""
         for machine in self.machines.values():
             if machine.broker is not None and getattr(machine.broker.raft, "leads", False):
                 return machine.broker.publisher.image

@@ -36,7 +36,7 @@ STALL_S = (0.5, 5.0)
 ABORTS = 0.15
 # The first versions that name members and epochs of the consumer protocol, and topics by their names.
 HEARTBEAT_VERSION, OFFSET_FETCH_VERSION = 1, 9
-# What says that this member is none any more, or not at the epoch that it believes.
+# Error codes by which this member is none any more, or not at the epoch that it believes.
 FENCED = frozenset(
     {
         ErrorCode.UNKNOWN_MEMBER_ID,
@@ -301,7 +301,7 @@ class Copier(TransactionalWriter):
             self._to_fetch = True
             if not (isinstance(error, ApiError) and error.code in LOST):
                 await self._end(False)
-            # What of it was stored is not known: the next transaction begins with sequences of its own.
+            # It is unknown which of them were stored: the next transaction begins with sequences of its own.
             self._identity = (-1, -1)
             raise
         if commit:

@@ -158,7 +158,7 @@ class TransactionalWriter(Client):
         if not self._fights and outcome is not Outcome.INFO:
             await self._check_offset(stable=True)
         if not commit or outcome is not Outcome.OK:
-            # What of it was stored is not known: the next transaction begins with sequences of its own.
+            # It is unknown which of them were stored: the next transaction begins with sequences of its own.
             self._identity = (-1, -1)
         elif self._version == 0 and self.random.random() < 0.2:
             await self._write_late()
@@ -339,7 +339,7 @@ class TransactionalWriter(Client):
         check(code, f"{self._topic}-{partition}")
 
     def _check_added(self, code: int) -> None:
-        """What it asks now is no late request: it waits for each answer, or ends the connection."""
+        """Its present request is no late one: it waits for each answer, or ends the connection."""
         if code == ErrorCode.INVALID_TXN_STATE:
             self.problem("a partition could not be added to a transaction that goes on")
 
@@ -478,7 +478,7 @@ class CommittedReader(Reader):
 
 
 class FollowingReader(CommittedReader):
-    """What is stable never goes back on one broker; another one that leads from now on may know less at first."""
+    """The last stable offset never goes back on one broker; a later leader may know less at first."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)

@@ -29,7 +29,7 @@ DOCUMENT = ROOT / "docs" / "simulation-faults.md"
 BEGIN, END = "<!-- coverage: begin -->", "<!-- coverage: end -->"
 MARKS = "__branch_marks__"
 SEEDS = 100
-# What no broker runs, what only a real machine has, and what is data.
+# Modules that no broker runs, that only a real machine has, and that are data.
 LEFT_OUT = ("cli/", "testing/", "client/", "protocol/messages/", "common/real_io.py", "server/startup/process.py")
 
 

@@ -188,7 +188,7 @@ class DamagedCluster(ManyNodes):
         return [self._vandal]
 
     async def converge(self) -> None:
-        """What was damaged is whole again, and then all nodes agree."""
+        """Damaged batches are whole again, and then all nodes agree."""
         await self._vandal.seen_whole()
         await super().converge()
 

@@ -177,7 +177,7 @@ class Remover(ChaosClient):
     # -- in the end -------------------------------------------------------------------------------------------------
 
     async def _verify(self, name: str, topic: Passing, until_s: float) -> None:
-        """All that was acknowledged is there, but for what may be deleted. Raises OdradekError.
+        """All acknowledged records are there, but for those that may be deleted. Raises OdradekError.
 
         A leader that was cut off may not know yet that it is none, nor what was written since: until then it is asked
         again.

@@ -43,7 +43,7 @@ from tests.sim.world import Machine, World
 
 DIRECTORIES = (DATA / "one", DATA / "two")
 OFFSETS_TOPIC = "__consumer_offsets"
-# What may be moved; the second has as many partitions as the world gives it.
+# The topics whose replicas move; the second has as many partitions as the world gives it.
 KEYS = (*((TOPIC, number) for number in range(PARTITIONS)), *((OFFSETS_TOPIC, number) for number in range(2)))
 # Bytes in a second: as fast as it goes, or so slow that a move is seldom over before the next fault.
 RATES = (None, "20000", "3000")

@@ -236,7 +236,7 @@ class SimDisk:
         return release
 
     def write_back(self) -> None:
-        """What is written back is not certain before it is synced."""
+        """Bytes that are written back are not certain before they are synced."""
 
     def mutex(self) -> Mutex:
         return SimMutex()
@@ -427,7 +427,7 @@ class SimFile:
             self._inode.write(position, data[: self._disk.draw(len(data) + 1)])
             raise OSError(errno.EIO, "simulated write error", str(self._path))
         if len(data) > 1 and self._disk.hit("short write", faults.short_write):
-            # What the port's `write_at` goes on with: two system calls, and a power loss may keep the first alone.
+            # The rest of the port's `write_at`: two system calls, and a power loss may keep the first alone.
             first = 1 + self._disk.draw(len(data) - 1)
             self._inode.write(position, data[:first])
             self._inode.write(position + first, data[first:])

@@ -18,7 +18,7 @@ PROBLEMS = 12
 
 @functools.cache
 def commit() -> str:
-    """What is checked out, with "-dirty" where files differ from it; says so where there is no commit."""
+    """The commit that is checked out, with "-dirty" where files differ from it; says so where there is no commit."""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=20)

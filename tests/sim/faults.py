@@ -1,4 +1,4 @@
-"""What goes wrong in one run: a mix and rates that the seed draws, so that every seed is another world (swarm testing).
+"""The faults of one run: a mix and rates that the seed draws, so that every seed is another world (swarm testing).
 
 Two worlds are kept apart, because they keep other promises: in one only processes die, and the page cache lives; in the
 other machines lose power, and only what was synced before its acknowledgement must be there afterwards.
@@ -27,7 +27,7 @@ DISK_ERRORS = (
     "rename_error",
     "sync_dir_error",
 )
-# What is counted when a kind of fault happens, where that is not its own name alone.
+# The counters of a kind of fault, where they differ from its own name.
 COUNTED = {
     "cut": ("one-way cut", "two-way cut", "late bytes", "connect timed out"),
     "crash": ("crash", "connect refused"),
@@ -147,7 +147,7 @@ def shrinkable(swarm: Swarm) -> list[str]:
 
 
 def counted(kind: str) -> tuple[str, ...]:
-    """What `World.injected` counts where a kind of fault happens."""
+    """The counters of `World.injected` for a kind of fault."""
     return COUNTED.get(kind, (kind.replace("_", " "),))
 
 

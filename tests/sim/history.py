@@ -40,7 +40,7 @@ class Send:
 
 @dataclass(slots=True)
 class Poll:
-    """What one fetch gave of one partition: (offset, value) pairs in the order they were delivered."""
+    """The records of one partition from one fetch: (offset, value) pairs in the order they were delivered."""
 
     partition: Partition
     records: list[tuple[int, Value]]
@@ -56,7 +56,7 @@ class EndOffset:
 
 @dataclass(slots=True)
 class Marks:
-    """What one replica says of a partition; -1 where it does not say.
+    """The marks that one replica reports of a partition; -1 for one that it does not report.
 
     `source` is the process that answered, from its start to its end: two of them may know different things.
     """
@@ -90,7 +90,7 @@ class Commit:
 
 @dataclass(slots=True)
 class Assigned:
-    """What a SyncGroup gave to a member, or to the instance that a static member is; `source` is who answered."""
+    """The assignment from a SyncGroup to a member, or to a static member's instance; `source` is the broker."""
 
     group: str
     generation: int

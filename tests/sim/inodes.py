@@ -244,7 +244,7 @@ def _collect_directories(path: Path, directory: Directory, found: list[Path]) ->
 
 
 def _survive(directory: Directory, random: Random) -> None:
-    """What is reachable by durable names becomes what a loss of power leaves of it; the rest is gone."""
+    """Keep the files that are reachable by durable names, as a loss of power leaves them; the rest is gone."""
     directory.seen = dict(directory.durable)
     for node in directory.seen.values():
         if isinstance(node, Directory):

@@ -18,7 +18,7 @@ from tests.sim.memory_growth import too_large, too_many
 from tests.sim.world import Machine, World
 
 WATCH_EVERY_S = 0.05
-# All that a process holds is walked through so often.
+# All objects of a process are walked through so often.
 WALK_EVERY_S = 8.0
 # One thing that is wrong is seen at every look: so many are enough to know of.
 MAX_PROBLEMS = 50

@@ -55,14 +55,14 @@ def is_tombstone(number: int) -> bool:
 
 
 class KeyAccount(Recorder):
-    """What was committed of each key of each partition; all that is no transaction goes into the world's history."""
+    """The committed values of each key of each partition; what is no transaction goes into the world's history."""
 
     def __init__(self, history: Recorder) -> None:
         super().__init__()
         self._history = history
         # Nothing that a reader needs who takes long goes while the run lasts: tombstones, markers.
         self.keeps_all = False
-        # What a key may read as: its last committed number, and those behind it whose commit is not known.
+        # The values that a key may read as: its last committed number, and those behind it whose commit is not known.
         self.allowed: dict[Key, list[int]] = {}
         # The furthest number of each key that was sent.
         self.sent: dict[Key, list[int]] = {}
@@ -103,7 +103,7 @@ class KeyAccount(Recorder):
 
     def _may_be(self, key: Key, allowed: list[int], found: int) -> bool:
         later = [number for number in self.sent.get(key, ()) if number > max(allowed)]
-        # What a tombstone has deleted may be gone, and the tombstone itself.
+        # Records below a tombstone may be gone, and the tombstone itself.
         deleted = not self.keeps_all and any(is_tombstone(number) for number in (*allowed, *later))
         return found in allowed or found in later or (deleted and found == NEVER_WRITTEN)
 

@@ -394,7 +394,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
 
 async def _goes_on(point: str) -> None:
-    """What a point does in a world that delays no host."""
+    """A point in a world that delays no host."""
 
 
 def _close(coroutine: Any) -> None:

@@ -1,4 +1,4 @@
-"""What replicas may say of a partition's marks and epochs: a history's analysis in, findings out."""
+"""Rules for the marks and epochs that replicas report: a history's analysis in, findings out."""
 
 from __future__ import annotations
 

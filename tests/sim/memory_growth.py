@@ -24,7 +24,7 @@ _CONTAINERS = (dict, list, deque, set, frozenset)
 
 
 class Kind(Enum):
-    """What a walk does with an object."""
+    """How a walk treats an object."""
 
     BYTES = "count"
     DICT = "count, and go on with the values"
@@ -37,7 +37,7 @@ class Kind(Enum):
 
 def too_many(world: World, machine: Machine) -> Iterator[str]:
     """Of what a host has at this moment, what is too much; cheap enough to be asked all the time."""
-    # What all hosts have together is known without counting, and nearly always few enough for each.
+    # The total of all hosts is known without counting, and nearly always few enough for each.
     tasks = world.loop.task_count(machine.name)
     if tasks > MAX_TASKS and (tasks := len(world.loop.tasks_of(machine.name))) > MAX_TASKS:
         yield f"{tasks} tasks are alive"
@@ -82,7 +82,7 @@ def too_large(root: object) -> Iterator[str]:
 
 
 def _kind_of(cls: type) -> Kind:
-    """What a walk does with objects of this class."""
+    """How a walk treats objects of this class."""
     if issubclass(cls, bytes | bytearray):
         return Kind.BYTES
     if issubclass(cls, dict):
@@ -93,7 +93,7 @@ def _kind_of(cls: type) -> Kind:
         return Kind.TUPLE
     if issubclass(cls, MethodType):
         return Kind.METHOD
-    # What a class holds, as messages hold their fields, is the program and not the process.
+    # The attributes of a class, as messages hold their fields, belong to the program and not to the process.
     ours = cls.__module__.split(".")[0] == "odradek" and not issubclass(cls, type)
     return Kind.OURS if ours else Kind.OTHER
 

@@ -25,7 +25,7 @@ from tests.sim.loop import SimLoop
 HIGH_WATER_BYTES = 64 * 1024
 # When a system that gets no answer asks again for a connection, in seconds from the first time.
 CONNECT_TRIES_S = (0.0, 1.0, 3.0, 7.0, 15.0)
-# What was not acknowledged is sent again after so long.
+# Bytes that were not acknowledged are sent again after so long.
 RETRANSMIT_S = (0.2, 3.0)
 Item = tuple[bytes, BaseException | None, bool]
 
@@ -268,7 +268,7 @@ class SimTransport(asyncio.Transport):
         faults = self._wires.faults
         wires = self._wires
         wires.loop.trace.data(b"n", self.there, self._port, item[0])
-        # What is gone already resets nothing: of what it had sent no piece may be missing before others that come.
+        # Bytes that arrived already reset nothing: of what it had sent no piece may be missing before others that come.
         may_reset = not (item[2] or self._lost or self.dead)
         if faults.reset and may_reset and wires.random.random() < faults.reset and wires.happens("reset"):
             wires.count("reset")

@@ -123,13 +123,13 @@ class Admin(Client):
 
     async def _verify_setting(self, acknowledged: str) -> None:
         until = self.world.loop.time() + CATCH_UP_S
-        while (value := await self._told_setting()) not in (acknowledged, *self.unanswered):
+        while (value := await self._acknowledged_setting()) not in (acknowledged, *self.unanswered):
             if self.world.loop.time() > until:
                 self.problem(f"{CHANGED_SETTING} of {TOPIC} was set to {acknowledged} and is {value}")
                 return
             await asyncio.sleep(RETRY_S)
 
-    async def _told_setting(self) -> str | None:
+    async def _acknowledged_setting(self) -> str | None:
         (described,) = await describe_configs(self.cluster, ResourceType.TOPIC, [TOPIC])
         return next((each.value for each in described.configs if each.name == CHANGED_SETTING), None)
 
@@ -140,7 +140,7 @@ class OneNode(Scenario):
     world_name = "node"
     copies = 1
     acks: tuple[int, ...] = (1, -1)
-    # What groups commit is judged too, so the offsets topic must be as durable as the judged one.
+    # Commits of groups are judged too, so the offsets topic must be as durable as the judged one.
     durable_settings: ClassVar[dict[str, str]] = {"log.flush.interval.messages": "1"}
 
     def __init__(self, world: World) -> None:
@@ -228,11 +228,11 @@ class OneNode(Scenario):
         """Return once all nodes agree; one node does."""
 
     def unfinished(self) -> list[str]:
-        """What `converge` still waits for."""
+        """The conditions that `converge` still waits for."""
         return []
 
     def check_logs(self) -> list[str]:
-        """What is wrong with the logs on the disks when everything is over."""
+        """Violations in the logs on the disks when everything is over."""
         return [problem for machine in self.world.machines.values() for problem in check_disk(machine)]
 
     def _members(self) -> list[Member]:
@@ -305,8 +305,8 @@ class OneNode(Scenario):
         reader.positions[first_of_all] = offset
         for _ in range(WAKE_UP_TRIES):
             try:
-                # Its connections are there before the one that is measured: who begins at a node that starts, and takes
-                # connections before it serves anybody, waits for that node and not for the record.
+                # Its connections are there before the one that is measured: a client that begins at a starting node and
+                # takes connections before it serves any, waits for that node and not for the record.
                 await reader.poll(max_wait_ms=0)
             except OdradekError:
                 await asyncio.sleep(RETRY_S)

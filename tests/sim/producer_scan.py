@@ -1,4 +1,4 @@
-"""What a log's own batches say of its producers and transactions, and whether the broker says the same.
+"""A log's producers and transactions as its own batches show them, and whether the broker says the same.
 
 An account of its own, made from the batches as they lie on the disk: of each producer its epoch, its last batches and
 the transaction that it has open; where the last stable offset is; which transactions were aborted. It is held against
@@ -57,7 +57,7 @@ class ProducerScan:
         self._window_from = 0
         # Offset of a producer's batch -> its position in the log, in bytes from its start.
         self._places: dict[int, int] = {}
-        # What was there when this process was first looked at: it need not know of ends that had not reached all.
+        # Transactions that were there at the first look: the process need not know of ends that had not reached all.
         self._found_to: int | None = None
 
     def see(self, header: BatchHeader, batch: bytes) -> None:
@@ -165,14 +165,14 @@ class ProducerScan:
 
 
 def _since_forgotten(producer: Producer, known: Producer) -> Producer:
-    """What is left of a producer that may have been forgotten before its last batches came."""
+    """The rest of a producer that may have been forgotten before its last batches came."""
     kept = len(producer.batches) - len(known.batches)
     coordinator_epoch = NONE if known.coordinator_epoch == NONE else producer.coordinator_epoch
     return replace(producer, batches=producer.batches[max(0, kept) :], coordinator_epoch=coordinator_epoch)
 
 
 def _with_what_was_dropped(producer: Producer, known: Producer, base: int) -> Producer:
-    """What the batches say, with what only those that were dropped could: it is believed."""
+    """The producer by its batches, with the facts that only dropped batches had: these are believed."""
     kept = producer.batches
     if len(kept) < WINDOW and (not kept or known.batches[-len(kept) :] == kept):
         kept = known.batches

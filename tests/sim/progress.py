@@ -1,4 +1,4 @@
-"""What must go on once the faults have ended: so much time, and then a line for each task that still waits."""
+"""Progress once the faults have ended: so much time, and then a line for each task that still waits."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ RAFT = {"snapshot_bytes": 2000, "retention_bytes": 5000, "fetch_snapshot_max_byt
 
 
 class Judge:
-    """What all replicas together may not do."""
+    """Violations by all replicas together."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
@@ -194,7 +194,7 @@ class QuorumRun(Scenario):
 
     @property
     def operations(self) -> int:
-        """What was acknowledged, which takes a leader."""
+        """The acknowledged values, which takes a leader."""
         return len(self.acknowledged)
 
     async def run(self) -> None:
@@ -231,7 +231,7 @@ class QuorumRun(Scenario):
         await until(lambda: self._missing() == [], pause_s=0.05)
 
     def _missing(self) -> list[str] | None:
-        """What a replica lacks of what was acknowledged; None where one does not run."""
+        """The acknowledged values that a replica lacks; None where one does not run."""
         missing = []
         for machine in self.world.machines.values():
             assert isinstance(machine, QuorumMachine)

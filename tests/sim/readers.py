@@ -31,7 +31,7 @@ Refuses = Callable[[bytes, BatchHeader], bool]
 
 
 def values_of(data: bytes, from_offset: int, refuses: Refuses) -> tuple[list[tuple[int, int]], int, int]:
-    """What whole batches hold at or above an offset, up to one that is refused.
+    """The records of whole batches at or above an offset, up to one that is refused.
 
     Returns:
         (offset, value) of each record; the next offset; the leader epoch of the last batch, -1 where there is none.

@@ -209,6 +209,6 @@ def _run_seed(
             swarm.happened,
             without,
         )
-        # What clients hold keeps dropped processes alive: they must go before the world collects what is left of it.
+        # Objects of clients keep dropped processes alive: they must go before the world collects what is left of it.
         del scenario, problems
     return report

@@ -24,7 +24,7 @@ from typing import Any
 import odradek
 from odradek.common.buggify import Hook
 
-# What belongs to the program, its source and its tables, is the same in every run and may be read.
+# Files of the program, its source and its tables, are the same in every run and may be read.
 PROGRAM = str(Path(odradek.__file__).parent) + os.sep
 # Of the stack of the code that reached out of the box.
 STACK_LINES = 12

@@ -103,11 +103,11 @@ class TransactionalNode(Scenario):
         """Return once all nodes agree; one node does."""
 
     def unfinished(self) -> list[str]:
-        """What `converge` still waits for."""
+        """The conditions that `converge` still waits for."""
         return []
 
     def check_logs(self) -> list[str]:
-        """What is wrong with the logs on the disks when everything is over."""
+        """Violations in the logs on the disks when everything is over."""
         return [problem for machine in self.world.machines.values() for problem in check_disk(machine)]
 
     def writers(self, ledger: Ledger) -> list[TransactionalWriter]:
@@ -145,7 +145,7 @@ class TransactionalNode(Scenario):
                 await asyncio.sleep(RETRY_S)
 
     def verdict(self) -> None:
-        """What clients saw is judged, and what is on the disks."""
+        """Judge what clients saw, and what is on the disks."""
         alone = self.copies == 1
         rules = Rules(idempotent=True, read_committed=True, assigned=True, drained=True, one_coordinator=alone)
         findings = judge(self.recorder.history, rules)

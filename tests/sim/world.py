@@ -36,7 +36,7 @@ STOP_LIMIT_S = 8.0
 ACTIVE_POINTS = 0.4
 HOLD_UP_S = ((0.0, 0.0), (0.0, 0.005), (0.0, 0.1), (0.2, 1.0))
 POINTS_SALT = 0xB0661F
-# What a disk counts that a process may end for.
+# Injected errors of a disk for which a process may end.
 REASONS_TO_GIVE_UP = ("no space", *(name for kind in DISK_ERRORS for name in counted(kind)))
 # How often a cut takes both ways between two hosts.
 BOTH_WAYS = 0.3

@@ -69,7 +69,7 @@ def dying(commit: Any, plan: Path) -> Any:
 
 
 class Troubled:
-    """What a sink's tasks do, with trouble in the midst of it or at its end, when a task has staged all of its rows.
+    """Run a sink's tasks, with trouble in the midst of it or at its end, when a task has staged all of its rows.
 
     Args:
         write: of the sink.

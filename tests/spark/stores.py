@@ -28,7 +28,7 @@ class Copies(Protocol):
         """What a reader finds, sorted."""
 
     def leftovers(self) -> list[str]:
-        """What tasks have staged that is no part of it."""
+        """The files staged by tasks that are no part of it."""
 
 
 class Store(Copies, Protocol):
@@ -39,12 +39,12 @@ class Store(Copies, Protocol):
 
 
 def writer(store: Store, schema: StructType = ROWS, **options: str) -> Any:
-    """What Spark gets from our format."""
+    """The stream writer of our format."""
     return stream_writer(store.options | options, schema, False)
 
 
 def left(made: Any, task: Task, rows: list[tuple[Any, ...]]) -> Any:
-    """What a task leaves for the driver."""
+    """The message of a task to the driver."""
     made.task = lambda: task
     schema = arrow_schema(made.schema)
     arrays = [pa.array([row[at] for row in rows], field.type) for at, field in enumerate(schema)]

@@ -1,4 +1,4 @@
-"""What goes wrong outside of a query is one sentence that says what to do; no data is lost, no batch half written.
+"""An error outside of a query is one sentence that says what to do; no data is lost, no batch half written.
 
 Wrong options, topics that do not exist and brokers that do not answer a batch query are in `test_bad_options`, records
 that a running query lost and topics that were recreated in `test_stream_read`, dead letters in `test_values`, columns
@@ -328,7 +328,7 @@ def test_a_topic_that_is_recreated_with_more_partitions(odradek: str, topic: str
 def test_a_topic_that_was_away_while_others_were_read(
     odradek: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is planned of it is planned as of the topic that is there, not as of the one that was."""
+    """Its batches are planned as of the topic that is there, not as of the one that was."""
     monkeypatch.setattr(planning, "GONE_PATIENCE_S", 0.5)
     create_topic(odradek, topic)
     create_topic(odradek, f"{topic}-stays")
@@ -477,7 +477,7 @@ def test_a_broker_that_is_down_at_the_start_of_a_stream(spark: Any, tmp_path: Pa
 
 
 def test_another_driver_on_the_checkpoint(spark: Any, odradek: str, topic: str, tmp_path: Path) -> None:
-    """What took over goes on; the older query ends with nothing of its batch written. Two JVMs: the slow tests."""
+    """The newer query goes on; the older one ends with nothing of its batch written. Two JVMs: the slow tests."""
     for name in (topic, f"{topic}-copy"):
         create_topic(odradek, name, 2)
     numbered(odradek, topic, range(10))

@@ -35,7 +35,7 @@ def types_and_numbers(draw: st.DrawFn) -> tuple[int, int, list[decimal.Decimal]]
 
 
 def fitting(number: decimal.Decimal, precision: int, scale: int) -> decimal.Decimal | None:
-    """What a column holds of it; None where it is too large."""
+    """The value that a column holds of it; None where it is too large."""
     found = WIDE.quantize(number, decimal.Decimal((0, (1,), -scale)))
     return found if found.copy_abs() < 10 ** (precision - scale) else None
 

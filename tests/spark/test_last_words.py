@@ -1,4 +1,4 @@
-"""What a program that ends by an error of ours prints last."""
+"""The last lines of a program that ends by an error of ours."""
 
 from __future__ import annotations
 

@@ -361,7 +361,7 @@ def test_files_that_the_driver_cannot_read(store: DeltaStore) -> None:
 
 
 def test_a_disk_that_is_full_when_rows_are_merged(tmp_path: Path) -> None:
-    """What the tasks have staged fits, and what is made of it does not: one sentence, and nothing of it is there."""
+    """The staged rows of tasks fit, and the merged ones do not: one sentence, and nothing of them is there."""
     with small_tmpfs(tmp_path / "disk", 1 << 20):
         store = DeltaStore(tmp_path / "disk")
         made = writer(store, GOES, compression="none", **BY_KEY)

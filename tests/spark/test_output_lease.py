@@ -257,7 +257,7 @@ def test_a_writer_fenced_within_a_batch_becomes_the_standby(bootstrap: str, fill
 
 
 def test_two_processes_take_turns_with_the_batches_of_a_run(bootstrap: str, filled: str) -> None:
-    """What a process remembers of the gate is where it was before the other's batch."""
+    """A process's memory of the lease is its state before the other's batch."""
     a = Query(bootstrap, filled, "a")
     held: list[dict[Any, Any]] = [{}, {}]
     for number in range(6):

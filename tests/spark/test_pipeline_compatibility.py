@@ -1,4 +1,4 @@
-"""What of a changed pipeline fits the tables and checkpoints that are there, and what is said of it."""
+"""Which changes of a pipeline fit the tables and checkpoints that are there, and the reports of them."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def store(postgres: Postgres, table: str) -> PostgresStore:
 
 
 @pytest.fixture
-def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sink that asks for a lock for a moment, and loses patience when it has known for the second time who holds it.
 
     How long it takes to learn that is the machine's: by the sink's clock it takes nine of the ten seconds that it has.
@@ -72,7 +72,7 @@ def holding(store: PostgresStore, statement: str) -> Iterator[int]:
 
 
 def test_a_marker_that_another_session_keeps(
-    store: PostgresStore, hurried: None, caplog: pytest.LogCaptureFixture
+    store: PostgresStore, impatient: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As an older driver does whose machine is gone: the sink says who, warns before, and goes on when it is free."""
     made = writer(store)
@@ -92,8 +92,8 @@ def test_a_marker_that_another_session_keeps(
     assert store.rows() == [(1, "a"), (2, "b")]
 
 
-def test_a_table_that_another_session_keeps_from_tasks(store: PostgresStore, hurried: None) -> None:
-    """What a task of many rows needs is looked after in the same way; and of two that wait the one ahead is named."""
+def test_a_table_that_another_session_keeps_from_tasks(store: PostgresStore, impatient: None) -> None:
+    """A task of many rows has its locks looked after in the same way; and of two that wait the one ahead is named."""
     made = writer(store)
     assert made.commit_once(task(), [left(made, task(), LARGE)])
     with (
@@ -176,12 +176,12 @@ def test_a_driver_that_is_paused_in_its_commit(store: PostgresStore, monkeypatch
     asleep, awake = threading.Event(), threading.Event()
     clear_up = made._clear_up
 
-    def stands_still(*rest: Any) -> None:
+    def is_paused(*rest: Any) -> None:
         asleep.set()
         awake.wait(GIVES_UP_MS / 1000)
         clear_up(*rest)
 
-    made._clear_up = stands_still
+    made._clear_up = is_paused
     first: list[bool] = []
     standing = threading.Thread(target=lambda: first.append(made.commit_once(task(1), rows)))
     standing.start()

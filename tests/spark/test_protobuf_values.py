@@ -40,7 +40,7 @@ SCALARS = {
 
 
 def shop_file() -> Any:
-    """What protoc makes of a file with an order, its lines, a state, a time, a note that may be unset, and a map."""
+    """The descriptors of a file with an order, its lines, a state, a time, a note that may be unset, and a map."""
     file = descriptor_pb2.FileDescriptorProto(name="shop.proto", package="shop", syntax="proto3")
     file.dependency.extend(["google/protobuf/timestamp.proto", "google/protobuf/wrappers.proto"])
     state = file.enum_type.add(name="State")

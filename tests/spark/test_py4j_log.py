@@ -1,4 +1,4 @@
-"""What py4j logs of a JVM that ends under a call, which is no word for the user of a pipeline."""
+"""py4j's log of a JVM that ends under a call, which is no word for the user of a pipeline."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ SHARES = _shares_of_spark()
 
 
 def unit_of_work(nodeid: str) -> str:
-    """What one worker gets as a whole: a file, or a share of Spark's files."""
+    """The unit of work of one worker: a file, or a share of Spark's files."""
     file = nodeid.split("::")[0]
     return SHARES.get(file, file)
 

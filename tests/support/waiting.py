@@ -10,7 +10,7 @@ from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 
-# Against hangs alone: who waits for what is about to come does not reach it, whatever else the machine has to do.
+# Against hangs alone: a wait for what is about to come does not reach it, whatever else the machine has to do.
 PATIENCE_S = 150.0
 PAUSE_S = 0.02
 SHORT_PAUSE_S = 0.005
@@ -19,7 +19,7 @@ SHORT_PAUSE_S = 0.005
 def eventually(
     condition: Callable[..., T | None], what: object = "", *, patience_s: float | None = None, pause_s: float = PAUSE_S
 ) -> T:
-    """What the condition gives once that counts as true.
+    """The result of the condition once it counts as true.
 
     Args:
         condition: is asked again and again; a connection that fails counts as not yet.
@@ -55,7 +55,7 @@ async def eventually_async(
     condition: Callable[..., T | None], what: object = "", *, pause_s: float = SHORT_PAUSE_S
 ) -> T: ...
 async def eventually_async(condition: Callable[..., Any], what: object = "", *, pause_s: float = SHORT_PAUSE_S) -> Any:
-    """What the condition gives once that counts as true; it may have to be awaited. Raises AssertionError."""
+    """The result of the condition once it counts as true; it may have to be awaited. Raises AssertionError."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + PATIENCE_S
     while True:

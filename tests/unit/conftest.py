@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-# What the interpreter reports before it does it (PEP 578). The pair of sockets of an event loop is none of them.
+# Audit events that the interpreter raises beforehand (PEP 578). The pair of sockets of an event loop is none of them.
 REFUSED = frozenset({"socket.bind", "socket.connect", "subprocess.Popen", "os.posix_spawn", "os.fork"})
 _watching = False
 _sleep = time.sleep

@@ -38,7 +38,7 @@ print("HEAVY", [module for module in {HEAVY!r} if module in sys.modules])
 
 
 def complete(*words: str) -> list[str]:
-    """What bash would offer behind these words; the last one is being typed."""
+    """The completions that bash would offer behind these words; the last one is being typed."""
     done = python(
         "-m", "odradek", _ODRADEK_COMPLETE="complete_bash", COMP_WORDS=" ".join(["odradek", *words]),
         COMP_CWORD=str(len(words)),

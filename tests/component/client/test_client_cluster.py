@@ -117,7 +117,7 @@ async def test_a_connection_is_made_once_and_again_when_it_was_lost(peer: Script
             await cluster.metadata([])
         assert peer.connections == 1
         await peer.hang_up()
-        # What was under way when the connection went is lost; what comes later is not.
+        # Requests in flight when the connection broke are lost; later ones are not.
         with pytest.raises(UnreachableError):
             await cluster.metadata([])
         assert (await cluster.metadata([])).cluster_id == "c"

@@ -1,4 +1,4 @@
-"""What a coordinator forgets, what it says no more of than fits a line, and when it looks at the topics again."""
+"""Forgotten state of a coordinator, log lines that fit a line, and when it looks at the topics again."""
 
 from __future__ import annotations
 

@@ -534,7 +534,7 @@ async def test_one_request_for_a_hundred_thousand_groups_lets_others_be_answered
 
 
 async def answered_until(node: Node, joined: JoinGroupResponse, large: Awaitable[Any]) -> tuple[Any, int]:
-    """What a large request is answered, and how many heartbeats of a member were meanwhile."""
+    """The response to a large request, and how many heartbeats of a member were served meanwhile."""
     outcome = asyncio.ensure_future(large)
     answered = 0
     while not outcome.done():

@@ -1,4 +1,4 @@
-"""What an example says where something that it needs is not there."""
+"""The error of an example where something that it needs is missing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOWHERE = "postgresql://no-user@127.0.0.1:1/nothing"
 
 
 def fails(*words: str, hide: str = "") -> list[str]:
-    """What an example that cannot begin says on stderr; `hide` is a package that is not installed, then."""
+    """The stderr of an example that cannot begin; `hide` is a package that is not installed, then."""
     code = f"import sys, runpy; sys.modules.update({{{hide!r}: None}} if {hide!r} else {{}}); " + (
         "sys.argv[0] = '-m'; runpy.run_module(sys.argv[1], run_name='__main__', alter_sys=True)"
     )

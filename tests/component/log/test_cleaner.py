@@ -270,7 +270,7 @@ async def test_min_compaction_lag_keeps_young_records(tmp_path: Path) -> None:
 
 
 async def test_what_is_not_durable_is_not_cleaned(shop: Shop) -> None:
-    """What replaces a record must not be lost by a loss of power after the record is gone."""
+    """The replacement of a record must not be lost by a loss of power after the record is gone."""
     log = shop.create()
     shop.fill(log)
     log.flush_state.recovery_point = 0

@@ -113,7 +113,7 @@ async def test_a_voter_that_lost_its_disk_is_another_voter_and_joins_by_itself(t
         await lost.kill()
         shutil.rmtree(lost.root)
         again = await quorum.controller(number, directory=77, port=port, auto_join=True)
-        # What it fetched with the new disk does not count for the voter that it was.
+        # Its fetches with the new disk do not count for the voter that it was.
         await eventually_async(lambda: joined(leader, again))
         found = leader.driver.node.voters.get(number)
         assert found is not None and found.key == again.key

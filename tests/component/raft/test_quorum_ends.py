@@ -1,4 +1,4 @@
-"""What a replica does when something ends: its leadership, its process, a connection."""
+"""A replica when something ends: its leadership, its process, a connection."""
 
 from __future__ import annotations
 

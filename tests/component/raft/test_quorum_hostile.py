@@ -92,7 +92,7 @@ async def test_votes_that_must_not_be_given(tmp_path: Path) -> None:
         wrong.topics[0].topic_name = "t"
         assert (await ask(voter, wrong, VoteResponse)).error_code == ErrorCode.INVALID_REQUEST
         assert state_of_unattached(voter) == before
-        # What is asked in good order is given, once, and is in the file before the answer.
+        # A valid vote request is granted, once, and the vote is in the file before the answer.
         answer = await ask(voter, vote(5), VoteResponse, version=0)
         assert answer.topics[0].partitions[0].vote_granted
         assert b'"votedId":2' in (voter.directory / "quorum-state").read_bytes()

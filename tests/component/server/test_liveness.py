@@ -48,7 +48,7 @@ class Scene:
         return connection
 
     async def probed(self) -> list[tuple[int, int]]:
-        """What was fenced, once all probes have ended."""
+        """The fenced brokers, once all probes have ended."""
         await asyncio.gather(*self.liveness._probes)
         return self.controller.fenced
 

@@ -1,4 +1,4 @@
-"""What a broker does now and then: each job does its work, again and again, and a dead disk ends none of them."""
+"""A broker's periodic jobs: each does its work, again and again, and a dead disk ends none of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The budget of request bytes: who gets what, in which order, and how long a request may take to come."""
+"""The budget of request bytes: the order of reservations, their sizes, and how long a request may take to come."""
 
 from __future__ import annotations
 

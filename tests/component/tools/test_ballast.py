@@ -1,4 +1,4 @@
-"""What fills the disks of tests fills them, whatever else is written there."""
+"""The ballast fills the disks of tests, whatever else is written there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What counts as a catch of a planted bug, and what of it is kept; and what the commands around the box refuse."""
+"""Which failures count as a catch of a planted bug, what is kept of it; and what the commands around the box refuse."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Hanging(OneNode):
 
 
 class Broken(OneNode):
-    """What a planted text does that names something which is not there."""
+    """A planted text that names something which is not there."""
 
     async def run(self) -> None:
         self.problems.append("lost-write in kept-0: value 17 was never read")

@@ -1,4 +1,4 @@
-"""What a power loss keeps: all that was synced, any part of what was not."""
+"""A power loss keeps all bytes that were synced, and any part of the others."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ from tests.support.waiting import eventually_async
 
 HOME = Path("/data")
 LOG = HOME / "kept-0"
-# What a loss of power leaves is drawn; so many draws show every kind of it.
+# The outcome of a loss of power is drawn; so many draws show every kind of it.
 DRAWS = 60
 SYNCED = LogConfig(flush_messages=1)
 LOOSE = LogConfig(index_interval_bytes=64)
@@ -146,7 +146,7 @@ def a_segment_whose_name_could_not_be_made_durable_is_durable_after_the_next_sta
 
 
 def batches_before_a_snapshot_are_known_again_after_a_restart() -> None:
-    """All that a producer has under way comes again: its older batches are no less known than the last."""
+    """All batches that a producer has in flight come again: the older ones are known as well as the last."""
     disk = new_disk()
     log = opened(disk)
     offsets = [append(log, producer_id=7, sequence=number) for number in range(4)]
@@ -336,7 +336,7 @@ def damage_before_the_last_index_entry_is_found() -> None:
     assert opened(disk, LOOSE).log_end_offset == 9
 
 
-def an_index_that_points_elsewhere_is_made_anew() -> None:
+def an_index_that_points_elsewhere_is_rebuilt() -> None:
     disk = new_disk()
     log = opened(disk, LOOSE)
     for _ in range(20):
@@ -464,7 +464,7 @@ SCENARIOS: dict[Callable[[], None], tuple[str, ...]] = {
         "no CRC check in recovery",
         "no recovery",
     ),
-    an_index_that_points_elsewhere_is_made_anew: (),
+    an_index_that_points_elsewhere_is_rebuilt: (),
     batches_before_a_snapshot_are_known_again_after_a_restart: ("producers' windows not restored",),
     a_slow_request_is_not_overtaken: ("answers in the order in which they are ready",),
     segments_behind_a_cut_do_not_come_back: ("later segments survive a cut",),

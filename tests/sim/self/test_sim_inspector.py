@@ -1,4 +1,4 @@
-"""What brokers answer to tools when all is over is looked at: with a wrong answer a run does not end."""
+"""The answers of brokers to tools at the end are checked: with a wrong one a run does not end."""
 
 from __future__ import annotations
 

@@ -277,7 +277,7 @@ def test_every_anomaly_that_the_judge_can_name_has_its_histories() -> None:
     assert hyphenated == HAS_IT.keys()
 
 
-# What looks odd and is no broken promise: transactions do not isolate writes from each other.
+# Odd histories that break no promise: transactions do not isolate writes from each other.
 ALLOWED = {
     # Each of two transactions wrote behind the other: p has 10 then 11, q has 21 then 20.
     "G0": [

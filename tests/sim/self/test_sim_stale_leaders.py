@@ -26,7 +26,7 @@ MORE = 10
 
 
 def problems_of_a_member_that_meets_an_old_leader() -> list[str]:
-    """What it finds wrong, asking again and again while the old leader is all that it hears of."""
+    """The violations that it finds, asking again and again while the old leader is the only one in its metadata."""
     world = ClusterWorld(1, faults.none())
     recorder = Recorder()
     refused: list[OdradekError] = []
@@ -42,7 +42,7 @@ def problems_of_a_member_that_meets_an_old_leader() -> list[str]:
             for number, name in enumerate(("first", "late"), start=1)
         )
         coordinator = await first.cluster.coordinator(GROUP)
-        # Everybody else asks node 1 who leads.
+        # All others ask node 1 for the leader.
         old, key = next(
             (each.leader_id, (TOPIC, each.partition_index))
             for each in (await first.cluster.topic(TOPIC)).partitions
@@ -67,7 +67,7 @@ def problems_of_a_member_that_meets_an_old_leader() -> list[str]:
         assert isolated is not None
         isolated.replicas.isolation.session_ms = 10**9
         await surely(lambda: store([3]))
-        # What was sent before that may lie in the old leader's log, without an acknowledgement. It lacks what follows.
+        # Records sent before that may be in the old leader's log, without an acknowledgement. It lacks the next ones.
         await surely(lambda: store(list(range(4, 4 + MORE))))
         await surely(first.drain)
         await surely(first._commit)

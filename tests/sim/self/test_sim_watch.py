@@ -107,8 +107,8 @@ def in_world(act: Callable[[Scene], Any], *, nodes: int = 1) -> tuple[list[str],
 # -- what an admin was answered ----------------------------------------------------------------------------------------
 
 
-def told_of_a_setting(acknowledged: str, unanswered: list[str], change: bool = True) -> list[str]:
-    """What is wrong where the setting was set to 100 if at all, and an admin remembers this of it."""
+def acknowledged_setting(acknowledged: str, unanswered: list[str], change: bool = True) -> list[str]:
+    """The violations where the setting was set to 100 if at all, and an admin remembers this of it."""
 
     async def act(scene: Scene) -> None:
         admin = Admin(scene.world, "admin", 2, scene.recorder)
@@ -122,15 +122,15 @@ def told_of_a_setting(acknowledged: str, unanswered: list[str], change: bool = T
 
 
 def test_a_lost_acknowledged_setting_is_reported() -> None:
-    assert told_of_a_setting("100", []) == []
-    (found,) = told_of_a_setting("200", [])
+    assert acknowledged_setting("100", []) == []
+    (found,) = acknowledged_setting("200", [])
     assert "was set to 200 and is 100" in found
-    assert len(told_of_a_setting("200", ["300"])) == 1
-    assert len(told_of_a_setting("100", [], change=False)) == 1
+    assert len(acknowledged_setting("200", ["300"])) == 1
+    assert len(acknowledged_setting("100", [], change=False)) == 1
 
 
 def test_an_unanswered_change_may_have_either_value() -> None:
-    assert told_of_a_setting("200", ["100"]) == []
+    assert acknowledged_setting("200", ["100"]) == []
 
 
 # -- one node: what is violated, and what must be reported -------------------------------------------------------------

@@ -62,7 +62,7 @@ def odradek_process(
 
 
 def on_terminal(bootstrap: str, *arguments: object, columns: int = 80, timeout_s: float = 120.0) -> str:
-    """What a command prints where its output is a terminal of so many columns; fails where it does not end well."""
+    """The output of a command on a terminal of so many columns; fails where it does not end well."""
     master, terminal = os.openpty()
     command = [sys.executable, "-m", "odradek", *map(str, arguments), "--bootstrap-server", bootstrap]
     environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1", "COLUMNS": str(columns)}

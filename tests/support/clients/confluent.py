@@ -33,7 +33,7 @@ def admin(bootstrap: str) -> AdminClient:
 def create_topic(bootstrap: str, topic: str, partitions: int = 1, *, copies: int = 1, **configs: object) -> None:
     """Create a topic and wait until the broker that answers knows it; raises KafkaException where it is refused.
 
-    Apache Kafka answers when its controller has the topic: who asks its broker at once may hear that there is none.
+    Apache Kafka answers when its controller has the topic: a request to its broker right after may find none.
     """
     settings = {key.replace("_", "."): str(value) for key, value in configs.items()}
     client = admin(bootstrap)  # a client that is collected before it is answered gives up

@@ -168,7 +168,7 @@ def commit_all(fleet: Fleet) -> None:
 
 def _commits(member: Member) -> bool:
     """Whether the group takes it; who hears of a rebalance later than others is refused for that long."""
-    # What it has read nothing of since it got it has no position yet; what its last owner read is committed.
+    # A partition without reads since it was assigned has no position yet; its last owner's reads are committed.
     ends = [each for each in member.consumer.position(member.consumer.assignment()) if each.offset >= 0]
     try:
         if ends:

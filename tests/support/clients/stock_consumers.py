@@ -57,7 +57,7 @@ class StockConsumer(ABC):
 
     @abstractmethod
     def committed(self, partition: int) -> int:
-        """What its group would go on with, asked of the broker; -1 where it has none."""
+        """The committed offset of its group, asked of the broker; -1 where it has none."""
 
     @abstractmethod
     def end_offset(self, partition: int) -> int:

@@ -246,7 +246,7 @@ class Story:
         self._check_producers()
 
     def check_restarted(self, end_offset: int) -> None:
-        """What a start finds after a cleaning was interrupted anywhere: nothing that counts is lost or changed.
+        """The log that a start finds after a cleaning was interrupted anywhere: nothing that counts is lost or changed.
 
         Args:
             end_offset: of the log, before.
@@ -319,7 +319,7 @@ class Story:
         assert [header for header, _ in kept_batches(again)] == [header for header, _ in kept_batches(self.log)]
 
     def committed_view(self) -> dict[int, bytes | None]:
-        """What a consumer with read_committed is given, by offset: it drops what the aborted transactions cover."""
+        """The records of a read_committed consumer, by offset: it drops those that the aborted transactions cover."""
         log = self.log
         aborted = aborted_transactions(log, log.log_start_offset, log.log_end_offset)
         waiting = sorted(aborted, key=lambda entry: entry.first_offset)

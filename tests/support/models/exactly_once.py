@@ -1,4 +1,4 @@
-"""What exactly-once copies are checked by: numbered records for each key, and what read_committed sees of the copy."""
+"""The check of exactly-once copies: numbered records for each key, and the copy as read_committed sees it."""
 
 from __future__ import annotations
 

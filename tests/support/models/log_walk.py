@@ -238,7 +238,7 @@ class LogWalk:
             if batch.producer_id >= 0 and not batch.is_marker:
                 header = header_of(batch.data)
                 self.sequences[batch.producer_id] = header.base_sequence + len(batch.timestamps)
-        # What retention took of a producer is known from a snapshot alone, and a cut may have taken that one.
+        # Producers that retention removed are known from a snapshot alone, and a truncation may have taken that one.
         for producer, entry in self.log.producers.producers.items():
             if producer not in self.sequences and entry.batches:
                 self.sequences[producer] = entry.last_sequence + 1

@@ -78,7 +78,7 @@ class Exchange:
 
 @functools.cache
 def settings() -> BrokerSettings:
-    """What a broker of the walk is started with, as far as handlers ask."""
+    """The parts that a broker of the walk starts with, as far as handlers use them."""
     return resolve(zero_config({}), Sources({}, lambda path: ""), honoured=honoured_settings())
 
 
@@ -95,7 +95,7 @@ class WalkBroker:
         self.held_at: Any = None
         self.held: dict[int, tuple[int, int]] = {}
 
-    # What a replica manager is attached to
+    # The services that a replica manager is attached to
 
     def follow(self, partition: Partition) -> None:
         self.leave(partition)
@@ -276,7 +276,7 @@ class ReplicaWalk:
                 assert not consumed.failures
 
     def _stray(self, broker: WalkBroker) -> None:
-        """What a dead broker, or one that has given up waiting, had sent arrives after all."""
+        """Messages that a dead broker, or one that has given up waiting, had sent arrive after all."""
         for stray in tuple(self.strays):
             if stray[0] == broker.broker_id and broker.running:
                 self.strays.remove(stray)
@@ -402,7 +402,7 @@ class ReplicaWalk:
     # Checks
 
     def check(self) -> None:
-        """What leaders show as committed is remembered, and is what earlier leaders showed."""
+        """Committed records that leaders show are remembered, and equal those of earlier leaders."""
         grown = False
         for broker in self.brokers:
             partition = broker.leads

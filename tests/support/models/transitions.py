@@ -30,7 +30,7 @@ def check_every_pair(
 
 
 def written_transitions(head: str, by_name: Mapping[str, StateT]) -> dict[StateT, set[StateT]]:
-    """What the rows `| from | to | when |` of a module's head say. A cell lists names; `Complete*` are all that begin
+    """The rows `| from | to | when |` of a module's head, read. A cell lists names; `Complete*` are all that begin
     so, `any but X, Y` all others; `(none)` is no state."""
     found: dict[StateT, set[StateT]] = {state: set() for state in by_name.values()}
     rows = [[cell.strip() for cell in line.split("|")[1:3]] for line in head.splitlines() if line.startswith("|")]

@@ -42,7 +42,7 @@ class Cluster(ProcessCluster):
 
 
 def metadata(node: NodeProcess, *topics: str) -> MetadataResponse:
-    """What one broker knows, of all topics where none is named."""
+    """The metadata of one broker, of all topics where none is named."""
     asked = [MetadataRequestTopic(name=topic) for topic in topics] or None
     with Calls(node.plan.port) as calls:
         answer: MetadataResponse = calls.ask(

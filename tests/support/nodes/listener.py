@@ -94,7 +94,7 @@ class ScriptedListener:
         return found
 
     def _versions(self) -> ApiVersionsResponse:
-        """What is served here, so that clients that ask first can go on."""
+        """The APIs that are served here, so that clients that ask first can go on."""
         routes = self.dispatcher.routes["broker"]
         return ApiVersionsResponse(
             api_keys=[

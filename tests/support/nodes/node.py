@@ -70,7 +70,7 @@ class Node(ServerProcess):
             return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     def cpu_s(self) -> float:
-        """Seconds of a processor that the process has had so far; who waits for one has none."""
+        """Seconds of processor time that the process has had so far; waiting for a processor does not count."""
         with open(f"/proc/{self.pid}/stat") as stat:
             fields = stat.read().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

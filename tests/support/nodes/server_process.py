@@ -102,7 +102,7 @@ class ServerProcess(abc.ABC):
         os.kill(self.pid, signal.SIGCONT)
 
     def log_text(self) -> str:
-        """All that the process has printed, over all its starts."""
+        """The output of the process, over all its starts."""
         return self.output.read_text(errors="replace") if self.output.exists() else ""
 
     def log_tail(self) -> str:

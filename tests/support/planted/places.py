@@ -142,7 +142,7 @@ def owner_of(where: str) -> tuple[Any, str, bool]:
 
 
 def _holder(module: ModuleType, path: str) -> Any:
-    """What holds the function in the module that defines it; None where that is not this one."""
+    """The owner of the function in the module that defines it; None where that is not this one."""
     *owners, name = path.split(".")
     owner: Any = module
     for each in owners:

@@ -41,7 +41,7 @@ def alter(harness: Harness, *entries: EntryData, validate_only: bool = False) ->
 
 
 def known(harness: Harness) -> Mapping[QuotaEntity, Mapping[str, float]]:
-    """What every node has from the records."""
+    """The quotas that every node has from the records."""
     delta = MetadataDelta(MetadataImage())
     for record in harness.log:
         delta.replay(record)

@@ -1,4 +1,4 @@
-"""Delegation tokens: who may do what with them, and when they end."""
+"""Delegation tokens: which users may create, renew and see them, and when they end."""
 
 from __future__ import annotations
 

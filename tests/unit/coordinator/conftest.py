@@ -63,7 +63,7 @@ class VirtualShard:
         return Moment(START_MS + self.clock_ms, self.clock_ms)
 
     def apply(self, result: Result[CoordinatorRecord, Outcome[Any]], ticket: int | None = None) -> Any:
-        """What the runtime does with a result: replay or refuse its records, answer, settle."""
+        """Treat a result as the runtime does: replay or refuse its records, answer, settle."""
         outcome = result.response
         error = self.fail_writes if result.records and self.fail_writes else ErrorCode.NONE
         if error is ErrorCode.NONE:

@@ -1,4 +1,4 @@
-"""The consumer protocol over the real machine: who may ask what, one owner per partition, and the same after replay."""
+"""The consumer protocol over the real machine: valid requests, one owner per partition, and the same after replay."""
 
 from __future__ import annotations
 

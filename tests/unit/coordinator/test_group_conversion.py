@@ -98,7 +98,7 @@ def test_a_group_is_rolled_to_the_other_protocol_and_back(cooperative: bool) -> 
 
 
 def test_an_upgrade_revokes_nothing_that_a_member_keeps() -> None:
-    """What a cooperative classic member keeps it reads on from without a stop."""
+    """A cooperative classic member reads on without a stop from the partitions that it keeps."""
     shard = MixedShard(topics_view(ta=4))
     clients = classics(shard, 2, cooperative=True)
     kept = [client.owned for client in clients]

@@ -1,4 +1,4 @@
-"""What is noted of groups: who came and went and why, how long partitions had no owner, and bounds that hold."""
+"""A group's timeline: members that came and went and why, partitions without an owner, and bounds that hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Committed offsets: who may commit, what is fetched, when they expire."""
+"""Committed offsets: which members may commit, which offsets are fetched, when they expire."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_commits_that_no_batch_holds_are_refused_before_all_are_looked_at(shard:
 
 
 def test_as_many_commits_as_a_batch_holds_are_taken(shard: Any) -> None:
-    """Whatever their names are: those of one topic may be short, those of another long."""
+    """For all names: those of one topic may be short, those of another long."""
     topics = {"t": 10_000, "u" * 249: 500}
     result = shard.machine.commits.commit(many_commits(topics), 9, shard.now)
     assert len(result.records) == 10_500

@@ -1,4 +1,4 @@
-"""What a shard has written is what the next one finds: after any history, replaying the log gives the same state."""
+"""A shard finds the state of the one before: after any history, replaying the log gives the same state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.unit.coordinator.conftest import VirtualShard, subscription
 
 
 def durable(shard: VirtualShard) -> dict[str, Any]:
-    """All that a restart must bring back."""
+    """The state that a restart must bring back."""
     return {
         "offsets": {group: dict(shard.machine.offsets.of_group(group)) for group in shard.machine.offsets.group_ids()},
         "groups": {group: repr(value) for group, value in shard.machine.groups.stored.items()},

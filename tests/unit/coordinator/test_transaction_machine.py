@@ -1,4 +1,4 @@
-"""What the coordinator decides about a transactional id: who may go on, how it ends, and what time does."""
+"""The coordinator's decisions about a transactional id: which producer may go on, how it ends, and time-outs."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def crash_at(seed: int, change: int, *, power: bool) -> bool:
     disk.dies_before = None
     restart(story, disk, recovery_point)
     story.check_restarted(end)
-    # What was begun can be done again, and ends well.
+    # An interrupted step can be done again, and ends well.
     story.log.flush()
     while story.clean():
         story.check_view()

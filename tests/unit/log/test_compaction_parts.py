@@ -1,4 +1,4 @@
-"""What a cleaning is allowed, how it writes and pauses, and how its state is reported, part by part."""
+"""The limits of a cleaning, its writes and pauses, and the report of its state, part by part."""
 
 from __future__ import annotations
 

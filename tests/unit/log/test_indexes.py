@@ -88,7 +88,7 @@ def contents(index: AnyIndex) -> object:
 
 @pytest.mark.parametrize(("make", "data"), MADE.values(), ids=MADE.keys())
 class TestFiles:
-    """What every index does with its file."""
+    """The file of every index."""
 
     def test_entries_reach_the_file_when_it_is_flushed(
         self, path: Path, make: Callable[[Path], AnyIndex], data: bytes

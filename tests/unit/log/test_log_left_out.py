@@ -1,4 +1,4 @@
-"""What a full disk, or a kill, keeps out of a log's small files is found in its batches by the next start."""
+"""Entries that a full disk, or a kill, kept out of a log's small files are found in its batches by the next start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request costs does not depend on how many segments its log has: counted in steps of Python, and in bytes.
+"""The cost of a request does not depend on how many segments its log has: counted in steps of Python, and in bytes.
 
 A step is one instruction, the simulated disk's included. What C does over all segments at once, such as
 copying a list, is no step and shows in the memory that it takes.

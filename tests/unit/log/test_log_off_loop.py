@@ -1,4 +1,4 @@
-"""What looks at single records, renames and deletes runs off the loop; what is decided is decided between."""
+"""Searches of single records, renames and deletes run off the loop; decisions are taken between their steps."""
 
 from __future__ import annotations
 

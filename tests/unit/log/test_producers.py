@@ -89,7 +89,7 @@ def test_silence_counts_and_not_what_records_say_of_time(home: Home) -> None:
 
 
 def test_a_producer_that_was_forgotten_begins_anywhere(home: Home) -> None:
-    """KIP-360: UNKNOWN_PRODUCER_ID is never answered; who was silent for too long goes on with its next sequence."""
+    """KIP-360: UNKNOWN_PRODUCER_ID is never answered; an expired producer goes on with its next sequence number."""
     log = home.open()
     append(log, numbered(0), numbered(1))
     log.producers.expire(0, DAY_MS)

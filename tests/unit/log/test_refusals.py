@@ -1,4 +1,4 @@
-"""What a producer sent behind a batch that was refused for a reason that passes: refused alike until that one comes."""
+"""Batches behind one that was refused with a retriable error: refused alike until that one comes again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of another replica's answer fits into a hole, and the segment that is rewritten around it."""
+"""Which batches of another replica's answer fit a hole, and the segment that is rewritten around it."""
 
 from __future__ import annotations
 

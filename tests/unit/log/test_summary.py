@@ -1,4 +1,4 @@
-"""What is known of many segments together stays what a look at each of them says, however they change."""
+"""The totals over many segments equal those counted segment by segment, however these change."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Shelf:
         return [each.base_offset for each in self.summary.with_aborted(self.disk, self.directory, base_offset)]
 
     def check(self) -> None:
-        """What is kept is what is so."""
+        """The kept totals are the true ones."""
         assert self.summary.size_bytes == sum(each.size_bytes for each in self.segments)
         times = [each.indexes.max_timestamp_ms for each in self.segments]
         assert self.summary.newest() == max(times)

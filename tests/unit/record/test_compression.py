@@ -135,7 +135,7 @@ def test_the_blocks_of_snappy_have_one_cap_together() -> None:
 
 
 def test_a_snappy_block_holds_at_most_22_times_its_bytes() -> None:
-    """What a block declares decides before memory is taken: 220 bytes out of ten may be, 221 are a lie."""
+    """The size that a block declares decides before memory is taken: 220 bytes out of ten may be, 221 are refused."""
     may_be, lie = bytes.fromhex("dc01") + bytes(8), bytes.fromhex("dd01") + bytes(8)
     assert refused(SNAPPY, may_be, 219) is ErrorCode.INVALID_RECORD
     assert refused(SNAPPY, may_be, 220) is ErrorCode.CORRUPT_MESSAGE

@@ -102,7 +102,7 @@ def test_the_logs_own_time_is_that_of_every_record() -> None:
     assert record.timestamp_ms == 5000
 
 
-# What one batch of one record holds instead -> what is said of it.
+# The bytes in place of one batch of one record -> the error's text.
 DAMAGED = {
     "no record": b"",
     "half a record": record_bytes()[:-1],

@@ -172,7 +172,7 @@ def calls_of(payload: bytes, count: int) -> int:
 
     def note(frame: FrameType, event: str, argument: object) -> None:
         nonlocal calls
-        # What the garbage collector calls meanwhile is of other modules.
+        # Functions that the garbage collector calls meanwhile belong to other modules.
         calls += event == "call" and frame.f_globals["__name__"].startswith("odradek.record.")
 
     sys.setprofile(note)

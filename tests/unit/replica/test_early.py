@@ -1,4 +1,4 @@
-"""What is noted of producers that were refused before the partition's log was there."""
+"""Refusals of producers that are remembered before the partition's log is there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def header(producer_id: int, sequence: int) -> BatchHeader:
 
 
 def given(early: EarlyRefusals, partition_id: int = 0) -> Refusals:
-    """What the partition's log gets when it is there."""
+    """The refusals that the partition's log gets when it is there."""
     to = Refusals()
     early.give("t", TOPIC_ID, partition_id, to)
     return to

@@ -1,4 +1,4 @@
-"""What a follower asks for and what it makes of the answers, over a real log."""
+"""A follower's requests and its handling of the responses, over a real log."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def test_an_answer_from_another_offset_counts_for_nothing(tmp_path: Path) -> Non
 
 
 def late_answers_are_not_appended_behind_a_cut(directory: Path) -> None:
-    """What was asked for from a log end that is no more would leave a gap."""
+    """A response to a request from a former log end would leave a gap."""
     with following(directory) as node:
         node.hold((3, 4))
         node.asked()

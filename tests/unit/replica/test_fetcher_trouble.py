@@ -1,4 +1,4 @@
-"""What a follower does where something fails or is short: back-offs, quotas, space, disks, and histories that part."""
+"""A follower under failures and shortages: back-offs, quotas, space, disks, and logs that diverge."""
 
 from __future__ import annotations
 

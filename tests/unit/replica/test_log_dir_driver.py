@@ -1,4 +1,4 @@
-"""What begins a move of a replica between log directories, what ends it, and what it waits for; over real files."""
+"""How a move of a replica between log directories begins and ends, and what it waits for; over real files."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ class Writer:
             self.appended += len(values)
             waits = partition.wait_durable(partition.log.log_end_offset)
             if waits is not None:
-                waits.cancel()  # who waits is not what is looked at
+                waits.cancel()  # the waits are not the subject here
         self.durable = max(self.durable, partition.log.recovery_point)
 
 
@@ -244,7 +244,7 @@ def compare_cut_log_and_copy(seed: int) -> None:
         elif kind < 0.8:
             pending = move.begin_read(random.choice([100, 1000]), NOW_MS)
         elif pending is not None:
-            # What was read may have been cut meanwhile, and the file be written over.
+            # The bytes that were read may have been truncated meanwhile, and the file be written over.
             move.take(pending[0], b"".join(chunk.read() for chunk in pending[1]), NOW_MS) if pending[1] else None
             pending = None
     copy_all(move)

@@ -264,7 +264,7 @@ class TestInSyncSets:
 
 
 class TestReadersElsewhere:
-    """KIP-392: who is in sync and has the offset may be read from instead."""
+    """KIP-392: consumers may read from a replica that is in sync and has the offset."""
 
     @staticmethod
     def candidates(node: Home, fetch_offset: int) -> Sequence[Candidate]:

@@ -70,7 +70,7 @@ def test_a_caught_up_follower_is_skipped_and_stays_caught_up(partition: Partitio
     after = partition.in_sync.followers[FOLLOWER]
     assert after is before
     assert (after.caught_up_ms, after.last_fetch_ms, after.broker_epoch) == (NOW_MS + LATE_MS, NOW_MS + LATE_MS, 8)
-    # What is written a long time after it was last looked at in full does not make it late.
+    # A record written a long time after its last full look does not make it late.
     append(partition)
     assert maybe_shrink(partition, now_ms=NOW_MS + LATE_MS + 100, max_lag_ms=30_000) is not None, "the other one is"
     assert partition.in_sync.pending is not None

@@ -196,7 +196,7 @@ def test_it_follows_the_metadata_over_a_snapshot() -> None:
 
     publisher.committed([(0, record(1, acl("a"))), (1, record(2, acl("b")))], 1)
     assert may_read("a", "b", "c") == [True, True, False]
-    # What the snapshot has not is gone.
+    # Entries that the snapshot lacks are gone.
     publisher.load_snapshot([record(2, acl("b")), record(3, acl("c"))], 5, 1)
     assert may_read("a", "b", "c") == [False, True, True]
     publisher.committed([(6, RemoveAccessControlEntryRecord(id=UUID(int=2)))], 1)

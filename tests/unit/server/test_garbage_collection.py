@@ -1,4 +1,4 @@
-"""What lives long is set aside from the collector, and comes back when much of it has gone."""
+"""Objects that live long are frozen for the collector, and thawed when many of them have gone."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_what_was_made_is_set_aside_and_found_when_it_has_gone() -> None:
     at_start = gc.get_freeze_count()
     kept += [Kept() for _ in range(MANY - 1)]
     lives.look()
-    # What is set aside and has gone since without the collector counts no more.
+    # Frozen objects that have gone since without the collector count no more.
     assert gc.get_freeze_count() <= at_start, "so few are not worth it"
     kept.append(Kept())
     lives.look()

@@ -1,4 +1,4 @@
-"""What clients hear of brokers that are going: no stale leader, and no sudden gap."""
+"""Metadata about brokers that are going: no stale leader, and no sudden gap."""
 
 from __future__ import annotations
 

@@ -313,7 +313,7 @@ MANY = 4 * MAX_RECORDS_PER_TURN + 1
 
 
 class Meanwhile:
-    """Somebody else on the loop, who notes how far the machine has come each time it is its turn."""
+    """Another task on the loop, which notes how far the machine has come each time it runs."""
 
     def __init__(self, machine: Counter) -> None:
         self.seen = [0]
