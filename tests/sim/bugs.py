@@ -33,12 +33,14 @@ from tests.sim.directories import TwoDirectories
 from tests.sim.keyed import KeyedCluster
 from tests.sim.lasting import LastingCluster
 from tests.sim.one_node import OneNode
+from tests.sim.permissions import GuardedCluster
 from tests.sim.planted import ONE_NODE, Bug
 from tests.sim.planted_cluster import MANY_NODES, MOVING
 from tests.sim.planted_copying import COPYING
 from tests.sim.planted_damaged import DAMAGED
 from tests.sim.planted_directories import DIRECTORY_BUGS
 from tests.sim.planted_lasting import LASTING_BUGS
+from tests.sim.planted_permissions import PERMISSION_BUGS
 from tests.sim.planted_producers import PRODUCER_BUGS
 from tests.sim.planted_transactions import TRANSACTIONS
 from tests.sim.producers import ProducersCluster
@@ -69,6 +71,7 @@ WORLD_OF: tuple[tuple[type[Scenario], tuple[Bug, ...]], ...] = (
     (TransactionalNode, TRANSACTIONS),
     (ProducersCluster, PRODUCER_BUGS),
     (LastingCluster, LASTING_BUGS),
+    (GuardedCluster, PERMISSION_BUGS),
     (QuorumRun, (*(bug for bug, _ in BY_SEED), *BY_TEST)),
     (KeyedCluster, IN_TRANSACTIONS),
     (CompactedNode, tuple(bug for bug in (*IN_PEACE, *AT_DEATH) if bug not in IN_TRANSACTIONS)),

@@ -10,6 +10,7 @@ from tests.sim.directories import TwoDirectories
 from tests.sim.keyed import KeyedCluster
 from tests.sim.lasting import LastingCluster
 from tests.sim.one_node import OneNode
+from tests.sim.permissions import GuardedCluster
 from tests.sim.producers import ProducersCluster
 from tests.sim.quorum_box import QuorumRun
 from tests.sim.reassignments import MovingCluster
@@ -27,6 +28,7 @@ KINDS: tuple[type[Scenario], ...] = (
     ProducersCluster,
     LastingCluster,
     KeyedCluster,
+    GuardedCluster,
     QuorumRun,
 )
 # Those with faults of their own in place of the common ones come last.

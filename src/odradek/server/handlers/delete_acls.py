@@ -6,9 +6,10 @@ Versions: 1 patterns (KIP-290), 2 flexible, 3 users (KIP-373).
 from __future__ import annotations
 
 from odradek.common.errors import ApiError
+from odradek.controller.acls import filter_of_deletion
 from odradek.metadata.acls import AclOperation
 from odradek.metadata.image import MetadataImage
-from odradek.metadata.model import acl_of
+from odradek.metadata.model import Acl, acl_of
 from odradek.protocol.messages.delete_acls_request import DeleteAclsRequest
 from odradek.protocol.messages.delete_acls_response import DeleteAclsFilterResult, DeleteAclsResponse
 from odradek.server.authorization import check_acls
@@ -25,9 +26,20 @@ async def handle(context: RequestContext, request: DeleteAclsRequest) -> DeleteA
         refused = DeleteAclsFilterResult(error_code=error.code, error_message=error.message or None)
         return DeleteAclsResponse(filter_results=[refused] * len(request.filters))
     gone = {acl_of(each) for result in response.filter_results for each in result.matching_acls if not each.error_code}
+    gone |= _gone_before(context.broker.image, request, response)
 
     def seen(image: MetadataImage) -> bool:
         return gone.isdisjoint(image.acls.values())
 
     await wait_until_seen(context.broker.publisher, seen)
     return response
+
+
+def _gone_before(image: MetadataImage, request: DeleteAclsRequest, response: DeleteAclsResponse) -> set[Acl]:
+    """What we still know of filters that match nothing any more.
+
+    A request whose answer was lost on its way from the controller is sent to it again, and finds the entries gone.
+    """
+    pairs = zip(request.filters, response.filter_results, strict=True)
+    emptied = [filter_of_deletion(each) for each, result in pairs if not result.error_code and not result.matching_acls]
+    return {acl for acl in image.acls.values() if any(each.matches(acl) for each in emptied)} if emptied else set()

@@ -1,0 +1,59 @@
+"""Bugs to plant in how ACLs and credentials reach the nodes; each is caught by the world of `permissions`."""
+
+from __future__ import annotations
+
+from tests.sim.planted import Bug
+
+PERMISSION_BUGS = (
+    Bug(
+        "a removed ACL still decides",
+        "security.acl.authorizer:StandardAuthorizer.update",
+        "if old is not None:",
+        "if old is not None and new is not None:",
+        "a client may do what no ACL allows any more",
+    ),
+    Bug(
+        "an answer does not wait for its own node",
+        "server.auto_topic_creation:wait_until_seen",
+        "if is_seen(publisher.image):",
+        "if True:",
+        "the node that has answered refuses what was allowed, and allows what was forbidden",
+    ),
+    Bug(
+        "DeleteAcls that is sent again waits for nothing",
+        "server.handlers.delete_acls:_gone_before",
+        "if emptied else set()",
+        "if False else set()",
+        "the same, where the controller's first answer was lost",
+    ),
+    Bug(
+        "a snapshot has no ACLs",
+        "metadata.image:MetadataImage._security_records",
+        "for acl_id, acl in self.acls.items():",
+        "for acl_id, acl in ():",
+        "a node that starts at a snapshot forbids what was allowed",
+    ),
+    Bug(
+        "a snapshot has no credentials",
+        "metadata.image:MetadataImage._security_records",
+        "for (user, mechanism), credential in sorted(self.scram.items(), key=lambda item: item[0]):",
+        "for (user, mechanism), credential in ():",
+        "users can log in no more at a node that starts at a snapshot",
+    ),
+    Bug(
+        "a snapshot leaves removed ACLs in force",
+        "metadata.publisher:MetadataPublisher.load_snapshot",
+        "delta.changed_acls |= dict.fromkeys(old.acls)",
+        "pass",
+        "a node that was behind, and gets a snapshot, allows what was forbidden meanwhile",
+    ),
+)
+# The first seed of the world that catches it.
+CAUGHT_BY_SEED = {
+    "a removed ACL still decides": 2,
+    "an answer does not wait for its own node": 1,
+    "DeleteAcls that is sent again waits for nothing": 42,
+    "a snapshot has no ACLs": 1,
+    "a snapshot has no credentials": 1,
+    "a snapshot leaves removed ACLs in force": 2,
+}
