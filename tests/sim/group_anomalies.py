@@ -29,7 +29,8 @@ def stale_generation(analysis: Analysis) -> Iterator[Finding]:
     """A SyncGroup, heartbeat or commit that succeeded though a later generation had been assigned before it began.
 
     A coordinator that still loads answers every heartbeat with success, as Kafka's does: it knows no generation yet. So
-    a heartbeat counts only where the process that answered it has assigned the later generation itself.
+    a heartbeat counts only where the coordinator that answered it has assigned the later generation itself: one process
+    may be the coordinator twice, in two leader epochs, and loads each time.
     """
     events: list[tuple[int, int, str, int, str | None, Operation | None]] = []
     for operation in analysis.history:
@@ -49,7 +50,7 @@ def stale_generation(analysis: Analysis) -> Iterator[Finding]:
             if generation >= newest.get(group, -1):
                 newest[group], assigned_by[group] = generation, source
         elif 0 <= generation < newest.get(group, -1) and source in (None, assigned_by[group]):
-            detail = f"process {operation.process} in generation {generation}, {newest[group]} was assigned before"
+            detail = f"process {asked.process} in generation {generation}, {newest[group]} was assigned before"
             yield Finding("stale-generation", "", f"group {group}: {detail}")
 
 

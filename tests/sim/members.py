@@ -183,6 +183,21 @@ class Member(Reader):
             self._coordinator = await self.cluster.connection_to(await self.cluster.coordinator(self.group))
         return self._coordinator
 
+    def _coordination(self, connection: Connection) -> str:
+        """Who coordinates the group at the other end: a process, while it leads the group's partition in one epoch."""
+        process = self.network.process_at(connection)
+        machine = self.world.machines.get(process.partition(",")[0])
+        try:
+            assert machine is not None and machine.broker is not None
+            return f"{process}, leader epoch {machine.broker.coordinator.shard(self.group).leader_epoch}"
+        except (AssertionError, ApiError):
+            return f"{process}, not the coordinator"
+
+    def _since(self, before: str, connection: Connection) -> str:
+        """Who answered what was asked of `before`: another one may coordinate by now, in the same process."""
+        present = self._coordination(connection)
+        return present if present == before else f"{before}, or {present}"
+
     def _forget_coordinator(self) -> None:
         if self._coordinator is not None:
             self._coordinator.close()
@@ -257,7 +272,7 @@ class Member(Reader):
             protocol_name=PROTOCOL,
             assignments=assignments,
         )
-        invoked = self.recorder.invoke()
+        invoked, source = self.recorder.invoke(), self._coordination(connection)
         synced = await connection.request(request, SyncGroupResponse, timeout_s=PARKED_S)
         check(synced.error_code, self.group)
         self._give_up_partitions()
@@ -271,13 +286,13 @@ class Member(Reader):
             self._generation,
             self._instance_id or self._member_id,
             owned,
-            self.network.process_at(connection),
+            self._since(source, connection),
         )
         self.recorder.complete(Operation(self.process, Outcome.OK, [step], invoked=invoked))
 
     async def _heartbeat(self) -> None:
         connection = await self.coordinator()
-        invoked = self.recorder.invoke()
+        invoked, source = self.recorder.invoke(), self._coordination(connection)
         request = HeartbeatRequest(
             group_id=self.group,
             generation_id=self._generation,
@@ -287,7 +302,7 @@ class Member(Reader):
         response = await self.ask(connection, request, HeartbeatResponse)
         check(response.error_code, self.group)
         self._last_heartbeat_s = self.world.loop.time()
-        step = Heard(self.group, self._generation, self.network.process_at(connection))
+        step = Heard(self.group, self._generation, self._since(source, connection))
         self.recorder.complete(Operation(self.process, Outcome.OK, [step], invoked=invoked))
 
     async def _leave(self) -> None:
