@@ -16,13 +16,14 @@ from tests.sim.failures import failure
 from tests.sim.one_node import OneNode
 from tests.sim.runs import Report, Scenario, run_seed
 from tests.sim.shrink import TRIES, shrink
-from tests.sim.worlds import WORLDS
+from tests.sim.worlds import MORE_WORLDS, WORLDS
 
 
 def main() -> int:
     """Parse the command line; returns 1 where a seed failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.sim", description="Run seeds of the simulated worlds.")
-    parser.add_argument("--world", choices=WORLDS, help="one of them; with --seed it is node where not given")
+    worlds = WORLDS | MORE_WORLDS
+    parser.add_argument("--world", choices=worlds, help="one of them; with --seed it is node where not given")
     parser.add_argument("--seeds", type=int, default=20, help="how many, from --first on")
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--seed", type=int, help="run this one alone and print its timeline")
@@ -33,13 +34,13 @@ def main() -> int:
     if arguments.seed is None and (arguments.shrink or arguments.without):
         parser.exit(2, "error: --shrink and --without (SHRINK, WITHOUT) need a seed: --seed 17 (SEED=17)\n")
     if arguments.seed is not None:
-        kind = WORLDS[arguments.world or OneNode.world_name]
+        kind = worlds[arguments.world or OneNode.world_name]
         without = frozenset(fault for fault in arguments.without.split(",") if fault)
         if arguments.shrink:
             return show_shrunk(kind, arguments.seed, without, arguments.tries)
         return 1 if replay(kind, arguments.seed, without).failed else 0
     seeds = range(arguments.first, arguments.first + arguments.seeds)
-    failed = [sweep(WORLDS[name], seeds) for name in ([arguments.world] if arguments.world else WORLDS)]
+    failed = [sweep(worlds[name], seeds) for name in ([arguments.world] if arguments.world else WORLDS)]
     return 1 if any(failed) else 0
 
 

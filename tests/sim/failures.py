@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.sim.runs import Report, run_seed
 from tests.sim.trace import parted_s
-from tests.sim.worlds import WORLDS
+from tests.sim.worlds import MORE_WORLDS, WORLDS
 
 ROOT = Path(__file__).resolve().parents[2]
 PROBLEMS = 12
@@ -28,7 +28,9 @@ def commit() -> str:
 
 
 def command(report: Report) -> str:
-    """The line that runs it again."""
+    """The line that runs it again, or where the world is that no name on the command line means."""
+    if report.kind is not None and report.kind is not (WORLDS | MORE_WORLDS).get(report.world):
+        return f"run_seed({report.seed}, kind={report.kind.__qualname__}) of {report.kind.__module__}"
     without = f" WITHOUT={shlex.quote(','.join(sorted(report.without)))}" if report.without else ""
     return f"make sim WORLD={report.world} SEED={report.seed}{without}"
 
@@ -49,7 +51,8 @@ def again(report: Report) -> str:
 
     Where it is not, something that is no part of the seed took part in the run, and the failure may not be seen again.
     """
-    other = run_seed(report.seed, kind=WORLDS[report.world], without=report.without)
+    assert report.kind is not None, "a report of a run"
+    other = run_seed(report.seed, kind=report.kind, without=report.without)
     if other.trace == report.trace:
         return f"run again at once: the same (trace {report.trace})"
     after_s = parted_s(report.marks, other.marks)

@@ -33,6 +33,7 @@ class Report:
         kinds: of faults that may be left out, see `faults.shrinkable`.
         happened: single faults that may be left out, in their order.
         without: what was left out.
+        kind: the world's class, which a test may have of its own.
     """
 
     world: str
@@ -47,6 +48,7 @@ class Report:
     kinds: list[str] = field(default_factory=list)
     happened: list[str] = field(default_factory=list)
     without: frozenset[str] = frozenset()
+    kind: type[Scenario] | None = None
 
     @property
     def failed(self) -> bool:
@@ -208,6 +210,7 @@ def _run_seed(
             faults.shrinkable(swarm),
             swarm.happened,
             without,
+            kind,
         )
         # Objects of clients keep dropped processes alive: they must go before the world collects what is left of it.
         del scenario, problems

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.sim.cluster import ManyNodes
 from tests.sim.compacted import CompactedNode
 from tests.sim.copying import CopyingCluster
+from tests.sim.crowded import CrowdedCluster, CrowdedNode
 from tests.sim.damaged import DamagedCluster
 from tests.sim.directories import TwoDirectories
 from tests.sim.keyed import KeyedCluster
@@ -34,3 +35,5 @@ KINDS: tuple[type[Scenario], ...] = (
 # Those with faults of their own in place of the common ones come last.
 ALL_KINDS: tuple[type[Scenario], ...] = (*KINDS, DamagedCluster)
 WORLDS: dict[str, type[Scenario]] = {kind.world_name: kind for kind in ALL_KINDS}
+# By name alone, and not where all are run: tests have seeds of these.
+MORE_WORLDS: dict[str, type[Scenario]] = {kind.world_name: kind for kind in (CrowdedNode, CrowdedCluster)}

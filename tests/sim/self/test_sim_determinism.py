@@ -18,6 +18,8 @@ import pytest
 from odradek.common.buggify import buggify
 from tests.sim import trace
 from tests.sim.cluster import ManyNodes
+from tests.sim.compacted import CompactedNode
+from tests.sim.crowded import CrowdedNode
 from tests.sim.failures import failures
 from tests.sim.one_node import OneNode
 from tests.sim.runs import run_seed
@@ -154,3 +156,16 @@ def test_a_failure_says_whether_the_run_is_reproducible() -> None:
     until_s = report.marks[3][0]
     report.trace, report.marks = "another", [*report.marks[:4], (report.marks[4][0], "another")]
     assert f"ANOTHER RUN, good; they part after {until_s} simulated s" in failures([report])
+
+
+def test_a_failure_in_a_world_that_no_sweep_has_is_run_again_too() -> None:
+    class Nameless(CompactedNode):
+        """A world of one test."""
+
+    crowded, nameless = run_seed(1, kind=CrowdedNode), run_seed(1, kind=Nameless)
+    for report in (crowded, nameless):
+        report.problems.append("made up")
+    said = failures([crowded, nameless])
+    assert f"the same (trace {crowded.trace})" in said and f"the same (trace {nameless.trace})" in said
+    assert "make sim WORLD=crowded-node SEED=1\n" in said
+    assert f"run_seed(1, kind={Nameless.__qualname__}) of {__name__}\n" in said
