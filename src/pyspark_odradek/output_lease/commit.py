@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar, NoReturn
 
@@ -82,11 +83,8 @@ class LeasedCommit(TransactionalCommit):
             if action is Action.SKIP:
                 return False
             if action is Action.WRITE:
-                try:
+                with suppress(_TransferredError):
                     return self._write(session, work)
-                except _TransferredError:
-                    session.is_settled = False
-                    continue
             if time.monotonic() >= quiet_until:
                 holder = session.lease.group if session.lease is not None else ""
                 log.warning("batch %s waits until group %s has covered what it read", work.batch_id, holder)

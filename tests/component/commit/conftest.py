@@ -53,7 +53,7 @@ from pyspark_odradek.cluster import ClientSettings, Cluster
 from tests.component.client.conftest import ScriptedPeer
 
 TOPIC = "t"
-PRODUCER = (77, 5)
+PRODUCER = (0, 5)  # the first id is none that is not known
 
 
 class PlayedCluster:

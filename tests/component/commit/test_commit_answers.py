@@ -56,6 +56,27 @@ def test_a_batch_takes_all_steps_and_the_next_one_those_behind_the_marker(played
     assert [each.committed for each in played.asked(ApiKey.END_TXN)] == [True, True]
 
 
+@pytest.mark.parametrize("written", [False, True], ids=["written", "was there"])
+def test_the_batch_behind_one_that_is_there_is_written_at_once(played: PlayedCluster, written: bool) -> None:
+    played.offsets = [[(TOPIC, 0, 5, "older plan")] if written else []]
+    committing = TransactionalCommit(played.connected(), QUERY)
+    assert committing.commit(work(5)) is not written
+    before = len(played.steps())
+    assert committing.commit(work(6))
+    assert played.steps()[before:] == WHOLE[2:]
+    played.codes[ApiKey.ADD_PARTITIONS_TO_TXN] = [ErrorCode.INVALID_TXN_STATE]
+    before = len(played.steps())
+    assert committing.commit(work(7))
+    assert played.steps()[before:] == ["ADD_PARTITIONS_TO_TXN", "END_TXN", *WHOLE]
+
+
+def test_a_transaction_times_out_after_a_minute_by_default(played: PlayedCluster) -> None:
+    assert TransactionalCommit(played.connected(), QUERY).commit(work())
+    played.offsets = [held(GROUP, 0)]
+    assert leased(played).commit(work())
+    assert [each.transaction_timeout_ms for each in played.asked(ApiKey.INIT_PRODUCER_ID)] == [60_000, 60_000]
+
+
 LOST = [
     ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.PRODUCER_FENCED,

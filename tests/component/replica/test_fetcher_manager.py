@@ -10,6 +10,7 @@ import pytest
 
 from odradek.common.errors import ErrorCode, StorageError
 from odradek.common.real_io import RealClock, RealNetwork
+from odradek.common.token_bucket import UNLIMITED
 from odradek.protocol.api_key import ApiKey
 from odradek.protocol.messages.fetch_request import FetchRequest
 from odradek.protocol.messages.fetch_response import FetchableTopicResponse, FetchResponse, PartitionData
@@ -17,6 +18,7 @@ from odradek.protocol.messages.list_offsets_request import ListOffsetsRequest
 from odradek.protocol.messages.list_offsets_response import ListOffsetsResponse
 from odradek.replica.config import FetcherConfig
 from odradek.replica.fetcher_manager import ReplicaFetcherManager
+from odradek.replica.throttle import Throttled
 from tests.component.client.conftest import ScriptedPeer
 from tests.support.waiting import eventually_async
 from tests.unit.replica.test_fetcher import LEADER, ME, TOPIC_ID, Follower, data, forgotten, offsets, positions, sent
@@ -107,6 +109,24 @@ async def test_what_is_assigned_meanwhile_is_asked_for_at_once(fetching: Fetchin
     fetching.follow(1)
     assert positions(await fetching.asked_for(3)) == {1: 0}
     assert fetching.peer.connections == 1
+
+
+async def test_a_quota_that_is_used_up_holds_back_throttled_replicas_that_lag(fetching: Fetching) -> None:
+    now_ms = RealClock().monotonic_ms()
+    fetching.manager.quota.change_rate(0, now_ms)
+    fetching.node.partitions[0].throttled = Throttled(as_follower=True)
+    fetching.follow(0, 1)
+    assert positions(await fetching.asked_for(1)) == {1: 0}
+
+
+async def test_where_all_is_held_back_the_leader_is_asked_nothing(fetching: Fetching) -> None:
+    fetching.manager.quota.change_rate(0, RealClock().monotonic_ms())
+    fetching.node.partitions[0].throttled = Throttled(as_follower=True)
+    fetching.follow(0)
+    await eventually_async(lambda: fetching.reached == [LEADER])
+    fetching.manager.quota.change_rate(UNLIMITED, RealClock().monotonic_ms())
+    assert positions(await fetching.asked_for(1)) == {0: 0}, "a changed rate is noticed in a second"
+    assert fetching.manager.failed_count == 0
 
 
 async def test_a_leader_that_is_too_old_is_not_asked(fetching: Fetching) -> None:

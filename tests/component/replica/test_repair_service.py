@@ -169,6 +169,44 @@ async def test_a_hole_may_come_in_pieces(repairing: Repairing) -> None:
     assert [asked.topics[0].partitions[0].fetch_offset for asked in repairing.asked()] == [1, 3]
 
 
+async def test_an_earlier_hole_is_repaired_first_and_the_one_asked_for_too(repairing: Repairing) -> None:
+    size = repairing.size
+    damaged = bytearray(repairing.whole)
+    for number in (2, 4):
+        damaged[number * size - 1] ^= 1
+    repairing.path.write_bytes(damaged)
+    repairing.answers = [PartitionData(records=repairing.whole[number * size :]) for number in (1, 3)]
+    reported = repairing.home.log.damage._reported
+    for number in (1, 3):
+        repairing.home.log.damage.found(repairing.segment, number * size, number)
+    assert repairing.service.request(repairing.home.partition, repairing.segment, 3 * size)
+    await repairing.ends()
+    assert repairing.path.read_bytes() == repairing.whole
+    assert [asked.topics[0].partitions[0].fetch_offset for asked in repairing.asked()] == [1, 3]
+    assert repairing.service.counts.repaired_batches == 2
+    assert (repairing.segment.base_offset, size) not in reported, "damage there would be reported again"
+
+
+NOT_THERE = "no replica has what is damaged here"
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+async def test_a_partition_that_is_closed_meanwhile_misses_nothing(
+    repairing: Repairing, caplog: pytest.LogCaptureFixture, is_closed: bool
+) -> None:
+    def refuses(request: FetchRequest, version: int) -> FetchResponse:
+        if is_closed:
+            repairing.home.partition.close()
+        return FetchResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    repairing.peer.on(ApiKey.FETCH, refuses)
+    damaged = repairing.path.read_bytes()
+    assert repairing.request()
+    await repairing.ends()
+    assert [each for each in caplog.messages if each == NOT_THERE] == ([] if is_closed else [NOT_THERE])
+    assert (repairing.service.counts.failures, repairing.path.read_bytes()) == (1, damaged)
+
+
 async def test_what_is_gone_or_alone_is_not_repaired(repairing: Repairing) -> None:
     repairing.home.change(isr=(ME,), replicas=(ME,))
     assert not repairing.request(), "there is no other replica"
