@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 
 import pytest
 
 from odradek.common.errors import ErrorCode
 from odradek.protocol.api_key import ApiKey
+from odradek.record.batch import BatchHeader
 from odradek.record.builder import build_batch
 from odradek.record.record import Record
 from pyspark_odradek.encode import EncodedBatch
@@ -68,6 +70,15 @@ def test_the_batch_behind_one_that_is_there_is_written_at_once(played: PlayedClu
     before = len(played.steps())
     assert committing.commit(work(7))
     assert played.steps()[before:] == ["ADD_PARTITIONS_TO_TXN", "END_TXN", *WHOLE]
+
+
+def test_a_new_epoch_of_the_producer_begins_with_sequence_0(played: PlayedCluster) -> None:
+    committing = TransactionalCommit(played.connected(), QUERY)
+    played.codes[ApiKey.END_TXN] = [ErrorCode.NONE, ErrorCode.NONE, ErrorCode.INVALID_TXN_STATE]
+    for batch_id in range(3):
+        assert committing.commit(work(batch_id))
+    sent = [each.topic_data[0].partition_data[0].records for each in played.asked(ApiKey.PRODUCE)]
+    assert [BatchHeader.read(bytes(each)).base_sequence for each in sent] == [0, 1, 2, 0]
 
 
 def test_a_transaction_times_out_after_a_minute_by_default(played: PlayedCluster) -> None:
@@ -147,10 +158,16 @@ def test_patience_is_default_api_timeout_ms(played: PlayedCluster, step: ApiKey)
         committing.commit(work())
 
 
-def test_a_failure_that_passes_is_tried_again_while_there_is_time(played: PlayedCluster) -> None:
-    played.codes[ApiKey.INIT_PRODUCER_ID] = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 2
+def test_a_failure_that_passes_is_tried_again_while_there_is_time(
+    played: PlayedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played.codes[ApiKey.INIT_PRODUCER_ID] = [ErrorCode.NOT_COORDINATOR] * 2
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
     assert TransactionalCommit(played.connected(), QUERY).commit(work())
     assert played.steps() == ["OFFSET_FETCH", "INIT_PRODUCER_ID"] * 2 + FIRST
+    assert len(played.asked(ApiKey.FIND_COORDINATOR)) == 2 * 3, "both coordinators are looked for again"
+    assert slept == [0.05, 0.1]
 
 
 @pytest.mark.parametrize("code", [ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.UNKNOWN_PRODUCER_ID])
@@ -163,7 +180,7 @@ def test_a_query_that_the_coordinator_has_forgotten_begins_as_new(played: Played
 
 @pytest.mark.parametrize("code", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED])
 @pytest.mark.parametrize(
-    ("timeout_ms", "holder", "is_fenced"), [(60_000, "", True), (0, "other", True), (0, "run", False)]
+    ("timeout_ms", "holder", "is_fenced"), [(60_000, "", True), (1, "other", True), (1, "run", False)]
 )
 def test_a_writer_that_is_fenced_goes_on_where_its_transaction_timed_out(
     played: PlayedCluster, code: ErrorCode, timeout_ms: int, holder: str, is_fenced: bool

@@ -87,6 +87,18 @@ LOGS: dict[str, tuple[list[PartitionData], int | None]] = {
         [part(marker(0, 3, producer_id=7), end_offset=1, stable=2), part(end(1, 7, commit=False), end_offset=2)],
         None,
     ),
+    "committed, then aborted": (
+        [
+            part(
+                marker(0, 3, producer_id=7),
+                end(1, 7, commit=True),
+                marker(2, 4, producer_id=7),
+                end(3, 7, commit=False),
+                end_offset=4,
+            )
+        ],
+        3,
+    ),
     "an end of another": ([part(marker(0, 3, producer_id=7), end(1, 8, commit=False), end_offset=2)], 3),
 }
 
@@ -99,6 +111,14 @@ def test_the_newest_committed_marker_counts(
     played.fetched = [*answers]
     assert read(played) == newest
     assert played.fetched == []
+
+
+def test_every_end_before_a_record_counts(played: PlayedCluster) -> None:
+    played.log = (0, 5)
+    two = marker(0, 2, producer_id=8) + marker(1, 3, producer_id=7)
+    ends = end(2, 8, commit=True) + end(3, 7, commit=False)
+    played.fetched = [part(two, ends, marker(4, 9, producer_id=6), end_offset=5, stable=4)]
+    assert read(played, stable=False) == 2
 
 
 @pytest.mark.parametrize("known", [2, 3, 4, None])

@@ -28,10 +28,10 @@ PAUSE_MS = 30_000
 class Repairing:
     """Broker 1 leads five batches that broker 2 has too; the second one is damaged here."""
 
-    def __init__(self, directory: Path, peer: ScriptedPeer) -> None:
+    def __init__(self, directory: Path, peer: ScriptedPeer, **config: Any) -> None:
         self.at_ms = 1000
         self.peer = peer
-        self.home = Home(directory, (ME, 2))
+        self.home = Home(directory, (ME, 2), **config)
         for number in range(5):
             self.home.append(b"%05d" % number * 20)
         self.home.fetched(2, 5)
@@ -185,6 +185,21 @@ async def test_an_earlier_hole_is_repaired_first_and_the_one_asked_for_too(repai
     assert [asked.topics[0].partitions[0].fetch_offset for asked in repairing.asked()] == [1, 3]
     assert repairing.service.counts.repaired_batches == 2
     assert (repairing.segment.base_offset, size) not in reported, "damage there would be reported again"
+
+
+async def test_what_was_compacted_away_elsewhere_is_left_out(repairing: Repairing, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    other = Repairing(tmp_path / "other", repairing.peer, cleanup_policy=("compact",))
+    log, size = other.home.log, other.size
+    other.answers = [PartitionData(records=other.whole[2 * size :])]
+    assert other.request()
+    await other.ends()
+    assert other.segment not in log.segments, "another file has the batches around the hole"
+    assert other.path.read_bytes() == other.whole[:size] + other.whole[2 * size :]
+    assert (other.service.counts.failures, log.damage.repair_count) == (0, 1)
+    assert log.log_end_offset == 5
+    await other.service.close()
+    other.home.disk.close()
 
 
 NOT_THERE = "no replica has what is damaged here"

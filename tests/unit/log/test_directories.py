@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -13,6 +14,7 @@ from odradek.log.files import FileCache
 from odradek.log.log_dir import LogDir
 from odradek.log.space import DirectorySpace
 from odradek.log.stray import free_name, set_aside
+from tests.sim.disk import DiskFaults, SimDisk
 from tests.support.disks.failing import FailingDisk
 
 BITS = 0xAB
@@ -53,6 +55,21 @@ def test_a_mark_says_that_a_stop_was_in_good_order(
     assert directory.checkpointed_recovery is recovery
     assert (directory.checkpointed_start, directory.checkpointed_watermark) == (start, watermark)
     assert not list(tmp_path.iterdir()), "a crash from here on finds no mark"
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_without_power_the_mark_does_not_come_back(seed: int) -> None:
+    disk = SimDisk(Random(seed), DiskFaults(), lambda: 0)
+    path = Path("/data")
+    disk.make_dirs(path)
+    disk.sync_dir(path.parent)
+    LogDir(path).mark_clean(disk, 42)
+    first, second = LogDir(path), LogDir(path)
+    first.open(disk, {}, {}, {})
+    assert first.clean_shutdown
+    disk.lose_power()
+    second.open(disk, {}, {}, {})
+    assert not second.clean_shutdown, "the log was open when the power went"
 
 
 # -- full directories ------------------------------------------------------------------------------------------------

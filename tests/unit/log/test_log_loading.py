@@ -37,6 +37,14 @@ class UnreadableDisk(FailingDisk):
         return super().size(path)
 
 
+class UnlistedDisk(FailingDisk):
+    """Its dead directories cannot be listed."""
+
+    def list_dir(self, path: Path) -> list[str]:
+        self.check(path / "any")
+        return super().list_dir(path)
+
+
 class FixedNamesDisk(FailingDisk):
     """Its directories cannot be renamed where the test says so."""
 
@@ -68,6 +76,25 @@ def test_logs_of_a_directory_that_fails_at_the_start_stay_known(tmp_path: Path) 
     assert again.unopened == {("t", 1)}
     assert again.get(("t", 1)) is None and again.get(("t", 0)) is not None
     again.unlock()
+    disk.close()
+
+
+def test_a_directory_that_cannot_be_listed_is_offline(tmp_path: Path) -> None:
+    disk, (one, two) = UnlistedDisk(), (tmp_path / "one", tmp_path / "two")
+    manager = manager_of(disk, one, two)
+    manager.load()
+    append(manager.create("t", 0, UUID(int=1), {}, log_dir=one), batch(b"v"))
+    manager.close()
+    disk.dead = {two}
+    again = manager_of(disk, one, two)
+    assert again.load() == 1
+    assert [path for path, log_dir in again.dirs.items() if log_dir.offline] == [two]
+    again.unlock()
+    disk.dead = {one, two}
+    last = manager_of(disk, one, two)
+    with pytest.raises(StorageError, match="no log directory works"):
+        last.load()
+    last.unlock()
     disk.close()
 
 
