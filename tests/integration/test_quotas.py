@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, Producer
 from odradek.cli import errors
 from odradek.common.errors import ErrorCode
 from odradek.protocol.apis import ApiKey
+from odradek.protocol.framing import encode_request
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic
 from odradek.protocol.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
@@ -39,6 +40,7 @@ from tests.support.clients.cli import odradek
 from tests.support.clients.confluent import create_topic
 from tests.support.clients.quotas import FETCH, PRODUCE, alter, entry, set_quotas
 from tests.support.nodes.node import free_port
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.only_ours
 
@@ -185,6 +187,25 @@ def test_a_consumer_above_its_quota_gets_its_records_and_waits(port: int) -> Non
         assert time.monotonic() - began > wait_ms / 1000 - SLACK_S
         follower = calls.ask(ApiKey.FETCH, 12, fetch_request(read, replica_id=1))
         assert follower.throttle_time_ms == 0
+    set_quotas(port, {"client-id": mine}, consumer_byte_rate=None)
+
+
+def test_a_request_under_way_keeps_no_memory_while_a_quota_waits(node: NodeThread, port: int) -> None:
+    mine = fresh_name("app")
+    set_quotas(port, {"client-id": mine}, consumer_byte_rate=1)
+    memory = node.broker.dispatcher.memory
+    with Calls(port, client_id=mine) as calls, Calls(port) as other:
+        topic = other.create_topic()
+        calls.send(ApiKey.FETCH, 12, fetch_request(fetch_topic(topic, {0: 0}), max_wait_ms=60_000))
+        produced = produce_request(topic, batch(b"x" * 20_000))
+        frame = b"".join(encode_request(ApiKey.PRODUCE, 9, 2, mine, produced))
+        calls.socket.sendall(frame[:6_000])
+        eventually(lambda: memory.held_bytes > 0)
+        other.produce(topic, batch(b"x" * 1_000))
+        assert calls.receive(ApiKey.FETCH, 12, 1).throttle_time_ms > 1_000_000
+        calls.socket.sendall(frame[6_000:])
+        assert calls.receive(ApiKey.PRODUCE, 9, 2).responses[0].partition_responses[0].error_code == 0
+        eventually(lambda: memory.held_bytes == 0)
     set_quotas(port, {"client-id": mine}, consumer_byte_rate=None)
 
 

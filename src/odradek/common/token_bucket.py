@@ -48,11 +48,20 @@ class TokenBucket:
             self._refill(now_ms)
             self._tokens -= amount
 
+    def debit(self, amount: float) -> None:
+        """So much has passed just before the bucket is asked again: it is filled only then."""
+        self._tokens -= amount
+
     def is_exhausted(self, now_ms: int) -> bool:
         """Whether the next must wait."""
-        if self.is_unlimited:
+        rate_per_s, at_ms = self.rate_per_s, self._at_ms
+        if rate_per_s >= UNLIMITED:
             return False
-        self._refill(now_ms)
+        # As `_refill`, which is not called for each request of a client with a quota.
+        if at_ms != now_ms:
+            if at_ms is not None and now_ms > at_ms:
+                self._tokens = min(self._tokens + rate_per_s * (now_ms - at_ms) / 1000, rate_per_s * self._burst_s)
+            self._at_ms = now_ms
         return self._tokens <= 0
 
     def ready_in_ms(self, now_ms: int) -> int | None:

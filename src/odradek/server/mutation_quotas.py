@@ -66,4 +66,4 @@ class MutationCharge:
         if self._account.bucket.is_exhausted(now_ms):
             self.throttle_ms = self._account.wait_ms(now_ms)
             raise ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
-        self._account.use(partition_count, now_ms)
+        self._account.use(partition_count)

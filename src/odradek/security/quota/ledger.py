@@ -39,16 +39,19 @@ class Account:
 
     def spend(self, amount: float, now_ms: int) -> int:
         """Count what was used now; returns how long the client must wait."""
-        self.use(amount, now_ms)
+        self.use(amount)
         return self.wait_ms(now_ms)
 
-    def use(self, amount: float, now_ms: int) -> None:
+    def use(self, amount: float) -> None:
         """Count what was used now, and let the client go on."""
         self.amount += amount
-        self.bucket.spend(amount, now_ms)
+        self.bucket.debit(amount)
 
     def wait_ms(self, now_ms: int) -> int:
         """How long the client must wait; counts that it does."""
+        if not self.bucket.is_exhausted(now_ms):
+            self.throttle_ms = 0
+            return 0
         wait_ms = self.bucket.ready_in_ms(now_ms)
         wait_ms = self.throttle_ms = WAIT_FOR_NOTHING_MS if wait_ms is None else wait_ms
         if wait_ms:

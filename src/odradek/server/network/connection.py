@@ -370,7 +370,8 @@ class Connection(asyncio.BufferedProtocol):
         return (
             self.listener.scope in self._dispatcher.open_scopes
             and not requests.is_exclusive
-            and self._unmute is None
+            # A frame that has its memory does not keep it until a quota's wait is over: it prolongs the wait instead.
+            and (self._unmute is None or self._budget.reserved_bytes > 0)
             and not self.is_closing
             and not self._is_ending
             and outbound.pending_bytes < MAX_UNSENT_BYTES

@@ -125,21 +125,21 @@ class RequestQuotas:
         account = charge.time_account
         if account is None:
             return outcome
-        account.spend(charge.percent_seconds(), context.broker.clock.monotonic_ms())
+        account.use(charge.percent_seconds())
         return outcome if asyncio.isfuture(outcome) else _timed(outcome, context, account)
 
     def answered(self, context: RequestContext, response: Any) -> None:
         """A request is about to be answered; `response` says then how long the client is to wait."""
         charge = context.charge
         assert charge is not None
-        now_ms = context.broker.clock.monotonic_ms()
         if charge.bytes_account is not None:
             size_bytes = _records_bytes(response)
             if size_bytes:
-                self._throttle(context, charge.bytes_account.spend(size_bytes, now_ms))
+                self._throttle(context, charge.bytes_account.spend(size_bytes, context.broker.clock.monotonic_ms()))
         if charge.time_account is not None:
-            throttle_ms = charge.time_account.spend(charge.percent_seconds(), now_ms)
-            self._throttle(context, min(throttle_ms, self._max_time_throttle_ms))
+            throttle_ms = charge.time_account.spend(charge.percent_seconds(), context.broker.clock.monotonic_ms())
+            if throttle_ms:
+                self._throttle(context, min(throttle_ms, self._max_time_throttle_ms))
         # The controller may have said so, too, of changes that it made.
         asked_ms = getattr(response, "throttle_time_ms", None)
         if asked_ms is not None:
@@ -152,7 +152,7 @@ class RequestQuotas:
         charge = context.charge
         assert charge is not None
         if charge.time_account is not None:
-            charge.time_account.spend(charge.percent_seconds(), context.broker.clock.monotonic_ms())
+            charge.time_account.use(charge.percent_seconds())
 
     def _throttle(self, context: RequestContext, throttle_ms: int) -> None:
         charge = context.charge
@@ -187,17 +187,19 @@ class _Steps:
                 step = partial(self._work.send, None)
 
     def _counted(self, step: Callable[[], Any]) -> Any:
-        charge, clock = self._context.charge, self._context.broker.clock
+        charge = self._context.charge
         assert charge is not None
         charge.work_began()
         try:
             return step()
         finally:
-            self._account.spend(charge.percent_seconds(), clock.monotonic_ms())
+            self._account.use(charge.percent_seconds())
 
 
 def _is_of_broker(context: RequestContext, request: Any) -> bool:
     key = context.api_key
+    if key == ApiKey.PRODUCE:
+        return False
     if key == ApiKey.FETCH:
         if context.api_version >= _FIRST_FETCH_WITH_REPLICA_STATE:
             return bool(request.replica_state.replica_id >= 0)
