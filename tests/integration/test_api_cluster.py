@@ -44,7 +44,7 @@ def calls(node: Node) -> Iterator[Calls]:
 
 
 class TestDescribeCluster:
-    def test_it_agrees_with_metadata(self, calls: Calls, node: Node) -> None:
+    def test_describe_cluster_agrees_with_metadata(self, calls: Calls, node: Node) -> None:
         known = calls.ask(ApiKey.METADATA, 12, MetadataRequest(topics=[]))
         for version in range(3):
             answer = calls.ask(ApiKey.DESCRIBE_CLUSTER, version, DescribeClusterRequest())

@@ -335,7 +335,7 @@ class TestSessions:
         answer = calls.fetch(session_id=123_456_789, session_epoch=5)
         assert name_of(answer.error_code) == "FETCH_SESSION_ID_NOT_FOUND"
 
-    def test_it_ends_with_epoch_minus_one(self, calls: Calls, three: str) -> None:
+    def test_epoch_minus_one_ends_a_session(self, calls: Calls, three: str) -> None:
         session = self.begin(calls, three)
         last = calls.fetch(fetch_topic(three, {0: 0}), session_id=session, session_epoch=-1)
         assert (last.error_code, last.session_id) == (0, 0)
@@ -376,7 +376,7 @@ class TestSessions:
             answer = calls.fetch(moved, session_id=first.session_id, session_epoch=epoch)
         assert sorted(turns[1:4]) == sorted(turns[4:7]) == [0, 1, 2]
 
-    def test_it_waits_like_any_other(self, calls: Calls, node: Node, three: str) -> None:
+    def test_a_session_fetch_waits_like_any_other(self, calls: Calls, node: Node, three: str) -> None:
         with Calls(node.port) as reader:
             session = self.begin(reader, three)
             request = fetch_request(session_id=session, session_epoch=1, max_wait_ms=LONG_MS)
@@ -396,7 +396,7 @@ class TestSessions:
                     assert self.parts(reader.receive(ApiKey.FETCH, 12, before)) == {}
                 before = sent
 
-    def test_it_ends_with_its_last_partition(self, calls: Calls, three: str) -> None:
+    def test_a_session_ends_with_its_last_partition(self, calls: Calls, three: str) -> None:
         session = self.begin(calls, three, 0)
         emptied = fetch_request(session_id=session, session_epoch=1)
         emptied.forgotten_topics_data = [ForgottenTopic(topic=three, partitions=[0])]

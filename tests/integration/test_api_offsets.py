@@ -211,7 +211,7 @@ class TestDeleteRecords:
         assert (batch_count(answer.records), answer.log_start_offset) == (6, 4)
         assert calls.list_end(topic, timestamp=0) == 4, "a time below the start is found at the start"
 
-    def test_it_never_moves_back(self, calls: Calls) -> None:
+    def test_the_log_start_never_moves_back(self, calls: Calls) -> None:
         topic = calls.create_topic()
         calls.fill(topic, 5)
         self.ask(calls, topic, 3)

@@ -152,7 +152,7 @@ def test_ids_of_every_length(calls: Calls, node: Node) -> None:
         assert name_of(answer.error_code) == expected, name[:10]
 
 
-def test_nothing_is_left_of_what_was_refused(calls: Calls, node: Node) -> None:
+def test_refused_requests_leave_no_state(calls: Calls, node: Node) -> None:
     """Producers that add, write, commit and end under ids that were never initialized."""
     topic = calls.create_topic()
     groups, names = [fresh_name("group") for _ in range(20)], [fresh_name("unknown") for _ in range(20)]

@@ -35,7 +35,7 @@ def listed(node: GuardedNode, *words: object) -> list[tuple[str, ...]]:
     return [tuple(each.values()) for each in found]
 
 
-def test_what_is_added_is_listed_and_removed(node: GuardedNode) -> None:
+def test_added_acls_are_listed_and_removed(node: GuardedNode) -> None:
     topic, group = fresh_name(), fresh_name("g")
     said = acls(node, "add", "--allow-principal", "User:bob", "--operation", "read", "-t", topic, "--group", group).out
     assert said.splitlines() == [
@@ -65,7 +65,7 @@ def test_what_is_added_is_listed_and_removed(node: GuardedNode) -> None:
     assert "there is no such ACL; `odradek acls list` shows those that there are" in gone.err
 
 
-def test_what_producers_and_consumers_need(node: GuardedNode) -> None:
+def test_options_for_producers_and_consumers_add_their_acls(node: GuardedNode) -> None:
     topic = node.create_topic()
     assert produce(node, topic) is not None
     acls(node, "add", "--allow-principal", "User:alice", "--producer", "-t", topic, "--transactional-id", "x")
@@ -117,7 +117,7 @@ def test_why_names_the_rule_that_decides(node: GuardedNode) -> None:
         (("why", "--principal", "User:a", "--operation", "READ"), "name one resource: --topic, --group"),
     ],
 )
-def test_what_is_missing_is_said(node: GuardedNode, words: tuple[str, ...], said: str) -> None:
+def test_missing_options_are_reported(node: GuardedNode, words: tuple[str, ...], said: str) -> None:
     assert said in acls(node, *words, code=errors.USAGE).err
 
 

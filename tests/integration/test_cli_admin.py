@@ -141,7 +141,7 @@ def test_topics_that_are_refused(node: Node, arguments: list[str], code: int, sa
     assert "x" not in odradek(node.bootstrap, "topics", "list", "--json").json
 
 
-def test_nothing_is_done_where_that_is_asked_for(node: Node) -> None:
+def test_validate_only_and_if_exists_change_nothing(node: Node) -> None:
     odradek(node.bootstrap, "topics", "create", "--topic", "maybe", "--validate-only")
     assert "maybe" not in odradek(node.bootstrap, "topics", "list", "--json").json
     for expected in (True, False):

@@ -154,7 +154,7 @@ def test_to_the_end_as_it_was_though_more_arrives(node: Node) -> None:
         assert reader.wait(120) == 0
 
 
-def test_nothing_is_lost_of_a_write_that_a_signal_cuts_short(node: Node) -> None:
+def test_a_write_cut_short_by_a_signal_loses_nothing(node: Node) -> None:
     """As by Ctrl-Z and `fg`, while the reader of the pipe is slow and Python's output is unbuffered."""
     create_topic(node.bootstrap, "cut")
     lines = [b"line %d" % number + b"." * 40 for number in range(5000)]

@@ -288,7 +288,7 @@ class TestDeathIsNoticed:
         log = combined[leader].log_text()
         assert "a broker's process is gone" in log
 
-    def test_so_is_one_that_was_the_active_controller(self, combined: Cluster) -> None:
+    def test_a_dead_active_controller_is_fenced_early_too(self, combined: Cluster) -> None:
         leader = combined.await_controller()
         survivors = [node for node in combined.brokers if node.node_id != leader]
         combined[leader].kill()

@@ -88,7 +88,7 @@ def read(node: Node, topic: str) -> list[int]:
 
 
 @pytest.mark.parametrize(("how", "says"), SAID, ids=lambda each: getattr(each, "__name__", ""))
-def test_it_is_reported_with_its_place_and_given_up_as_it_says(
+def test_damage_is_reported_with_its_place_and_a_remedy_that_works(
     node: Node, topic: str, how: Callable[[bytearray], None], says: str
 ) -> None:
     damage(node, topic, how)
@@ -110,7 +110,7 @@ def test_a_sample_of_its_bytes_says_it_too(node: Node, topic: str) -> None:
         planning.bytes_per_offset(cluster, {OfTopic(topic, 0): 4})
 
 
-def test_it_is_the_last_word_of_a_query(spark: Any, node: Node, topic: str) -> None:
+def test_damage_is_the_last_error_of_a_query(spark: Any, node: Node, topic: str) -> None:
     damage(node, topic, of_an_old_format)
     with pytest.raises(Exception) as raised:
         load(spark, node.bootstrap, subscribe=topic).count()

@@ -196,7 +196,7 @@ def test_validate_says_what_would_not_fit(shop: Shop) -> None:
     assert refused.stderr == ""
 
 
-def test_it_runs_on_from_the_same_files(shop: Shop, tmp_path: Path) -> None:
+def test_a_pipeline_continues_from_the_same_files(shop: Shop, tmp_path: Path) -> None:
     """The tables and checkpoints are those of the run before; a further column is taken. SIGTERM ends it in a view."""
     definitions = shop.folder / "transformations/pages.sql"
     definitions.write_text(

@@ -95,7 +95,7 @@ def test_no_one_listens(command: list[str], capfd: pytest.CaptureFixture[str]) -
     )
 
 
-def test_that_no_one_listens_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unreachable_broker_is_reported_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["topics", "list", "--bootstrap-server", "127.0.0.1:1", "--json"]) == errors.UNREACHABLE
     shown = capsys.readouterr()
     assert not shown.out

@@ -23,7 +23,7 @@ def test_a_node_does_not_carry_what_reads_command_lines() -> None:
         ("--confg x", 2, "odradek broker: No such option: --confg"),
     ],
 )
-def test_what_is_wrong_is_said_in_a_line(line: str, code: int, said: str, tmp_path: Path) -> None:
+def test_a_wrong_setting_is_reported_in_one_line(line: str, code: int, said: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "odradek", "broker", *line.split()]
     ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert ended.returncode == code

@@ -82,7 +82,7 @@ def test_bootstrap_addresses(text: str, addresses: list[tuple[str, int]]) -> Non
 
 
 @pytest.mark.parametrize("text", ["", ",", ":9092", "a:b", "a:0", "a:65536", "a:-1"])
-def test_what_is_no_address(text: str) -> None:
+def test_malformed_addresses_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"host:port"):
         parse_bootstrap(text)
 

@@ -125,7 +125,7 @@ def test_a_transaction_that_is_lost_begins_again(played: PlayedCluster, step: Ap
         (ApiKey.OFFSET_FETCH, ErrorCode.GROUP_AUTHORIZATION_FAILED, "OffsetFetch of group query: GROUP_AUTH"),
     ],
 )
-def test_what_is_refused_for_good_is_said_and_what_was_begun_is_taken_back(
+def test_a_fatal_error_is_reported_and_the_transaction_aborted(
     played: PlayedCluster, step: ApiKey, code: ErrorCode, says: str
 ) -> None:
     played.codes[step] = [code]
@@ -283,7 +283,7 @@ def test_a_batch_moves_the_lease_and_the_next_one_goes_on_from_there(played: Pla
     [(held(GROUP, 10), None, False), (held(GROUP, 0), held(GROUP, 10), False), (held(GROUP, 0), held(GROUP, 0), True)],
     ids=["covered", "covered meanwhile", "not covered"],
 )
-def test_what_is_covered_is_not_written(
+def test_a_covered_batch_is_not_written(
     played: PlayedCluster,
     first: list[tuple[str, int, int, str]],
     second: list[tuple[str, int, int, str]] | None,
@@ -349,7 +349,7 @@ def test_a_writer_that_is_fenced_reads_the_lease_again(
     ],
     ids=["never made", "gone", "of something else", "not where the output ends", "timers"],
 )
-def test_what_no_lease_allows_is_refused(
+def test_a_batch_without_the_lease_is_refused(
     played: PlayedCluster, found: list[list[tuple[str, int, int, str]]], span: Span, error: type[Exception], says: str
 ) -> None:
     played.offsets = found
@@ -383,7 +383,7 @@ def test_the_creation_of_a_lease_waits_for_another_one(played: PlayedCluster) ->
     assert len(played.asked(ApiKey.FIND_COORDINATOR)) == 5, "the second one began again"
 
 
-def test_it_does_not_wait_longer_than_default_api_timeout_ms(played: PlayedCluster) -> None:
+def test_a_commit_waits_no_longer_than_default_api_timeout_ms(played: PlayedCluster) -> None:
     played.codes[ApiKey.INIT_PRODUCER_ID] = [ErrorCode.CONCURRENT_TRANSACTIONS] * 20
     with pytest.raises(ClusterError, match="whether the gate could be made"):
         creates(played, default_api_timeout_ms="1")()

@@ -214,7 +214,7 @@ def test_a_log_that_was_cut_is_read_whole(played: PlayedCluster) -> None:
         ([part(b"\0" * 80, end_offset=1)], 0, ClusterError, "cannot be read from offset 0 on"),
     ],
 )
-def test_what_is_no_answer_is_no_marker(
+def test_a_failed_fetch_of_the_marker_raises(
     played: PlayedCluster, parts: list[PartitionData], code: int, error: type[Exception], says: str
 ) -> None:
     topic = FetchableTopicResponse(topic=TOPIC, topic_id=UUID(int=3), partitions=parts)
@@ -235,7 +235,7 @@ def test_an_answer_that_a_quota_puts_off_is_asked_for_again(played: PlayedCluste
         read(played, default_api_timeout_ms="20")
 
 
-def test_what_is_no_marker_under_this_key_is_said(played: PlayedCluster) -> None:
+def test_a_malformed_marker_under_the_key_is_reported(played: PlayedCluster) -> None:
     played.log = (0, 1)
     record = Record(QUERY, b"not json", (), timestamp_ms=1)
     played.fetched = [part(at(0, build_batch([record])), end_offset=1)]

@@ -232,7 +232,7 @@ async def test_a_member_joins_syncs_beats_commits_and_leaves(node: Node) -> None
     assert await node.committed() == 5
 
 
-async def test_what_was_acknowledged_is_there_after_a_restart(node: Node) -> None:
+async def test_acknowledged_changes_survive_a_restart(node: Node) -> None:
     joined = await node.enter()
     await node.sync(joined)
     await node.commit(7, "another")
@@ -472,7 +472,7 @@ async def test_offsets_of_a_deleted_topic_go_and_those_of_a_recreated_one_stay(n
     assert await node.committed() == 5
 
 
-async def test_what_explains_a_group_knows_of_refused_transactions_and_leaves(node: Node) -> None:
+async def test_the_timeline_has_refused_transactions_and_leaves(node: Node) -> None:
     """A copier that was replaced comes back, in the name of its static member and of a generation that is over."""
     joined = await node.enter()
     await node.sync(joined)

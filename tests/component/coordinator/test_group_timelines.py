@@ -34,7 +34,7 @@ async def events_of(node: Node) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.MESSAGE_TOO_LARGE])
-async def test_what_could_not_be_stored_is_reported_as_that(node: Node, code: ErrorCode) -> None:
+async def test_an_unstored_event_is_reported_as_unstored(node: Node, code: ErrorCode) -> None:
     """A consumer whose join is refused by the log never joined; once it is through it has, in one rebalance."""
     node.image = dataclasses.replace(node.image, features={"group.version": 1})
     request = ConsumerGroupHeartbeatRequest(

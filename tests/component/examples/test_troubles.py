@@ -59,12 +59,12 @@ def test_a_database_that_goes_away_keeps_its_stack() -> None:
     assert advice(psycopg.errors.DiskFull("could not extend file")) is None
 
 
-def test_what_is_unforeseen_keeps_its_stack() -> None:
+def test_an_unexpected_error_keeps_its_stack() -> None:
     reported = fails("examples.activity.lines_that_are_not")
     assert any("No module named" in line for line in reported)
 
 
-def test_what_a_database_lacks_is_its_first_line() -> None:
+def test_a_database_error_is_its_first_line() -> None:
     psycopg: Any = pytest.importorskip("psycopg", reason='needs psycopg: pip install "odradek[postgres]"')
     error = psycopg.errors.UndefinedTable('relation "v9.accounts" does not exist\nLINE 1: SELECT')
     assert (

@@ -269,7 +269,7 @@ async def test_min_compaction_lag_keeps_young_records(tmp_path: Path) -> None:
     shop.disk.close()
 
 
-async def test_what_is_not_durable_is_not_cleaned(shop: Shop) -> None:
+async def test_segments_that_are_not_durable_are_not_cleaned(shop: Shop) -> None:
     """The replacement of a record must not be lost by a loss of power after the record is gone."""
     log = shop.create()
     shop.fill(log)

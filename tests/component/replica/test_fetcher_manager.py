@@ -102,7 +102,7 @@ async def test_a_follower_asks_on_from_what_it_got(fetching: Fetching) -> None:
     assert [each.partition for each in fetching.manager] == [fetching.node.partitions[0]]
 
 
-async def test_what_is_assigned_meanwhile_is_asked_for_at_once(fetching: Fetching) -> None:
+async def test_a_partition_assigned_meanwhile_is_fetched_at_once(fetching: Fetching) -> None:
     fetching.answers = [[data(0)]]
     fetching.follow(0)
     await fetching.asked_for(2)

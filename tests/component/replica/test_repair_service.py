@@ -94,7 +94,7 @@ async def repairing(tmp_path: Path) -> AsyncIterator[Repairing]:
     made.home.disk.close()
 
 
-async def test_what_is_damaged_is_asked_for_as_a_consumer_asks(repairing: Repairing) -> None:
+async def test_damaged_batches_are_fetched_as_a_consumer_fetches(repairing: Repairing) -> None:
     assert repairing.request()
     assert repairing.request(), "it is under way"
     assert repairing.home.partition.is_being_repaired
@@ -187,7 +187,7 @@ async def test_an_earlier_hole_is_repaired_first_and_the_one_asked_for_too(repai
     assert (repairing.segment.base_offset, size) not in reported, "damage there would be reported again"
 
 
-async def test_what_was_compacted_away_elsewhere_is_left_out(repairing: Repairing, tmp_path: Path) -> None:
+async def test_batches_compacted_away_elsewhere_are_left_out(repairing: Repairing, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     other = Repairing(tmp_path / "other", repairing.peer, cleanup_policy=("compact",))
     log, size = other.home.log, other.size
@@ -222,7 +222,7 @@ async def test_a_partition_that_is_closed_meanwhile_misses_nothing(
     assert (repairing.service.counts.failures, repairing.path.read_bytes()) == (1, damaged)
 
 
-async def test_what_is_gone_or_alone_is_not_repaired(repairing: Repairing) -> None:
+async def test_deleted_or_single_replicas_are_not_repaired(repairing: Repairing) -> None:
     repairing.home.change(isr=(ME,), replicas=(ME,))
     assert not repairing.request(), "there is no other replica"
     repairing.home.change(replicas=(ME, 2))

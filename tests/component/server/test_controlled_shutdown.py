@@ -53,7 +53,7 @@ class View:
         self.image = self.delta.apply(self.image.offset + 1, 1)
 
 
-def test_it_has_handed_over_when_it_asked_to_stop_and_leads_nothing() -> None:
+def test_a_stopping_broker_without_leaderships_has_handed_over() -> None:
     view = View()
     assert not has_handed_over(view.image, ME, EPOCH)
     view.take(ASKED_TO_STOP)

@@ -150,7 +150,7 @@ async def test_a_topic_that_asks_is_flushed(tmp_path: Path, listener: ScriptedLi
     await house.close()
 
 
-async def test_what_was_deleted_is_removed_from_disk(house: House, listener: ScriptedListener) -> None:
+async def test_deleted_logs_are_removed_from_disk(house: House, listener: ScriptedListener) -> None:
     (log,) = house.add_topic()
     house.append()
     house.start(listener)

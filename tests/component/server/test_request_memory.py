@@ -101,7 +101,7 @@ class TestBudget:
         assert all(memory.reserve(Taker(), MIB, HOST) for _ in range(10))
         assert not memory.reserve(Taker(), MIB, HOST)
 
-    def test_what_is_larger_than_all_is_taken_alone(self) -> None:
+    def test_a_request_larger_than_the_budget_is_read_alone(self) -> None:
         memory = RequestMemory(20 * MIB)
         small, large = Taker(), Taker()
         assert memory.reserve(small, 3 * MIB, HOST)
@@ -155,7 +155,7 @@ class TestBudget:
 
 
 class TestTime:
-    def test_it_grows_with_the_size(self) -> None:
+    def test_the_time_for_a_request_grows_with_its_size(self) -> None:
         assert allowed_ms(0, -1, pressed=False) == GRACE_MS
         assert allowed_ms(40_000, 600_000, pressed=False) > 40_000 / 3, "3 KB a second are enough"
         assert allowed_ms(MIB, 600_000, pressed=False) > MIB / 3

@@ -151,7 +151,9 @@ async def read_exactly(peer: socket.socket, count: int, *, piece: int = 1 << 20,
 @pytest.mark.parametrize("kind", [SocketWriter, TransportWriter])
 class TestBothWays:
     @pytest.mark.parametrize("seed", range(5))
-    def test_what_is_queued_arrives_in_order(self, run: Run, data: Data, kind: type[ResponseWriter], seed: int) -> None:
+    def test_queued_responses_arrive_in_order(
+        self, run: Run, data: Data, kind: type[ResponseWriter], seed: int
+    ) -> None:
         async def test() -> None:
             sender, peer = await connected(kind)
             rng = random.Random(seed)

@@ -47,7 +47,7 @@ def texts(source: str) -> list[str]:
     return [f"{each.before} -> {each.after}" for each in made]
 
 
-def test_what_is_changed() -> None:
+def test_the_mutants_of_a_function() -> None:
     source = """
 def f(self, a, b=3):
     if a < b and not a:
@@ -78,7 +78,7 @@ def f(self, a, b=3):
     ]
 
 
-def test_what_is_left_alone() -> None:
+def test_code_without_mutants() -> None:
     source = '''
 """A text."""
 from typing import TYPE_CHECKING, Literal
@@ -187,11 +187,11 @@ def test_a_room_has_modules_and_tests(name: str) -> None:
     assert room.arguments() and not any(each.endswith(("_bugs.py", "_planted.py")) for each in room.arguments())
 
 
-def test_what_is_called_equivalent_is_there() -> None:
+def test_every_equivalent_mutant_exists() -> None:
     assert stale_equivalents(equivalents()) == set()
 
 
-def test_what_no_client_can_see_is_there() -> None:
+def test_every_change_that_no_client_can_see_exists() -> None:
     assert stale_equivalents(unseen()) == set()
     assert not unseen() & equivalents()
 
@@ -206,6 +206,6 @@ def test_a_world_notices_what_its_clients_see() -> None:
     assert verdict.noticed and verdict.by.startswith("transactions 1: ")
 
 
-def test_what_no_world_enters_is_not_run() -> None:
+def test_mutants_that_no_world_reaches_are_not_run() -> None:
     place, made = next(each for each in of_line("log", "log/producer_state.py") if each[1].block)
     assert look(Boxes({"transactions 1": 1.0}, {}), place, made).outcome == "no world"

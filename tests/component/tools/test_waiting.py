@@ -12,7 +12,7 @@ from tests.support import waiting
 from tests.support.waiting import eventually, eventually_async
 
 
-def test_what_is_so_at_last_is_given_and_a_broken_connection_is_not_yet() -> None:
+def test_eventually_returns_the_result_over_broken_connections() -> None:
     answers: Iterator[int | OSError] = iter([0, ConnectionRefusedError(), 7])
 
     def ask() -> int:
@@ -26,7 +26,7 @@ def test_what_is_so_at_last_is_given_and_a_broken_connection_is_not_yet() -> Non
         eventually(lambda: dict[str, int]()["other errors are errors"])
 
 
-def test_what_never_comes_says_what_it_was_and_what_was_there_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_wait_names_the_condition_and_its_last_result(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "PATIENCE_S", 0.05)
     with pytest.raises(AssertionError, match=r"not within 0\.05 s: a cat \(last: \[\]\)"):
         eventually(list, "a cat")

@@ -36,7 +36,7 @@ def test_damaged_batches_are_never_served_and_are_repaired(seed: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEEDS + 1, MORE_SEEDS + 1))
-def test_so_it_is_in_more_seeds(seed: int) -> None:
+def test_more_seeds_repair_their_damage(seed: int) -> None:
     hold(seed)
 
 

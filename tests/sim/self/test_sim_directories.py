@@ -27,7 +27,7 @@ def test_replicas_change_their_directories_under_faults() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEEDS + 1, MORE_SEEDS + 1))
-def test_so_it_is_in_more_seeds(seed: int) -> None:
+def test_more_seeds_keep_their_directories(seed: int) -> None:
     report = run_seed(seed, kind=TwoDirectories)
     assert not report.failed, failure(report)
 

@@ -227,7 +227,7 @@ def test_a_name_may_be_kept_without_its_bytes_and_bytes_without_their_name() -> 
 
 
 @pytest.mark.parametrize("fault", ["rename_error", "truncate_error", "sync_dir_error", "read_error", "write_error"])
-def test_what_fails_with_an_error_says_so_and_is_counted(fault: str) -> None:
+def test_injected_errors_are_raised_and_counted(fault: str) -> None:
     disk = new_disk()
     file = disk.open(HOME / "a", create=True)
     file.write_at(0, [b"12345678"])

@@ -306,7 +306,7 @@ ALLOWED = {
 
 
 @pytest.mark.parametrize("name", ALLOWED)
-def test_what_transactions_do_not_promise_is_not_asked_for(name: str) -> None:
+def test_histories_are_not_checked_for_isolation_of_writes(name: str) -> None:
     assert judge(ALLOWED[name]) == []
 
 

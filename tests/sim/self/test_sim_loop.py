@@ -232,7 +232,7 @@ def test_tasks_that_block_a_world_are_named_before_cancellation() -> None:
         assert line_of("# waits for good") in problem
 
 
-def test_what_is_dropped_leaves_no_event_loop_to_the_collector() -> None:
+def test_a_dropped_world_leaves_no_event_loop_to_the_collector() -> None:
     made = []
 
     class Policy(asyncio.DefaultEventLoopPolicy):

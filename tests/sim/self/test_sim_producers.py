@@ -105,7 +105,7 @@ def test_a_log_whose_broker_knows_its_producers_has_nothing_wrong() -> None:
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_what_the_broker_says_otherwise_is_reported(what: str) -> None:
+def test_a_wrong_answer_about_producers_is_reported(what: str) -> None:
     home = Home()
     WRONG[what](home.log)
     assert len(home.found()) == 1, home.found()

@@ -61,7 +61,7 @@ def test_another_failure_is_not_taken_for_the_same() -> None:
     assert shrink(first, run).report is first
 
 
-def test_it_ends_after_so_many_tries() -> None:
+def test_shrinking_ends_after_a_number_of_tries() -> None:
     happened = [f"cut:{number}" for number in range(500)]
     shrunk = shrink(
         made_up(set(happened), happened, frozenset()), lambda w: made_up(set(happened), happened, w), tries=9

@@ -173,7 +173,7 @@ def test_a_wrong_command_config(text: str, said: str, tmp_path: Path, capsys: py
     assert "No such file" in capsys.readouterr().err
 
 
-def test_what_errors_print_and_return() -> None:
+def test_the_output_and_exit_code_of_errors() -> None:
     unknown = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic t: no such topic.")
     assert errors.lines(unknown) == [
         "topic t: no such topic (UNKNOWN_TOPIC_OR_PARTITION); `odradek topics list` shows which topics there are"

@@ -46,7 +46,7 @@ def test_each_trouble_has_its_advice(events: list[dict[str, Any]], said: str) ->
     assert said in line
 
 
-def test_what_is_as_it_should_be_needs_none() -> None:
+def test_a_healthy_group_needs_no_advice() -> None:
     events = [event("joined"), event("rebalance"), event("assigned", count=4), event("left"), event("returned")]
     assert advice(events) == []
     assert advice([event("loaded"), event("refused", reason="UNKNOWN_MEMBER_ID (Heartbeat): m")]) == []

@@ -47,7 +47,7 @@ def test_one_position(given: dict[str, Any], position: Position) -> None:
 
 
 @pytest.mark.parametrize("given", [{}, {"earliest": True, "latest": True}, {"offset": 0, "shift": 0}])
-def test_none_or_two_positions(given: dict[str, Any]) -> None:
+def test_exactly_one_position_is_required(given: dict[str, Any]) -> None:
     with pytest.raises(CliError, match="say where to, once"):
         wanted_position(**NOTHING | given)
 
@@ -74,7 +74,7 @@ def test_durations(text: str, ms: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "P", "PT", "1D", "P1H", "PT1D", "P-1D", "PT1H30"])
-def test_what_is_no_duration(text: str) -> None:
+def test_malformed_durations_are_refused(text: str) -> None:
     with pytest.raises(CliError, match="--by-duration"):
         parse_duration_ms(text)
 
@@ -115,7 +115,7 @@ def test_settings_in_one_option(text: str, settings: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("text", ["a", "=1", "a=1,b", "a=x,y"])
-def test_what_is_no_setting(text: str) -> None:
+def test_malformed_settings_are_refused(text: str) -> None:
     with pytest.raises(CliError, match="--add-config"):
         parse_config_list(text)
 

@@ -34,7 +34,7 @@ def copies(old: Assignment, new: Assignment) -> int:
     return sum(len(set(new[key]) - set(old[key])) for key in new)
 
 
-def test_what_is_even_stays() -> None:
+def test_a_balanced_plan_moves_nothing() -> None:
     assert plan(dict.fromkeys((1, 2, 3)), spread("t", 9, 1, 2, 3, factor=2)) == {}
 
 

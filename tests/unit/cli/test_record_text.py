@@ -115,7 +115,7 @@ def record(key: bytes | None, value: bytes | None, headers: list[tuple[str, byte
     return IncomingRecord("t", 3, 42, 1000, key, value, headers)
 
 
-def test_what_is_printed_of_a_record() -> None:
+def test_the_text_of_a_record() -> None:
     full = record(b"k", b"v", [("a", b"1"), ("b", None)])
     assert as_line(full, Printing()) == b"v\n"
     assert as_line(full, Printing(key=True, separator=":")) == b"k:v\n"

@@ -22,7 +22,7 @@ def test_a_success_begins_with_the_first_pause_again() -> None:
     assert backoff.next_ms() == 10
 
 
-def test_it_is_at_the_last_pause_once_pauses_grow_no_more() -> None:
+def test_a_backoff_stays_at_its_longest_pause() -> None:
     backoff, grew = Backoff(2, 4), []
     for _ in range(3):
         grew.append(backoff.at_last)

@@ -77,7 +77,7 @@ def test_a_flood_that_goes_on_has_one_whole_line_each_time(written: Written, mon
     assert written.lines()[-FULL_LINES:] == [full] * FULL_LINES, "after a quiet time all is as at first"
 
 
-def test_what_differs_is_not_counted_together(written: Written) -> None:
+def test_different_lines_are_counted_apart(written: Written) -> None:
     for number in range(50):
         written.log.warning("a batch is damaged", partition=f"t-{number}")
         written.log.info("the same piece of news")

@@ -91,7 +91,7 @@ def test_entries_are_made_once_and_deleted() -> None:
         creation(host=""),
     ],
 )
-def test_what_is_refused_hinders_no_other(refused: AclCreation) -> None:
+def test_a_refused_acl_does_not_hinder_others(refused: AclCreation) -> None:
     harness = Harness()
     assert create(harness, creation("a"), refused, creation("b")) == [0, ErrorCode.INVALID_REQUEST, 0]
     assert names(harness) == ["a", "b"]

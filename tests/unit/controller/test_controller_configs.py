@@ -53,7 +53,7 @@ def test_set_and_delete(harness: Harness) -> None:
     assert harness.state.configs[(TOPIC, "t")] == {"x": "2"}
 
 
-def test_what_does_not_change_writes_nothing(harness: Harness) -> None:
+def test_an_unchanged_setting_writes_no_record(harness: Harness) -> None:
     alter(harness, TOPIC, "t", ("x", SET, "2"))
     before = len(harness.log)
     assert alter(harness, TOPIC, "t", ("x", SET, "2")) == 0

@@ -62,7 +62,7 @@ def test_quotas_are_set_changed_and_removed() -> None:
     assert known(harness) == {alice: {CONSUME: 6}}
 
 
-def test_what_changes_nothing_writes_nothing() -> None:
+def test_an_unchanged_quota_writes_no_record() -> None:
     harness = Harness()
     alter(harness, entry(ALICE, (PRODUCE, 7)))
     before = len(harness.log)
@@ -94,7 +94,7 @@ def test_what_changes_nothing_writes_nothing() -> None:
         entry(ALICE, (CONSUME, 1), (PRODUCE, 0.5)),
     ],
 )
-def test_what_is_refused_writes_nothing_and_hurts_no_other(refused: EntryData) -> None:
+def test_a_refused_quota_writes_nothing_and_hinders_no_other(refused: EntryData) -> None:
     harness = Harness()
     bob = entry([("user", "bob")], (PRODUCE, 1))
     assert alter(harness, refused, bob) == [ErrorCode.INVALID_REQUEST, 0]

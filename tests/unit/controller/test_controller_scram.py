@@ -65,14 +65,16 @@ def test_credentials_are_kept_as_keys_and_removed() -> None:
         (upsert(mechanism=3), ErrorCode.UNSUPPORTED_SASL_MECHANISM),
     ],
 )
-def test_what_is_refused_changes_nothing_of_that_user(change: ScramCredentialUpsertion, code: ErrorCode) -> None:
+def test_a_refused_alteration_changes_no_credential_of_the_user(
+    change: ScramCredentialUpsertion, code: ErrorCode
+) -> None:
     harness = Harness()
     others = upsert(change.name, mechanism=2)
     assert alter(harness, others, change, upsert("bob")) == {change.name: code, "bob": 0}
     assert kept(harness) == {("bob", 1)}
 
 
-def test_what_is_named_twice_or_not_there_is_refused() -> None:
+def test_users_named_twice_or_unknown_are_refused() -> None:
     harness = Harness()
     assert alter(harness, upsert(), upsert()) == {"alice": ErrorCode.DUPLICATE_RESOURCE}
     assert alter(harness, upsert(), remove=(("alice", 1),)) == {"alice": ErrorCode.DUPLICATE_RESOURCE}

@@ -91,7 +91,7 @@ def test_others_do_nothing_with_it(harness: Harness) -> None:
         renew(harness, OWNER, shown=b"unknown")
 
 
-def test_what_has_ended_stays_so_and_is_removed(harness: Harness) -> None:
+def test_expired_tokens_cannot_be_renewed_and_are_removed(harness: Harness) -> None:
     create(harness)
     with refused(ErrorCode.DELEGATION_TOKEN_EXPIRED):
         renew(harness, OWNER, now_ms=101)

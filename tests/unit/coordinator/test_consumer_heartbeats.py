@@ -39,7 +39,7 @@ class TestRequests:
             {"epoch": -2},
         ],
     )
-    def test_what_does_not_make_sense_is_refused(self, fields: dict[str, Any]) -> None:
+    def test_invalid_heartbeats_are_refused(self, fields: dict[str, Any]) -> None:
         refused(ErrorCode.INVALID_REQUEST, Box(), "a", **fields)
 
     def test_version_1_needs_a_member_id_and_version_0_makes_one(self) -> None:

@@ -52,7 +52,7 @@ class TestInterval:
         box.group_configs["g"] = {"consumer.assignment.interval.ms": "0"}
         assert box.beat("b", 2).member_epoch == 3
 
-    def test_what_a_member_subscribes_to_no_more_is_given_up_at_once(self) -> None:
+    def test_unsubscribed_topics_are_revoked_at_once(self) -> None:
         """KAFKA-19431: the target may be of subscriptions that were."""
         box = Box(view(ta=3, tb=3), assignment_interval_ms=1000)
         mine = pairs(box.beat("a", subscribed_topic_names=["ta", "tb"]))

@@ -84,7 +84,7 @@ def test_records_come_back_from_their_batches() -> None:
     assert decode_batches(RECORDS, batch) == (list(enumerate(records)), 4)
 
 
-def test_what_is_not_atomic_is_split_into_batches_that_fit() -> None:
+def test_non_atomic_writes_are_split_into_batches() -> None:
     records = [commit(offset, metadata="x" * 100) for offset in range(50)]
     batches = encode_batches(RECORDS, records, atomic=False, max_batch_bytes=1000, now_ms=3)
     assert len(batches) > 5
@@ -92,7 +92,7 @@ def test_what_is_not_atomic_is_split_into_batches_that_fit() -> None:
     assert [record for batch in batches for _, record in decode_batches(RECORDS, batch)[0]] == records
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_records_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ApiError) as caught:
         encode_batches(RECORDS, [commit(1, metadata="x" * 600)] * 2, atomic=True, max_batch_bytes=1000, now_ms=3)
     assert caught.value.code == ErrorCode.RECORD_LIST_TOO_LARGE

@@ -520,7 +520,7 @@ class TestMetadata:
         shard.ask_join("", protocols=large, instance="one")
         assert len(shard.group().members) == 1
 
-    def test_what_is_too_large_leaves_no_group(self, shard: Any) -> None:
+    def test_a_join_too_large_to_store_leaves_no_group(self, shard: Any) -> None:
         assert shard.join("", protocols=(("range", b"m" * 2_000_000),)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
         several = tuple((f"p{number}", b"m" * 1_000_000) for number in range(5))
         assert shard.join("", protocols=several).error_code == ErrorCode.UNKNOWN_SERVER_ERROR

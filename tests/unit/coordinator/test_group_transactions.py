@@ -187,9 +187,7 @@ OLD, NEW = UUID(int=1), UUID(int=2)
 
 @pytest.mark.parametrize("topic_id", [OLD, NO_ID], ids=["by its id", "by its name"])
 @pytest.mark.parametrize("before", [None, 3], ids=["the first", "one more"])
-def test_what_is_held_back_for_a_deleted_topic_goes_with_it(
-    offsets: Offsets, topic_id: UUID, before: int | None
-) -> None:
+def test_pending_offsets_of_a_deleted_topic_are_dropped(offsets: Offsets, topic_id: UUID, before: int | None) -> None:
     """KAFKA-16168: the marker brought offsets of the topic back, under which a namesake would have been read."""
     if before is not None:
         offsets.shard.commit(before)
@@ -202,7 +200,7 @@ def test_what_is_held_back_for_a_deleted_topic_goes_with_it(
     assert offsets.shard.restarted().committed() == -1
 
 
-def test_what_is_held_back_for_a_namesake_stays(offsets: Offsets) -> None:
+def test_pending_offsets_of_a_recreated_topic_stay(offsets: Offsets) -> None:
     offsets.commit(7, verification=offsets.verified(), topic_id=NEW)
     offsets.shard.apply(offsets.shard.machine.commits.drop_topics({"t": OLD, "another": NEW}))
     assert offsets.end() == "written"

@@ -36,7 +36,7 @@ class Store:
         return [(key[0], key[2], held.offset) for key, held in self.store.pending()]
 
 
-def test_what_is_committed_is_there_until_it_is_removed() -> None:
+def test_committed_offsets_stay_until_removed() -> None:
     node = Store()
     node.commit(5)
     node.commit(6, partition=1)

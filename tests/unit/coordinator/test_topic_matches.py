@@ -35,7 +35,7 @@ def test_an_expression_must_be_one() -> None:
     assert caught.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
-def test_what_a_thread_has_matched_is_known_afterwards() -> None:
+def test_matches_of_another_thread_are_kept() -> None:
     matches = TopicMatches()
     large = many(51)
     assert matches.is_long("t1.*", large)

@@ -109,7 +109,7 @@ class TestInit:
         else:
             assert node.init(fresh=None).response == (7, LAST_EPOCH)
 
-    def test_what_is_open_is_aborted_first(self) -> None:
+    def test_an_open_transaction_is_aborted_first(self) -> None:
         node = Machine(x=OPEN)
         outcome = node.init()
         assert (outcome.response, outcome.error) == ((7, 5), ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -249,7 +249,7 @@ class TestEnd:
 
 
 class TestPartitions:
-    def test_they_are_added_to_the_open_transaction_once(self) -> None:
+    def test_partitions_are_added_to_the_open_transaction_once(self) -> None:
         node = Machine(x=AT_REST)
         request = Request("x", 7, 4, 2)
         for added in ({("t", 0)}, {("t", 1)}):
@@ -259,7 +259,7 @@ class TestPartitions:
         found = node.machine.verify_partitions(request, [("t", 1), ("t", 2)]).response.response
         assert found == {("t", 1)}
 
-    def test_none_is_known_of_what_is_not_open(self) -> None:
+    def test_an_ended_transaction_has_no_partitions(self) -> None:
         node = Machine(x=replace(OPEN, state=COMMITTED))
         assert not node.machine.verify_partitions(Request("x", 7, 4), [("t", 1)]).response.response
 
@@ -318,7 +318,7 @@ class TestTime:
         assert all(each.fenced_by == "its timeout" and not each.committed for each in outcome.ended)
         return [each.transactional_id for each in outcome.ended]
 
-    def test_what_is_open_for_longer_than_its_producer_asked_for_is_aborted(self) -> None:
+    def test_a_transaction_over_its_timeout_is_aborted(self) -> None:
         node = Machine(x=OPEN, y=replace(OPEN, timeout_ms=TIMEOUT_MS + 1), z=AT_REST)
         assert self.look(node, 2000 + TIMEOUT_MS) == []
         assert self.look(node, 2001 + TIMEOUT_MS) == ["x"]

@@ -106,7 +106,7 @@ def test_a_topic_id_may_end_with_an_empty_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"version: 0\n", b"topic_id", b"topic_id: ASNF", b"topic_id: A", b"topic_id: \xff"]
 )
-def test_what_has_no_topic_id_is_damage(tmp_path: Path, data: bytes) -> None:
+def test_a_file_without_a_topic_id_is_damaged(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "partition.metadata").write_bytes(data)
     with pytest.raises(CorruptCheckpointError, match="no topic id"):
         read_topic_id(DISK, tmp_path)

@@ -127,7 +127,7 @@ def test_a_long_name_is_cut_for_the_mark(disk: FailingDisk, tmp_path: Path) -> N
     assert name == "t" * (255 - len(MARK)) + MARK
 
 
-def test_what_holds_nothing_keeps_its_name(disk: FailingDisk, tmp_path: Path) -> None:
+def test_missing_empty_and_foreign_paths_keep_their_names(disk: FailingDisk, tmp_path: Path) -> None:
     (tmp_path / "topic-0").mkdir()
     (tmp_path / "topic-1").write_bytes(b"a file")
     for name in ("topic-0", "topic-1", "topic-2"):

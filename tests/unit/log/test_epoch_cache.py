@@ -117,7 +117,7 @@ def test_the_epoch_in_force_at_the_start_begins_there(start: int, after: list[tu
     assert EpochCache().truncate_from_start(start) is False
 
 
-def test_nothing_is_left_of_what_is_cleared() -> None:
+def test_a_cleared_cache_is_empty() -> None:
     known = cache()
     known.clear()
     assert known.entries() == [] and known.latest_epoch == -1

@@ -101,7 +101,7 @@ class TestFiles:
         again = loaded(index)
         assert contents(again) == contents(index) and again.size_bytes == len(data)
 
-    def test_what_comes_later_is_written_behind(
+    def test_later_entries_are_appended_to_the_file(
         self, path: Path, make: Callable[[Path], AnyIndex], data: bytes
     ) -> None:
         make(path).flush()
@@ -136,9 +136,7 @@ class TestFiles:
             with pytest.raises(CorruptIndexError, match="no whole entries"):
                 loaded(make(path))
 
-    def test_what_is_cleared_is_empty_in_its_file_too(
-        self, path: Path, make: Callable[[Path], AnyIndex], data: bytes
-    ) -> None:
+    def test_a_cleared_index_empties_its_file(self, path: Path, make: Callable[[Path], AnyIndex], data: bytes) -> None:
         index = make(path)
         index.clear()
         assert index.size_bytes == 0
@@ -346,7 +344,7 @@ def test_a_cut_drops_transactions_whose_marker_is_behind_it(
     assert (path.read_bytes() if path.exists() else b"") == MADE["transaction"][1][: 34 * count]
 
 
-def test_what_is_not_in_the_file_or_not_synced_is_known(path: Path) -> None:
+def test_an_index_knows_its_unwritten_and_unsynced_entries(path: Path) -> None:
     index = TransactionIndex(DISK, path)
     assert index.is_written and not index.take_unsynced()
     index.note_unsynced()

@@ -238,7 +238,7 @@ def test_a_flipped_bit_behind_a_hole_does_not_hide_what_is_between(home: Home) -
     ]
 
 
-def test_what_leads_on_has_rising_offsets(home: Home) -> None:
+def test_batches_behind_a_hole_have_rising_offsets(home: Home) -> None:
     """A batch that stands there once more is not one that follows."""
     log, size = filled(home, 4096), len(record(0))
     (path,) = home.directory.glob("*.log")
@@ -269,7 +269,7 @@ def test_an_index_that_ended_at_damage_is_made_again_behind_it(home: Home, monke
     indexes.rebuild_behind(position, 1 << 20)  # no entry is due
 
 
-def test_what_was_known_and_is_not_read_again_is_kept() -> None:
+def test_producers_before_a_hole_are_kept() -> None:
     known, read = ProducerState(), ProducerState()
 
     def seen(state: ProducerState, producer_id: int, sequence: int, offset: int, *, epoch: int = 0) -> None:
@@ -346,7 +346,7 @@ def test_windows_leave_nothing_out(home: Home, monkeypatch: pytest.MonkeyPatch, 
     assert len(list(segment.headers_from(0))) == COUNT - 2
 
 
-def test_what_is_long_enough_need_not_lead_to_the_end(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_enough_run_of_batches_need_not_reach_the_end(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     log = filled(home, 4096)
     for offset in (LOST, LOST + 4):
         damage(home, offset)

@@ -62,7 +62,7 @@ def test_a_file_says_what_is_so_of_the_logs_of_its_directory(shelf: Shelf) -> No
     assert not (shelf.dirs[1] / NAME).exists()
 
 
-def test_what_was_written_before_is_read_and_damage_is_noted(shelf: Shelf) -> None:
+def test_older_files_are_read_and_damage_is_reported(shelf: Shelf) -> None:
     notes: list[str] = []
     (shelf.dirs[0] / NAME).write_text("0\n1\ntopic 0 7\n")
     (shelf.dirs[1] / NAME).write_text("damaged")
@@ -86,7 +86,7 @@ def test_a_cut_is_in_the_file_before_the_log_may_grow(shelf: Shelf) -> None:
     assert shelf.in_file() == {KEY: 1}, "a file that says less costs nothing"
 
 
-def test_what_another_thread_is_writing_counts_as_said(shelf: Shelf) -> None:
+def test_a_write_by_another_thread_counts_as_written(shelf: Shelf) -> None:
     append(shelf.first, batch(b"a"))
     append(shelf.first, batch(b"b"))
     work = shelf.files.work(shelf.dirs[0], shelf.logs)

@@ -130,7 +130,7 @@ def test_the_last_five_batches_are_known() -> None:
     assert state.producers[ID].producer_epoch == 4 and state.producers[ID].last_timestamp_ms == 75
 
 
-def test_what_has_no_producer_moves_the_end_alone() -> None:
+def test_batches_without_a_producer_only_move_the_end() -> None:
     state = state_of(header_fields(base_offset=4, last_offset_delta=2))
     assert state.map_end_offset == 7 and not state.producers
     state.update(sent(-1, offset=7, count=2, txn=True))
@@ -235,7 +235,7 @@ def test_a_marker_raises_epochs_and_never_lowers_them() -> None:
     assert (entry.producer_epoch, entry.coordinator_epoch) == (4, 7)
 
 
-def test_what_ended_is_unstable_until_its_end_is_replicated() -> None:
+def test_an_ended_transaction_is_unstable_until_its_marker_is_replicated() -> None:
     state = state_of(sent(0, offset=10, txn=True), sent(0, offset=11, txn=True, producer_id=6))
     assert state.first_unstable_offset(0) == 10
     ended(state, 12)
@@ -246,7 +246,7 @@ def test_what_ended_is_unstable_until_its_end_is_replicated() -> None:
     assert state.first_unstable_offset(14) is None
 
 
-def test_what_began_first_and_ended_last_is_what_counts() -> None:
+def test_the_stable_offset_is_of_the_first_open_transaction() -> None:
     state = state_of(sent(0, offset=10, txn=True), sent(0, offset=11, txn=True, producer_id=6))
     state.end_transaction(marker_header(12, producer_id=6), ControlType.COMMIT, 1, 0)
     assert state.first_unstable_offset(12) == 10
@@ -338,7 +338,7 @@ def test_equal_verification_requests_share_one() -> None:
     assert state.is_verified(ID, 4, newer), "a late question of an earlier epoch does not take its place"
 
 
-def test_what_is_denied_to_all_who_asked_is_forgotten() -> None:
+def test_a_verification_denied_to_all_is_forgotten() -> None:
     state = ProducerState()
     asked = state.begin_verification(ID, 3)
     state.begin_verification(ID, 3)
@@ -381,7 +381,7 @@ def test_an_end_of_the_transaction_before_leaves_a_verification(
 # -- refusals --------------------------------------------------------------------------------------------------------
 
 
-def test_what_passes_is_remembered_of_producers_with_sequences() -> None:
+def test_retriable_refusals_are_kept_for_idempotent_producers() -> None:
     full, invalid = ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.INVALID_RECORD
     state = state_of(sent(0))
     for header, code in (
@@ -479,6 +479,6 @@ def test_a_snapshot_is_read_again() -> None:
         snapshot_bytes(WRITER) + b"\0",
     ],
 )
-def test_what_is_no_snapshot_is_damage(data: bytes) -> None:
+def test_a_malformed_snapshot_is_damaged(data: bytes) -> None:
     with pytest.raises(CorruptSnapshotError):
         ProducerState.from_snapshot(data, 0)

@@ -98,7 +98,7 @@ def test_a_producer_that_was_forgotten_begins_anywhere(home: Home) -> None:
     assert refusal(log, numbered(4)) == "OUT_OF_ORDER_SEQUENCE_NUMBER", "from then on it is known again"
 
 
-def test_what_comes_out_of_order_opens_no_transaction(home: Home) -> None:
+def test_an_out_of_order_batch_opens_no_transaction(home: Home) -> None:
     """KAFKA-12671: data behind its marker, or with a gap before it, kept the stable offset where it was for ever."""
     log = home.open()
     producers = log.producers
@@ -175,7 +175,7 @@ def test_a_hundred_thousand_producers_stay_small() -> None:
     assert not again.producers
 
 
-def test_nothing_is_left_of_producers_whose_batches_were_refused() -> None:
+def test_refused_batches_leave_no_producer_state() -> None:
     """Ids that anybody may invent leave nothing behind unless something of theirs is in the log."""
     state = ProducerState()
     first = header_of(batch(b"v", producer_id=1, producer_epoch=0, sequence=0, transactional=True))
@@ -191,7 +191,7 @@ def test_nothing_is_left_of_producers_whose_batches_were_refused() -> None:
     assert state.first_unstable_offset(10) is None
 
 
-def test_what_is_confirmed_to_one_holds_for_all_who_ask() -> None:
+def test_one_confirmed_verification_holds_for_all() -> None:
     state = ProducerState()
     first, second = state.begin_verification(1, 0), state.begin_verification(1, 0)
     state.end_verification(1, first, is_confirmed=True)

@@ -48,7 +48,7 @@ def refused(*sequences: int, expected: int | None = 10) -> Refusals:
         (11, 10, 2, ErrorCode.NONE),
     ],
 )
-def test_what_is_behind_the_refused_one_is_refused_alike(
+def test_batches_behind_a_refused_one_get_the_same_error(
     sequence: int, expected: int | None, epoch: int, code: ErrorCode
 ) -> None:
     assert answer(refused(10), sequence, expected=expected, epoch=epoch) is code
@@ -60,7 +60,7 @@ def test_sequences_begin_again_behind_the_largest() -> None:
     assert answer(refusals, MAX_SEQUENCE - 1, expected=MAX_SEQUENCE) is ErrorCode.NONE
 
 
-def test_what_comes_again_without_the_one_before_is_out_of_order() -> None:
+def test_a_retry_without_its_predecessor_is_out_of_order() -> None:
     refusals = refused(10)
     assert [answer(refusals, each) for each in (11, 12, 12, 11, 13)] == [FULL, FULL, OUT_OF_ORDER, OUT_OF_ORDER, FULL]
 
@@ -105,7 +105,7 @@ def test_a_later_epoch_takes_the_place_of_an_earlier_one() -> None:
 @pytest.mark.parametrize(
     ("epoch", "expected", "is_left"), [(3, 10, True), (3, 11, False), (2, 11, True), (4, 0, False), (4, 10, False)]
 )
-def test_it_is_settled_when_the_log_has_passed_it(epoch: int, expected: int, is_left: bool) -> None:
+def test_a_refusal_is_settled_once_the_log_has_passed_it(epoch: int, expected: int, is_left: bool) -> None:
     refusals = refused(10)
     refusals.settle(6, 9, 11)
     refusals.settle(5, epoch, expected)
@@ -121,7 +121,7 @@ def test_there_are_so_many_at_most() -> None:
     assert answer(refusals, 10, expected=None) is TOO_FEW, "one that is known may change"
 
 
-def test_those_of_before_give_way_to_those_of_now() -> None:
+def test_refusals_of_the_log_win_over_earlier_ones() -> None:
     now, before = refused(10), Refusals()
     before.note(sent(20), 20, TOO_FEW)
     before.note(sent(20, producer_id=6), 20, TOO_FEW)
@@ -130,7 +130,7 @@ def test_those_of_before_give_way_to_those_of_now() -> None:
     assert answer(now, 11) is FULL
 
 
-def test_it_is_forgotten_at_the_second_look_unless_it_is_waited_for() -> None:
+def test_a_refusal_expires_at_the_second_check_unless_waited_for() -> None:
     refusals = refused(10)
     refusals.expire()
     assert answer(refusals, 11) is FULL

@@ -112,7 +112,7 @@ def test_a_follower_remembers_the_next_sequence_once_it_leads(producer: Producer
     assert [producer.sends(2), producer.sends(3)] == [ErrorCode.NONE] * 2
 
 
-def test_what_is_in_the_log_again_or_never_may_be_is_no_refusal(producer: Producer) -> None:
+def test_stored_or_impossible_batches_are_no_refusals(producer: Producer) -> None:
     producer.sends(0)
     known = header_of(batch(b"v", producer_id=ID, producer_epoch=0, sequence=0))
     producer.state.refused([known], FULL)
@@ -122,7 +122,7 @@ def test_what_is_in_the_log_again_or_never_may_be_is_no_refusal(producer: Produc
     assert producer.sends(2) is OUT_OF_ORDER
 
 
-def test_they_are_bounded_and_forgotten_in_time(producer: Producer) -> None:
+def test_refusals_are_bounded_and_expire(producer: Producer) -> None:
     first = header_of(batch(b"v", producer_id=1, producer_epoch=0, sequence=0))
     for number in range(MAX_REFUSALS + 5):
         producer.state.refused([with_producer(first, producer_id=number, offset=0)], FULL)

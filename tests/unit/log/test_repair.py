@@ -57,7 +57,7 @@ def hole_of(log: Log, first: int = 1, end: int = 3) -> CorruptRange:
         (True, at(3), [], True),
     ],
 )
-def test_what_comes_is_taken_as_far_as_it_belongs_there(
+def test_a_repair_takes_the_batches_that_fit_the_hole(
     home: Home, compacted: bool, answer: bytes, fits: list[int], is_full: bool
 ) -> None:
     log = filled(home, compacted=compacted)
@@ -77,7 +77,7 @@ def test_what_comes_is_taken_as_far_as_it_belongs_there(
         (True, at(1, epoch=0), "leader epoch 0 where ours is 1"),
     ],
 )
-def test_what_is_of_another_history_does_not_fit(home: Home, compacted: bool, answer: bytes, why: str) -> None:
+def test_batches_of_a_diverging_replica_do_not_fit(home: Home, compacted: bool, answer: bytes, why: str) -> None:
     log = filled(home, compacted=compacted)
     with pytest.raises(ApiError, match=why) as caught:
         fitting(log, hole_of(log), answer)
@@ -142,7 +142,7 @@ def test_another_hole_in_the_segment_is_not_written_over(home: Home) -> None:
     assert path.read_bytes() == data
 
 
-def test_what_this_process_wrote_is_served_without_another_look(home: Home) -> None:
+def test_batches_written_by_this_process_are_served_unverified(home: Home) -> None:
     """Readers verify it themselves; what an earlier one wrote is verified once."""
     log = filled(home)
     data = bytearray(log.segments[0].path.read_bytes())

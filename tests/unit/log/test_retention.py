@@ -87,7 +87,7 @@ def test_segments_go_while_as_much_is_left_as_retention_wants(make: Make, retent
     assert gone(segments, retention_bytes=retention_bytes, cleanup_policy=("compact",)) == 0
 
 
-def test_what_goes_for_its_age_counts_for_the_size(make: Make) -> None:
+def test_segments_deleted_by_age_count_for_the_size(make: Make) -> None:
     segments = four(make)
     assert gone(segments, retention_bytes=3 * SIZE, retention_ms=399) == 1
     assert gone(segments, retention_bytes=2 * SIZE, retention_ms=399) == 2
@@ -95,7 +95,7 @@ def test_what_goes_for_its_age_counts_for_the_size(make: Make) -> None:
 
 
 @pytest.mark.parametrize(("start", "count"), [(9, 0), (10, 1), (19, 1), (20, 2), (40, 4)])
-def test_what_is_before_the_logs_start_goes_under_every_policy(make: Make, start: int, count: int) -> None:
+def test_segments_below_the_log_start_go_under_every_policy(make: Make, start: int, count: int) -> None:
     segments = four(make)
     for policy in (("delete",), ("compact",)):
         assert gone(segments, start=start, cleanup_policy=policy) == count
@@ -118,7 +118,7 @@ def test_records_without_a_time_are_as_old_as_their_segment(make: Make) -> None:
     assert gone([make(20, 0, created_ms=NOW_MS)], retention_ms=500) == 1, "zero is a time"
 
 
-def test_what_is_not_read_must_be_read_before_it_goes(make: Make) -> None:
+def test_an_unread_timestamp_is_read_before_its_segment_is_deleted(make: Make) -> None:
     first, second = make(0, NOW_MS - 400), make(10, NOW_MS - 400)
     second.seal()
     second.indexes._unload()

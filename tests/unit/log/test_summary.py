@@ -79,7 +79,7 @@ def test_the_newest_and_the_first_so_new_are_found(tmp_path: Path, times: tuple[
 
 
 @pytest.mark.parametrize("times", [(1, 3, 5, 7), (7, 5, 3, 1), (4, 8, 2, 8, 6)])
-def test_it_stays_so_while_segments_come_and_go(tmp_path: Path, times: tuple[int, ...]) -> None:
+def test_totals_stay_right_while_segments_come_and_go(tmp_path: Path, times: tuple[int, ...]) -> None:
     shelf = Shelf(tmp_path, *times)
     shelf.check()
     shelf.roll(5)
@@ -115,7 +115,7 @@ def test_a_segment_in_the_place_of_others_is_looked_at(tmp_path: Path, number: i
     shelf.check()
 
 
-def test_what_is_not_read_is_named_before_an_answer_depends_on_it(tmp_path: Path) -> None:
+def test_unread_segments_are_named_before_an_answer_depends_on_them(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path, 4, 8, 2, 6)
     second = shelf.unread(1)
     assert shelf.summary.newest() is second
@@ -152,7 +152,7 @@ def test_segments_with_aborted_transactions_are_found_from_an_offset_on(tmp_path
         assert shelf.aborted() == [0, 20, 30]
 
 
-def test_what_is_damaged_or_in_a_file_alone_may_have_some(tmp_path: Path) -> None:
+def test_damaged_or_unloaded_segments_may_have_aborted_transactions(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path, 1, 2, 3, 4)
     shelf.segments[0].indexes.transactions_damaged = True
     for number in (1, 2):
@@ -163,7 +163,7 @@ def test_what_is_damaged_or_in_a_file_alone_may_have_some(tmp_path: Path) -> Non
     assert shelf.aborted() == [0, 10]
 
 
-def test_nothing_is_noted_before_it_is_asked_for(tmp_path: Path) -> None:
+def test_no_totals_are_kept_before_they_are_asked_for(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path, 1, 2)
     shelf.abort(0)
     shelf.summary.noted_aborted()
@@ -179,7 +179,7 @@ def with_three(tmp_path: Path) -> Shelf:
     return shelf
 
 
-def test_what_is_cut_or_dropped_has_none(tmp_path: Path) -> None:
+def test_truncated_or_dropped_segments_have_no_aborted_transactions(tmp_path: Path) -> None:
     shelf = with_three(tmp_path)
     del shelf.segments[3:], shelf.bases[3:]
     shelf.summary.cut()
@@ -190,7 +190,7 @@ def test_what_is_cut_or_dropped_has_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("number", "count", "after"), [(0, 2, [0, 20, 30]), (1, 1, [0, 20, 30]), (1, 2, [0, 10, 30])])
-def test_what_takes_the_place_of_others_may_have_theirs(
+def test_replacing_segments_may_have_aborted_transactions(
     tmp_path: Path, number: int, count: int, after: list[int]
 ) -> None:
     shelf = with_three(tmp_path)
@@ -205,7 +205,7 @@ def test_what_takes_the_place_of_others_may_have_theirs(
 
 
 @pytest.mark.parametrize(("recovery_point", "first"), [(0, 0), (9, 0), (10, 1), (39, 3), (40, 3)])
-def test_what_reaches_beyond_the_recovery_point_is_not_durable(tmp_path: Path, recovery_point: int, first: int) -> None:
+def test_segments_beyond_the_recovery_point_are_not_durable(tmp_path: Path, recovery_point: int, first: int) -> None:
     shelf = Shelf(tmp_path, 1, 2, 3, 4)
     assert shelf.summary.take_undurable(recovery_point) == shelf.segments, "nothing is known yet"
     assert shelf.summary.take_undurable(recovery_point) == shelf.segments[first:]
@@ -222,7 +222,7 @@ def test_when_all_are_distrusted_the_first_is_too_however_short_it_is(tmp_path: 
     assert shelf.summary.take_undurable(2) == shelf.segments
 
 
-def test_what_was_active_when_it_was_last_taken_may_not_be_durable(tmp_path: Path) -> None:
+def test_a_formerly_active_segment_may_not_be_durable(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path, 1, 2)
     shelf.summary.take_undurable(20)
     shelf.roll(3)

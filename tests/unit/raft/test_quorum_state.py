@@ -31,7 +31,7 @@ def test_version_1_carries_the_directory_of_the_vote() -> None:
     assert json.loads(data)["data_version"] == 1 and decode_state(data) == state
 
 
-def test_what_kafka_writes_is_read() -> None:
+def test_kafkas_quorum_state_files_are_read() -> None:
     text = (
         b'{"leaderId":3000,"leaderEpoch":12,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}'
     )

@@ -66,7 +66,7 @@ def test_every_field_has_its_place() -> None:
         assert getattr(BatchHeader.read(GOLDEN), name) == value, name
 
 
-def test_what_is_read_is_written_again() -> None:
+def test_a_header_is_written_as_it_was_read() -> None:
     assert BatchHeader.read(GOLDEN) == BatchHeader.read(b"xyz" + GOLDEN, 3) == HEADER
     assert pack_header(HEADER) == GOLDEN
 

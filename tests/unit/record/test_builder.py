@@ -32,7 +32,7 @@ def test_the_bytes_of_a_batch() -> None:
     assert found == (struct.pack(">qiibI", 50, 49 + len(FIRST + SECOND), 3, 2, calc_crc32c_py(behind_crc)) + behind_crc)
 
 
-def test_what_is_not_said_is_none() -> None:
+def test_absent_fields_are_none() -> None:
     header = BatchHeader.read(build_batch([Record(b"k", b"v")]))
     assert header[:3] == (0, header.batch_length, -1)
     assert header[3:4] + header[5:] == (2, 0, 0, -1, -1, -1, -1, -1, 1)
@@ -101,7 +101,7 @@ def test_another_library_reads_what_is_built(codec: str) -> None:
 
 
 @pytest.mark.parametrize("codec", range(5))
-def test_what_another_library_builds_is_read(codec: int) -> None:
+def test_batches_of_another_library_are_read(codec: int) -> None:
     builder = _DefaultRecordBatchBuilderPy(2, codec, True, 9, 4, 3, 1 << 20)
     for place, record in enumerate(MANY):
         builder.append(place, record.timestamp_ms, record.key, record.value, list(record.headers))

@@ -40,7 +40,7 @@ def test_codecs_have_kafkas_numbers() -> None:
 
 @pytest.mark.parametrize("codec", CODECS, ids=NAMES)
 @pytest.mark.parametrize("size", [0, 1, 32_768, 32_769, 70_000])
-def test_what_is_compressed_comes_back_up_to_the_cap(codec: int, size: int) -> None:
+def test_compressed_data_comes_back_up_to_the_limit(codec: int, size: int) -> None:
     data = MIXED[:size]
     packed = compress(codec, memoryview(data))
     assert type(packed) is bytes
@@ -110,7 +110,7 @@ def test_levels_are_the_codecs_own() -> None:
 
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD], ids=NAMES[1:])
-def test_what_is_not_of_the_codec_is_damaged(codec: int) -> None:
+def test_data_of_another_codec_is_damaged(codec: int) -> None:
     packed = compress(codec, MIXED)
     for data in (packed[:-1], packed[:-100], packed[: len(packed) // 2], b"\xff" * 30):
         assert refused(codec, data) is ErrorCode.CORRUPT_MESSAGE
@@ -190,7 +190,7 @@ SILENT = {
 
 
 @pytest.mark.parametrize(("codec", "data"), SILENT.values(), ids=SILENT.keys())
-def test_what_declares_nothing_is_begun(codec: int, data: bytes) -> None:
+def test_data_without_a_declared_size_is_refused_where_it_is_damaged(codec: int, data: bytes) -> None:
     assert refused(codec, data, 1) is ErrorCode.CORRUPT_MESSAGE
 
 
@@ -232,14 +232,14 @@ def with_size(frame: bytes, size: int) -> bytes:
 
 
 @pytest.mark.parametrize("data", [NOISE, MIXED, bytes(300_000)], ids=["noise", "text", "zeros"])
-def test_what_declares_its_size_takes_so_much_memory(data: bytes) -> None:
+def test_a_declared_size_bounds_the_memory(data: bytes) -> None:
     declared_lz4 = with_size(compress(LZ4, data), len(data))
     for codec, packed in ((GZIP, compress(GZIP, data)), (ZSTD, compress(ZSTD, data)), (LZ4, declared_lz4)):
         assert unpack(codec, packed, LARGEST) == data
         assert len(data) <= peak_bytes(codec, packed) < len(data) + SLACK, NAMES[codec]
 
 
-def test_what_declares_nothing_takes_four_times_its_output() -> None:
+def test_data_without_a_declared_size_takes_four_times_its_output() -> None:
     for size, taken in ((65_536, 65_537), (65_537, 4_194_304), (4_194_303, 4_194_304), (4_194_304, LARGEST + 1)):
         packed = compress(LZ4, bytes(size))
         assert taken <= peak_bytes(LZ4, packed) <= taken + SLACK

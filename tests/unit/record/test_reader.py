@@ -128,14 +128,14 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("payload", DAMAGED.values(), ids=DAMAGED.keys())
-def test_what_is_not_one_record_is_damaged(payload: bytes) -> None:
+def test_bytes_that_are_not_one_record_are_damaged(payload: bytes) -> None:
     for read in (outline_records, parse_records):
         with pytest.raises(ApiError) as refused:
             read(payload, PLACE)
         assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_what_is_damaged_is_named_by_its_number() -> None:
+def test_a_damaged_record_is_named_by_its_number() -> None:
     payload = record_bytes() + record_bytes(1) + record_bytes(2, headers=zigzag(-1))
     with pytest.raises(ApiError, match="record 2 is malformed"):
         outline_records(payload, PLACE._replace(record_count=3))
@@ -194,7 +194,7 @@ def test_records_are_decompressed_up_to_a_cap(codec: int) -> None:
             assert refused.value.code is ErrorCode.INVALID_RECORD
 
 
-def test_what_is_not_compressed_is_not_copied() -> None:
+def test_uncompressed_records_are_not_copied() -> None:
     batch = batch_bytes(record_bytes())
     payload = records_bytes(batch, BatchHeader.read(batch))
     assert isinstance(payload, memoryview) and payload.obj is batch
@@ -221,7 +221,7 @@ RECORDS = st.lists(
 
 
 @given(RECORDS, st.sampled_from(["none", "gzip", "snappy", "lz4", "zstd"]), st.integers(0, 2**60))
-def test_what_is_built_is_read(records: list[Record], codec: str, base_offset: int) -> None:
+def test_built_batches_are_read(records: list[Record], codec: str, base_offset: int) -> None:
     found = read_records(build_batch(records, compression=codec, base_offset=base_offset))
     assert [(each.key, each.value, each.headers, each.timestamp_ms) for each in found] == [
         (each.key, each.value, each.headers, each.timestamp_ms) for each in records

@@ -46,7 +46,7 @@ def test_a_level_is_what_the_topic_asks_for(codec: str, lowest: int, highest: in
     assert sizes[highest] < sizes[lowest]
 
 
-def test_what_is_larger_in_the_other_codec_is_too_large() -> None:
+def test_a_batch_too_large_in_the_new_codec_is_refused() -> None:
     """The limit is of the whole batch, and inclusive; bytes behind the batch are not its own."""
     data = batch(bytes(5000), compression="zstd")
     plain = read_size(batch(bytes(5000)))[1]

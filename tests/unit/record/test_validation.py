@@ -61,7 +61,7 @@ NO_BATCH = {
 
 
 @pytest.mark.parametrize(("data", "code", "text"), NO_BATCH.values(), ids=NO_BATCH.keys())
-def test_what_is_not_one_whole_batch_is_refused(data: bytes, code: ErrorCode, text: str) -> None:
+def test_bytes_that_are_not_one_whole_batch_are_refused(data: bytes, code: ErrorCode, text: str) -> None:
     for rules in (PLAIN, TRUSTING):
         error = refusal(data, rules)
         assert error.code is code and text in error.message
@@ -227,7 +227,7 @@ def test_many_records_and_much_to_decompress_are_for_a_thread(data: bytes, is_lo
 # -- what enters the log ---------------------------------------------------------------------------------------------
 
 
-def test_what_is_right_enters_as_it_came() -> None:
+def test_valid_batches_are_appended_unchanged() -> None:
     data, header = admit(GOOD, PLAIN, now_ms=NOW_MS, api_version=9)
     assert data is GOOD and header == BatchHeader.read(GOOD)
 
@@ -240,7 +240,7 @@ def test_a_wrong_largest_timestamp_is_corrected(claimed: int) -> None:
     assert header == BatchHeader.read(data)
 
 
-def test_what_is_refused_does_not_enter() -> None:
+def test_refused_batches_are_not_appended() -> None:
     with pytest.raises(ApiError) as error:
         admit(batch_bytes(compress(4, TWO), 2, attributes=4), PLAIN, now_ms=NOW_MS, api_version=6)
     assert error.value.code is UNSUPPORTED

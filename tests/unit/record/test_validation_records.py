@@ -99,7 +99,7 @@ def test_records_of_a_compacted_topic_need_keys() -> None:
     validated(three(*map(record_bytes, range(3))), COMPACTED)
 
 
-def test_what_is_unusual_and_right_is_taken() -> None:
+def test_unusual_valid_batches_are_accepted() -> None:
     """Not as client libraries write it: a closer look finds nothing wrong."""
     null_of_two = b"\x0c\0\0\0\x03\x03\0"  # key and value have a length of -2
     header = validated(batch_bytes(null_of_two, 1))
@@ -132,7 +132,7 @@ def test_a_batch_has_a_cap_of_what_it_decompresses_to() -> None:
     validated(batch_bytes(plain), BatchRules(max_decompressed_bytes=len(plain) - 1))
 
 
-def test_what_decompresses_to_more_than_a_mebibyte_is_not_for_the_loop() -> None:
+def test_more_than_a_mebibyte_is_decompressed_off_the_loop() -> None:
     def of(size: int) -> bytes:
         plain = sized(500_000) + sized(size - 500_000, 1)
         return batch_bytes(compress(4, plain), 2, attributes=4)
@@ -165,7 +165,7 @@ def test_small_records_are_copied_and_large_ones_looked_at_where_they_lie() -> N
     assert copied_bytes(4096, 50) < 20_000
 
 
-def test_what_was_decompressed_is_not_copied() -> None:
+def test_decompressed_records_are_not_copied() -> None:
     plain = b"".join(record_bytes(each, value=bytes(200)) for each in range(1000))
     data = batch_bytes(compress(4, plain), 1000, attributes=4)
     tracemalloc.start()
@@ -252,7 +252,7 @@ def test_a_timestamp_has_64_bits(base: int, deltas: tuple[int, ...], fits: bool)
         assert error.code is INVALID and "64 bits" in error.message
 
 
-def test_what_a_builder_makes_is_taken() -> None:
+def test_batches_of_the_builder_are_valid() -> None:
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
         data = batch(*(b"%d" % each for each in range(100)), compression=codec, producer_id=4, sequence=0)
         assert validated(data, COMPACTED, on_loop=True) == BatchHeader.read(data)

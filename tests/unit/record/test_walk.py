@@ -69,7 +69,7 @@ SHAPES = {
 
 
 @pytest.mark.parametrize(("payload", "header"), SHAPES.values(), ids=SHAPES.keys())
-def test_what_clients_write_passes(payload: bytes, header: BatchHeader) -> None:
+def test_batches_of_clients_pass_the_walk(payload: bytes, header: BatchHeader) -> None:
     outlines = slowly(payload, header)
     assert outlines is not None
     for held in (payload, bytearray(payload), memoryview(payload)):
@@ -184,6 +184,6 @@ def calls_of(payload: bytes, count: int) -> int:
 
 
 @pytest.mark.parametrize(("shape", "most"), CALLS.items())
-def test_what_clients_write_is_looked_at_without_a_call_for_each_record(shape: str, most: int) -> None:
+def test_validation_makes_no_call_per_record(shape: str, most: int) -> None:
     payload, header = SHAPES[shape]
     assert calls_of(payload, header.record_count) <= most

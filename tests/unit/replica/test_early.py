@@ -37,7 +37,7 @@ def is_refused(refusals: Refusals, producer_id: int, sequence: int) -> bool:
 
 
 @pytest.mark.parametrize("topic", ["t", TOPIC_ID])
-def test_what_follows_a_batch_that_came_too_early_is_refused_as_it_was(topic: str | UUID) -> None:
+def test_batches_behind_an_early_one_get_the_same_error(topic: str | UUID) -> None:
     early = EarlyRefusals()
     early.note(topic, 3, header(7, 0), CODE)
     early.note(topic, 3, header(8, 4), CODE)
@@ -59,7 +59,7 @@ def test_names_and_ids_of_one_topic_come_together() -> None:
     [(7, 0, ErrorCode.MESSAGE_TOO_LARGE), (-1, 0, CODE), (7, -1, CODE)],
     ids=["it would be refused for ever", "no producer id", "no sequence"],
 )
-def test_what_is_not_noted(producer_id: int, sequence: int, code: ErrorCode) -> None:
+def test_refusals_that_are_not_kept(producer_id: int, sequence: int, code: ErrorCode) -> None:
     early = EarlyRefusals()
     early.note("t", 0, header(producer_id, sequence), code)
     assert len(given(early)) == 0

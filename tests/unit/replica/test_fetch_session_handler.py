@@ -49,7 +49,7 @@ def test_a_first_request_begins_a_session_and_the_next_continues_it() -> None:
     assert (epochs, session.session_id) == ([1, 2, 3], 9)
 
 
-def test_what_is_gone_is_named_once_and_by_topic() -> None:
+def test_forgotten_partitions_are_named_once_by_topic() -> None:
     session = kept((ONE, 0), (ONE, 1), (TWO, 0), (TWO, 7))
     request = filled(session, [], [(ONE, 0), (TWO, 7), (ONE, 1), (TWO, 8)])
     assert forgotten(request) == {ONE: [0, 1], TWO: [7]}, "and not what the session does not hold"

@@ -350,7 +350,7 @@ def offsets(offset: int) -> ListOffsetsResponse:
     return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[answer])])
 
 
-def test_what_a_quota_holds_back_is_left_out_and_comes_back(tmp_path: Path) -> None:
+def test_throttled_partitions_leave_the_fetch_and_come_back(tmp_path: Path) -> None:
     with following(tmp_path, 2) as node:
         node.asked()
         node.answer(data(0), data(1))
@@ -413,7 +413,7 @@ def answer_that_crosses_is_no_reason_to_stop_asking(directory: Path) -> None:
         assert positions(node.asked()) == {0: 0}, "the leader no longer holds it in the session"
 
 
-def test_what_was_dropped_from_the_session_is_named_again_whatever_crosses(tmp_path: Path) -> None:
+def test_dropped_partitions_are_named_again_in_the_session(tmp_path: Path) -> None:
     answer_that_crosses_is_no_reason_to_stop_asking(tmp_path)
 
 

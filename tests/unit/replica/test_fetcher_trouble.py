@@ -148,7 +148,7 @@ class TestBackingOff:
 
 
 class TestQuotas:
-    def test_what_is_paused_or_gone_takes_no_place_of_what_is_held_back(self, tmp_path: Path) -> None:
+    def test_paused_partitions_take_no_place_of_throttled_ones(self, tmp_path: Path) -> None:
         with following(tmp_path, 2) as node:
             node.asked()
             node.answer(data(0, error_code=ErrorCode.UNKNOWN_TOPIC_ID), data(1), session_id=0)
@@ -249,7 +249,7 @@ class TestFailingDisks:
 
 
 class TestDurability:
-    def test_what_was_appended_is_durable_before_more_is_asked_for(self, tmp_path: Path) -> None:
+    def test_appended_records_are_flushed_before_the_next_fetch(self, tmp_path: Path) -> None:
         with following(tmp_path, log_config=LogConfig(flush_messages=2)) as node:
             node.asked()
             node.answer(data(records=sent(0, 1, 3)))
@@ -294,7 +294,7 @@ class TestFindingTheWayBack:
         ],
         ids=["no end", "no start", "nothing said of the start", "nothing said of the end"],
     )
-    def test_nothing_is_cut_on_half_of_an_answer(
+    def test_half_a_response_truncates_nothing(
         self, tmp_path: Path, earliest: ListOffsetsResponse, latest: ListOffsetsResponse, reason: str
     ) -> None:
         with following(tmp_path) as node:
@@ -331,7 +331,7 @@ class TestHistoriesThatPart:
             assert positions(node.asked()) == {0: 0}
 
     @pytest.mark.parametrize("end", [2, 9])
-    def test_what_is_all_of_a_later_epoch_than_the_leader_knows_is_not_kept(self, tmp_path: Path, end: int) -> None:
+    def test_records_of_epochs_unknown_to_the_leader_are_truncated(self, tmp_path: Path, end: int) -> None:
         with following(tmp_path) as node:
             node.hold((5, 3))
             node.asked()

@@ -165,7 +165,7 @@ async def test_each_time_the_limit_is_reached_there_is_a_flush_and_none_before(h
 class TestOnePartitionAtOnce:
     """`flush` makes all durable that is there, `hold` keeps any flush from beginning."""
 
-    async def test_what_is_below_the_limit_is_made_durable_by_one_flush(self, home: MakeHome) -> None:
+    async def test_one_flush_covers_everything_below_the_limit(self, home: MakeHome) -> None:
         node = home(3)
         node.append(b"a")
         node.disk.gate.set()
@@ -174,7 +174,7 @@ class TestOnePartitionAtOnce:
         await ended(node.flusher.flush(node.partition))
         assert node.disk.work_count == 2, "as often as it is asked for"
 
-    async def test_it_comes_after_the_one_that_is_under_way(self, home: MakeHome) -> None:
+    async def test_a_flush_follows_the_one_under_way(self, home: MakeHome) -> None:
         node = home(3)
         node.append(b"a", b"b", b"c")
         await asyncio.sleep(0)

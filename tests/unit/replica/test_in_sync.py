@@ -58,7 +58,7 @@ def shrink(in_sync: InSync, at_ms: int, end: int = 10) -> IsrChange | None:
         (ErrorCode.UNKNOWN_SERVER_ERROR, Outcome.RETRY),
     ],
 )
-def test_what_an_answer_means(code: ErrorCode, outcome: Outcome) -> None:
+def test_results_of_alter_partition(code: ErrorCode, outcome: Outcome) -> None:
     assert outcome_of(code) is outcome
 
 
@@ -133,7 +133,7 @@ class TestWhatTheControllerSays:
         found.commit((ME, 4), (ME,), 200)
         assert (found.counts.shrinks, set(found.followers)) == (0, {4}), "it did not fall out: it is no replica"
 
-    def test_what_is_known_of_a_follower_stays(self) -> None:
+    def test_the_state_of_a_follower_is_kept(self) -> None:
         found = leading()
         fetch(found, 2, 10, 5)
         before = found.followers[2]
@@ -163,7 +163,7 @@ class TestJoining:
         assert expand(found, replica_id, eligible=eligible) is None
         assert found.pending is None
 
-    def test_what_was_refused_is_asked_for_again_after_a_pause(self) -> None:
+    def test_a_refused_isr_change_is_retried_after_a_pause(self) -> None:
         found = leading((ME, 2))
         fetch(found, 3, 10, 0, epoch=70)
         assert expand(found, 3, 100) is not None

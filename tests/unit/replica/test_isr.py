@@ -47,7 +47,7 @@ class TestHighWatermark:
         assert watermark(3, 10, {2: at(UNKNOWN_OFFSET)}, {LEADER, 2}) == 3
         assert watermark(3, 10, {}, {LEADER, 2}) == 3
 
-    def test_it_never_goes_back(self) -> None:
+    def test_the_high_watermark_never_goes_back(self) -> None:
         assert watermark(8, 10, {2: at(5)}, {LEADER, 2}) == 8
 
     def test_too_few_in_sync_hold_it(self) -> None:
@@ -61,7 +61,7 @@ class TestHighWatermark:
         st.sets(st.integers(2, 5), max_size=4),
         st.integers(1, 5),
     )
-    def test_what_is_committed_is_on_all_in_sync(
+    def test_the_high_watermark_is_on_all_in_sync_replicas(
         self, current: int, end: int, ends: dict[int, int], others: set[int], minimum: int
     ) -> None:
         found = watermark(current, end, {r: at(e) for r, e in ends.items()}, {LEADER} | others, minimum)

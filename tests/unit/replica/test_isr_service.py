@@ -125,7 +125,7 @@ async def test_one_request_has_all_that_is_wanted(asking: Asking) -> None:
     assert [(each.isr, each.partition_epoch) for each in asking.partitions] == [((ME, 2, 3), 2)] * 3
 
 
-async def test_what_metadata_has_overtaken_is_not_asked_for(asking: Asking) -> None:
+async def test_an_outdated_isr_change_is_not_sent(asking: Asking) -> None:
     asking.want(0, 1, 2)
     asking.homes[0].change(isr=(ME,))
     asking.homes[1].change(leader=2, leader_epoch=1)
@@ -151,7 +151,7 @@ async def test_a_large_number_is_asked_for_in_several_requests(asking: Asking, m
     ],
     ids=["no answer", "refused as a whole", "nothing said of it", "no decision"],
 )
-async def test_what_is_not_decided_is_asked_for_again(asking: Asking, answer: Answer | Exception) -> None:
+async def test_an_undecided_isr_change_is_retried(asking: Asking, answer: Answer | Exception) -> None:
     asking.answers = [answer, answer]
     asking.want(0)
     await eventually_async(lambda: asking.partitions[0].isr == (ME, 2, 3))
@@ -174,7 +174,7 @@ async def test_only_what_was_not_decided_is_asked_for_again(asking: Asking) -> N
     ],
     ids=["refused", "overtaken", "answered by a later leadership"],
 )
-async def test_what_is_decided_otherwise_is_not_asked_for_again(
+async def test_a_definitely_refused_isr_change_is_not_retried(
     asking: Asking, answer: Answer, is_pending: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     asking.answers = [answer]

@@ -108,7 +108,7 @@ class TestMoving:
         assert moving.settled == [moving.partition]
         assert log.recovery_point == 5, "it is durable before it takes the place"
 
-    async def test_it_can_move_again(self, moving: Moving) -> None:
+    async def test_a_moved_replica_can_move_again(self, moving: Moving) -> None:
         for log_dir in (moving.target, moving.source, moving.other):
             moving.move(log_dir)
             await moving.ends()
@@ -118,7 +118,7 @@ class TestMoving:
         moving.move(moving.source)
         assert moving.moves.get(KEY) is None and moving.copies() == [] and moving.settled == []
 
-    async def test_what_is_asked_for_again_goes_on_as_it_is(self, moving: Moving) -> None:
+    async def test_a_repeated_request_continues_the_move(self, moving: Moving) -> None:
         moving.confirms = False
         moving.move(moving.target)
         move = moving.moves.get(KEY)
@@ -231,7 +231,7 @@ class TestWhatEndsIt:
         assert moving.partition.log.log_dir == moving.target
 
     @pytest.mark.parametrize("error", [OSError(errno.EIO, "unreadable"), RuntimeError("a bug")], ids=["disk", "bug"])
-    async def test_what_cannot_be_read_fails_its_directory_and_a_bug_ends_the_move(
+    async def test_a_read_error_fails_the_directory_and_a_bug_ends_the_move(
         self, moving: Moving, error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         def fails(*given: Any) -> Any:
@@ -303,7 +303,7 @@ class TestOneMove:
         assert move.finish(NOW_MS)
         assert move.future.log_start_offset == 3
 
-    async def test_what_was_read_before_a_cut_or_after_the_swap_is_not_taken(
+    async def test_reads_before_a_truncation_or_after_the_swap_are_dropped(
         self, moving: Moving, move: LogDirMove
     ) -> None:
         token, data = self.read(move)
@@ -320,7 +320,7 @@ class TestOneMove:
             move.take(token, data[:-1], NOW_MS)
         assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
 
-    async def test_it_asks_for_a_flush_after_so_many_bytes(
+    async def test_a_move_flushes_after_a_number_of_bytes(
         self, move: LogDirMove, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         assert log_dir_move.FLUSH_BYTES == 64 * 1024 * 1024
@@ -351,7 +351,7 @@ class TestOneMove:
         moving.partition.repair = None
         assert move.finish(NOW_MS)
 
-    async def test_it_is_over_when_the_partition_is_gone(self, moving: Moving, move: LogDirMove) -> None:
+    async def test_a_move_ends_when_the_partition_is_gone(self, moving: Moving, move: LogDirMove) -> None:
         assert not move.is_over
         moving.partition.close()
         assert move.is_over

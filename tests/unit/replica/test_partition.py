@@ -143,7 +143,7 @@ class TestAcknowledgement:
         assert node.watermark == 1
 
     @pytest.mark.parametrize("known", [True, False])
-    async def test_what_follows_a_refused_batch_is_refused_alike(self, home: MakeHome, *, known: bool) -> None:
+    async def test_batches_behind_a_refused_one_are_refused_alike(self, home: MakeHome, *, known: bool) -> None:
         node = home(ME, 2, 3, min_insync_replicas=2)
 
         def append(sequence: int) -> AppendInfo:
@@ -251,7 +251,7 @@ class TestLeaderEpochs:
         assert refused(lambda: node.fetched(9, 0)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert refused(lambda: node.fetched(9, 0, current_leader_epoch=0)) is ErrorCode.UNKNOWN_LEADER_EPOCH
 
-    async def test_what_a_client_believes_of_the_epoch(self, home: MakeHome) -> None:
+    async def test_leader_epochs_of_requests_are_checked(self, home: MakeHome) -> None:
         node = home(ME, 2)
         node.change(leader_epoch=3)
         check = node.partition.check_leader

@@ -186,7 +186,7 @@ class TestInSyncSets:
             (Outcome.OVERTAKEN, 1, (ME, 2), 0, False),
         ],
     )
-    def test_what_the_controllers_answer_does(
+    def test_responses_of_alter_partition_change_the_isr(
         self,
         home: MakeHome,
         outcome: Outcome,
@@ -375,7 +375,7 @@ class TestFollowing:
         assert [poll.future.done() for poll in polls] == [True, False]
         polls[1].future.cancel()
 
-    def test_what_a_follower_must_make_durable_it_asks_to_be(self, home: MakeHome) -> None:
+    def test_a_follower_requests_the_flush_that_it_needs(self, home: MakeHome) -> None:
         node = home(ME, 2, flush_messages=2)
         node.append(b"a")
         node.change(leader=2, leader_epoch=1)
@@ -387,7 +387,7 @@ class TestFollowing:
         assert node.flush_asked == [node.partition]
 
 
-def test_what_a_partition_is_called(home: MakeHome) -> None:
+def test_the_name_of_a_partition(home: MakeHome) -> None:
     node: Any = home()
     assert isinstance(node.partition, Partition)
     assert node.partition.name == "t-0"

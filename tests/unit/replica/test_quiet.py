@@ -96,12 +96,12 @@ CHANGES: dict[str, Callable[[Partition], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_changed_is_read_again(partition: Partition, change: str) -> None:
+def test_a_changed_partition_is_read_again(partition: Partition, change: str) -> None:
     CHANGES[change](partition)
     assert not quiet(partition)
 
 
-def test_what_is_not_committed_is_looked_at_by_every_fetch(partition: Partition) -> None:
+def test_uncommitted_records_are_checked_by_every_fetch(partition: Partition) -> None:
     append(partition)
     assert not quiet(partition, offset=6, watermark=3), "its fetch may commit it"
 

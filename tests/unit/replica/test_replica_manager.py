@@ -395,7 +395,7 @@ class TestMany:
             assert 0 < len(discarded(tmp_path)) < self.COUNT, "some have their turn later"
             await eventually_async(lambda: len(discarded(tmp_path)) == self.COUNT)
 
-    async def test_those_that_are_deleted_need_no_collector(self, tmp_path: Path) -> None:
+    async def test_deleted_partitions_need_no_garbage_collector(self, tmp_path: Path) -> None:
         with closing_broker(tmp_path) as broker:
             gc.disable()
             try:

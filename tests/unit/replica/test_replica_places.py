@@ -87,7 +87,7 @@ class TestWhatIsFetched:
         assert seen == [True, False, True, False]
         await fetchers.close()
 
-    async def test_what_is_deleted_or_lost_is_fetched_no_more(self, broker: Broker) -> None:
+    async def test_deleted_or_lost_partitions_are_not_fetched(self, broker: Broker) -> None:
         fetchers = fetching(broker)
         broker.topic("t", 5, [2, ME], [2, ME])
         broker.topic("u", 6, [2, ME])
@@ -107,7 +107,7 @@ class TestWhatIsFetched:
         of = [broker.find("t", number).throttled for number in range(2)]
         assert of == [NOT_THROTTLED, Throttled(as_follower=True)]
 
-    def test_what_came_before_the_log_was_here_is_refused_alike(self, broker: Broker) -> None:
+    def test_batches_before_the_log_exists_are_refused_alike(self, broker: Broker) -> None:
         first, second = (batch(b"v", producer_id=7, sequence=sequence) for sequence in range(2))
         broker.replicas.early.note("t", 0, header_of(first), ErrorCode.NOT_LEADER_OR_FOLLOWER)
         broker.topic("t", 5)
@@ -142,7 +142,7 @@ class TestDirectories:
         assert first.closed and broker.find("t").topic_id == UUID(int=6)
         assert broker.find("t").log.log_end_offset == 0
 
-    def test_what_a_move_is_refused_for(self, broker: Broker, tmp_path: Path) -> None:
+    def test_reasons_to_refuse_a_move(self, broker: Broker, tmp_path: Path) -> None:
         broker.topic("t", 5, [ME], [2])
         log_dir = broker.find("t").log.log_dir
         (other,) = [each for each in broker.logs.dirs if each != log_dir]
@@ -180,7 +180,7 @@ class TestWithoutSpace:
         broker.topic("u", 6)
         return broker
 
-    async def test_it_is_placed_when_there_is_space(self, full: Broker) -> None:
+    async def test_a_replica_is_placed_when_there_is_space(self, full: Broker) -> None:
         placed = full.placed
         assert full.refusal("t") is full.refusal("u") is ErrorCode.KAFKA_STORAGE_ERROR
         assert full.failed == [], "it is no fault of the disk"
@@ -211,7 +211,7 @@ class TestWithoutSpace:
         assert tried == ["t"]
 
     @pytest.mark.parametrize("change", ["deleted", "moved away"])
-    async def test_what_is_not_wanted_any_more_is_not_made(self, full: Broker, change: str) -> None:
+    async def test_unneeded_logs_are_not_created(self, full: Broker, change: str) -> None:
         if change == "deleted":
             full.publish(RemoveTopicRecord(topic_id=UUID(int=5)))
         else:
@@ -226,7 +226,7 @@ class TestWithoutSpace:
 class TestLater:
     """Logs are made, and removed, some in each turn of the loop."""
 
-    async def test_so_many_at_once_and_no_more(self, broker: Broker) -> None:
+    async def test_logs_are_created_in_limited_numbers_at_once(self, broker: Broker) -> None:
         assert [broker.replicas.may_make_now(count) for count in (4, 5)] == [True, False]
         assert (MADE_AT_ONCE, DISCARDED_AT_ONCE) == (4, 20)
         broker.topic("t", 5, *[[ME]] * 4)
@@ -236,7 +236,7 @@ class TestLater:
         await broker.replicas.logs_made()
         assert len(broker.replicas) == 9
 
-    async def test_what_is_asked_for_is_made_at_once_and_once(self, broker: Broker) -> None:
+    async def test_a_requested_log_is_created_at_once_and_once(self, broker: Broker) -> None:
         later = broker.created_later
         broker.topic("t", 5, *[[ME]] * 8)
         assert broker.replicas.partition("t", 7) is broker.find("t", 7)
@@ -245,7 +245,7 @@ class TestLater:
         assert later == [("t", number) for number in (7, 4, 5, 6)]
 
     @pytest.mark.parametrize("change", ["deleted", "moved away"])
-    async def test_what_is_not_wanted_any_more_is_not_made(self, broker: Broker, change: str) -> None:
+    async def test_unneeded_logs_are_not_created(self, broker: Broker, change: str) -> None:
         broker.topic("t", 5, *[[ME]] * 5)
         if change == "deleted":
             broker.publish(RemoveTopicRecord(topic_id=UUID(int=5)))
@@ -291,7 +291,7 @@ class TestLater:
         await broker.replicas.logs_made()
 
 
-async def test_what_a_partition_holds_is_made_durable(broker: Broker) -> None:
+async def test_a_partitions_records_are_flushed(broker: Broker) -> None:
     broker.topic("t", 5)
     append(broker.find("t"))
     await broker.replicas.flush(broker.find("t"))
@@ -307,7 +307,7 @@ class TestMetrics:
             for family in families
         }
 
-    def test_what_leaders_here_know_of_their_followers(self, broker: Broker) -> None:
+    def test_leaders_report_the_state_of_their_followers(self, broker: Broker) -> None:
         now_ms = 0
         broker.replicas.monotonic_ms = lambda: now_ms
         broker.topic("t", 5, [ME, 2, 3], [2, ME])
@@ -333,7 +333,7 @@ class TestMetrics:
         now_ms = -1
         assert set(self.values(broker)["odradek_follower_out_seconds"].values()) == {0}
 
-    async def test_what_was_fetched_and_repaired_is_nothing_before_it_begins(self, broker: Broker) -> None:
+    async def test_counters_of_fetches_and_repairs_start_at_zero(self, broker: Broker) -> None:
         names = [
             "odradek_replica_fetched_bytes",
             "odradek_replica_fetch_failures",

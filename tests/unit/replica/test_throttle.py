@@ -34,7 +34,7 @@ def test_a_debt_is_paid_before_more_passes() -> None:
     assert not bucket.is_exhausted(wait)
 
 
-def test_nothing_is_saved_up_beyond_the_burst() -> None:
+def test_a_throttle_saves_no_more_than_its_burst() -> None:
     bucket = TokenBucket(1000)
     bucket.spend(1, 0)
     bucket.spend(1001, 10_000_000)

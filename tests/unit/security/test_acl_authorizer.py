@@ -187,7 +187,7 @@ def record(number: int, rule: Acl) -> AccessControlEntryRecord:
     )
 
 
-def test_it_follows_the_metadata_over_a_snapshot() -> None:
+def test_the_authorizer_follows_metadata_over_a_snapshot() -> None:
     publisher, authorizer = MetadataPublisher(), StandardAuthorizer()
     publisher.subscribe(authorizer.on_metadata)
 

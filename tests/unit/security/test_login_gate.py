@@ -42,7 +42,7 @@ def served(gate: LoginGate, now_ms: int = 0) -> set[int]:
     return {key for key in ApiKey if not gate.refusal(key, now_ms)}
 
 
-def test_what_is_served_at_each_step() -> None:
+def test_requests_served_at_each_step_of_a_login() -> None:
     login = gate()
     assert served(login) == EARLY
     assert login.choose("PLAIN", 1, 0) == ErrorCode.NONE

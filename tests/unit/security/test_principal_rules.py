@@ -49,6 +49,6 @@ def test_a_name_that_no_rule_matches_has_no_principal() -> None:
         ("DEFAULT DEFAULT", "separated by commas"),
     ],
 )
-def test_what_is_no_rule_is_refused(rules: str, problem: str) -> None:
+def test_malformed_principal_rules_are_refused(rules: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         parse_principal_rules(rules)

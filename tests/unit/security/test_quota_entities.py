@@ -50,7 +50,7 @@ def test_a_more_specific_entity_without_the_key_does_not_hide_another() -> None:
     assert limit_of_client(quotas, KEY, "alice", "app") == Limit(3, (None, "app"))
 
 
-def test_nothing_is_set() -> None:
+def test_no_quota_is_set_by_default() -> None:
     assert limit_of_client({}, KEY, "alice", "app") is None
     assert limit_of_address({}, "connection_creation_rate", "10.0.0.1") is None
 

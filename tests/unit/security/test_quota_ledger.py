@@ -50,7 +50,7 @@ def test_a_quota_of_zero_waits_as_long_as_kafkas_windows() -> None:
     assert spend(ledger(0, ("user", None)), 1, 0) == WAIT_FOR_NOTHING_MS
 
 
-def test_what_was_used_stays_where_the_quota_changes() -> None:
+def test_a_changed_quota_keeps_the_recorded_usage() -> None:
     quota = ledger(100, ("user", "alice"))
     assert spend(quota, 1100, 0) == 10_001
     quota.change_quotas({(("user", "alice"),): {RATE: 1000.0}})

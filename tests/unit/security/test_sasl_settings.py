@@ -87,7 +87,7 @@ def test_mechanisms_are_offered_in_their_order(given: dict[str, str], offered: l
         ),
     ],
 )
-def test_what_cannot_be_served_is_refused(given: dict[str, str], said: str) -> None:
+def test_unsupported_sasl_settings_are_refused(given: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError) as error:
         logins(**given)
     (problem,) = error.value.problems

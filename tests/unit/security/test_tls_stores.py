@@ -139,7 +139,7 @@ def test_trusted_certificates_come_out_of_every_format(data: bytes) -> None:
     ],
     ids=named,
 )
-def test_what_cannot_be_used_is_named(config: TlsConfig, data: bytes, problem: str) -> None:
+def test_unusable_stores_are_named(config: TlsConfig, data: bytes, problem: str) -> None:
     with pytest.raises(TlsSettingError, match=problem):
         identity(config, data)
 

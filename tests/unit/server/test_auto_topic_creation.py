@@ -60,16 +60,16 @@ class TestTopics:
 
 
 class TestSeeing:
-    async def test_what_is_there_is_not_waited_for(self, node: QuorumNode) -> None:
+    async def test_an_existing_topic_is_not_waited_for(self, node: QuorumNode) -> None:
         assert await wait_until_seen(node.publisher, lambda image: True, timeout_ms=0)
 
-    async def test_what_comes_is_waited_for(self, node: QuorumNode) -> None:
+    async def test_a_created_topic_is_waited_for(self, node: QuorumNode) -> None:
         waiting = asyncio.ensure_future(wait_until_seen(node.publisher, lambda image: image.topic("t") is not None))
         await asyncio.sleep(0)
         await node.service.create_topics(CreateTopicsRequest(topics=[wanted("t")]))
         assert await waiting
 
-    async def test_what_never_comes_is_given_up(self, node: QuorumNode) -> None:
+    async def test_the_wait_for_a_topic_times_out(self, node: QuorumNode) -> None:
         started = time.monotonic()
         assert not await wait_until_seen(node.publisher, lambda image: False, timeout_ms=50)
         assert time.monotonic() - started > 0.04

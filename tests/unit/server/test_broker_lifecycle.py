@@ -71,7 +71,7 @@ async def test_a_broker_is_in_when_join_returns(node: QuorumNode) -> None:
     await member.lifecycle.leave()
 
 
-async def test_it_is_not_in_before_it_has_caught_up(node: QuorumNode) -> None:
+async def test_a_broker_stays_fenced_until_it_has_caught_up(node: QuorumNode) -> None:
     member = Member(node)
     member.metadata_offset = 0
     joining = asyncio.ensure_future(member.join())
@@ -84,7 +84,7 @@ async def test_it_is_not_in_before_it_has_caught_up(node: QuorumNode) -> None:
     await member.lifecycle.leave()
 
 
-async def test_it_is_not_in_before_its_own_view_says_so(node: QuorumNode) -> None:
+async def test_a_broker_stays_fenced_until_its_own_metadata_unfences_it(node: QuorumNode) -> None:
     member, own_view = Member(node), MetadataPublisher(CLUSTER)
     await member.lifecycle.register(Harness().registration(1), node.publisher)
     joining = asyncio.ensure_future(member.lifecycle.join(own_view))
@@ -119,7 +119,7 @@ async def test_a_heartbeat_is_retried_while_unfencing_cannot_be_written(tmp_path
     await node.stop()
 
 
-async def test_what_the_controller_refuses_for_good_is_not_asked_again(node: QuorumNode) -> None:
+async def test_a_fatal_refusal_of_the_controller_is_not_retried(node: QuorumNode) -> None:
     member = Member(node)
     await member.lifecycle.register(Harness().registration(1), node.publisher)
     member.lifecycle.broker_epoch -= 1

@@ -73,7 +73,7 @@ class TestOverrides:
         assert per_ip_overrides(text) == expected
 
     @pytest.mark.parametrize("text", ["10.0.0.1", "10.0.0.1:many", "10.0.0.1:5,oops", ":5", "10.0.0.1:-1"])
-    def test_what_cannot_be_read_changes_nothing(self, text: str) -> None:
+    def test_malformed_connection_overrides_change_no_limit(self, text: str) -> None:
         connections = Connections(ConnectionConfig())
         with pytest.raises(ValueError):
             connections.change_limits(ConnectionConfig(max_connections=1, max_connections_per_ip_overrides=text))

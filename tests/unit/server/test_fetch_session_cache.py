@@ -68,7 +68,7 @@ class TestEpochs:
             ErrorCode.NONE,
         ]
 
-    def test_they_wrap_around_past_0_which_begins_a_session(self) -> None:
+    def test_session_epochs_wrap_around_past_0(self) -> None:
         cache = Cache(10)
         session = cache.must_add()
         session.epoch = MAX_EPOCH
@@ -199,7 +199,7 @@ class TestNews:
             {"preferred_read_replica": 3},
         ],
     )
-    def test_what_is_reported(self, asked: CachedPartition, fields: dict[str, Any]) -> None:
+    def test_partitions_that_a_session_must_report(self, asked: CachedPartition, fields: dict[str, Any]) -> None:
         assert asked.must_respond(self.answer(**fields))
 
     def test_marks_are_reported_once(self, asked: CachedPartition) -> None:

@@ -112,7 +112,7 @@ def test_named_voters_give_their_directory_ids(tmp_path: Path) -> None:
         (FormatOptions(initial_controllers=["5@h:1:" + uuid_text(random_id(Random(7)))]), "not among them"),
     ],
 )
-def test_what_does_not_go_together_is_refused(tmp_path: Path, options: FormatOptions, named: str) -> None:
+def test_contradicting_format_options_are_refused(tmp_path: Path, options: FormatOptions, named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         format_now(dynamic(tmp_path / "a"), options=options)
     assert not (tmp_path / "a" / "meta.properties").exists()

@@ -26,7 +26,7 @@ def collector() -> Iterator[None]:
     gc.set_threshold(*before)
 
 
-def test_what_was_imported_is_looked_through_before_the_start() -> None:
+def test_imported_modules_are_collected_before_the_start() -> None:
     lives = GarbageCollection(lambda: 0)
     lives.begin()
     imported = gc.get_freeze_count()
@@ -37,7 +37,7 @@ def test_what_was_imported_is_looked_through_before_the_start() -> None:
     assert gc.get_freeze_count() >= imported + len(made)
 
 
-def test_what_was_made_is_set_aside_and_found_when_it_has_gone() -> None:
+def test_created_objects_are_frozen_and_collected_when_gone() -> None:
     kept: list[Kept] = []
     lives = GarbageCollection(lambda: len(kept))
     lives.begin()

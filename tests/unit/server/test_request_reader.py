@@ -95,7 +95,7 @@ def test_a_frame_is_its_own_memory() -> None:
         (b"POST /topics", "HTTP"),
     ],
 )
-def test_what_is_no_frame_is_guessed_at(start: bytes, guess: str) -> None:
+def test_bytes_that_are_no_frame_get_a_guess_in_the_log(start: bytes, guess: str) -> None:
     with pytest.raises(ProtocolError, match=guess):
         feed(RequestReader(new_scratch(), LIMIT), start)
 

@@ -55,7 +55,7 @@ def test_a_frame_that_is_still_read_is_left_alone() -> None:
     assert bytes(part) == b"a" * 1000
 
 
-def test_what_is_kept_is_bounded() -> None:
+def test_kept_buffers_are_bounded() -> None:
     used = BufferPool()
     inbound = RequestReader(new_scratch(), 1 << 30, used)
     views = [receive_views(inbound, bytes(1_000_000)) for _ in range(40)]

@@ -169,7 +169,7 @@ def test_all_problems_are_reported_at_once() -> None:
         ({"compression.gzip.level": "0"}, "compression.gzip.level"),
     ],
 )
-def test_what_cannot_be_is_refused(given: dict[str, str], named: str) -> None:
+def test_impossible_settings_are_refused(given: dict[str, str], named: str) -> None:
     assert any(named in line for line in problems(given)), problems(given)
 
 
@@ -181,7 +181,7 @@ def test_a_controller_of_a_file_needs_a_listener_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("key", ["process.roles", "node.id", "controller.listener.names"])
-def test_what_a_node_needs_must_be_there(key: str) -> None:
+def test_required_settings_must_be_set(key: str) -> None:
     assert any(line.startswith(key) for line in problems({}, without=key))
 
 

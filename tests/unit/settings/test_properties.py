@@ -42,5 +42,5 @@ def test_a_malformed_escape_names_its_line(text: str) -> None:
 
 
 @given(st.dictionaries(st.text(st.characters(codec="latin-1"), min_size=1), st.text(st.characters(codec="latin-1"))))
-def test_what_is_written_is_read_back(values: dict[str, str]) -> None:
+def test_written_properties_are_read_back(values: dict[str, str]) -> None:
     assert parse_properties(format_properties(values)) == values

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from odradek.statemachine.timeline import Timeline, TimelineDict, TimelineSet, TimelineValue
 
 
-def test_nothing_is_journalled_before_the_first_mark() -> None:
+def test_a_timeline_records_nothing_before_its_first_mark() -> None:
     timeline = Timeline()
     values: TimelineDict[str, int] = TimelineDict(timeline)
     values["a"] = 1

@@ -129,12 +129,12 @@ def found_in(tmp_path: Path, source: str) -> list[str]:
 
 
 @pytest.mark.parametrize("source", WRONG)
-def test_what_makes_runs_differ_is_found(tmp_path: Path, source: str) -> None:
+def test_nondeterministic_code_is_found(tmp_path: Path, source: str) -> None:
     assert found_in(tmp_path, source)
 
 
 @pytest.mark.parametrize("source", RIGHT)
-def test_what_does_not_is_let_pass(tmp_path: Path, source: str) -> None:
+def test_deterministic_code_passes(tmp_path: Path, source: str) -> None:
     assert not found_in(tmp_path, source)
 
 

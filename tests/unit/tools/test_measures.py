@@ -36,7 +36,7 @@ def test_complexity_counts_each_branch_and_leaves_inner_functions_out() -> None:
     assert numbers == {"plain": 1, "branchy": 10, "inner": 2}
 
 
-def test_what_the_sources_alone_give(tmp_path: Path) -> None:
+def test_the_measures_of_sources(tmp_path: Path) -> None:
     (tmp_path / "src" / "odradek").mkdir(parents=True)
     (tmp_path / "src" / "odradek" / "one.py").write_text(SOURCE)
     found = of_code(tmp_path)

@@ -52,7 +52,7 @@ def test_a_doubtful_place_is_refused(right: str) -> None:
         place_in(SOURCE, right)
 
 
-def test_what_moved_to_another_module_is_found_there() -> None:
+def test_a_function_moved_to_another_module_is_found() -> None:
     assert owner_of("log.log:ProducerState.check") == (ProducerState, "check", True)
     with pytest.raises(LookupError, match="in 0 modules"):
         owner_of("log.log:NoSuchClass.check")
