@@ -23,6 +23,15 @@ from tests.support.models.consumer_shard import Box, owned, pairs, view
 class TestInterval:
     """KIP-1263: changes that come together cost one assignment."""
 
+    def test_a_group_that_was_assigned_nothing_waits_for_nothing(self) -> None:
+        """A new expression counts from the second heartbeat on: the first assignment is empty."""
+        box = Box(view(ta=3, xb=1), assignment_interval_ms=1000)
+        epoch = box.beat("a", subscribed_topic_names=None, subscribed_topic_regex="t.*").member_epoch
+        answer = box.beat("a", epoch)
+        assert (len(pairs(answer)), answer.heartbeat_interval_ms) == (3, 5000)
+        deferred = box.beat("b", subscribed_topic_names=["xb"])
+        assert (pairs(deferred), deferred.heartbeat_interval_ms) == (frozenset(), 1000)
+
     def test_a_join_within_the_assignment_interval_is_deferred(self) -> None:
         box = Box(assignment_interval_ms=1000)
         assert len(pairs(box.beat("a"))) == 6, "the first assignment waits for nothing"

@@ -174,11 +174,13 @@ class ConsumerGroup:
     def assignment_delay_ms(self, interval_ms: int, now_ms: int) -> int:
         """How long the next assignment must wait: changes that come together cost one, not one each (KIP-1263).
 
-        A group that had no member has nothing to wait for. Nor has one whose last assignment is of the future: the
+        A group that had no member, or whose members were assigned nothing, has nothing to wait for: their topics are
+        new, or their regular expressions were not matched yet. Nor has one whose last assignment is of the future: the
         clock was set back.
         """
         age_ms = now_ms - self.assignment_timestamp_ms.value
-        return interval_ms - age_ms if self.members and 0 <= age_ms < interval_ms else 0
+        is_recent = self.members and 0 <= age_ms < interval_ms
+        return interval_ms - age_ms if is_recent and any(self.target.values()) else 0
 
     # ---- what replay does
 
