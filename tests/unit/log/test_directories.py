@@ -10,8 +10,10 @@ from random import Random
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
+from odradek.common.ports import Disk
 from odradek.log.files import FileCache
 from odradek.log.log_dir import LogDir
+from odradek.log.partition_dir import PartitionDir
 from odradek.log.space import DirectorySpace
 from odradek.log.stray import free_name, set_aside
 from tests.sim.disk import DiskFaults, SimDisk
@@ -70,6 +72,38 @@ def test_without_power_the_mark_does_not_come_back(seed: int) -> None:
     disk.lose_power()
     second.open(disk, {}, {}, {})
     assert not second.clean_shutdown, "the log was open when the power went"
+
+
+# -- work for other threads ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("has_left", [False, True], ids=["there", "left"])
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (OSError(errno.EIO, "input/output error"), "t-0: [Errno 5] input/output error"),
+        (StorageError(Path("/data"), "the footer is gone"), "the footer is gone"),
+    ],
+    ids=["of the system", "of the log"],
+)
+def test_work_that_fails_is_a_fault_of_the_disk_unless_the_log_has_left(
+    disk: FailingDisk, tmp_path: Path, error: Exception, says: str, has_left: bool
+) -> None:
+    (tmp_path / "t-0").mkdir()
+    directory = PartitionDir(FileCache(disk), tmp_path / "t-0")
+
+    def fails(held: Disk) -> None:
+        raise error
+
+    work = directory.work(fails)
+    directory.has_left = has_left
+    if has_left:
+        assert work() is None
+    else:
+        with pytest.raises(StorageError) as caught:
+            work()
+        assert str(caught.value).endswith(says)
+        assert (caught.value is error) == isinstance(error, StorageError)
 
 
 # -- full directories ------------------------------------------------------------------------------------------------

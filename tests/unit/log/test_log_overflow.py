@@ -11,10 +11,12 @@ from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
 from odradek.log.log import Log
 from odradek.log.opening import close_log, open_log
+from odradek.log.overflow import split_off
 from odradek.log.search import aborted_transactions, search_timestamp
+from odradek.log.segment import Segment
 from odradek.log.segment_file import segment_path
 from odradek.record.batch import patch_base_offset, patch_leader_epoch
-from tests.sim.disk import DiskFaults
+from tests.sim.disk import DiskFaults, SimFile
 from tests.support.disks.crashing import Crash, CrashingDisk
 from tests.support.models.batches import NOW_MS, batch
 from tests.unit.log.test_log import everything
@@ -137,3 +139,33 @@ def test_a_flipped_bit_of_an_offset_is_damage_and_no_overflow(disk: CrashingDisk
     log = start(disk, clean=False)
     assert (log.segments.bases, log.log_end_offset) == ([0], 1)
     assert everything(log) == [b"a"]
+
+
+@pytest.mark.parametrize("behind", [1, 2], ids=["a batch follows", "it is the last one"])
+def test_a_batch_with_another_offset_than_is_due_is_no_overflow(disk: CrashingDisk, behind: int) -> None:
+    far = [lying_at(FAR + number, batch(b"v")) for number in range(3 - behind)]
+    write(disk, 0, [lying_at(0, batch(b"a")), *far])
+    files = FileCache(disk)
+    segment = Segment(files, DIRECTORY, 0, created_ms=NOW_MS)
+    segment.open()
+    found = split_off(files, segment, len(batch(b"a")), expected_offset=1, following=None)
+    assert (found is None) == (behind == 2)
+
+
+def test_what_is_split_off_is_copied_piece_by_piece(disk: CrashingDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    large = [lying_at(offset, batch(bytes(2_500_000))) for offset in (0, FAR)]
+    write(disk, 0, large)
+    files = FileCache(disk)
+    segment = Segment(files, DIRECTORY, 0, created_ms=NOW_MS)
+    segment.open()
+    sizes: list[int] = []
+    read_at = SimFile.read_at
+
+    def noted(file: SimFile, position: int, length: int) -> bytes:
+        sizes.append(length)
+        return read_at(file, position, length)
+
+    monkeypatch.setattr(SimFile, "read_at", noted)
+    made = split_off(files, segment, len(large[0]), expected_offset=FAR, following=None)
+    assert made is not None and [each.size_bytes for each in made] == [len(large[1])]
+    assert max(sizes) == 1024 * 1024, "a segment need not fit into memory"
