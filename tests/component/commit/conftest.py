@@ -65,6 +65,7 @@ class PlayedCluster:
         fetched: the next answers of Fetch.
         topic_id: None where topics have none, as before Kafka 2.8.
         log: where the topic's only partition begins and ends.
+        has_offsets: whether ListOffsets answers for it.
     """
 
     def __init__(self) -> None:
@@ -73,6 +74,7 @@ class PlayedCluster:
         self.fetched: list[PartitionData | FetchResponse] = []
         self.topic_id: UUID | None = UUID(int=3)
         self.log = (0, 0)
+        self.has_offsets = True
         self.peer = ScriptedPeer()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -201,6 +203,8 @@ class PlayedCluster:
         return ProduceResponse(responses=responses)
 
     def _list_offsets(self, request: Any, version: int) -> ListOffsetsResponse:
+        if not self.has_offsets:
+            return ListOffsetsResponse()
         start, end = self.log
         topics = [
             ListOffsetsTopicResponse(

@@ -184,6 +184,22 @@ def test_another_topic_of_the_same_name_is_read_whole(played: PlayedCluster) -> 
     assert positions(played) == [0, 0, 0]
 
 
+def test_all_of_the_log_is_asked_for_at_once(played: PlayedCluster) -> None:
+    """An open transaction of another query would hold back what is asked for as committed."""
+    assert read(played, max_partition_fetch_bytes="1234") is None
+    (asked,) = played.asked(ApiKey.FETCH)
+    assert (asked.max_wait_ms, asked.isolation_level) == (0, 0)
+    assert asked.topics[0].partitions[0].partition_max_bytes == 1234
+    assert [each.isolation_level for each in played.asked(ApiKey.LIST_OFFSETS)] == [1, 0]
+
+
+def test_a_partition_that_is_gone_meanwhile_is_looked_for_again(played: PlayedCluster) -> None:
+    played.has_offsets = False
+    with pytest.raises(RetriableError, match="t-0 is not there"):
+        read(played)
+    assert positions(played) == []
+
+
 def test_a_log_that_begins_later_is_read_from_there(played: PlayedCluster) -> None:
     played.log = (5, 6)
     played.fetched = [part(marker(5, 3), end_offset=6)]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pytest
+
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.coordinator.group.consumer.config import ConsumerGroupConfig
 from odradek.coordinator.group.consumer.state import ConsumerGroupState, Partitions
 from odradek.log.producer_state import ProducerState
 from odradek.protocol.messages.offset_commit_request import (
@@ -18,6 +21,40 @@ from odradek.protocol.messages.txn_offset_commit_request import (
     TxnOffsetCommitRequestTopic,
 )
 from tests.support.models.consumer_shard import Box, owned, pairs, view
+
+
+def test_without_settings_the_intervals_and_bounds_are_kafkas() -> None:
+    config = ConsumerGroupConfig()
+    assert (config.min_session_timeout_ms, config.session_timeout_ms, config.max_session_timeout_ms) == (
+        45_000,
+        45_000,
+        60_000,
+    )
+    assert (config.min_heartbeat_interval_ms, config.heartbeat_interval_ms, config.max_heartbeat_interval_ms) == (
+        5_000,
+        5_000,
+        15_000,
+    )
+
+
+@pytest.mark.parametrize(
+    ("wanted", "session_ms", "heartbeat_ms"),
+    [
+        (None, 45_000, 5_000),
+        (50_000, 50_000, 15_000),
+        (1, 45_000, 5_000),
+        (10_000, 45_000, 10_000),
+        (10**6, 60_000, 15_000),
+    ],
+)
+def test_a_groups_own_settings_stay_within_the_brokers_bounds(
+    wanted: int | None, session_ms: int, heartbeat_ms: int
+) -> None:
+    names = ("consumer.session.timeout.ms", "consumer.heartbeat.interval.ms")
+    overrides = {} if wanted is None else dict.fromkeys(names, str(wanted))
+    config = ConsumerGroupConfig()
+    assert config.session_timeout_of(overrides) == session_ms
+    assert config.heartbeat_interval_of(overrides) == heartbeat_ms
 
 
 class TestInterval:

@@ -318,3 +318,13 @@ def _removes_many(shard: Any) -> bool:
     result = shard.machine.on_deadline(shard.now)
     shard.apply(result)
     return len(result.records) == MAX_EXPIRED_PER_RUN
+
+
+def test_a_group_of_another_protocol_consumes_no_topics_that_are_known(shard: Any) -> None:
+    (member,), _ = shard.stable(1, protocols=[("range", subscription("t"))])
+    assert shard.group().subscribed_topics == {"t"}
+    shard.leave((member, None))
+    assert shard.commit(1) == ErrorCode.NONE, "so that the group stays"
+    assert shard.group().subscribed_topics == frozenset()
+    shard.stable(1, protocol_type="connect", protocols=[("default", b"workers")])
+    assert shard.group().subscribed_topics is None, "its offsets are spared"

@@ -117,6 +117,13 @@ def test_a_failed_write_of_the_new_id_brings_the_old_one_back(shard: Any) -> Non
     assert shard.restarted().heartbeat(old, 1, instance="two") == ErrorCode.NONE
 
 
+def test_a_new_id_that_was_not_written_has_no_session(shard: Any) -> None:
+    stable_static(shard, "one", "two")
+    shard.fail_writes = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    shard.join("", instance="two", session_ms=6_000)
+    assert shard.machine.next_deadline_ms() == shard.clock_ms + 10_000, "the sessions of the two members"
+
+
 def test_a_rebalance_that_begins_during_the_write_answers_the_bounce(shard: Any) -> None:
     leader, _ = stable_static(shard, "one", "two")
     shard.hold_writes = True

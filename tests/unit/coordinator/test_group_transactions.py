@@ -157,6 +157,14 @@ def test_members_are_checked_where_they_are_named(offsets: Offsets) -> None:
     assert offsets.commit(2, verification=verification) == "NONE", "older producers name no member"
 
 
+@pytest.mark.parametrize(
+    ("generation_id", "code"), [(-1, "NONE"), (0, "ILLEGAL_GENERATION"), (1, "ILLEGAL_GENERATION")]
+)
+def test_a_group_that_is_not_known_has_no_generation(offsets: Offsets, generation_id: int, code: str) -> None:
+    verification = offsets.verified()
+    assert offsets.commit(5, verification=verification, generation_id_or_member_epoch=generation_id) == code
+
+
 def test_members_of_a_consumer_group_commit_in_their_epoch(offsets: Offsets) -> None:
     """One that was given up copies on for a while: its successor copies the same, and both would count."""
     request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0, rebalance_timeout_ms=1000)
