@@ -227,7 +227,7 @@ def on_five_nodes(program: Path, rows: list[Row], rounds: Rounds, seconds: float
 
 
 def one_round(trios: list[Trio], rows: list[Row], index: int, seconds: float) -> None:
-    """Every cell once against each cluster; who goes first alternates."""
+    """Every cell once against each cluster; the first one alternates."""
     for position, row in enumerate(rows):
         if row.cell.once and index > 1:
             continue
@@ -252,7 +252,7 @@ def page(rows: Sequence[Row], memory: Sequence[str], hardware: Mapping[str, str]
         "",
         "Written by `make bench-cluster`. Three nodes of either broker run on the same machine all the time, each",
         f"broker and controller in one; rounds: {rounds}; in each a cell is measured against both clusters, one right",
-        "after the other, and who goes first alternates. A ratio above 1 means that Odradek does better; it is taken",
+        "after the other, and the first one alternates. A ratio above 1 means that Odradek does better; it is taken",
         "within a round, and the table shows the median of the rounds. Rows of 2 GB and of 1,000 partitions that move",
         "are measured in the first round alone.",
         "",

@@ -135,7 +135,7 @@ def prepare(contestant: Contestant) -> None:
 
 
 def one_round(contestants: list[Contestant], rows: list[Row], index: int, seconds: float) -> None:
-    """Every cell once against each broker; who goes first alternates. Round 0 warms both up and is not kept."""
+    """Every cell once against each broker; the first one alternates. Round 0 warms both up and is not kept."""
     for position, row in enumerate(rows):
         seen: dict[str, float] = {}
         for contestant in contestants if index % 2 else reversed(contestants):
@@ -152,8 +152,8 @@ def page(rows: Sequence[Row], hardware: Mapping[str, str], rounds: int, seconds:
         "# Groups and transactions, beside Apache Kafka",
         "",
         f"Written by `make bench-groups`. Both brokers run on the same machine, one node each; {rounds} rounds after",
-        "one that warms up; in each round a cell is measured against both, one right after the other, and who goes",
-        "first alternates. A ratio above 1 means that Odradek does better; it is taken within a round, and the table",
+        "one that warms up; in each round a cell is measured against both, one right after the other, and the",
+        "first one alternates. A ratio above 1 means that Odradek does better; it is taken within a round; the table",
         "shows the median of the rounds.",
         "",
         f"- measured {datetime.date.today().isoformat()}, in {took_s / 60:.1f} minutes, {seconds:.1f} s a run",

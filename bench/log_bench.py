@@ -191,7 +191,7 @@ def page(table: Table, compaction: str, rounds: int, took_s: float, remarks: Seq
         "# The log, beside Apache Kafka's",
         "",
         "Written by `make bench-log`. Both brokers take the same data directory in turn; in each round a cell is",
-        f"measured with both, one right after the other, and who goes first alternates; up to {rounds} rounds, as many",
+        f"measured with both, one right after the other, and the first one alternates; up to {rounds} rounds, as many",
         "as fit the time. Of thousands of partitions each makes its own, in a new directory each time. A ratio above 1",
         "means that Odradek does better; it is taken within a round, and the table shows the median of the rounds.",
         "",

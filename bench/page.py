@@ -50,7 +50,7 @@ def write_page(
         "",
         "Written by `make bench`. Odradek beside Apache Kafka on the same machine, one node each, both running all the",
         f"time, under one load generator (`bench/load.c`). {rounds} rounds after one that warms up; in each round a",
-        "cell is measured against both, one after the other, and who goes first alternates. A ratio above 1 means",
+        "cell is measured against both, one after the other, and the first one alternates. A ratio above 1 means",
         "that Odradek does better; it is taken within a round, and the table shows the median of the rounds.",
         "",
         f"- measured {datetime.date.today().isoformat()}, {took_s / 60:.0f} minutes, {seconds:.1f} s a run",

@@ -33,7 +33,7 @@ def page(
         "",
         'Written by `make bench-spark`: the same queries through `format("kafka")` and `format("odradek")`, on the',
         f"same brokers, in one run. {rounds} rounds after a small one that warms up; the two take turns within each,",
-        "and who goes first alternates. A ratio above 1 means that ours does better; it is taken within a round, and",
+        "and the first one alternates. A ratio above 1 means that ours does better; it is taken within a round, and",
         "the table shows the median of the rounds. Rates include the start and the end of a query; CPU is that of JVM,",
         "Python and brokers together. A latency is the median of 40 records, sent one by one.",
         "",

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from odradek.cli.app import run
-from odradek.testing.door import STATE_FILE, RefusedActionError, ask
+from odradek.testing.control_socket import STATE_FILE, RefusedActionError, ask
 from odradek.testing.processes import NodeFailedError, ProcessCluster, await_all_ready
 from tests.support.clients.cli import Ran
 from tests.support.clients.confluent import produce_all, read_all

@@ -106,7 +106,7 @@ def restart(node: NodeArgument, data: DataOption = DEFAULT_DATA, as_json: JsonOp
 @app.command("status")
 def status(data: DataOption = DEFAULT_DATA, as_json: JsonOption = False) -> None:
     """Show the nodes."""
-    from odradek.testing.door import ask
+    from odradek.testing.control_socket import ask
 
     nodes = ask(data, "status")["nodes"]
     if as_json:
@@ -125,7 +125,7 @@ def _row(node: dict[str, Any]) -> list[object]:
 
 
 def _act(action: str, node: int, data: Path, *, as_json: bool) -> None:
-    from odradek.testing.door import ask
+    from odradek.testing.control_socket import ask
 
     done = ask(data, action, node)["done"]
     if as_json:

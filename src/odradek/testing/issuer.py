@@ -22,7 +22,7 @@ from urllib.parse import parse_qs, unquote
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 
-from odradek.testing.door import HOST
+from odradek.testing.control_socket import HOST
 
 KEY_BITS = 2048
 # A request for a token is a few words.

@@ -24,7 +24,7 @@ from odradek.server.startup.honoured_settings import honoured_settings
 from odradek.settings.broker import BrokerSettings
 from odradek.settings.node import load_node_settings
 from odradek.settings.properties import format_properties
-from odradek.testing.door import HOST
+from odradek.testing.control_socket import HOST
 
 PROPERTIES_FILE = "server.properties"
 FIRST_CONTROLLER_ID = 1001

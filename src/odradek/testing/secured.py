@@ -24,7 +24,7 @@ from typing import Any, Literal, get_args
 from odradek.security.tls.development import Authority, make_authority
 from odradek.server.startup.format import FormatOptions
 from odradek.testing.cluster import Cluster
-from odradek.testing.door import HOST
+from odradek.testing.control_socket import HOST
 from odradek.testing.issuer import TokenIssuer
 from odradek.testing.layout import NodePlan, free_ports
 

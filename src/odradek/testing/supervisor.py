@@ -1,4 +1,4 @@
-"""A cluster of processes that is looked after, and a door through which another process may ask for failures."""
+"""A cluster of processes that is looked after, and a control socket on which another process may ask for faults."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from odradek.testing.door import HOST, STATE_FILE, RefusedActionError
+from odradek.testing.control_socket import HOST, STATE_FILE, RefusedActionError
 from odradek.testing.processes import NodeFailedError, NodeProcess, ProcessCluster
 
 MAX_REQUEST_BYTES = 4096
@@ -21,7 +21,7 @@ EVENTS_KEPT = 8
 
 
 class Supervisor:
-    """Starts a cluster, notices nodes that end, and does what comes through the door."""
+    """Starts a cluster, notices nodes that end, and does what is asked on the control socket."""
 
     def __init__(self, cluster: ProcessCluster, directory: Path, on_event: Callable[[str], None]) -> None:
         """`on_event` gets a line for each event."""
@@ -30,20 +30,20 @@ class Supervisor:
         self._directory = directory
         self._on_event = on_event
         self._token = secrets.token_hex(16)
-        self._door: socket.socket | None = None
+        self._control: socket.socket | None = None
         self._expected: dict[int, bool] = dict.fromkeys(cluster.nodes, False)
 
     def start(self) -> None:
-        """Start all nodes and open the door.
+        """Start all nodes and open the control socket.
 
         Raises:
             NodeFailedError, PortTakenError: as `ProcessCluster.start`.
-            OSError: the door cannot be opened.
+            OSError: the control socket cannot be opened.
         """
         self.cluster.start()
         self._expected = dict.fromkeys(self.cluster.nodes, True)
-        self._door = socket.create_server((HOST, 0))
-        state = {"port": self._door.getsockname()[1], "token": self._token, "pid": os.getpid()}
+        self._control = socket.create_server((HOST, 0))
+        state = {"port": self._control.getsockname()[1], "token": self._token, "pid": os.getpid()}
         path = self._directory / STATE_FILE
         path.unlink(missing_ok=True)
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -53,19 +53,19 @@ class Supervisor:
             os.close(fd)
 
     def stop(self) -> None:
-        """Close the door and stop all nodes cleanly. Raises NodeFailedError."""
-        if self._door is not None:
-            self._door.close()
+        """Close the control socket and stop all nodes cleanly. Raises NodeFailedError."""
+        if self._control is not None:
+            self._control.close()
             (self._directory / STATE_FILE).unlink(missing_ok=True)
         self._expected = dict.fromkeys(self.cluster.nodes, False)
         self.cluster.stop()
 
     def wait(self, timeout_s: float) -> None:
         """Serve who comes within that time, and look whether all nodes live."""
-        assert self._door is not None, "start() comes first"
-        self._door.settimeout(timeout_s)
+        assert self._control is not None, "start() comes first"
+        self._control.settimeout(timeout_s)
         try:
-            connection, _ = self._door.accept()
+            connection, _ = self._control.accept()
         except TimeoutError:
             pass
         else:

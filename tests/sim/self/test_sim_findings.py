@@ -165,13 +165,13 @@ def a_slow_request_is_not_overtaken() -> None:
     """On one connection the answers come in the order of the requests, whichever is ready first."""
 
     async def run() -> None:
-        async with ScriptedListener() as doors:
-            with contextlib.closing(await doors.client()) as client:
+        async with ScriptedListener() as listener:
+            with contextlib.closing(await listener.client()) as client:
                 await client.beat(0, "wait")
                 await client.beat(1, "now")
-                await eventually_async(lambda: doors.begun == [0, 1])
+                await eventually_async(lambda: listener.begun == [0, 1])
                 assert await client.is_silent()
-                doors.finish(0)
+                listener.finish(0)
                 assert await client.numbers(2) == [0, 1]
 
     asyncio.run(run())

@@ -1,6 +1,6 @@
-"""The door of a running `odradek up`, from the outside.
+"""The control socket of a running `odradek up`, from the outside.
 
-`up.json` in the cluster's directory says where the door is, and holds the word that opens it; only its owner reads it.
+`up.json` in the cluster's directory has the port of the socket and its token; only its owner reads it.
 One request and one answer, a line of JSON each, for every connection.
 """
 
@@ -36,11 +36,11 @@ def ask(directory: Path, action: str, node_id: int = -1) -> dict[str, Any]:
     """
     try:
         state = json.loads((directory / STATE_FILE).read_text())
-        with socket.create_connection((HOST, int(state["port"])), timeout=5.0) as door:
-            door.settimeout(ANSWER_TIMEOUT_S)
+        with socket.create_connection((HOST, int(state["port"])), timeout=5.0) as control:
+            control.settimeout(ANSWER_TIMEOUT_S)
             request = {"token": state["token"], "action": action, "node": node_id}
-            door.sendall(json.dumps(request).encode() + b"\n")
-            answer: dict[str, Any] = json.loads(door.makefile("rb").readline())
+            control.sendall(json.dumps(request).encode() + b"\n")
+            answer: dict[str, Any] = json.loads(control.makefile("rb").readline())
     except (OSError, ValueError, KeyError):
         raise NoClusterError(f"no cluster runs in {directory}; start one with `odradek up`") from None
     if "error" in answer:
