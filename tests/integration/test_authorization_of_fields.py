@@ -203,6 +203,14 @@ def test_partitions_of_a_transaction_need_the_id_and_the_topics(node: NodeThread
     assert not {refused, NO_TOPIC} & set(codes(of_id, (WRITE, TOPIC, topic), (WRITE, TOPIC, other)))
 
 
+def test_no_client_makes_an_internal_topic_part_of_a_transaction(node: NodeThread, calls: Calls) -> None:
+    name = fresh_name("id")
+    for _ in range(2):
+        answer = calls.ask(ApiKey.ADD_PARTITIONS_TO_TXN, 3, add_partitions(3, name, "__consumer_offsets"))
+        assert [code for each in answer.results_by_topic_v3_and_below for code in error_codes(each)] == [NO_TOPIC]
+        allow_rules(node, (WRITE, ID, name), (WRITE, TOPIC, "*"))
+
+
 # ---- records
 
 
@@ -240,8 +248,9 @@ def test_a_forbidden_topic_answers_a_waiting_fetch_at_once(node: NodeThread, cal
 def test_a_follower_needs_cluster_action(node: NodeThread, calls: Calls) -> None:
     topic = calls.create_topic()
     allow_rules(node, (AclOperation.ALL, TOPIC, topic))
-    answer = calls.fetch(fetch_topic(topic, {0: 0}), replica_id=1)
-    assert by_name(answer.responses, "topic") == {topic: NO_TOPIC}
+    missing = fresh_name()
+    answer = calls.fetch(fetch_topic(topic, {0: 0}), fetch_topic(missing, {0: 0}), replica_id=1)
+    assert by_name(answer.responses, "topic") == {topic: NO_TOPIC, missing: NO_TOPIC}
     allow_rules(node, (AclOperation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME))
     answer = calls.fetch(fetch_topic(topic, {0: 0}), replica_id=1)
     assert by_name(answer.responses, "topic")[topic] is not NO_TOPIC
@@ -411,6 +420,19 @@ def test_a_refused_deletion_names_the_topic_to_who_may_describe_it(node: NodeThr
     assert answers() == [(topic, topic_id), (topic, topic_id)]
 
 
+def test_a_topic_that_is_missing_is_so_to_who_may_describe_it(node: NodeThread, calls: Calls) -> None:
+    name, unknown = fresh_name(), UUID(int=99)
+
+    def codes(*rules: Rule) -> list[int]:
+        allow_rules(node, *rules)
+        named = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=1000)
+        by_id = DeleteTopicsRequest(topics=[DeleteTopicState(name=None, topic_id=unknown)], timeout_ms=1000)
+        return [calls.ask(ApiKey.DELETE_TOPICS, 6, each).responses[0].error_code for each in (named, by_id)]
+
+    assert codes() == [NO_TOPIC, ErrorCode.UNKNOWN_TOPIC_ID]
+    assert codes((DESCRIBE, TOPIC, name)) == [UNKNOWN, ErrorCode.UNKNOWN_TOPIC_ID]
+
+
 SETTINGS = {
     2: (TOPIC, None, NO_TOPIC),
     32: (GROUP, None, ErrorCode.GROUP_AUTHORIZATION_FAILED),
@@ -487,13 +509,19 @@ def test_a_member_subscribes_to_what_it_may_describe(node: NodeThread, calls: Ca
 
     def assigned() -> list[str]:
         """An expression counts from the heartbeat after the one that brings it."""
+        nonlocal matched
         by_expression.member_epoch = matched.member_epoch
-        answer = calls.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, by_expression)
-        assert answer.error_code == ErrorCode.NONE
-        topics = answer.assignment.topic_partitions if answer.assignment is not None else []
+        matched = calls.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, by_expression)
+        assert matched.error_code == ErrorCode.NONE
+        topics = matched.assignment.topic_partitions if matched.assignment is not None else []
         return [image.topics_by_id[each.topic_id].name for each in topics]
 
     assert eventually(assigned) == [mine]
+    # Permissions that change are seen without a change of topics.
+    allow_rules(node, (READ, GROUP, group), (DESCRIBE, TOPIC, mine), (DESCRIBE, TOPIC, foreign))
+    eventually(lambda: sorted(assigned()) == sorted([mine, foreign]))
+    allow_rules(node, (READ, GROUP, group), (DESCRIBE, TOPIC, mine))
+    eventually(lambda: assigned() == [mine])
 
     describe = ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=True)
     (found,) = calls.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, describe).groups

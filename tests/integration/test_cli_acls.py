@@ -96,6 +96,8 @@ def test_why_names_the_rule_that_decides(node: GuardedNode) -> None:
     acls(node, "add", "--deny-principal", "User:bob", "--host", "10.0.0.0/8", "--operation", "READ", "-t", "*")
     assert why("User:bob") == f"allowed: {rule}"
     assert why("User:bob", "READ", "--host", "10.9.9.9") == "denied: DENY User:bob from 10.0.0.0/8 READ TOPIC LITERAL *"
+    acls(node, "add", "--allow-principal", "User:bob", "--operation", "CREATE", "--cluster")
+    assert why("User:bob", "CREATE") == "allowed: ALLOW User:bob from * CREATE CLUSTER LITERAL kafka-cluster"
     answer = acls(node, "why", "--principal", "User:bob", "--operation", "READ", "-t", topic, "--json").json
     assert answer["allowed"] and answer["reason"] == "acl" and answer["rule"]["pattern_type"] == "PREFIXED"
     acls(node, "remove", "--all")
@@ -104,15 +106,16 @@ def test_why_names_the_rule_that_decides(node: GuardedNode) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("add", "--topic", "t"), "say what for: --operation, --producer or --consumer"),
+        (("add", "--topic", "t"), "name what is allowed or denied: --operation, --producer"),
         (("add", "--operation", "READ"), "name a resource: --topic, --group, --transactional-id, --cluster, …"),
-        (("add", "--topic", "t", "--operation", "READ"), "say who: --allow-principal or --deny-principal"),
+        (("add", "--topic", "t", "--operation", "READ"), "name a principal: --allow-principal or --deny-principal"),
         (
             ("add", "--topic", "t", "--operation", "EAT", "--allow-principal", "User:a"),
             "EAT: is one of ALL,",
         ),
         (("add", "--topic", "t", "--operation", "READ", "--allow-principal", "a"), "a is no principal; write User:a"),
         (("add", "--topic", "t", "--consumer", "--allow-principal", "User:a"), "a consumer has a group: name it with"),
+        (("remove", "--allow-principal", "alice"), "alice is no principal; write User:alice"),
         (("remove",), "name what to remove, as --topic or --allow-principal, or give --all"),
         (("why", "--principal", "User:a", "--operation", "READ"), "name one resource: --topic, --group"),
     ],

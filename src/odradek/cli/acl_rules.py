@@ -82,7 +82,7 @@ def wanted_of(
     if not resources.named:
         raise CliError("name a resource: --topic, --group, --transactional-id, --cluster, …", code=USAGE)
     if not (operation or producer or consumer):
-        raise CliError("say what for: --operation, --producer or --consumer", code=USAGE)
+        raise CliError("name what is allowed or denied: --operation, --producer or --consumer", code=USAGE)
     found = [(each, number) for each in resources.named for number in operations_of(operation or [])]
     topics = resources.of_type(AclResourceType.TOPIC)
     groups, ids = resources.of_type(AclResourceType.GROUP), resources.of_type(AclResourceType.TRANSACTIONAL_ID)
@@ -110,7 +110,7 @@ def entries_of(
     from odradek.metadata.model import Acl
 
     if not (allowed or denied):
-        raise CliError("say who: --allow-principal or --deny-principal, as User:name", code=USAGE)
+        raise CliError("name a principal: --allow-principal or --deny-principal, as User:name", code=USAGE)
     check_principals([*(allowed or ()), *(denied or ())])
     permissions = [(name, int(PermissionType.ALLOW)) for name in allowed or ()]
     permissions += [(name, int(PermissionType.DENY)) for name in denied or ()]

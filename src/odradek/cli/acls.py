@@ -30,26 +30,27 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="List, add and remove ACLs; explain a decision.")
 
 _HEADINGS = ["PERMISSION", "PRINCIPAL", "HOST", "OPERATION", "RESOURCE", "PATTERN", "NAME"]
+# Operations and types of resources (numbers of `metadata.acls`) that the same operation on the cluster allows as well:
+# CREATE and DELETE of topics, DESCRIBE of groups, which a listing of groups asks for.
+_ALSO_BY_CLUSTER = {(5, 2), (6, 2), (8, 3)}
 _REASONS = {
     "super user": "{principal} is one of super.users",
     "no acl": "no ACL names {kind} {name}, and allow.everyone.if.no.acl.found={everyone}",
     "no match": "of the ACLs of {kind} {name} none allows {operation} to {principal} from {host}",
 }
 
-TopicOption = Annotated[list[str] | None, typer.Option("--topic", "-t", help="A topic; may be given often.")]
-GroupOption = Annotated[list[str] | None, typer.Option("--group", help="A consumer group; may be given often.")]
-IdOption = Annotated[
-    list[str] | None, typer.Option("--transactional-id", help="A transactional id; may be given often.")
-]
+TopicOption = Annotated[list[str] | None, typer.Option("--topic", "-t", help="A topic; may be repeated.")]
+GroupOption = Annotated[list[str] | None, typer.Option("--group", help="A consumer group; may be repeated.")]
+IdOption = Annotated[list[str] | None, typer.Option("--transactional-id", help="A transactional id; may be repeated.")]
 ClusterOption = Annotated[bool, typer.Option("--cluster", help="The cluster itself.")]
 TokenOption = Annotated[
-    list[str] | None, typer.Option("--delegation-token", help="The id of a delegation token; may be given often.")
+    list[str] | None, typer.Option("--delegation-token", help="The id of a delegation token; may be repeated.")
 ]
-UserOption = Annotated[list[str] | None, typer.Option("--user", help="A user, as User:name; may be given often.")]
+UserOption = Annotated[list[str] | None, typer.Option("--user", help="A user, as User:name; may be repeated.")]
 PrefixedOption = Annotated[bool, typer.Option("--prefixed", help="All resources whose names begin with the one given.")]
 OperationOption = Annotated[
     list[str] | None,
-    typer.Option("--operation", help="READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, …, ALL; may be given often."),
+    typer.Option("--operation", help="READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, …, ALL; may be repeated."),
 ]
 AllowOption = Annotated[
     list[str] | None, typer.Option("--allow-principal", help="Who is allowed it, as User:name; User:* is everybody.")
@@ -157,6 +158,7 @@ def remove(
     from odradek.metadata.acls import PatternType
 
     named = resources_of(topic, group, transactional_id, delegation_token, user, cluster=cluster).named
+    check_principals([*(allow_principal or ()), *(deny_principal or ())])
     if not every and not (named or allow_principal or deny_principal or operation or host):
         raise CliError("name what to remove, as --topic or --allow-principal, or give --all", code=USAGE)
     pattern = PatternType.PREFIXED if prefixed else PatternType.LITERAL if named else PatternType.ANY
@@ -201,7 +203,7 @@ def why(
     as_json: JsonOption = False,
 ) -> None:
     """Say whether a client may do something, and which rule decides."""
-    from odradek.metadata.acls import AclResourceType
+    from odradek.metadata.acls import CLUSTER_NAME, AclResourceType
 
     named = resources_of(topic, group, transactional_id, delegation_token, user, cluster=cluster).named
     if len(named) != 1:
@@ -209,7 +211,11 @@ def why(
     ((resource_type, name),) = named
     check_principals([principal])
     (asked,) = operations_of([operation])
-    decision, everyone = _decide(principal, host, asked, resource_type, name, target(bootstrap_server, command_config))
+    where = target(bootstrap_server, command_config)
+    decision, everyone = _decide(principal, host, asked, resource_type, name, where)
+    if not decision.allowed and (asked, resource_type) in _ALSO_BY_CLUSTER:
+        by_cluster, _ = _decide(principal, host, asked, int(AclResourceType.CLUSTER), CLUSTER_NAME, where)
+        decision = by_cluster if by_cluster.allowed else decision
     kind = AclResourceType(resource_type).name
     reason = _explained(decision, principal, host, operation.upper(), kind, name, everyone)
     if as_json:

@@ -16,6 +16,7 @@ import logging
 import re
 import sys
 import traceback
+from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TextIO
@@ -24,7 +25,7 @@ ROOT = "odradek"
 # Lines of one kind that are written in full before the rest is counted, and for how long it is.
 FULL_LINES = 5
 COUNTED_S = 10.0
-# A crowd that is inventive must not fill the memory either.
+# Of one logger: a crowd that is inventive must not fill the memory either, nor hide what others log.
 MAX_KINDS = 500
 _NUMBERS = re.compile(r"\d+")
 _NEEDS_QUOTES = set(" =\"'\n\t")
@@ -43,6 +44,10 @@ class EventLogger:
     def is_enabled_for(self, level: int) -> bool:
         """Whether events of a level of `logging` are written."""
         return self._logger.isEnabledFor(level)
+
+    def set_level(self, level: int) -> None:
+        """Write events from a level of `logging` on, whatever the level of the loggers above."""
+        self._logger.setLevel(level)
 
     def debug(self, event: str, **fields: Any) -> None:
         self._write(logging.DEBUG, event, fields)
@@ -87,7 +92,7 @@ class LineFormatter(logging.Formatter):
         fields: dict[str, Any] = getattr(record, "fields", {})
         if getattr(record, "as_json", False):
             event = {"time": when, "level": record.levelname, "logger": name, "event": record.getMessage()}
-            return json.dumps(event | fields, ensure_ascii=False)
+            return json.dumps(event | fields)
         parts = [when, record.levelname, name, record.getMessage()]
         parts += [f"{key}={quoted(value)}" for key, value in fields.items()]
         line = " ".join(parts)
@@ -123,6 +128,7 @@ class SummingHandler(logging.StreamHandler[TextIO]):
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
         self._kinds: dict[tuple[str, str, str], _Kind] = {}
+        self._counts: Counter[str] = Counter()
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.levelno < logging.WARNING or self._is_written_in_full(record):
@@ -134,8 +140,9 @@ class SummingHandler(logging.StreamHandler[TextIO]):
             for key, kind in list(self._kinds.items()):
                 if 0 <= now_s < kind.began_s + COUNTED_S:
                     continue
-                del self._kinds[key]
                 if kind.last is None:
+                    del self._kinds[key]
+                    self._counts[key[0]] -= 1
                     continue
                 super().emit(_summary(kind.last, kind.counted, kind.last.created - kind.began_s))
                 # It goes on, as far as we know: one line in full shows the next of them.
@@ -147,10 +154,11 @@ class SummingHandler(logging.StreamHandler[TextIO]):
         if alike is None:
             alike = "" if not (fields := getattr(record, "fields", {})) else str(fields)
         key = (record.name, event, alike)
-        if key not in self._kinds and len(self._kinds) >= MAX_KINDS:
+        if key not in self._kinds and self._counts[record.name] >= MAX_KINDS:
             key = (record.name, event, "")
         kind = self._kinds.get(key)
         if kind is None:
+            self._counts[record.name] += 1
             kind = self._kinds[key] = _Kind(record.created, FULL_LINES)
         if kind.left:
             kind.left -= 1

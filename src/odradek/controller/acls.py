@@ -8,7 +8,15 @@ from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.controller.state import ControllerState
-from odradek.metadata.acls import CLUSTER_NAME, AclFilter, AclOperation, AclResourceType, PatternType, PermissionType
+from odradek.metadata.acls import (
+    CLUSTER_NAME,
+    AclFilter,
+    AclOperation,
+    AclResourceType,
+    PatternType,
+    PermissionType,
+    network_of,
+)
 from odradek.metadata.model import Acl, acl_record
 from odradek.protocol.messages.create_acls_request import AclCreation, CreateAclsRequest
 from odradek.protocol.messages.create_acls_response import AclCreationResult, CreateAclsResponse
@@ -153,6 +161,8 @@ def _problem_of_who(creation: AclCreation) -> str:
     if ":" not in creation.principal:
         text = "no colon is present separating the principal type from the principal name"
         return f"Could not parse principal from `{creation.principal}` ({text})"
+    if "/" in creation.host and network_of(creation.host) is None:
+        return f"The host {creation.host} is no network, as 10.0.0.0/8 is"
     return "" if creation.host else "The host is empty; * means all"
 
 

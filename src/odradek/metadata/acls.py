@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from ipaddress import ip_network
 
 from odradek.metadata.model import Acl
 
@@ -128,3 +129,22 @@ class AclFilter:
         if acl.pattern_type == PatternType.PREFIXED:
             return self.resource_name.startswith(acl.resource_name)
         return acl.resource_name == WILDCARD
+
+
+# IPv4 within IPv6: ::ffff:0:0/96.
+_MAPPED_BITS, _MAPPED = 96, 0xFFFF
+
+
+def network_of(host: str) -> tuple[int, int, int] | None:
+    """Version, length and the leading bits of a host in CIDR notation; None where it is another."""
+    if "/" not in host:
+        return None
+    try:
+        network = ip_network(host, strict=False)
+    except ValueError:
+        return None
+    version, length, bits = network.version, network.prefixlen, network.max_prefixlen
+    value = int(network.network_address)
+    if version == 6 and length >= _MAPPED_BITS and value >> 32 == _MAPPED:
+        version, length, bits, value = 4, length - _MAPPED_BITS, 32, value & 0xFFFFFFFF
+    return version, length, value >> bits - length

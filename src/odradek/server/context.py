@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.ports import Clock
+from odradek.metadata.acls import AclOperation
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.publisher import MetadataPublisher
 from odradek.security.acl.audit import audit, audits_allowed
@@ -137,11 +139,13 @@ class RequestContext:
         authorizer = self.broker.authorizer
         if authorizer is None:
             return True
+        if not authorizer.is_loaded:
+            self._check_may_wait(authorizer, operation)
         principal, host = self.principal, self.client_address
-        decision = authorizer.why(principal, host, operation, resource_type, name)
-        if not decision.allowed or audits_allowed():
+        allowed = authorizer.authorize(principal, host, operation, resource_type, name)
+        if not allowed or audits_allowed():
             audit(
-                decision,
+                authorizer.why(principal, host, operation, resource_type, name),
                 principal=principal,
                 host=host,
                 operation=operation,
@@ -150,14 +154,25 @@ class RequestContext:
                 api_key=self.api_key,
                 client_id=self.client_id,
             )
-        return decision.allowed
+        return allowed
 
     def is_allowed(self, operation: int, resource_type: int, name: str) -> bool:
         """The same for what the client did not name, as the entries of a listing: no line in the audit log."""
         authorizer = self.broker.authorizer
-        return authorizer is None or authorizer.authorize(
-            self.principal, self.client_address, operation, resource_type, name
-        )
+        if authorizer is None:
+            return True
+        if not authorizer.is_loaded:
+            self._check_may_wait(authorizer, operation)
+        return authorizer.authorize(self.principal, self.client_address, operation, resource_type, name)
+
+    def _check_may_wait(self, authorizer: StandardAuthorizer, operation: int) -> None:
+        """
+        Raises:
+            ApiError: NOT_CONTROLLER, while a controller that starts knows no permissions, and so could only deny: the
+                client looks for another one. Other nodes are denied, as without them nothing is ever known.
+        """
+        if operation != AclOperation.CLUSTER_ACTION and not authorizer.is_super_user(self.principal):
+            raise ApiError(ErrorCode.NOT_CONTROLLER, "the permissions are not loaded yet")
 
     @property
     def on_inter_broker_listener(self) -> bool:

@@ -38,27 +38,27 @@ def node_in_process(directory: Path) -> Iterator[NodeThread]:
 
 def allow_rules(node: NodeThread, *rules: Rule) -> None:
     """Let clients without a name do so much on this node, and nothing else."""
-    authorizer = StandardAuthorizer()
     literal, allowed = int(PatternType.LITERAL), int(PermissionType.ALLOW)
-    authorizer.update(
-        {
-            UUID(int=number): Acl(int(kind), name, literal, ANONYMOUS, "*", int(operation), allowed)
-            for number, (operation, kind, name) in enumerate(rules)
-        }
-    )
-    _install(node, authorizer)
+    acls = {
+        UUID(int=number): Acl(int(kind), name, literal, ANONYMOUS, "*", int(operation), allowed)
+        for number, (operation, kind, name) in enumerate(rules)
+    }
+
+    async def change() -> None:
+        services = node.broker.services
+        services.authorizer = services.authorizer or StandardAuthorizer()
+        services.authorizer.update(acls)
+
+    node.call(change())
 
 
 def remove_authorizer(node: NodeThread) -> None:
     """Let everybody do everything, as without an authorizer."""
-    _install(node, None)
 
+    async def remove() -> None:
+        node.broker.services.authorizer = None
 
-def _install(node: NodeThread, authorizer: StandardAuthorizer | None) -> None:
-    async def install() -> None:
-        node.broker.services.authorizer = authorizer
-
-    node.call(install())
+    node.call(remove())
 
 
 def port_of(node: NodeThread, scope: str = "broker") -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 from collections.abc import Iterator
 
@@ -15,6 +16,7 @@ from odradek.common.log_lines import (
     ROOT,
     EventLogger,
     SummingHandler,
+    get_json_logger,
     get_logger,
     sum_up,
     write_log_lines,
@@ -104,3 +106,21 @@ def test_inventive_peers_fill_no_memory(written: Written) -> None:
     assert len(handler._kinds) <= MAX_KINDS + 1
     sum_up()
     assert written.lines()[-1] == f"closed repeated={2 * MAX_KINDS - FULL_LINES} in_s=0 peer={3 * MAX_KINDS - 1}"
+
+
+def test_an_inventive_crowd_hides_nothing_that_others_log(written: Written) -> None:
+    for number in range(MAX_KINDS * 3):
+        written.log.warning("closed", alike="x" * (number + 1), peer=number)
+    other = get_logger("another.part")
+    for number in range(3):
+        other.warning("a disk fails", disk=number)
+    lines = [line.split("another.part ", 1)[-1] for line in written.lines()]
+    assert lines[-3:] == [f"a disk fails disk={number}" for number in range(3)]
+
+
+def test_a_line_of_json_is_one_line_and_drives_no_terminal(written: Written) -> None:
+    get_json_logger("audit").warning("denied", resource="a\u2028b\x9b31m\n\u202e", rule=None)
+    (line,) = written.lines()
+    assert line.isascii() and line.isprintable()
+    found = json.loads(line)
+    assert (found["event"], found["resource"], found["rule"]) == ("denied", "a\u2028b\x9b31m\n\u202e", None)

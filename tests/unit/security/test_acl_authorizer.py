@@ -17,6 +17,7 @@ from odradek.metadata.publisher import MetadataPublisher
 from odradek.protocol.messages.access_control_entry_record import AccessControlEntryRecord
 from odradek.protocol.messages.remove_access_control_entry_record import RemoveAccessControlEntryRecord
 from odradek.security.acl.authorizer import StandardAuthorizer
+from odradek.security.acl.index import AclIndex
 
 DENY, ALLOW = int(PermissionType.DENY), int(PermissionType.ALLOW)
 LITERAL, PREFIXED = int(PatternType.LITERAL), int(PatternType.PREFIXED)
@@ -24,7 +25,9 @@ IMPLIED = {Op.DESCRIBE: {Op.READ, Op.WRITE, Op.DELETE, Op.ALTER}, Op.DESCRIBE_CO
 
 NAMES = ["a", "ab", "abc", "abd", "b", "*", "ba"]
 PRINCIPALS = ["User:alice", "User:bob", "User:*", "Group:alice"]
-HOSTS = ["*", "10.0.0.1", "10.0.0.0/8", "10.0.0.0/24", "::ffff:0:0/96", "fd00::/8", "not an address/8"]
+# All of IPv4, as IPv6 spells it.
+MAPPED = "::ffff:0:0/96"
+HOSTS = ["*", "10.0.0.1", "10.0.0.0/8", "10.0.0.0/24", MAPPED, "fd00::/8", "not an address/8"]
 PEERS = ["10.0.0.1", "10.0.0.2", "10.9.9.9", "192.168.0.1", "fd00::1", "::ffff:10.0.0.1", "unknown"]
 
 
@@ -48,6 +51,8 @@ def same_host(rule: str, peer: str) -> bool:
         network, address = ip_network(rule), ip_address(peer)
     except ValueError:
         return False
+    if rule == MAPPED:
+        return (address if address.version == 4 else address.ipv4_mapped) is not None
     mapped = address.ipv4_mapped if address.version == 6 else None
     return (mapped or address) in network
 
@@ -204,3 +209,32 @@ def test_the_authorizer_follows_metadata_over_a_snapshot() -> None:
     late = StandardAuthorizer()
     publisher.subscribe(late.on_metadata)
     assert late.authorize("User:alice", "10.0.0.1", Op.READ, Kind.TOPIC, "c")
+
+
+@pytest.mark.parametrize(
+    ("host", "peer"),
+    [
+        ("0:0:0:0:0:0:0:1", "::1"),
+        ("2001:DB8::1", "2001:db8::1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("10.0.0.1", "::ffff:10.0.0.1"),
+        ("::ffff:10.0.0.0/104", "10.9.9.9"),
+        ("2001:DB8::/32", "2001:db8:1::2"),
+    ],
+)
+def test_a_host_denies_however_its_address_is_spelled(host: str, peer: str) -> None:
+    authorizer = StandardAuthorizer()
+    table = {UUID(int=1): acl(), UUID(int=2): acl(permission=DENY, host=host)}
+    authorizer.update(table)
+    assert not authorizer.authorize("User:alice", peer, Op.READ, Kind.TOPIC, "a")
+    authorizer.update({UUID(int=1): table[UUID(int=1)]})
+    assert authorizer.authorize("User:alice", peer, Op.READ, Kind.TOPIC, "a")
+
+
+def test_long_names_are_not_kept() -> None:
+    """Clients choose what they ask for, and need no permission to ask."""
+    index = AclIndex([acl()])
+    for number in range(3):
+        assert not index.matching(Kind.TOPIC, f"{number}" * 256)
+    index.matching(Kind.TOPIC, "a" * 255)
+    assert [len(name) for name in index._types[Kind.TOPIC].kept] == [255]

@@ -20,7 +20,7 @@ from odradek.coordinator.group.classic.membership import Caller
 from odradek.coordinator.group.config import GroupConfig
 from odradek.coordinator.group.consumer.config import ConsumerGroupConfig
 from odradek.coordinator.group.consumer.heartbeats import HeartbeatCaller, check_request
-from odradek.coordinator.group.consumer.regex import TopicFilter, TopicMatches, every_topic
+from odradek.coordinator.group.consumer.regex import EVERY_TOPIC, TopicFilter, TopicMatches
 from odradek.coordinator.group.consumer.state import JOINING_EPOCH
 from odradek.coordinator.group.consumer.topics import TopicsView, topics_view
 from odradek.coordinator.group.machine import MAX_RECORD_BYTES
@@ -241,7 +241,7 @@ class GroupCoordinator(ShardHost[Shard]):
     # ---- consumer groups
 
     async def consumer_group_heartbeat(
-        self, request: ConsumerGroupHeartbeatRequest, caller: Caller, may_describe: TopicFilter = every_topic
+        self, request: ConsumerGroupHeartbeatRequest, caller: Caller, may_describe: TopicFilter = EVERY_TOPIC
     ) -> ConsumerGroupHeartbeatResponse:
         """ConsumerGroupHeartbeat 0-1; `may_describe` says which topics a regular expression can match."""
         try:

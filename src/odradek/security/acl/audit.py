@@ -1,12 +1,13 @@
 """The audit log: who was denied what, from where and by which rule; what was allowed as well, where that is asked for.
 
-One JSON object a line. Denied operations are written at level WARN (of many that are alike, the first few and how many
-followed), allowed ones at DEBUG, which `kafka-configs --entity-type broker-loggers` turns on. Nothing of a request
-but the names of resources is written.
+One JSON object a line. Denied operations are written at level WARN: of many by the same client (principal, host,
+operation, type of resource, API) the first few, and how many followed. Allowed ones are written at DEBUG, which
+`kafka-configs --entity-type broker-loggers` turns on. Nothing of a request but the names of resources is written.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,8 @@ AUDIT_LOGGER = "authorizer.audit"
 # Longer than any legal name of a topic; what clients send can be of any length.
 MAX_NAME_LETTERS = 300
 _log = get_json_logger(AUDIT_LOGGER)
+# A node whose other parts log at DEBUG does not write a line for each request.
+_log.set_level(logging.WARNING)
 
 
 def audits_allowed() -> bool:
@@ -42,7 +45,7 @@ def audit(
 ) -> None:
     """Write a decision, as far as the logger's level asks for it."""
     fields = {
-        "principal": principal,
+        "principal": principal[:MAX_NAME_LETTERS],
         "host": host,
         "operation": AclOperation(operation).name,
         "resource_type": AclResourceType(resource_type).name,
@@ -50,12 +53,13 @@ def audit(
         "api": api_name(ApiKey(api_key)),
         "client_id": client_id[:MAX_NAME_LETTERS],
         "reason": decision.reason,
-        "rule": None if decision.rule is None else rule_text(decision.rule),
+        "rule": None if decision.rule is None else rule_text(decision.rule)[: 2 * MAX_NAME_LETTERS],
     }
     if decision.allowed:
         _log.debug("allowed", **fields)
     else:
-        _log.warning("denied", **fields)
+        who = (principal, host, fields["operation"], fields["resource_type"], fields["api"])
+        _log.warning("denied", alike=json.dumps(who), **fields)
 
 
 def rule_text(acl: Acl) -> str:

@@ -1,7 +1,7 @@
-"""Kafka's StandardAuthorizer: what denies wins over what allows, and what no rule speaks of is denied.
+"""Kafka's StandardAuthorizer: a rule that denies wins over one that allows, and what no rule names is denied.
 
-Super users may do everything, also before the metadata is loaded; until then all others wait for the answer of a node
-that knows (`AclDecision.loading`).
+Super users may do everything, also before the metadata is loaded; until then all others are denied, with the reason
+`loading`, and a node refuses to decide for them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from uuid import UUID
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.model import Acl
-from odradek.security.acl.index import AclIndex, find_rule
+from odradek.security.acl.index import MAX_KEPT_NAME_LETTERS, AclIndex, find_rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,8 @@ class AclDecision:
     rule: Acl | None = None
 
 
+# Then they are all forgotten.
+MAX_KEPT_DECISIONS = 8192
 _SUPER_USER = AclDecision(True, "super user")
 _LOADING = AclDecision(False, "loading")
 _NO_MATCH = AclDecision(False, "no match")
@@ -49,7 +51,14 @@ class StandardAuthorizer:
         self._no_acl = AclDecision(allow_if_no_acl, "no acl")
         self._index = AclIndex()
         self._acls: Mapping[UUID, Acl] = {}
-        self._loaded = False
+        # Whether the entries are known.
+        self.is_loaded = False
+        self._decided: dict[tuple[str, str, int, int, str], bool] = {}
+        # Rises with each change of the entries.
+        self.version = 0
+
+    def is_super_user(self, principal: str) -> bool:
+        return principal in self._super_users
 
     def update(self, acls: Mapping[UUID, Acl], changed: Iterable[UUID] | None = None) -> None:
         """Follow the image's table of entries.
@@ -57,7 +66,9 @@ class StandardAuthorizer:
         Args:
             changed: ids of those that differ from the table given before; None: any may.
         """
-        before, self._acls, self._loaded = self._acls, acls, True
+        before, self._acls, self.is_loaded = self._acls, acls, True
+        self.version += 1
+        self._decided.clear()
         for acl_id in dict.fromkeys([*before, *acls]) if changed is None else changed:
             old, new = before.get(acl_id), acls.get(acl_id)
             if old != new:
@@ -68,18 +79,26 @@ class StandardAuthorizer:
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Take over what changed; a subscriber of the publisher."""
-        if delta.changed_acls or not self._loaded:
-            self.update(image.acls, delta.changed_acls if self._loaded else None)
+        if delta.changed_acls or not self.is_loaded:
+            self.update(image.acls, delta.changed_acls if self.is_loaded else None)
 
     def authorize(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> bool:
-        """Whether `principal` at `host` may do it."""
-        return self.why(principal, host, operation, resource_type, name).allowed
+        """Whether `principal` at `host` may do it. Decisions are kept: a client asks the same again and again."""
+        question = principal, host, operation, resource_type, name
+        allowed = self._decided.get(question)
+        if allowed is None:
+            allowed = self.why(*question).allowed
+            if self.is_loaded and len(name) <= MAX_KEPT_NAME_LETTERS:
+                if len(self._decided) >= MAX_KEPT_DECISIONS:
+                    self._decided.clear()
+                self._decided[question] = allowed
+        return allowed
 
     def why(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> AclDecision:
         """The decision, and the rule that makes it."""
         if principal in self._super_users:
             return _SUPER_USER
-        if not self._loaded:
+        if not self.is_loaded:
             return _LOADING
         patterns = self._index.matching(resource_type, name)
         if not patterns:
@@ -96,4 +115,4 @@ class StandardAuthorizer:
         """Whether `principal` may do it to some resource of the type (KIP-679)."""
         if self.authorize(principal, host, operation, resource_type, "hardcode"):
             return True
-        return self._loaded and self._index.allows_any(principal, operation, host, resource_type)
+        return self.is_loaded and self._index.allows_any(principal, operation, host, resource_type)

@@ -8,19 +8,21 @@ operation that it implies, so that a request asks for one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_address
 from typing import TypeVar
 
-from odradek.metadata.acls import EVERYBODY, WILDCARD, AclOperation, PatternType, PermissionType
+from odradek.metadata.acls import EVERYBODY, WILDCARD, AclOperation, PatternType, PermissionType, network_of
 from odradek.metadata.model import Acl
 
 K = TypeVar("K")
 
-# Names whose patterns are kept, for each type of resource; then it begins from nothing.
+# Names whose patterns are kept, for each type of resource; then it begins from nothing. Clients choose the names: those
+# that are long are searched each time.
 MAX_KEPT_NAMES = 8192
+MAX_KEPT_NAME_LETTERS = 255
 
 _DESCRIBED_BY = (AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER)
 _NAMED_OPERATIONS = tuple(int(each) for each in AclOperation if each > AclOperation.ALL)
@@ -52,15 +54,11 @@ def _address(host: str) -> Address | None:
     return address.version, address.max_prefixlen, int(address)
 
 
-def network_of(host: str) -> tuple[int, int, int] | None:
-    """Version, length and the leading bits of a host in CIDR notation; None where it is another."""
-    if "/" not in host:
-        return None
-    try:
-        network = ip_network(host, strict=False)
-    except ValueError:
-        return None
-    return network.version, network.prefixlen, int(network.network_address) >> network.max_prefixlen - network.prefixlen
+@lru_cache(maxsize=4096)
+def one_form(host: str) -> str:
+    """An address as this index compares it, however it is spelled; what is none stays as it is."""
+    found = _address(host)
+    return host if found is None else f"{found[0]}/{found[2]}"
 
 
 class _Hosts:
@@ -76,7 +74,7 @@ class _Hosts:
     def add(self, acl: Acl) -> None:
         network = network_of(acl.host)
         if network is None:
-            self._exact.setdefault(acl.host, []).append(acl)
+            self._exact.setdefault(one_form(acl.host), []).append(acl)
         else:
             self._networks.setdefault(network, []).append(acl)
             self._lengths[network[:2]] += 1
@@ -84,7 +82,7 @@ class _Hosts:
     def remove(self, acl: Acl) -> None:
         network = network_of(acl.host)
         if network is None:
-            _remove_from(self._exact, acl.host, acl)
+            _remove_from(self._exact, one_form(acl.host), acl)
         else:
             _remove_from(self._networks, network, acl)
             self._lengths[network[:2]] -= 1
@@ -92,7 +90,7 @@ class _Hosts:
                 del self._lengths[network[:2]]
 
     def find(self, host: str) -> Acl | None:
-        found = self._exact.get(WILDCARD) or self._exact.get(host)
+        found = self._exact.get(WILDCARD) or self._exact.get(one_form(host))
         if found:
             return found[0]
         if self._lengths and (address := _address(host)):
@@ -160,6 +158,12 @@ def find_rule(side: dict[str, dict[int, _Hosts]], principal: str, operation: int
     return None
 
 
+def _allows(acl: Acl) -> Iterator[tuple[str, int]]:
+    """Principal and each operation that an entry allows; nothing of one that denies."""
+    if acl.permission_type == PermissionType.ALLOW:
+        yield from ((acl.principal, operation) for operation in _covered(acl))
+
+
 @dataclass(slots=True)
 class _OneType:
     """The patterns of one type of resource."""
@@ -169,8 +173,8 @@ class _OneType:
     lengths: Counter[int] = field(default_factory=Counter)
     # Longest first: the rule named as the deciding one is the most specific.
     sorted_lengths: tuple[int, ...] = ()
-    # Which patterns hold something of a principal, for the questions about any resource.
-    of_principal: dict[str, Counter[Pattern]] = field(default_factory=dict)
+    # Which patterns allow an operation to a principal, for the questions about any resource.
+    allowing: dict[tuple[str, int], Counter[Pattern]] = field(default_factory=dict)
     kept: dict[str, tuple[Pattern, ...]] = field(default_factory=dict)
 
     def add(self, acl: Acl) -> None:
@@ -181,18 +185,20 @@ class _OneType:
             pattern = patterns[acl.resource_name] = Pattern(acl.resource_name, prefixed)
             self._count(pattern, 1)
         pattern.add(acl)
-        self.of_principal.setdefault(acl.principal, Counter())[pattern] += 1
+        for key in _allows(acl):
+            self.allowing.setdefault(key, Counter())[pattern] += 1
 
     def remove(self, acl: Acl) -> None:
         patterns = self.prefixes if acl.pattern_type == PatternType.PREFIXED else self.literals
         pattern = patterns[acl.resource_name]
         pattern.remove(acl)
-        own = self.of_principal[acl.principal]
-        own[pattern] -= 1
-        if not own[pattern]:
-            del own[pattern]
-        if not own:
-            del self.of_principal[acl.principal]
+        for key in _allows(acl):
+            own = self.allowing[key]
+            own[pattern] -= 1
+            if not own[pattern]:
+                del own[pattern]
+            if not own:
+                del self.allowing[key]
         if not pattern.size:
             del patterns[acl.resource_name]
             self._count(pattern, -1)
@@ -222,7 +228,8 @@ class _OneType:
             )
             if len(self.kept) >= MAX_KEPT_NAMES:
                 self.kept.clear()
-            self.kept[name] = kept
+            if len(name) <= MAX_KEPT_NAME_LETTERS:
+                self.kept[name] = kept
         return kept
 
 
@@ -262,7 +269,7 @@ class AclIndex:
         if of_type is None:
             return False
         for name in (principal, EVERYBODY):
-            for pattern in of_type.of_principal.get(name, ()):
+            for pattern in of_type.allowing.get((name, operation), ()):
                 if find_rule(pattern.allowed, principal, operation, host) is not None:
                     above = [pattern, *of_type.prefixes_of(pattern.name)]
                     if (wildcard := of_type.literals.get(WILDCARD)) is not None:

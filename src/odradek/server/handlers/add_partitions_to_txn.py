@@ -30,7 +30,7 @@ from odradek.protocol.messages.add_partitions_to_txn_response import (
 )
 from odradek.server.authorization import check, may_on_cluster
 from odradek.server.context import RequestContext
-from odradek.server.handlers.shared import PARTITIONS_PER_TURN, fenced_code, transaction_request
+from odradek.server.handlers.shared import INTERNAL_TOPICS, PARTITIONS_PER_TURN, fenced_code, transaction_request
 from odradek.server.transactions.verification import Codes, add_or_verify
 
 FIRST_FENCED_VERSION = 2
@@ -68,7 +68,7 @@ async def _answer(context: RequestContext, asked: AddPartitionsToTxnTransaction,
     partitions: dict[TopicPartition, None] = {}
     refused: dict[TopicPartition, ErrorCode] = {}
     for topic in asked.topics:
-        is_forbidden = not batched and not context.authorize(AclOperation.WRITE, AclResourceType.TOPIC, topic.name)
+        is_forbidden = not batched and not _may_write(context, topic.name)
         for number in topic.partitions:
             partitions[topic.name, number] = None
             if is_forbidden:
@@ -90,6 +90,11 @@ async def _answer(context: RequestContext, asked: AddPartitionsToTxnTransaction,
     except ApiError as error:
         codes = dict.fromkeys(partitions, error.code)
     return {key: _code(code, context.api_version) for key, code in codes.items()}
+
+
+def _may_write(context: RequestContext, topic: str) -> bool:
+    """Whether a client may; into internal topics only brokers write."""
+    return topic not in INTERNAL_TOPICS and context.authorize(AclOperation.WRITE, AclResourceType.TOPIC, topic)
 
 
 def _code(code: ErrorCode, api_version: int) -> ErrorCode:

@@ -20,7 +20,7 @@ from odradek.protocol.messages.alter_replica_log_dirs_response import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
-from odradek.server.authorization import check_cluster
+from odradek.server.authorization import may_on_cluster
 
 if TYPE_CHECKING:
     from odradek.server.context import RequestContext
@@ -34,9 +34,12 @@ def handle(context: RequestContext, request: AlterReplicaLogDirsRequest) -> Alte
             for number in topic.partitions:
                 wanted[topic.name, number] = directory.path
     results: dict[str, AlterReplicaLogDirTopicResult] = {}
+    may_move = may_on_cluster(context, AclOperation.ALTER)
     for (name, number), path in wanted.items():
         entry = results.setdefault(name, AlterReplicaLogDirTopicResult(topic_name=name))
-        code = _move(context, name, number, Path(path))
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        if may_move:
+            code = _move(context, name, number, Path(path))
         entry.partitions.append(AlterReplicaLogDirPartitionResult(partition_index=number, error_code=code))
     return AlterReplicaLogDirsResponse(results=list(results.values()))
 
@@ -44,7 +47,6 @@ def handle(context: RequestContext, request: AlterReplicaLogDirsRequest) -> Alte
 def _move(context: RequestContext, topic: str, partition_id: int, log_dir: Path) -> ErrorCode:
     replicas = context.broker.replicas
     try:
-        check_cluster(context, AclOperation.ALTER)
         replicas.move(topic, partition_id, log_dir, context.broker.image)
     except ApiError as error:
         return error.code

@@ -12,7 +12,7 @@ from odradek.server.context import RequestContext
 
 
 async def handle(context: RequestContext, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
-    """Hear a broker, and tell it where it stands."""
+    """Note that a broker lives, and answer whether it is fenced."""
     try:
         answer = await context.broker.controller.ask(request, BrokerHeartbeatResponse, context)
     except ApiError as error:

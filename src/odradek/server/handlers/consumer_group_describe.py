@@ -23,7 +23,7 @@ async def handle(context: RequestContext, request: ConsumerGroupDescribeRequest)
     may = {name: context.authorize(AclOperation.DESCRIBE, AclResourceType.GROUP, name) for name in request.group_ids}
     asked = [name for name in request.group_ids if may[name]]
     groups = await context.broker.coordinator.describe_consumer_groups(asked)
-    groups = [each if _may_know_topics(context, each) else _with_foreign_topics(each) for each in groups]
+    groups = [each if _may_know_topics(context, each) else _with_forbidden_topics(each) for each in groups]
     if request.include_authorized_operations:
         for group in groups:
             if not group.error_code:
@@ -47,7 +47,7 @@ def _may_know_topics(context: RequestContext, group: DescribedGroup) -> bool:
     return all(is_listed(context, topic) for topic in topics)
 
 
-def _with_foreign_topics(group: DescribedGroup) -> DescribedGroup:
+def _with_forbidden_topics(group: DescribedGroup) -> DescribedGroup:
     text = "The group uses topics that the client may not describe."
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return DescribedGroup(group_id=group.group_id, error_code=code, error_message=text)

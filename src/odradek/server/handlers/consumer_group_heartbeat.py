@@ -19,6 +19,7 @@ from functools import partial
 
 from odradek.common.errors import ErrorCode
 from odradek.coordinator.group.classic.membership import Caller
+from odradek.coordinator.group.consumer.regex import EVERY_TOPIC, TopicFilter
 from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
 from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
@@ -35,6 +36,11 @@ async def handle(context: RequestContext, request: ConsumerGroupHeartbeatRequest
         return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     caller = Caller(context.client_id, f"/{context.client_address}", context.api_version)
     response: ConsumerGroupHeartbeatResponse = await context.broker.coordinator.consumer_group_heartbeat(
-        request, caller, partial(is_listed, context)
+        request, caller, _filter_of(context)
     )
     return response
+
+
+def _filter_of(context: RequestContext) -> TopicFilter:
+    authorizer = context.broker.authorizer
+    return EVERY_TOPIC if authorizer is None else TopicFilter(partial(is_listed, context), authorizer.version)

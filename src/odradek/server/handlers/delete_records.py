@@ -19,7 +19,7 @@ from odradek.protocol.messages.delete_records_response import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from odradek.server.authorization import check
+from odradek.server.authorization import refusal
 from odradek.server.context import RequestContext
 from odradek.server.handlers.shared import INTERNAL_TOPICS
 
@@ -30,11 +30,13 @@ def handle(context: RequestContext, request: DeleteRecordsRequest) -> DeleteReco
     response = DeleteRecordsResponse()
     for topic in request.topics:
         answers = []
+        refused = refusal(context, AclOperation.DELETE, AclResourceType.TOPIC, topic.name)
         for wanted in topic.partitions:
             answer = DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=-1)
             answers.append(answer)
             try:
-                check(context, AclOperation.DELETE, AclResourceType.TOPIC, topic.name)
+                if refused is not None:
+                    raise ApiError(refused)
                 partition = context.broker.replicas.find(topic.name, wanted.partition_index, image)
                 if topic.name in INTERNAL_TOPICS:
                     raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is internal")

@@ -11,11 +11,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.metadata.acls import AclOperation, AclResourceType
+from odradek.metadata.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from odradek.metadata.image import MetadataImage
 from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
 from odradek.protocol.messages.delete_topics_response import DeletableTopicResult, DeleteTopicsResponse
-from odradek.server.authorization import is_listed, may_here_or_everywhere
+from odradek.server.authorization import may_describe, may_on_cluster
 from odradek.server.auto_topic_creation import wait_until_seen
 from odradek.server.context import RequestContext
 
@@ -42,15 +42,20 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
 
 
 def _refusal(context: RequestContext, image: MetadataImage, asked: DeleteTopicState) -> DeletableTopicResult | None:
-    """The answer about a topic that the client may not delete; None where it may, or where an id is of no topic."""
+    """The answer about a topic that the client may not delete; None where it may, or where no topic has the name."""
     topic = image.topics_by_id.get(asked.topic_id) if asked.name is None else image.topic(asked.name)
     name = asked.name if topic is None else topic.name
-    if name is None or may_here_or_everywhere(context, AclOperation.DELETE, AclResourceType.TOPIC, name):
-        return None
+    if name is None:
+        return DeletableTopicResult(name=None, topic_id=asked.topic_id, error_code=ErrorCode.UNKNOWN_TOPIC_ID)
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    if topic is not None and is_listed(context, name):
-        return DeletableTopicResult(name=name, topic_id=topic.topic_id, error_code=code)
-    return DeletableTopicResult(name=asked.name, topic_id=asked.topic_id, error_code=code)
+    if context.is_allowed(AclOperation.DELETE, AclResourceType.CLUSTER, CLUSTER_NAME):
+        may_on_cluster(context, AclOperation.DELETE)  # now for the audit log
+        return None
+    if not may_describe(context, name):
+        return DeletableTopicResult(name=asked.name, topic_id=asked.topic_id, error_code=code)
+    if topic is None or context.authorize(AclOperation.DELETE, AclResourceType.TOPIC, name):
+        return None
+    return DeletableTopicResult(name=name, topic_id=topic.topic_id, error_code=code)
 
 
 async def _delete(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:

@@ -16,7 +16,7 @@ from odradek.protocol.messages.describe_cluster_request import DescribeClusterRe
 from odradek.protocol.messages.describe_cluster_response import DescribeClusterBroker, DescribeClusterResponse
 from odradek.server.authorization import check_cluster, cluster_operations
 from odradek.server.context import RequestContext
-from odradek.server.handlers.metadata import controller_to_tell
+from odradek.server.handlers.metadata import advertised_controller
 from odradek.server.handlers.shared import address_of
 
 BROKERS, CONTROLLERS = 1, 2
@@ -44,7 +44,7 @@ def handle(context: RequestContext, request: DescribeClusterRequest) -> Describe
             if endpoint.name == context.listener_name
         ]
     else:
-        response.controller_id = controller_to_tell(context, image)
+        response.controller_id = advertised_controller(context, image)
         for broker_id, broker in sorted(image.brokers.items()):
             address = address_of(context, broker)
             if address is not None and (request.include_fenced_brokers or not broker.fenced):

@@ -1,9 +1,9 @@
 """DescribeConfigs: key 32, versions 1-4.
 
 Behaviour: settings of topics, of this broker ("" as name: of all brokers together), groups, client metrics and this
-broker's loggers, each with its value's source and on request the layers behind it. Secrets are never returned. Another
-broker's settings are its own to tell: INVALID_REQUEST, as Kafka. A resource that is named twice is answered once, with
-all that was asked of it: a description of a broker is long.
+broker's loggers, each with its value's source and on request the layers behind it. Secrets are never returned. A broker
+describes its own settings alone, and answers INVALID_REQUEST for another's, as Kafka does. A resource that is named
+twice is answered once, with all that was asked of it: a description of a broker is long.
 
 Permissions: DescribeConfigs on the topic or the group, or on the cluster for all else.
 

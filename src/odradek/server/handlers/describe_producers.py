@@ -12,7 +12,7 @@ from odradek.protocol.messages.describe_producers_response import (
     ProducerState,
     TopicResponse,
 )
-from odradek.server.authorization import check
+from odradek.server.authorization import refusal
 from odradek.server.context import RequestContext
 
 
@@ -22,13 +22,15 @@ def handle(context: RequestContext, request: DescribeProducersRequest) -> Descri
     response = DescribeProducersResponse()
     for topic in request.topics:
         answers = []
+        refused = refusal(context, AclOperation.READ, AclResourceType.TOPIC, topic.name)
         for number in topic.partition_indexes:
             answer = PartitionResponse(partition_index=number)
             answers.append(answer)
             try:
                 if not is_legal_topic_name(topic.name):
                     raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name!r} is no topic name")
-                check(context, AclOperation.READ, AclResourceType.TOPIC, topic.name)
+                if refused is not None:
+                    raise ApiError(refused)
                 partition = context.broker.replicas.find(topic.name, number, image)
                 partition.check_epoch(-1)
                 answer.active_producers = [

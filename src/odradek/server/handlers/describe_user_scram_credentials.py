@@ -1,7 +1,7 @@
 """DescribeUserScramCredentials: key 50, version 0. Which users log in by SCRAM, and with how many iterations (KIP-554).
 
-Answered from this node's metadata; salts and keys leave it never. Without names, or with an empty list of them, all
-users are described.
+Answered from this node's metadata; salts and keys are not in the answer. Without names, or with an empty list of them,
+all users are described.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Versions: 0 preferred leaders only, no error for the whole; 1 kinds of election;
 
 from __future__ import annotations
 
-from odradek.common.errors import ApiError
+from odradek.common.errors import ApiError, ErrorCode
 from odradek.metadata.acls import AclOperation
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.model import NO_LEADER
@@ -33,17 +33,16 @@ async def handle(context: RequestContext, request: ElectLeadersRequest) -> Elect
             for topic in request.topic_partitions or ()
             for number in topic.partitions
         ]
-        if context.api_version == 0:
-            # This version has no place for an error of the whole.
-            results = [
-                ReplicaElectionResult(
-                    topic=topic.topic,
-                    partition_result=[each for each in failed if each.partition_id in topic.partitions],
-                )
-                for topic in request.topic_partitions or ()
-            ]
-            return ElectLeadersResponse(replica_election_results=results)
-        return ElectLeadersResponse(error_code=error.code)
+        results = [
+            ReplicaElectionResult(
+                topic=topic.topic,
+                partition_result=[each for each in failed if each.partition_id in topic.partitions],
+            )
+            for topic in request.topic_partitions or ()
+        ]
+        # Version 0 has no place for an error of the whole.
+        code = ErrorCode.NONE if context.api_version == 0 else error.code
+        return ElectLeadersResponse(error_code=code, replica_election_results=results)
     elected = [
         (topic.topic, result.partition_id)
         for topic in response.replica_election_results

@@ -268,6 +268,8 @@ class PendingFetch:
         """
         context, image = self._context, self._image
         topic = asked.topic
+        if self._is_unauthorized:
+            raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "followers fetch where brokers talk to each other")
         if isinstance(topic, str):
             self._check_may_read(topic)
             partition = context.broker.replicas.find(topic, asked.partition_id, image)
@@ -279,8 +281,6 @@ class PendingFetch:
             partition = context.broker.replicas.find(known.name, asked.partition_id, image)
             if partition.topic_id != topic:
                 raise ApiError(ErrorCode.INCONSISTENT_TOPIC_ID)
-        if self._is_unauthorized:
-            raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "followers fetch where brokers talk to each other")
         if self._replica_id < 0 and context.api_version >= _FIRST_WITH_RACK:
             partition.check_epoch(asked.current_leader_epoch)
         else:

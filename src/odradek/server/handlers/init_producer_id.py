@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.coordinator.transaction.service import Client
-from odradek.metadata.acls import AclOperation, AclResourceType
+from odradek.metadata.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
 from odradek.server.authorization import check, check_cluster
@@ -58,7 +58,11 @@ def _check(context: RequestContext, transactional_id: str | None) -> None:
     authorizer = context.broker.authorizer
     if transactional_id is not None:
         check(context, AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, transactional_id)
-    elif authorizer is not None and not authorizer.authorize_by_type(
-        context.principal, context.client_address, AclOperation.WRITE, AclResourceType.TOPIC
+    elif authorizer is not None and not context.is_allowed(
+        AclOperation.IDEMPOTENT_WRITE, AclResourceType.CLUSTER, CLUSTER_NAME
     ):
-        check_cluster(context, AclOperation.IDEMPOTENT_WRITE)
+        may = authorizer.authorize_by_type(
+            context.principal, context.client_address, AclOperation.WRITE, AclResourceType.TOPIC
+        )
+        if not may:
+            check_cluster(context, AclOperation.IDEMPOTENT_WRITE)

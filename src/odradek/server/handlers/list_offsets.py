@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.log.search import search_timestamp
-from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest
 from odradek.protocol.messages.list_offsets_response import (
     ListOffsetsPartitionResponse,
@@ -26,7 +25,7 @@ from odradek.protocol.messages.list_offsets_response import (
     ListOffsetsTopicResponse,
 )
 from odradek.replica.partition import READ_COMMITTED
-from odradek.server.authorization import check
+from odradek.server.authorization import may_describe
 from odradek.server.log_creation import after_logs_created, logs_pending
 
 if TYPE_CHECKING:
@@ -64,12 +63,16 @@ def handle(
     response = ListOffsetsResponse()
     for topic in request.topics:
         answers = []
+        is_forbidden = not may_describe(context, topic.name)
         for wanted in topic.partitions:
             answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
             answers.append(answer)
             try:
                 if (topic.name, wanted.partition_index) in twice:
                     raise ApiError(ErrorCode.INVALID_REQUEST, "the partition is asked for twice")
+                _check_place(wanted, context.api_version)
+                if is_forbidden:
+                    raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 partition = _partition(context, request, topic.name, wanted, image)
                 search = _answer(request, wanted, partition, answer)
                 if search is not None:
@@ -92,13 +95,14 @@ def _named_twice(request: ListOffsetsRequest) -> set[tuple[str, int]]:
     return twice
 
 
+def _check_place(wanted: ListOffsetsPartition, api_version: int) -> None:
+    if wanted.timestamp < 0 and api_version < _SINCE.get(wanted.timestamp, 2**15):
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"no version has place {wanted.timestamp} so early")
+
+
 def _partition(
     context: RequestContext, request: ListOffsetsRequest, topic: str, wanted: ListOffsetsPartition, image: MetadataImage
 ) -> Partition:
-    if wanted.timestamp < 0 and context.api_version < _SINCE.get(wanted.timestamp, 2**15):
-        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"no version has place {wanted.timestamp} so early")
-    if context.broker.authorizer is not None:
-        check(context, AclOperation.DESCRIBE, AclResourceType.TOPIC, topic)
     partition = context.broker.replicas.find(topic, wanted.partition_index, image)
     if request.replica_id != DEBUGGING_CONSUMER:  # which may ask any replica
         partition.check_leader(wanted.current_leader_epoch)

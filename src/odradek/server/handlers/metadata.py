@@ -99,7 +99,8 @@ def _check_knows(context: RequestContext, request: MetadataRequest) -> None:
         return
     by_id = context.broker.image.topics_by_id
     asked = [by_id[topic.topic_id].name if topic.topic_id in by_id else topic.name for topic in request.topics or ()]
-    if request.topics is None or not names.isdisjoint(asked):
+    cut_off = names if request.topics is None else names.intersection(asked)
+    if any(is_listed(context, name) for name in cut_off):
         raise ApiError(ErrorCode.REBOOTSTRAP_REQUIRED, "this broker is cut off: another one knows who leads")
 
 
@@ -162,7 +163,7 @@ async def _create(context: RequestContext, names: Iterable[str]) -> dict[str, Er
     """Create topics; returns why some could not be."""
     errors: dict[str, ErrorCode] = {}
     for name in names:
-        if not may_describe(context, name):
+        if not is_listed(context, name):
             continue
         if not _may_create(context, name):
             errors[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -209,10 +210,12 @@ def _begin(
 ) -> tuple[MetadataResponse, Iterator[MetadataResponseTopic]]:
     """All but the topics, and the topics one by one, out of one image."""
     image = context.broker.image
-    response = MetadataResponse(cluster_id=context.broker.cluster_id, controller_id=controller_to_tell(context, image))
+    response = MetadataResponse(
+        cluster_id=context.broker.cluster_id, controller_id=advertised_controller(context, image)
+    )
     for _, broker in sorted(image.brokers.items()):
-        is_told = not broker.fenced or context.broker.suspected_brokers.is_advertised(broker.broker_id)
-        address = address_of(context, broker) if is_told else None
+        is_advertised = not broker.fenced or context.broker.suspected_brokers.is_advertised(broker.broker_id)
+        address = address_of(context, broker) if is_advertised else None
         if address is not None:
             response.brokers.append(
                 MetadataResponseBroker(node_id=broker.broker_id, host=address[0], port=address[1], rack=broker.rack)
@@ -244,7 +247,7 @@ def _topics(
     return (_by_name(image, name, operations, context, errors) for name in asked.names)
 
 
-def controller_to_tell(context: RequestContext, image: MetadataImage) -> int:
+def advertised_controller(context: RequestContext, image: MetadataImage) -> int:
     """A broker that forwards to the controller: clients never talk to the controller itself (KIP-590).
 
     Kafka names a live broker at random; ourselves is one.

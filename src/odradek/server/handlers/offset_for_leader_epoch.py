@@ -8,15 +8,15 @@ Versions: 2 current leader epoch (KIP-320); 3 replica id; 4 flexible.
 
 from __future__ import annotations
 
-from odradek.common.errors import ApiError
-from odradek.metadata.acls import AclOperation, AclResourceType
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.metadata.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from odradek.protocol.messages.offset_for_leader_epoch_request import OffsetForLeaderEpochRequest
 from odradek.protocol.messages.offset_for_leader_epoch_response import (
     EpochEndOffset,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
-from odradek.server.authorization import check, may_on_cluster
+from odradek.server.authorization import may_describe
 from odradek.server.context import RequestContext
 
 
@@ -24,15 +24,16 @@ def handle(context: RequestContext, request: OffsetForLeaderEpochRequest) -> Off
     """The end of an epoch for each partition."""
     image = context.broker.image
     response = OffsetForLeaderEpochResponse()
-    is_node = may_on_cluster(context, AclOperation.CLUSTER_ACTION)
+    is_node = context.is_allowed(AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER, CLUSTER_NAME)
     for topic in request.topics:
         answers = []
+        is_forbidden = not is_node and not may_describe(context, topic.topic)
         for wanted in topic.partitions:
             answer = EpochEndOffset(partition=wanted.partition)
             answers.append(answer)
             try:
-                if not is_node:
-                    check(context, AclOperation.DESCRIBE, AclResourceType.TOPIC, topic.topic)
+                if is_forbidden:
+                    raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 partition = context.broker.replicas.find(topic.topic, wanted.partition, image)
                 partition.check_leader(wanted.current_leader_epoch)
                 answer.leader_epoch, answer.end_offset = partition.end_offset_for_epoch(wanted.leader_epoch)

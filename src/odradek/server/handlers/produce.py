@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 _log = get_logger("server.produce")
 _NAMELESS = ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transaction needs a transactional id")
-_FOREIGN_ID = ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no Write on the transactional id")
+_FORBIDDEN_ID = ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no Write on the transactional id")
 _NONE_VERIFIED: Verified = {}
 _FIRST_WITH_LEADER_HINT = 10
 _FIRST_WITH_TOPIC_IDS = 13
@@ -63,15 +63,13 @@ def handle(
         context, (topic.partition_data for topic in request.topic_data)
     ):
         return after_logs_created(context, request, handle)
-    if request.transactional_id is not None and _may_use_id(context, request):
+    if request.transactional_id is not None and context.is_allowed(
+        AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, request.transactional_id
+    ):
         unverified = find_unverified(context, request)
         if unverified:
             return _verify_and_append(context, request, unverified)
     return _Appends(context, request).run()
-
-
-def _may_use_id(context: RequestContext, request: ProduceRequest) -> bool:
-    return context.authorize(AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, request.transactional_id or "")
 
 
 class _Appends:
@@ -92,8 +90,8 @@ class _Appends:
         self._unless_verified: ApiError | None = None
         if request.transactional_id is None:
             self._unless_verified = _NAMELESS
-        elif not _may_use_id(context, request):
-            self._unless_verified = _FOREIGN_ID
+        elif not context.authorize(AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, request.transactional_id):
+            self._unless_verified = _FORBIDDEN_ID
 
     def run(self) -> ProduceResponse | asyncio.Future[Any] | None:
         """Append what can be appended; a partition that is refused does not keep the others from it."""

@@ -9,7 +9,7 @@ Versions: 1 flexible; 2 the transaction's version: markers of version 2 end only
 from __future__ import annotations
 
 from odradek.common.errors import ErrorCode
-from odradek.metadata.acls import AclOperation
+from odradek.metadata.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from odradek.protocol.messages.write_txn_markers_request import WriteTxnMarkersRequest
 from odradek.protocol.messages.write_txn_markers_response import (
     WritableTxnMarkerPartitionResult,
@@ -23,8 +23,8 @@ from odradek.server.context import RequestContext
 
 async def handle(context: RequestContext, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
     """Write the markers; answered when they are committed."""
-    operations = (AclOperation.CLUSTER_ACTION, AclOperation.ALTER)
-    if not any(may_on_cluster(context, operation) for operation in operations):
+    may = context.is_allowed(AclOperation.ALTER, AclResourceType.CLUSTER, CLUSTER_NAME)
+    if not may and not may_on_cluster(context, AclOperation.CLUSTER_ACTION):
         return _refused(request)
     return await context.broker.markers.write(request)
 

@@ -36,7 +36,7 @@ def find_unverified(context: RequestContext, request: ProduceRequest) -> list[Un
     image, by_id = context.broker.image, context.api_version >= _FIRST_WITH_TOPIC_IDS
     for topic in request.topic_data:
         known = image.topics_by_id.get(topic.topic_id) if by_id else image.topic(topic.name)
-        if known is None or not context.authorize(AclOperation.WRITE, AclResourceType.TOPIC, known.name):
+        if known is None or not context.is_allowed(AclOperation.WRITE, AclResourceType.TOPIC, known.name):
             continue
         for wanted in topic.partition_data:
             partition = context.broker.replicas.partition(known.name, wanted.index)

@@ -30,7 +30,7 @@ from odradek.coordinator.group.consumer.records import (
     target_epoch_record,
     target_record,
 )
-from odradek.coordinator.group.consumer.regex import TopicFilter, TopicMatches, every_topic
+from odradek.coordinator.group.consumer.regex import EVERY_TOPIC, TopicFilter, TopicMatches
 from odradek.coordinator.group.consumer.state import (
     NO_PARTITIONS,
     ConsumerGroup,
@@ -63,7 +63,7 @@ class GroupUpdate:
     now_ms: int
     interval_ms: int = 0
     matches: TopicMatches = field(default_factory=TopicMatches)
-    may_describe: TopicFilter = every_topic
+    may_describe: TopicFilter = EVERY_TOPIC
     delay_ms: int = field(init=False, default=0)
     members: dict[str, MemberMetadata] = field(init=False)
     regexes: dict[str, ResolvedRegex] = field(init=False)
@@ -164,6 +164,11 @@ class GroupUpdate:
         resolved = self.regexes.get(member.regex) if member.regex is not None else None
         return [*member.topic_names, *(resolved.topic_names if resolved is not None else ())]
 
+    @property
+    def _version(self) -> int:
+        """Rises where an expression may match other topics than before: with the topics, and with permissions."""
+        return self.view.version + self.may_describe.version
+
     def _resolve_regexes(self, before: MemberMetadata | None, metadata: MemberMetadata) -> None:
         """Match the member's regular expression against the present topics; forget one that is not used any more."""
         group, regex, left = self.group, metadata.regex, before.regex if before is not None else None
@@ -177,14 +182,15 @@ class GroupUpdate:
     def _resolve_regex(self, regex: str, *, is_new: bool) -> None:
         """`is_new`: the member did not have this expression until now."""
         group, known = self.group, self.regexes.get(regex)
-        if known is not None and group.matched_versions.get(regex) == self.view.version:
+        if known is not None and group.matched_versions.get(regex) == self._version:
             return
-        names = tuple(filter(self.may_describe, self.matches.topics(regex, self.view)))  # raises for what is none
+        matching = self.matches.topics(regex, self.view)  # raises for what is no expression
+        names = tuple(filter(self.may_describe.allows, matching))
         if known is None and is_new:
             self.is_unresolved = True
         elif known is not None and known.topic_names == names:
             # A record may be refused: what was matched counts only once it is what the log says.
-            group.matched_versions[regex] = self.view.version
+            group.matched_versions[regex] = self._version
         else:
             self._resolved = known is None
             self.regexes[regex] = ResolvedRegex(names, self.view.version, self.now_ms)
@@ -194,12 +200,12 @@ class GroupUpdate:
         """A new group epoch where a subscription, or a topic that somebody subscribes to, is not what it was."""
         group = self.group
         changed = self._changed = self._subscribes_otherwise(before, metadata)
-        if not changed and (self.is_unresolved or group.checked_version.value == self.view.version):
+        if not changed and (self.is_unresolved or group.checked_version.value == self._version):
             return
         names = [name for member in self.members.values() for name in self._topic_names(member)]
         metadata_hash = self.view.metadata_hash(names)
         if not changed and metadata_hash == group.metadata_hash.value:
-            group.checked_version.value = self.view.version
+            group.checked_version.value = self._version
             return
         self.group_epoch += 1
         if before is None:

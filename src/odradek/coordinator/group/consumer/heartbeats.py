@@ -21,7 +21,7 @@ from odradek.coordinator.group.consumer.deadlines import REVOCATION, Deadlines
 from odradek.coordinator.group.consumer.draft import GroupUpdate
 from odradek.coordinator.group.consumer.migration import Change, Migration, identity_of
 from odradek.coordinator.group.consumer.records import current_record
-from odradek.coordinator.group.consumer.regex import MATCHED_AFTER_MS, TopicFilter, TopicMatches, every_topic
+from odradek.coordinator.group.consumer.regex import EVERY_TOPIC, MATCHED_AFTER_MS, TopicFilter, TopicMatches
 from odradek.coordinator.group.consumer.registry import ConsumerGroups
 from odradek.coordinator.group.consumer.state import (
     JOINING_EPOCH,
@@ -62,7 +62,7 @@ class HeartbeatCaller:
     client_host: str
     api_version: int
     new_member_id: str
-    may_describe: TopicFilter = every_topic
+    may_describe: TopicFilter = EVERY_TOPIC
 
 
 @dataclass(frozen=True, slots=True)

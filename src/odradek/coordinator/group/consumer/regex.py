@@ -10,17 +10,25 @@ from odradek.coordinator.group.consumer.topics import TopicsView
 
 # How many expressions are remembered: their members ask with every heartbeat after a topic was made or deleted.
 MAX_REMEMBERED = 1000
-# Whether the client that asks may know of a topic.
-TopicFilter = Callable[[str], bool]
 # So many topics are matched where the heartbeat is handled: about 100 ms of the worst expression, microseconds of most.
 MATCHED_ON_LOOP = 50
 # When a member with an expression that is new to its group is to come back for the topics that it matches.
 MATCHED_AFTER_MS = 100
 
 
-def every_topic(_: str) -> bool:
-    """The filter that lets all topics pass."""
-    return True
+@dataclass(frozen=True, slots=True)
+class TopicFilter:
+    """Which topics the client that asks may know of.
+
+    Attributes:
+        version: rises with each change of permissions.
+    """
+
+    allows: Callable[[str], bool]
+    version: int = 0
+
+
+EVERY_TOPIC = TopicFilter(lambda _: True)
 
 
 @dataclass(frozen=True, slots=True)

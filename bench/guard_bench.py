@@ -1,0 +1,151 @@
+"""What permissions, quotas and metrics cost a broker, in one run: `python -m bench.guard_bench`.
+
+The same client of librdkafka produces and consumes, in turns, on a broker without any of them and on one with an
+authorizer over 10,000 ACLs, quotas that are never reached, and metrics that are scraped each second. Printed is the
+processor time of the second as a ratio to the first: 1.05 is 5 % more. Small requests show most: `one record per
+request` is 128 bytes with acks=1.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from bench.brokers import SETTINGS, Contestant
+from bench.tls_bench import consume, measured, produce
+from odradek.settings.formats import STANDARD_AUTHORIZER
+from tests.support.clients.cli import odradek
+from tests.support.nodes.node import Node, free_port
+
+ACLS = 10_000
+ROUNDS = 7
+SCRAPE_S = 1.0
+# Records of each cell: size in bytes and number.
+SIZES = {1024: 60_000, 100 * 1024: 1_500}
+SINGLE_RECORDS = 15_000
+
+
+def acl(number: int) -> AclBinding:
+    """One of many: half for a name, half for a prefix."""
+    pattern = ResourcePatternType.PREFIXED if number % 2 else ResourcePatternType.LITERAL
+    name = f"team{number % 1000}-{number}"
+    return binding(ResourceType.TOPIC, name, pattern, f"User:u{number % 100}", AclOperation.READ)
+
+
+def binding(
+    kind: ResourceType, name: str, pattern: ResourcePatternType, principal: str, operation: AclOperation
+) -> AclBinding:
+    return AclBinding(kind, name, pattern, principal, "*", operation, AclPermissionType.ALLOW)
+
+
+def guard(node: Node) -> None:
+    """Permissions for the load, 10,000 others, and quotas that it does not reach."""
+    literal, everybody = ResourcePatternType.LITERAL, "User:ANONYMOUS"
+    mine = [
+        binding(ResourceType.BROKER, "kafka-cluster", literal, everybody, AclOperation.ALL),
+        binding(ResourceType.TOPIC, "t-", ResourcePatternType.PREFIXED, everybody, AclOperation.ALL),
+        binding(ResourceType.GROUP, "bench", literal, everybody, AclOperation.ALL),
+    ]
+    client = AdminClient({"bootstrap.servers": node.bootstrap})
+    for first in range(0, ACLS, 1000):
+        some = [acl(number) for number in range(first, first + 1000)] + (mine if first == 0 else [])
+        for future in client.create_acls(some).values():
+            future.result(120)
+    odradek(
+        node.bootstrap, "quotas", "set", "producer_byte_rate=1e12", "consumer_byte_rate=1e12",
+        "request_percentage=1e6", "--default", "client-id",
+    )  # fmt: skip
+
+
+def produce_singly(bootstrap: str, topic: str, count: int) -> None:
+    """A request for each record."""
+    settings = {"acks": 1, "linger.ms": 0, "batch.num.messages": 1, "queue.buffering.max.messages": 5000}
+    producer = Producer({"bootstrap.servers": bootstrap, **settings})
+    for _ in range(count):
+        while True:
+            try:
+                producer.produce(topic, bytes(128))
+                break
+            except BufferError:
+                producer.poll(0.05)
+    assert producer.flush(120) == 0
+
+
+@contextmanager
+def scraped(port: int) -> Iterator[None]:
+    """Read the metrics of a node each second."""
+    ended = threading.Event()
+
+    def scrape() -> None:
+        while not ended.wait(SCRAPE_S):
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+                answer.read()
+
+    thread = threading.Thread(target=scrape)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def main() -> None:
+    """Print a line for each cell."""
+    with tempfile.TemporaryDirectory() as name:
+        plain = Node(Path(name) / "plain", {**SETTINGS, "auto.create.topics.enable": "true"})
+        metrics = free_port()
+        guards = {
+            "authorizer.class.name": STANDARD_AUTHORIZER,
+            "allow.everyone.if.no.acl.found": "true",
+            "odradek.metrics.listener": f"127.0.0.1:{metrics}",
+        }
+        guarded = Node(Path(name) / "guarded", {**SETTINGS, "auto.create.topics.enable": "true", **guards})
+        with plain, guarded:
+            guard(guarded)
+            with scraped(metrics):
+                compare((Contestant("plain", plain), Contestant("guarded", guarded)))
+
+
+def compare(brokers: tuple[Contestant, Contestant]) -> None:
+    """Measure both in turns, each first as often as second; the first round warms up."""
+    costs: dict[tuple[str, str], list[float]] = {}
+    for turn in range(ROUNDS + 1):
+        for broker in brokers if turn % 2 else brokers[::-1]:
+            settings = {"bootstrap.servers": broker.bootstrap}
+            for size, count in SIZES.items():
+                topic = f"t-{size}-{turn}"
+                written = measured(broker, count, size, partial(produce, settings, topic, count, size))
+                read = measured(broker, count, size, partial(consume, settings, topic, count))
+                for what, cost in ((f"produce {size // 1024} KiB", written), (f"consume {size // 1024} KiB", read)):
+                    costs.setdefault((what, broker.name), []).append(cost.cpu_s)
+            work = partial(produce_singly, broker.bootstrap, f"t-single-{turn}", SINGLE_RECORDS)
+            cost = measured(broker, SINGLE_RECORDS, 128, work)
+            costs.setdefault(("one record per request", broker.name), []).append(cost.cpu_s)
+    for what in dict.fromkeys(what for what, _ in costs):
+        without, with_guards = (costs[what, broker.name][1:] for broker in brokers)
+        ratios = [more / less for less, more in zip(without, with_guards, strict=True)]
+        print(
+            f"{what}: {statistics.median(with_guards) / statistics.median(without):.3f} of the processor time"
+            f" (by round {min(ratios):.2f} to {max(ratios):.2f})"
+        )
+
+
+if __name__ == "__main__":
+    main()
