@@ -14,6 +14,7 @@ from odradek.log.log import Log
 from odradek.log.opening import close_log
 from odradek.log.producer_state import ProducerState
 from odradek.log.repair import find_hole, hole_filled
+from odradek.log.rolling import roll
 from odradek.log.search import aborted_transactions, search_timestamp
 from odradek.log.segment import Segment
 from odradek.log.transactions import rebuild_transactions
@@ -95,6 +96,39 @@ def sequences(log: Log) -> dict[int, int]:
 
 def windows(log: Log) -> list[list[int]]:
     return [[each.last_sequence for each in entry.batches] for entry in log.producers.producers.values()]
+
+
+def stop_with_two_segments(home: Home, *lost: int) -> None:
+    """Ten batches in each."""
+    log = home.open()
+    for number in range(COUNT):
+        if number == 10:
+            roll(log, NOW_MS)
+        append(log, record(number))
+    close_log(log)
+    for offset in lost:
+        path = home.directory / f"{offset // 10 * 10:020}.log"
+        data = bytearray(path.read_bytes())
+        zeros(data, offset % 10 * len(record(0)))
+        path.write_bytes(data)
+
+
+@pytest.mark.parametrize("lost", [(LOST,), (12,), (LOST, 12)])
+def test_producers_are_missed_from_the_first_hole_on(home: Home, lost: tuple[int, ...]) -> None:
+    stop_with_two_segments(home, *lost)
+    forget(home, "*.snapshot")
+    log = home.open(clean=True)
+    assert log.producers.missed_from == lost[0]
+    assert len([note for note in home.notes if "no whole batch at byte" in note]) == len(lost)
+
+
+@pytest.mark.parametrize(("recovery_point", "end"), [(9, LOST), (10, COUNT), (11, COUNT)])
+def test_a_start_verifies_segments_that_reach_beyond_the_recovery_point(
+    home: Home, recovery_point: int, end: int
+) -> None:
+    """What is damaged below it is fetched from another replica, and nothing is cut."""
+    stop_with_two_segments(home, LOST)
+    assert home.open(recovery_point=recovery_point).log_end_offset == end
 
 
 @INTERVALS

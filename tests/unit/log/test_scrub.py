@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from odradek.log.log import Log
 from odradek.log.rolling import roll
-from odradek.log.scrub import Piece, SegmentCheck
+from odradek.log.scrub import Piece, ScrubCounts, SegmentCheck
 from tests.support.models.batches import NOW_MS, batch
 from tests.unit.log.test_log import Home, append
 
@@ -57,3 +59,17 @@ def test_a_scrub_skips_the_active_segment_and_deleted_logs(tmp_path: Path) -> No
     assert not SegmentCheck(home.disk, log, log.segments[1]).is_there, "it is written to"
     log.leave()
     assert not check.is_there
+
+
+@pytest.mark.parametrize(
+    ("pass_bytes", "done", "progress"), [(0, 0, 1.0), (100, 0, 0.0), (100, 25, 0.25), (100, 100, 1.0), (100, 130, 1.0)]
+)
+def test_a_scrape_gets_what_was_verified_and_how_far_a_pass_is(pass_bytes: int, done: int, progress: float) -> None:
+    """A pass reads what was appended meanwhile, too."""
+    counts = ScrubCounts(3, 4, 5000, 6, pass_bytes, done)
+    values = {each.name.removeprefix("odradek_scrub_"): each.samples[0].value for each in counts.families()}
+    assert values == {"passes": 3, "segments": 4, "read_bytes": 5000, "damage": 6, "progress": progress}
+
+
+def test_before_the_first_pass_nothing_is_left_to_do() -> None:
+    assert [each.samples[0].value for each in ScrubCounts().families()] == [0, 0, 0, 0, 1.0]
