@@ -15,6 +15,7 @@ from odradek.coordinator.group.classic.state import GroupState
 from odradek.coordinator.group.consumer.records import ConsumerGroupRecord
 from odradek.coordinator.group.consumer.state import ConsumerGroupState
 from odradek.coordinator.group.records import GroupRecord
+from odradek.protocol.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
 from odradek.protocol.messages.offset_commit_request import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -110,6 +111,18 @@ def test_an_upgrade_revokes_nothing_that_a_member_keeps() -> None:
     rounds([*clients, new])
     assert shares([*clients, new]) == [1, 1, 2]
     assert all(client.owned <= before for client, before in zip(clients, kept, strict=True))
+
+
+def test_a_consumer_joins_a_classic_group_in_its_first_rebalance() -> None:
+    shard = MixedShard(topics_view(ta=4))
+    classic, new = ClassicClient(shard, "c", ["ta"]), NewClient(shard, "n", ["ta"])
+    classic.settle()
+    classic.settle()
+    assert shard.kind == "classic" and classic.generation_id == -1, "it waits for its first generation"
+    new.settle()
+    assert shard.kind == "consumer"
+    rounds([classic, new])
+    assert shares([classic, new]) == [2, 2]
 
 
 def test_the_log_has_kafkas_records_of_both_protocols() -> None:
@@ -293,6 +306,28 @@ def test_static_members_change_the_protocol_in_place(cooperative: bool) -> None:
     rounds(clients)
     assert shard.kind == "classic", "the last of the consumer protocol was replaced"
     assert shares(clients) == [2, 2]
+
+
+def test_leave_answers_for_each_member_of_either_protocol() -> None:
+    shard = MixedShard(topics_view(ta=4))
+    static, dynamic = (ClassicClient(shard, "c0", ["ta"], instance_id="i"), ClassicClient(shard, "c1", ["ta"]))
+    new, stays = NewClient(shard, "n0", ["ta"]), NewClient(shard, "n1", ["ta"])
+    rounds([static, dynamic, new, stays])
+    assert shard.kind == "consumer"
+    wanted = {
+        (dynamic.member_id, None): ErrorCode.NONE,
+        ("unknown", None): ErrorCode.UNKNOWN_MEMBER_ID,
+        (dynamic.member_id, "i"): ErrorCode.FENCED_INSTANCE_ID,
+        ("", "no such instance"): ErrorCode.UNKNOWN_MEMBER_ID,
+        ("", "i"): ErrorCode.NONE,
+        (new.member_id, None): ErrorCode.NONE,
+    }
+    leaving = [MemberIdentity(member_id=member_id, group_instance_id=instance) for member_id, instance in wanted]
+    request = LeaveGroupRequest(group_id=GROUP, members=leaving)
+    answers = shard.apply(shard.machine.leave(request, shard.now)).members
+    assert {(each.member_id, each.group_instance_id): each.error_code for each in answers} == wanted
+    group = shard.machine.consumers.find(GROUP)
+    assert group is not None and list(group.members) == [stays.member_id]
 
 
 def test_classic_members_commit_with_their_generation() -> None:

@@ -38,6 +38,7 @@ from odradek.coordinator.group.consumer.records import (
     target_record,
 )
 from odradek.coordinator.group.consumer.state import (
+    INITIAL_EPOCH,
     NO_PARTITIONS,
     ClassicMetadata,
     ConsumerGroup,
@@ -75,7 +76,8 @@ def upgraded(classic: ClassicGroup, stored: GroupMetadataValue | None, view: Top
     """
     subscriptions = {member_id: _subscription(classic, member) for member_id, member in classic.members.items()}
     held = _held(classic, stored, subscriptions, view)
-    epoch, group_id = classic.generation_id, classic.group_id
+    # A group in its first rebalance has no generation yet, and a consumer group begins with its first epoch.
+    epoch, group_id = max(classic.generation_id, INITIAL_EPOCH), classic.group_id
     names = [topic for each in subscriptions.values() for topic in each.topics]
     records: Records = []
     for member_id, member in classic.members.items():
