@@ -265,16 +265,16 @@ class Follower:
         """Fetch a snapshot of the leader's and restart behind it; given up where the leader changes."""
         try:
             snapshot = await self._fetch_file(endpoint, snapshot_id, leader_epoch)
+            await self._host.durable()
+            if snapshot is not None and self._follows(leader_epoch):
+                self._install(snapshot_id, snapshot)
+            elif snapshot is not None:
+                self._disk.remove(self._storage.directory / snapshot_id.file_name)
         except OSError as error:
             if not is_disk_full(error):
                 raise
             remove_partial_snapshots(self._disk, self._storage.directory)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"No space left for the leader's snapshot: {error}") from None
-        await self._host.durable()
-        if snapshot is not None and self._follows(leader_epoch):
-            self._install(snapshot_id, snapshot)
-        elif snapshot is not None:
-            self._disk.remove(self._storage.directory / snapshot_id.file_name)
 
     async def _fetch_file(self, endpoint: Endpoint, snapshot_id: SnapshotId, leader_epoch: int) -> Snapshot | None:
         """A snapshot, durable in its place; None where it is given up. Raises OSError."""

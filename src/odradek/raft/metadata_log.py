@@ -270,11 +270,19 @@ class MetadataLog:
         return self._places[index].leader_epoch
 
     def restart_at(self, offset: int) -> None:
-        """Forget everything and go on at `offset`: the log was behind a snapshot."""
-        for segment_offset in list(self._files):
+        """Forget everything and go on at `offset`: the log was behind a snapshot.
+
+        Raises:
+            OSError: a new segment cannot begin, and a log that was behind is as before. StorageError.
+        """
+        older = list(self._files)
+        if offset in older:  # of another history
+            older.remove(offset)
+            self._remove_segment(offset)
+        self._create_segment(offset)
+        for segment_offset in older:
             self._remove_segment(segment_offset)
         self._places, self._bases = [], []
-        self._create_segment(offset)
         self.note_synced(offset)
 
     def write_checkpoints(self) -> None:

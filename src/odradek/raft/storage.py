@@ -378,13 +378,18 @@ class QuorumStorage:
 
         Raises:
             StorageError: it is older than what was published here.
+            OSError: there is no space for a new segment, or no descriptor; the log is as before, without the snapshot.
         """
         if snapshot_id.end_offset < self._kept_offset:
             raise StorageError(
                 self.directory,
                 f"the leader sent a snapshot of offset {snapshot_id.end_offset}; {self._kept_offset} was read here",
             )
-        self.log.restart_at(snapshot_id.end_offset)
+        try:
+            self.log.restart_at(snapshot_id.end_offset)
+        except OSError:
+            self._disk.remove(self.directory / snapshot_id.file_name)  # it would be one of what the log has not reached
+            raise
         self.snapshot_written()
         for older in self.snapshots[:]:
             if older != snapshot_id:

@@ -12,11 +12,12 @@ from odradek.common.ports import is_out_of_descriptors
 from odradek.log.log import Log
 from odradek.log.rolling import roll
 from odradek.log.truncation import truncate_fully_and_start_at, truncate_to
+from odradek.raft.metadata_log import MetadataLog
 from tests.sim.crowded import CrowdedCluster, CrowdedNode
 from tests.sim.disk import DiskFaults, SimDisk
 from tests.sim.failures import failures
 from tests.sim.runs import run_seed
-from tests.sim.self.test_sim_findings import DRAWS, LOOSE, append, new_disk, opened
+from tests.sim.self.test_sim_findings import DRAWS, HOME, LOOSE, append, new_disk, opened, topic_batch
 
 pytestmark = pytest.mark.usefixtures("no_log_lines")
 
@@ -89,13 +90,35 @@ def test_a_cut_for_which_files_cannot_be_opened_is_none(cut: Callable[[Log], obj
     assert 0 < refused < tries
 
 
+def test_a_metadata_log_that_cannot_begin_again_is_as_before() -> None:
+    for left in itertools.count():
+        disk, needed = new_disk(), itertools.count()
+        log = MetadataLog(disk, HOME)
+        log.append([topic_batch(offset) for offset in range(3)])
+        disk.faults, disk.happens = DiskFaults(too_many_files=1.0), lambda fault: next(needed) >= left  # noqa: B023
+        try:
+            log.restart_at(9)
+        except OSError as error:
+            assert is_out_of_descriptors(error)
+            assert log.log_end_offset == 3 and bytes(log.read(0, 1 << 20))
+            disk.faults = DiskFaults()
+            log.restart_at(9)
+        disk.faults = DiskFaults()
+        log.append([topic_batch(9)])
+        log.close()
+        assert MetadataLog(disk, HOME).log_end_offset == 10
+        if next(needed) <= left:
+            break
+    assert left > 1
+
+
 @pytest.mark.parametrize("seed", [4, 8, 12])
 def test_a_node_without_descriptors_loses_nothing(seed: int) -> None:
     report = run_seed(seed, kind=CrowdedNode)
     assert not failures([report])
 
 
-@pytest.mark.parametrize("seed", [4, 6])
+@pytest.mark.parametrize("seed", [4, 6, 102])
 def test_a_cluster_without_descriptors_loses_nothing(seed: int) -> None:
     report = run_seed(seed, kind=CrowdedCluster)
     assert not failures([report])
