@@ -29,8 +29,8 @@ def stale_generation(analysis: Analysis) -> Iterator[Finding]:
     """A SyncGroup, heartbeat or commit that succeeded though a later generation had been assigned before it began.
 
     A coordinator that still loads answers every heartbeat with success, as Kafka's does: it knows no generation yet. So
-    a heartbeat counts only where the coordinator that answered it has assigned the later generation itself: one process
-    may be the coordinator twice, in two leader epochs, and loads each time.
+    a heartbeat counts only where the process that answered it has assigned the later generation itself, and had loaded
+    all: it may be the coordinator twice, in two leader epochs.
     """
     events: list[tuple[int, int, str, int, str | None, Operation | None]] = []
     for operation in analysis.history:

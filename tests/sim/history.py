@@ -90,7 +90,7 @@ class Commit:
 
 @dataclass(slots=True)
 class Assigned:
-    """The assignment from a SyncGroup to a member, or to a static member's instance; `source` is the coordinator."""
+    """The assignment from a SyncGroup to a member, or to a static member's instance; `source` is the broker."""
 
     group: str
     generation: int
@@ -101,7 +101,7 @@ class Assigned:
 
 @dataclass(slots=True)
 class Heard:
-    """A heartbeat of a member that was answered with success; `source` is who coordinates, until it loads again."""
+    """A heartbeat of a member that was answered with success; `source` is who answered, and whether it had loaded."""
 
     group: str
     generation: int

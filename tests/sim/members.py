@@ -33,6 +33,7 @@ from odradek.protocol.messages.leave_group_response import LeaveGroupResponse
 from odradek.protocol.messages.offset_commit_response import OffsetCommitResponse
 from odradek.protocol.messages.offset_fetch_response import OffsetFetchResponse
 from odradek.protocol.messages.sync_group_response import SyncGroupResponse
+from odradek.statemachine.runtime import State
 from tests.sim.clients import RETRY_S, Recorder
 from tests.sim.history import Assigned, Commit, Heard, Operation, Outcome
 from tests.sim.readers import OFFSET_COMMIT_VERSION, OFFSET_FETCH_VERSION, Reader
@@ -183,20 +184,16 @@ class Member(Reader):
             self._coordinator = await self.cluster.connection_to(await self.cluster.coordinator(self.group))
         return self._coordinator
 
-    def _coordination(self, connection: Connection) -> str:
-        """Who coordinates the group at the other end: a process, while it leads the group's partition in one epoch."""
-        process = self.network.process_at(connection)
-        machine = self.world.machines.get(process.partition(",")[0])
+    def _loaded_in(self, connection: Connection) -> int | None:
+        """The leader epoch in which the process at the other end coordinates the group, all being loaded."""
+        machine = self.world.machines.get(self.network.process_at(connection).partition(",")[0])
+        if machine is None or machine.broker is None:
+            return None
         try:
-            assert machine is not None and machine.broker is not None
-            return f"{process}, leader epoch {machine.broker.coordinator.shard(self.group).leader_epoch}"
-        except (AssertionError, ApiError):
-            return f"{process}, not the coordinator"
-
-    def _since(self, before: str, connection: Connection) -> str:
-        """Who answered what was asked of `before`: another one may coordinate by now, in the same process."""
-        present = self._coordination(connection)
-        return present if present == before else f"{before}, or {present}"
+            shard = machine.broker.coordinator.shard(self.group)
+        except ApiError:
+            return None
+        return shard.leader_epoch if shard.runtime.state is State.ACTIVE else None
 
     def _forget_coordinator(self) -> None:
         if self._coordinator is not None:
@@ -272,7 +269,7 @@ class Member(Reader):
             protocol_name=PROTOCOL,
             assignments=assignments,
         )
-        invoked, source = self.recorder.invoke(), self._coordination(connection)
+        invoked = self.recorder.invoke()
         synced = await connection.request(request, SyncGroupResponse, timeout_s=PARKED_S)
         check(synced.error_code, self.group)
         self._give_up_partitions()
@@ -286,13 +283,13 @@ class Member(Reader):
             self._generation,
             self._instance_id or self._member_id,
             owned,
-            self._since(source, connection),
+            self.network.process_at(connection),
         )
         self.recorder.complete(Operation(self.process, Outcome.OK, [step], invoked=invoked))
 
     async def _heartbeat(self) -> None:
         connection = await self.coordinator()
-        invoked, source = self.recorder.invoke(), self._coordination(connection)
+        invoked, loaded = self.recorder.invoke(), self._loaded_in(connection)
         request = HeartbeatRequest(
             group_id=self.group,
             generation_id=self._generation,
@@ -302,7 +299,10 @@ class Member(Reader):
         response = await self.ask(connection, request, HeartbeatResponse)
         check(response.error_code, self.group)
         self._last_heartbeat_s = self.world.loop.time()
-        step = Heard(self.group, self._generation, self._since(source, connection))
+        source = self.network.process_at(connection)
+        if loaded is None or loaded != self._loaded_in(connection):
+            source += ", which may have loaded"
+        step = Heard(self.group, self._generation, source)
         self.recorder.complete(Operation(self.process, Outcome.OK, [step], invoked=invoked))
 
     async def _leave(self) -> None:

@@ -227,8 +227,8 @@ NEARLY = {
         Operation(6, OK, [Assigned("g", 2, "member-6", ("p",))], 2_000_001, 2_000_002),
         # Answered by a coordinator that still loads.
         op(5, Heard("g", 1, "node-2, start 1")),
-        op(6, Assigned("h", 3, "member-6", ("p",), "node-2, start 1, leader epoch 4")),
-        op(5, Heard("h", 1, "node-2, start 1, leader epoch 6")),
+        op(6, Assigned("h", 3, "member-6", ("p",), "node-2, start 1")),
+        op(5, Heard("h", 1, "node-2, start 1, which may have loaded")),
     ],
     "committed-unread": [
         *WRITES,
