@@ -168,6 +168,17 @@ class TestAssignment:
         box.beat("a", epoch)
         assert list(box.group.regexes) == ["x."], "an unused expression is forgotten"
 
+    def test_an_expression_is_kept_while_another_member_has_it(self) -> None:
+        box = Box(view(ta=2, xb=3))
+        epoch = box.beat("a", subscribed_topic_names=None, subscribed_topic_regex="t.*").member_epoch
+        epoch = box.beat("a", epoch).member_epoch
+        box.beat("b", subscribed_topic_names=None, subscribed_topic_regex="t.*")
+        epoch = box.beat("a", epoch, subscribed_topic_regex="x.*", topic_partitions=[]).member_epoch
+        box.beat("a", epoch)
+        assert sorted(box.group.regexes) == ["t.*", "x.*"]
+        box.restart()
+        assert sorted(box.group.regexes) == ["t.*", "x.*"]
+
     def test_named_topics_come_before_matched_ones(self) -> None:
         """Kafka matches a new expression after its answer, and clients count on two assignments."""
         box = Box(view(ta=2, tb=3, xc=4))

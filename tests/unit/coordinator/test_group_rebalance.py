@@ -423,6 +423,25 @@ def test_ten_thousand_ids_may_be_unused(shard: Any) -> None:
     assert codes == [ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.GROUP_MAX_SIZE_REACHED]
 
 
+def test_an_empty_group_is_live_while_its_emptiness_is_not_stored(shard: Any) -> None:
+    (member,), generation_id = shard.stable(1)
+    shard.leave((member, None))
+    stored = shard.group().generation_id
+    assert stored == generation_id + 1
+
+    def asks_and_gives_up() -> bool:
+        pending = shard.join("").member_id
+        shard.leave((pending, None))
+        return bool([*shard.machine.groups.live()])
+
+    assert not asks_and_gives_up(), "it would be made again just the same"
+    (member,), generation_id = shard.stable(1)
+    shard.fail_writes = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    shard.leave((member, None))
+    shard.fail_writes = None
+    assert asks_and_gives_up(), "made again, it would have its member back"
+
+
 def test_groups_that_exist_in_memory_alone_are_bounded(shard: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("odradek.coordinator.group.registry.MAX_UNSTORED_GROUPS", 3)
     for number in range(3):

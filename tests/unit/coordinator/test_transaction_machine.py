@@ -204,6 +204,7 @@ class TestEnd:
             (replace(OPEN, state=PREPARE_COMMIT, version=0), Request("x", 7, 4, 0), True, "again"),
             (replace(OPEN, state=PREPARE_COMMIT, version=0), Request("x", 7, 4, 0), False, ErrorCode.INVALID_TXN_STATE),
             (replace(OPEN, state=COMMITTED, version=0), Request("x", 7, 4, 0), True, None),
+            (replace(OPEN, state=COMMITTED, version=0), Request("x", 7, 4, 2), True, ErrorCode.INVALID_TXN_STATE),
             (replace(OPEN, state=ABORTED, version=0), Request("x", 7, 4, 0), False, None),
             (replace(OPEN, state=ABORTED, version=0), Request("x", 7, 4, 0), True, ErrorCode.INVALID_TXN_STATE),
             (replace(OPEN, state=EMPTY, version=0), Request("x", 7, 4, 0), True, ErrorCode.INVALID_TXN_STATE),
