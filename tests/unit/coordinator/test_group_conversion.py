@@ -15,6 +15,9 @@ from odradek.coordinator.group.classic.state import GroupState
 from odradek.coordinator.group.consumer.records import ConsumerGroupRecord
 from odradek.coordinator.group.consumer.state import ConsumerGroupState
 from odradek.coordinator.group.records import GroupRecord
+from odradek.protocol.messages.consumer_group_target_assignment_metadata_value import (
+    ConsumerGroupTargetAssignmentMetadataValue,
+)
 from odradek.protocol.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
 from odradek.protocol.messages.offset_commit_request import (
     OffsetCommitRequest,
@@ -135,6 +138,13 @@ def test_the_log_has_kafkas_records_of_both_protocols() -> None:
     new.settle()
     written = shard.log[before:]
     assert isinstance(written[0], GroupRecord) and written[0].value is None, "the classic group is removed first"
+    epochs = [
+        record.value.assignment_epoch
+        for record in written
+        if isinstance(record, ConsumerGroupRecord)
+        and isinstance(record.value, ConsumerGroupTargetAssignmentMetadataValue)
+    ]
+    assert epochs == [generation, generation + 1], "the generation is an assignment, and the new member gets another"
     consumers = shard.machine.consumers.find(GROUP)
     assert consumers is not None
     assert consumers.group_epoch.value == generation + 1

@@ -121,6 +121,7 @@ def test_nothing_grows_without_bound() -> None:
     timeline = journal.timeline("one", at(0))
     assert timeline is not None
     assert len(timeline["events"]) == MAX_EVENTS_PER_GROUP and timeline["dropped_events"] == MAX_EVENTS_PER_GROUP
+    assert len(journal) == MAX_EVENTS_PER_GROUP
     for n in range(100_000):
         journal.note(f"g{n}", "joined", at(n), MemberIdentity("m", None, "x" * 40_000, "/h"), "r" * 40_000)
     assert len(journal) <= MAX_EVENTS

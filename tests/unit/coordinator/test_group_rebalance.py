@@ -543,4 +543,6 @@ class TestMetadata:
         assert shard.join("", protocols=(("range", b"m" * 2_000_000),)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
         several = tuple((f"p{number}", b"m" * 1_000_000) for number in range(5))
         assert shard.join("", protocols=several).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        one = (("range", b"m"), ("sticky", b"m" * 2_000_000))
+        assert shard.join("", protocols=one).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
         assert shard.machine.groups.find("g") is None
