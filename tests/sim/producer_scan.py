@@ -64,6 +64,10 @@ class ProducerScan:
         """The next batch of the log; one that was seen before counts once."""
         if header.base_offset < self._next_offset:
             return
+        if header.base_offset > self._next_offset:
+            # What lies between was written and dropped since the last look: it may have ended or begun anything.
+            self.producers.clear()
+            self._ended.clear()
         self._next_offset = header.last_offset + 1
         self._places[header.last_offset] = self._seen_bytes
         self._seen_bytes += header.size_bytes

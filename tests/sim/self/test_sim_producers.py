@@ -16,13 +16,15 @@ from odradek.log.index import AbortedTransaction
 from odradek.log.log import Log
 from odradek.log.opening import open_log
 from odradek.log.producer_state import ProducerEntry
+from odradek.log.rolling import roll
 from odradek.record.batch import BatchHeader
 from odradek.record.control import transaction_marker
 from tests.sim.bugs import problem_of
 from tests.sim.disk import DiskFaults, SimDisk
 from tests.sim.failures import failure
+from tests.sim.lasting import LastingCluster
 from tests.sim.planted import Bug
-from tests.sim.planted_producers import CAUGHT_BY_SEED, PRODUCER_BUGS
+from tests.sim.planted_producers import CAUGHT_BY_SEED, CAUGHT_IN_LASTING, PRODUCER_BUGS
 from tests.sim.producer_scan import ProducerScan
 from tests.sim.producers import ProducersCluster
 from tests.sim.runs import run_seed
@@ -62,9 +64,9 @@ class Home:
         self.log.append_as_leader([data], [header_of(data)], leader_epoch=0, now_ms=NOW_MS)
         self.log.update_high_watermark(self.log.log_end_offset)
 
-    def found(self) -> list[str]:
-        """What a look at all of the log says."""
-        scan = ProducerScan()
+    def found(self, scan: ProducerScan | None = None) -> list[str]:
+        """What a look at all of the log says; at what is new to an account, where one is given."""
+        scan = scan or ProducerScan()
         for segment in self.log.segments:
             data = bytes(self.disk.seen(segment.path))
             for position, header in segment.headers(0):
@@ -121,6 +123,21 @@ def test_batches_of_long_ago_need_not_be_known_after_a_start() -> None:
     assert len(home.found()) == 1
 
 
+def test_batches_that_came_and_went_between_two_looks_need_not_be_seen() -> None:
+    home, scan = Home(), ProducerScan()
+    assert home.found(scan) == []
+    for sequence in (7, 8):
+        home.append(batch(b"plain", producer_id=1, sequence=sequence))
+    roll(home.log, NOW_MS)
+    home.append(batch(b"plain", producer_id=1, sequence=9))
+    home.log.segments.drop_first(1)
+    home.log.advance_log_start(home.log.segments.bases[0])
+    assert home.found(scan) == []
+    entry(home.log, 1, last_timestamp_ms=0)
+    home.append(batch(b"plain", producer_id=5, sequence=0))
+    assert len(home.found(scan)) == 1
+
+
 @pytest.mark.parametrize("seed", range(1, 3))
 def test_producers_are_known_over_restarts_snapshots_and_cuts(seed: int) -> None:
     report = run_seed(seed, kind=ProducersCluster)
@@ -146,6 +163,16 @@ def test_a_planted_bug_is_caught(bug: Bug) -> None:
     with bug.planted():
         seeds = itertools.chain([CAUGHT_BY_SEED[bug.name]], OTHER_SEEDS)
         assert any(problem_of(seed, ProducersCluster) for seed in seeds), bug.meaning
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "bug", [bug for bug in PRODUCER_BUGS if bug.name in CAUGHT_IN_LASTING], ids=lambda bug: bug.name
+)
+def test_transactions_that_live_long_catch_a_planted_bug(bug: Bug) -> None:
+    with bug.planted():
+        seeds = itertools.chain([CAUGHT_IN_LASTING[bug.name]], OTHER_SEEDS)
+        assert any(problem_of(seed, LastingCluster) for seed in seeds), bug.meaning
 
 
 def test_every_bug_has_its_line() -> None:
