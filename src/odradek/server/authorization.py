@@ -156,6 +156,17 @@ def may_here_or_everywhere(
     return context.authorize(operation, resource_type, name)
 
 
+def may_act_as_broker(context: RequestContext) -> bool:
+    """Whether a request may be one that brokers send to each other.
+
+    With an authorizer the sender needs ClusterAction, on any listener: brokers come by another one while a cluster is
+    moved to a secured listener. Without one all that is known is the listener, `inter.broker.listener.name`.
+    """
+    if context.broker.authorizer is None:
+        return context.on_inter_broker_listener
+    return may_on_cluster(context, AclOperation.CLUSTER_ACTION)
+
+
 def check_cluster(context: RequestContext, operation: AclOperation) -> None:
     """
     Raises:

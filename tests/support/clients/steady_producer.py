@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
@@ -17,11 +18,13 @@ FLUSH_S = 90.0
 class Steady(threading.Thread):
     """Sends numbered records with acks=all until it is left; `acknowledged` has their values with the time of it."""
 
-    def __init__(self, bootstrap: str, topic: str, partition: int) -> None:
+    def __init__(
+        self, bootstrap: str, topic: str, partition: int, security: Mapping[str, str | int | float | bool] | None = None
+    ) -> None:
+        """`security` has settings of librdkafka."""
         super().__init__(daemon=True)
-        self._producer = Producer(
-            {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0, "message.timeout.ms": 120_000}
-        )
+        settings: dict[str, str | int | float | bool] = {"acks": "all", "linger.ms": 0, "message.timeout.ms": 120_000}
+        self._producer = Producer({"bootstrap.servers": bootstrap, **settings, **(security or {})})
         self._topic, self._partition = topic, partition
         self._over = threading.Event()
         self.acknowledged: list[tuple[bytes, float]] = []

@@ -1,8 +1,8 @@
 """AddPartitionsToTxn: key 24, versions 0-5.
 
 Behaviour: makes partitions part of a producer's transaction, all of them or none. From version 4 on it is what brokers
-send: several transactions at once, each to be added to or only verified (KIP-890); these are heard only on
-`inter.broker.listener.name`, elsewhere they get CLUSTER_AUTHORIZATION_FAILED.
+send: several transactions at once, each to be added to or only verified (KIP-890). It is taken from brokers alone
+(`server.authorization.may_act_as_broker`); others get CLUSTER_AUTHORIZATION_FAILED.
 
 Permissions: Write on the transactional id and on each topic; ClusterAction for what brokers send.
 
@@ -28,7 +28,7 @@ from odradek.protocol.messages.add_partitions_to_txn_response import (
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTopicResult,
 )
-from odradek.server.authorization import check, may_on_cluster
+from odradek.server.authorization import check, may_act_as_broker
 from odradek.server.context import RequestContext
 from odradek.server.handlers.shared import INTERNAL_TOPICS, PARTITIONS_PER_TURN, fenced_code, transaction_request
 from odradek.server.transactions.verification import Codes, add_or_verify
@@ -50,7 +50,7 @@ async def handle(context: RequestContext, request: AddPartitionsToTxnRequest) ->
         )
         codes = await _answer(context, asked, turns)
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await _results(asked.topics, codes, turns))
-    if not context.on_inter_broker_listener or not may_on_cluster(context, AclOperation.CLUSTER_ACTION):
+    if not may_act_as_broker(context):
         return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     response = AddPartitionsToTxnResponse()
     for transaction in request.transactions:

@@ -15,9 +15,11 @@ Versions: 7 sessions (KIP-227); 9 leader epoch fencing (KIP-320); 11 rack; 12 fl
 (KIP-595), leader hints (KIP-951); 13 topic ids (KIP-516); 15 replica state with broker epoch (KIP-903); 16 node
 endpoints; 17 directory ids; 18 the follower's high watermark.
 
-A fetch with a replica id is a follower's: it is heard only on `inter.broker.listener.name` and from a client that has
-ClusterAction (others get TOPIC_AUTHORIZATION_FAILED), and counts only with the epoch under which that broker is
-registered. A consumer needs Read on each topic, which is asked before whether the topic exists.
+A fetch with a replica id is a follower's. It is taken from brokers alone (`server.authorization.may_act_as_broker`;
+others get TOPIC_AUTHORIZATION_FAILED), and counts only with the epoch under which that broker is registered.
+
+Permissions: ClusterAction of followers; Read of consumers, on each topic. The permission is asked before whether the
+topic exists.
 
 Not done: tiered storage.
 """
@@ -43,7 +45,7 @@ from odradek.protocol.messages.fetch_response import (
 )
 from odradek.replica.followers import preferred_read_replica
 from odradek.replica.partition import READ_COMMITTED, PartitionRead
-from odradek.server.authorization import may_on_cluster
+from odradek.server.authorization import may_act_as_broker
 from odradek.server.fetch_session_cache import (
     NO_SESSION,
     CachedPartition,
@@ -150,9 +152,7 @@ class PendingFetch:
             FollowerFetch(context.broker, self._replica_id, replica_epoch) if self._replica_id >= 0 else None
         )
         # Once: a follower's session may have thousands of partitions.
-        self._is_unauthorized = self._replica_id >= 0 and not (
-            context.on_inter_broker_listener and may_on_cluster(context, AclOperation.CLUSTER_ACTION)
-        )
+        self._is_unauthorized = self._replica_id >= 0 and not may_act_as_broker(context)
         # The topics that a consumer was allowed or refused; None where all may be read.
         self._may_read: dict[str, bool] | None = None
         if self._replica_id < 0 and context.broker.authorizer is not None:
