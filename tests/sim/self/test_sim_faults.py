@@ -15,6 +15,7 @@ from tests.sim.directories import TwoDirectories
 from tests.sim.keyed import KeyedCluster
 from tests.sim.lasting import LastingCluster
 from tests.sim.one_node import OneNode
+from tests.sim.permissions import GuardedCluster
 from tests.sim.producers import ProducersCluster
 from tests.sim.quorum_box import QuorumRun
 from tests.sim.reassignments import MovingCluster
@@ -35,6 +36,7 @@ WITH_COPIES = (
     ProducersCluster,
     LastingCluster,
     KeyedCluster,
+    GuardedCluster,
 )
 ONLY_WITH_COPIES = ("wipe", "older")
 

@@ -32,9 +32,13 @@ def test_imported_modules_are_collected_before_the_start() -> None:
     imported = gc.get_freeze_count()
     assert imported > 1_000
     made = [Kept() for _ in range(50)]
-    assert len(gc.get_objects()) < imported, "what is left to look through"
+    looked_through = gc.get_objects()
+    assert len(looked_through) < imported, "what is left to look through"
+    mine = {id(each) for each in made}
+    assert mine <= {id(each) for each in looked_through}
+    del looked_through
     lives.freeze()
-    assert gc.get_freeze_count() >= imported + len(made)
+    assert not mine & {id(each) for each in gc.get_objects()}
 
 
 def test_created_objects_are_frozen_and_collected_when_gone() -> None:
