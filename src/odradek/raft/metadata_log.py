@@ -53,9 +53,12 @@ class _Place:
 class MetadataLog:
     """An open metadata log. Marks: `log_start_offset` inclusive, `log_end_offset` exclusive."""
 
-    def __init__(self, disk: Disk, directory: Path) -> None:
+    def __init__(self, disk: Disk, directory: Path, *, covered_offset: int = 0) -> None:
         """Open or create, checking every batch and cutting a torn tail.
 
+        Args:
+            covered_offset: what lies below it (exclusive) is in a snapshot too. Where a crash ended `restart_at`, some
+                of that is gone, and the rest goes.
         Raises:
             StorageError: damage that is no torn write, a gap between segments, or the disk fails.
         """
@@ -68,6 +71,7 @@ class MetadataLog:
         self._failed: StorageError | None = None
         self._synced_offset: int | None = None
         self._synced_file: File | None = None
+        self._covered_offset = covered_offset
         self.cut_bytes = 0
         try:
             self._open()
@@ -273,17 +277,27 @@ class MetadataLog:
         """Forget everything and go on at `offset`: the log was behind a snapshot.
 
         Raises:
-            OSError: a new segment cannot begin, and a log that was behind is as before. StorageError.
+            OSError: a new segment cannot begin; what lies below `offset` is as before.
+            StorageError: the disk failed later. The next start goes on from what is left, and the snapshot.
         """
-        older = list(self._files)
-        if offset in older:  # of another history
-            older.remove(offset)
-            self._remove_segment(offset)
-        self._create_segment(offset)
-        for segment_offset in older:
+        try:
+            if self.log_end_offset > offset:  # by another history
+                self.truncate_to(offset)
+        except OSError as error:
+            raise self._fail(error) from error
+        if offset not in self._files:
+            self._create_segment(offset)
+        try:
+            self._drop_before(offset)
+        except OSError as error:
+            raise self._fail(error) from error
+        self.note_synced(offset)
+
+    def _drop_before(self, offset: int) -> None:
+        """Forget all that was read up to now; segments below `offset` go."""
+        for segment_offset in [each for each in self._files if each < offset]:
             self._remove_segment(segment_offset)
         self._places, self._bases = [], []
-        self.note_synced(offset)
 
     def write_checkpoints(self) -> None:
         """Write `leader-epoch-checkpoint`, which other readers of this directory expect; we keep epochs in memory."""
@@ -322,7 +336,8 @@ class MetadataLog:
                 break
         if not segments:
             self._create_segment(0)
-        if self._synced_offset is not None and self.log_end_offset < self._synced_offset:
+        certain_offset = self._synced_offset or 0
+        if self.log_end_offset < certain_offset and self._covered_offset < certain_offset:
             raise StorageError(
                 self.directory,
                 f"the metadata log ends at offset {self.log_end_offset}, and was durable up to {self._synced_offset}. "
@@ -355,17 +370,11 @@ class MetadataLog:
     def _load_segment(self, segment_offset: int, *, last: bool) -> bool:
         """Read a segment; whether it is whole, and the one behind it follows. What may be torn is cut."""
         path = self._segment_path(segment_offset)
-        if self._files and segment_offset < self.log_end_offset and not self._disk.size(path):
-            self._disk.remove(path)  # its name was not made durable when it was created, and was given up
-            return True
         if self._files and segment_offset != self.log_end_offset:
-            if self._may_be_torn():
+            given_up = self._give_up(segment_offset)
+            if given_up is not None:
                 self._disk.remove(path)
-                return False
-            raise StorageError(
-                self.directory,
-                f"the metadata log has a gap: {path.name} follows a segment that ends at offset {self.log_end_offset}",
-            )
+                return given_up
         data = read_file(self._disk, path)
         file = self._disk.open(path)
         self._files[segment_offset] = file
@@ -398,6 +407,29 @@ class MetadataLog:
         file.truncate(end)
         file.sync()
         return last
+
+    def _give_up(self, segment_offset: int) -> bool | None:
+        """What to do with a segment that does not begin where the one before it ends.
+
+        Returns:
+            None where what lies before it goes instead; else it goes itself: True where those behind it may still
+            follow, False where they go too.
+        Raises:
+            StorageError: what lies between is missed.
+        """
+        end_offset, covered = self.log_end_offset, self._covered_offset
+        path = self._segment_path(segment_offset)
+        if segment_offset < end_offset and not self._disk.size(path):
+            return True  # its name was not made durable when it was created, and was given up
+        if segment_offset == covered or (segment_offset < covered and end_offset <= covered):
+            self._drop_before(segment_offset)  # it is in the snapshot, or of another history
+            return None
+        if self._may_be_torn():
+            return False
+        raise StorageError(
+            self.directory,
+            f"the metadata log has a gap: {path.name} follows a segment that ends at offset {end_offset}",
+        )
 
     def _may_be_torn(self) -> bool:
         """Whether what follows the batches that were read was never known to be durable."""

@@ -81,13 +81,14 @@ class QuorumStorage:
         make_dirs_durably(self._disk, self.directory)
         remove_partial_snapshots(self._disk, self.directory)
         self._disk.remove(self.directory / PROBE_FILE)
-        self.log = MetadataLog(self._disk, self.directory)
         self.snapshots = snapshot_ids(self._disk, self.directory)
-        from_offset = 0
-        if self.snapshots:
-            newest = self.snapshots[-1]
-            from_offset = newest.end_offset
-            self._take_snapshot(newest, read_snapshot(self._disk, self.directory / newest.file_name))
+        newest = self.snapshots[-1] if self.snapshots else None
+        # Before the log: what the snapshot has is not missed there, so it must be whole.
+        snapshot = None if newest is None else read_snapshot(self._disk, self.directory / newest.file_name)
+        from_offset = 0 if newest is None else newest.end_offset
+        self.log = MetadataLog(self._disk, self.directory, covered_offset=from_offset)
+        if newest is not None and snapshot is not None:
+            self._take_snapshot(newest, snapshot)
         if self.log.log_start_offset > from_offset:
             raise StorageError(
                 self.directory,
@@ -378,7 +379,8 @@ class QuorumStorage:
 
         Raises:
             StorageError: it is older than what was published here.
-            OSError: there is no space for a new segment, or no descriptor; the log is as before, without the snapshot.
+            OSError: there is no space for a new segment, or no descriptor; the snapshot is gone again, and what the log
+                has below its end is as before.
         """
         if snapshot_id.end_offset < self._kept_offset:
             raise StorageError(

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -204,6 +206,51 @@ def a_write_of_the_synced_offset_that_failed_half_way_is_no_other_offset() -> No
             again = MetadataLog(disk, HOME)
             assert again.log_end_offset == sum(records)
             again.close()
+
+
+def a_metadata_log_whose_restart_was_cut_short_opens_behind_its_snapshot() -> None:
+    """At whichever step of it the machine lost power, and whatever of its names is durable then."""
+
+    class DarkError(Exception):
+        pass
+
+    steps = []
+    for base in (0, 9):  # below the snapshot, and at its end, where another history begins a segment
+        for last, seed in itertools.product(range(16), range(6)):
+            disk, count = new_disk(seed), itertools.count()
+            log = MetadataLog(disk, HOME)
+            if base:
+                log.restart_at(base)
+            log.append([topic_batch(base + offset) for offset in range(3)])
+            log.roll()
+            log.append([topic_batch(base + offset) for offset in range(3, 5)])
+            log.flush()
+            right = {name: getattr(disk, name) for name in ("open", "remove", "sync_dir")}
+
+            def until_dark(step: Any, last: int = last, count: Any = count) -> Any:
+                def take(*given: Any, **more: Any) -> Any:
+                    if next(count) >= last:
+                        raise DarkError
+                    return step(*given, **more)
+
+                return take
+
+            for name, step in right.items():
+                setattr(disk, name, until_dark(step))
+            with contextlib.suppress(DarkError):
+                log.restart_at(9)
+            steps.append(next(count))
+            for name, step in right.items():
+                setattr(disk, name, step)
+            disk.lose_power()
+            again = MetadataLog(disk, HOME, covered_offset=9)
+            assert again.log_start_offset <= 9
+            again.restart_at(9)
+            again.append([topic_batch(9)])
+            again.flush()
+            disk.lose_power()
+            assert MetadataLog(disk, HOME, covered_offset=9).log_end_offset == 10
+    assert max(steps) < 16, "every step was the last one"
 
 
 def flips_at(disk: SimDisk, read: int) -> None:
@@ -458,6 +505,7 @@ SCENARIOS: dict[Callable[[], None], tuple[str, ...]] = {
     a_write_of_the_synced_offset_that_failed_half_way_is_no_other_offset: (),
     a_bit_that_flips_while_a_log_is_recovered_costs_no_record: (),
     a_bit_that_flips_while_metadata_is_read_costs_no_record: (),
+    a_metadata_log_whose_restart_was_cut_short_opens_behind_its_snapshot: (),
     bytes_that_a_full_disk_took_back_stay_gone: (),
     damage_before_the_last_index_entry_is_found: (
         "recovery trusts the index",
