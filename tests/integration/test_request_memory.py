@@ -13,9 +13,12 @@ import pytest
 from confluent_kafka import Producer
 
 from odradek.protocol.apis import ApiKey
+from odradek.protocol.framing import encode_request
 from odradek.protocol.messages.metadata_request import MetadataRequest
 from tests.conftest import assert_no_traceback
+from tests.support.clients.api_calls import batch, fetch_request, fetch_topic, produce_request
 from tests.support.clients.confluent import create_topic, read_all
+from tests.support.clients.quotas import set_quotas
 from tests.support.clients.wire import Wire
 from tests.support.nodes.node import Node
 from tests.support.waiting import eventually
@@ -112,6 +115,56 @@ def test_a_request_waiting_for_memory_gets_it_when_others_stall(tmp_path: Path) 
             for each in holders:
                 each.close()
         assert len(read_all(node.bootstrap, "canary")) == 3
+        assert_no_traceback(node)
+
+
+class Flood:
+    """Sends requests as fast as the node takes them, and reads its answers or does not."""
+
+    def __init__(self, node: Node, frame: bytes, *, reads: bool) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", node.port))
+        self.socket.setblocking(False)
+        self.frame, self.sent, self.reads = frame, 0, reads
+
+    def go_on(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self.sent += self.socket.send(memoryview(self.frame)[self.sent % len(self.frame) :])
+        if self.reads:
+            with contextlib.suppress(BlockingIOError):
+                assert self.socket.recv(65536)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("has_quotas", [False, True])
+def test_four_hundred_clients_fit_into_300_mb(tmp_path: Path, has_quotas: bool) -> None:
+    """200 producers of 1 MB, 200 consumers that do not read; a quarter of the memory is the budget, as by default."""
+    overrides = {"queued.max.request.bytes": 75 * MIB, "socket.request.max.bytes": 64 * MIB}
+    with Node(tmp_path / "node", overrides) as node:
+        create_topic(node.bootstrap, "flood", max_message_bytes=2 * MIB)
+        create_topic(node.bootstrap, "canary", max_message_bytes=2 * MIB)
+        produce(node, "flood", [MIB] * 5)
+        if has_quotas:
+            set_quotas(node.port, {"client-id": "flood"}, producer_byte_rate=MIB, consumer_byte_rate=MIB)
+        sent = produce_request("flood", batch(bytes(MIB)), acks=1)
+        asked = fetch_request(fetch_topic("flood", {0: 0}, max_bytes=5 * MIB), max_bytes=5 * MIB)
+        write = b"".join(encode_request(ApiKey.PRODUCE, 9, 1, "flood", sent))
+        read = b"".join(encode_request(ApiKey.FETCH, 12, 1, "flood", asked))
+        floods = [Flood(node, write, reads=True) for _ in range(200)]
+        floods += [Flood(node, read, reads=False) for _ in range(200)]
+        try:
+            for _ in range(5):
+                ends = time.monotonic() + 3
+                while time.monotonic() < ends:
+                    for each in floods:
+                        each.go_on()
+                produce(node, "canary", [10, MIB])
+        finally:
+            for each in floods:
+                each.socket.close()
+        peak = peak_memory_bytes(node)
+        print(f"{peak / MIB:.0f} MiB, {sum(each.sent for each in floods) / MIB:.0f} MiB sent")
+        assert peak < 300 * MIB, f"{peak / MIB:.0f} MiB"
+        assert len(read_all(node.bootstrap, "canary")) == 10
         assert_no_traceback(node)
 
 

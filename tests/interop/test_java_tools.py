@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,23 @@ def test_kafka_configs_sets_quotas(broker: Node | ApacheKafka) -> None:
         assert quota in configs("--describe", *entity)
         configs("--alter", *entity, "--delete-config", quota.partition("=")[0])
         assert quota.partition("=")[0] not in configs("--describe", *entity)
+
+
+def test_performance_tools_get_their_quota_within_a_tenth(broker: Node | ApacheKafka) -> None:
+    """1 MiB per second, for half a minute each way."""
+    create_topic(broker.bootstrap, "rated")
+    rates = "producer_byte_rate=1048576,consumer_byte_rate=1048576"
+    entity = ("--entity-type", "clients", "--entity-name", "rated", "--alter", "--add-config", rates)
+    run_tool("kafka.admin.ConfigCommand", ["--bootstrap-server", broker.bootstrap, *entity])
+    common = ("--topic", "rated", "--num-records", 3072, "--command-property", "client.id=rated")
+    sizes = ("--record-size", 10_240, "--throughput", -1)
+    reported = tool(broker, "ProducerPerformance", *common, *sizes)
+    # Of each five seconds; in the first a virtual machine becomes fast.
+    produced = [float(each) for each in re.findall(r"\(([\d.]+) MB/sec\)", reported)]
+    assert 0.9 < statistics.median(produced) < 1.1, reported
+    reported = tool(broker, "ConsumerPerformance", *common)
+    headings, values = (line.split(", ") for line in reported.strip().splitlines()[-2:])
+    assert 0.9 < float(values[headings.index("fetch.MB.sec")]) < 1.1, reported
 
 
 def test_get_offsets(broker: Node | ApacheKafka) -> None:

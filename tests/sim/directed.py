@@ -85,9 +85,11 @@ def eligible_replicas_have_all() -> None:
 DIRECTED: dict[str, str | Callable[..., None]] = {
     "two votes in one epoch": "raft_restart",
     "votes for a shorter log": "raft_stale_log",
-    "metadata told to be there before it is": metadata_is_durable_before_it_counts,
+    "metadata acknowledged before it is durable": metadata_is_durable_before_it_counts,
     "a leader without a majority stays": "raft_partition",
-    "an answer of an earlier reign is appended": (test_fetcher.test_dropped_partitions_are_named_again_in_the_session),
+    "a response of an earlier leader epoch is appended": (
+        test_fetcher.test_dropped_partitions_are_named_again_in_the_session
+    ),
     "fetches of an old epoch are counted": test_replica_planted.fetches_of_another_epoch_are_refused,
     "a follower is asked for what is not durable": test_fetcher.nothing_is_acknowledged_before_it_is_durable,
     "in-sync sets are taken from old leaders": "controller_election",

@@ -439,7 +439,7 @@ ONE_NODE = (
         "two members own a partition, and no member the others",
     ),
     Bug(
-        "assignment told before it is stored",
+        "assignment answered before it is stored",
         "coordinator.group.classic.membership:Membership.sync",
         "return self._result([group_record(group, assignments)], None, pending)",
         "for member_id, each in group.members.items():\n"

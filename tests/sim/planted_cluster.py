@@ -35,7 +35,7 @@ MANY_NODES = (
         "what one controller has counts as committed",
     ),
     Bug(
-        "metadata told to be there before it is",
+        "metadata acknowledged before it is durable",
         "raft.follower:Follower._take",
         "raise\n        await self._host.durable()",
         "raise",
@@ -118,7 +118,7 @@ MANY_NODES = (
         "a follower drops what it has acknowledged and does not know to be committed (KIP-101)",
     ),
     Bug(
-        "an answer of an earlier reign is appended",
+        "a response of an earlier leader epoch is appended",
         "replica.fetcher:Fetcher._counts",
         "and followed.asked_offset == partition.log.log_end_offset",
         "and True",
@@ -213,7 +213,7 @@ MOVING = (
         "a request for a few takes what is behind them, too",
     ),
     Bug(
-        "a topic that is made anew takes the old log",
+        "a recreated topic takes the old log",
         "log.manager:LogManager.create",
         "if self.topic_ids[topic, partition_id] in (topic_id, None):",
         "if True:",

@@ -17,7 +17,7 @@ DIRECTORY_BUGS = (
         "what came last is not in the log any more",
     ),
     Bug(
-        "the controller is not told of a move",
+        "a move is not reported to the controller",
         _DRIVER + "_promote",
         "self._report(move.partition, move.future.log_dir, confirmed)",
         "confirmed()",
@@ -66,7 +66,7 @@ DIRECTORY_BUGS = (
         "a copy that has a part takes the place of what has all",
     ),
     Bug(
-        "what a lost directory had is made anew",
+        "replicas of a lost directory are recreated",
         "replica.manager:ReplicaManager._may_lie_offline",
         "return directory in offline",
         "return False",
@@ -86,6 +86,6 @@ CAUGHT_BY_SEED: dict[str, int] = {
     "the log that was replaced keeps its name": 1,
     "a partition goes on with the log that was replaced": 1,
     "a move that is given up leaves its copy": 2,
-    "the controller is not told of a move": 4,
-    "what a lost directory had is made anew": 58,
+    "a move is not reported to the controller": 4,
+    "replicas of a lost directory are recreated": 58,
 }

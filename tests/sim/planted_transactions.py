@@ -34,7 +34,7 @@ TRANSACTIONS = (
         "read_committed sees what may yet be aborted",
     ),
     Bug(
-        "aborted transactions not told",
+        "aborted transactions not in the response",
         "replica.partition:Partition.read",
         "list(aborted_transactions(log, fetch_offset, upper)) if read.size_bytes else []",
         "[]",
@@ -94,7 +94,7 @@ TRANSACTIONS = (
         "coordinator.transaction.machine:TransactionMachine.verify_partitions",
         "return Result([], Outcome(known & frozenset(partitions)))",
         "return Result([], Outcome(frozenset(partitions)))",
-        "a partition is told that a transaction includes it which has ended",
+        "a partition takes a transaction that has ended for one that includes it",
     ),
     Bug(
         "marker before its decision is durable",
@@ -175,7 +175,7 @@ CAUGHT_BY_SEED = {
     "marker skipped": 1,
     "owed markers forgotten": 24,
     "stable offset past an open transaction": 2,
-    "aborted transactions not told": 1,
+    "aborted transactions not in the response": 1,
     "index of aborted transactions not mended after a kill": 1,
     "fenced producer accepted": 3,
     "epoch not bumped by an end": 2,

@@ -25,7 +25,7 @@ SLOW_SYNC_MS = (20.0, 200.0)
 ROUNDS = 5
 ROLLING = {"segment.ms": "1", "flush.ms": "1", "message.timestamp.after.max.ms": str(2**63 - 1)}
 BLAMED = next(bug for bug in MOVING if bug.name == "a disk is blamed for a log that was deleted under a flush")
-RECREATED = next(bug for bug in MOVING if bug.name == "a topic that is made anew takes the old log")
+RECREATED = next(bug for bug in MOVING if bug.name == "a recreated topic takes the old log")
 
 
 def problems_of_a_broker_that_was_away() -> list[str]:

@@ -13,9 +13,11 @@ from uuid import UUID
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.controller.config import ControllerConfig
 from odradek.log.log_dir import LogDir
 from odradek.metadata.model import NO_LEADER, broker_record
 from odradek.metadata.publisher import MetadataPublisher
+from odradek.protocol.messages.broker_registration_response import BrokerRegistrationResponse
 from odradek.protocol.messages.create_topics_request import CreateTopicsRequest
 from odradek.protocol.messages.unregister_broker_request import UnregisterBrokerRequest
 from odradek.server.lifecycle.broker_lifecycle import BrokerLifecycle, BrokerLifecycleConfig
@@ -122,7 +124,7 @@ async def test_a_heartbeat_is_retried_while_unfencing_cannot_be_written(tmp_path
 async def test_a_fatal_refusal_of_the_controller_is_not_retried(node: QuorumNode) -> None:
     member = Member(node)
     await member.lifecycle.register(Harness().registration(1), node.publisher)
-    member.lifecycle.broker_epoch -= 1
+    await node.service.unregister_broker(UnregisterBrokerRequest(broker_id=1))
     with pytest.raises(ApiError) as refused:
         await member.lifecycle.join(node.publisher)
     assert refused.value.code is ErrorCode.STALE_BROKER_EPOCH
@@ -181,6 +183,41 @@ async def test_an_incarnation_takes_over_from_the_one_before(node: QuorumNode) -
     await second.join(incarnation=1)
     assert second.lifecycle.broker_epoch > first.lifecycle.broker_epoch
     await second.lifecycle.leave()
+
+
+@pytest.mark.parametrize("serves", [True, False])
+async def test_a_late_registration_of_the_process_before_is_replaced(node: QuorumNode, serves: bool) -> None:
+    member = Member(node)
+    if not serves:
+        member.metadata_offset = 0  # it has not caught up
+    joining = asyncio.ensure_future(member.join(incarnation=1))
+    await eventually_async(lambda: 1 in node.publisher.image.brokers and member.is_fenced != serves)
+    before = member.lifecycle.broker_epoch
+    await node.service.ask(Harness().registration(1, 0), BrokerRegistrationResponse)
+    await eventually_async(lambda: member.lifecycle.broker_epoch > before)
+    member.metadata_offset = None
+    await eventually_async(lambda: not member.is_fenced)
+    await asyncio.wait_for(joining, PATIENCE_S)
+    own = node.publisher.image.brokers[1]
+    assert own.incarnation_id == Harness().registration(1, 1).incarnation_id and not member.failures
+    assert own.broker_epoch == member.lifecycle.broker_epoch
+    await member.lifecycle.leave()
+
+
+async def test_a_broker_whose_id_another_one_has_taken_stops(node: QuorumNode) -> None:
+    node.service.update_config(ControllerConfig(broker_session_timeout_ms=50))
+    silent = Member(node, replace(QUICK, heartbeat_interval_ms=60_000))
+    await silent.join()
+    await eventually_async(lambda: silent.is_fenced)
+    other = Harness().registration(1, 1, log_dirs=[UUID(int=77)])
+    await node.service.ask(other, BrokerRegistrationResponse)
+    await eventually_async(lambda: node.publisher.image.brokers[1].incarnation_id == other.incarnation_id)
+    node.service.update_config(ControllerConfig(broker_session_timeout_ms=60_000))
+    silent.lifecycle.heartbeat_now()
+    await eventually_async(lambda: bool(silent.failures))
+    (failure,) = silent.failures
+    assert isinstance(failure, ApiError) and failure.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    await silent.lifecycle.leave()
 
 
 async def test_a_broker_that_was_removed_stops(node: QuorumNode) -> None:

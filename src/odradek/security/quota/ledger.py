@@ -1,7 +1,8 @@
 """What clients have used of one kind of quota, and how long each waits that has used more.
 
 Pure: time is an argument. Who shares a quota (`entities.Sharing`) shares a bucket that fills at the quota's rate and
-may be overdrawn; over any time, no more passes than the quota, a window's worth that was saved up, and one request.
+may be overdrawn; over any time, no more passes than the quota, a window's worth that was saved up, and one request of
+each connection.
 """
 
 from __future__ import annotations

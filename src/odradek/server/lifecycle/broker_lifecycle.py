@@ -42,6 +42,12 @@ _RETRIED = {
     ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.KAFKA_STORAGE_ERROR,  # the controller's disk is full
 }
+# Of heartbeats: the cluster goes on without this broker, or with another one under its id.
+_NOT_THIS_BROKER = {
+    ErrorCode.BROKER_ID_NOT_REGISTERED,
+    ErrorCode.STALE_BROKER_EPOCH,
+    ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+}
 _log = get_logger("server.lifecycle.broker_lifecycle")
 
 
@@ -113,6 +119,8 @@ class BrokerLifecycle:
         self._on_failed = on_failed
         self._on_answered = on_answered
         self._duplicate = ""
+        self._registration: BrokerRegistrationRequest | None = None
+        self._publisher: MetadataPublisher | None = None
         self._beating: asyncio.Task[None] | None = None
         self._handover_skipped = asyncio.Event()
         self.broker_epoch = -1
@@ -123,6 +131,7 @@ class BrokerLifecycle:
         Raises:
             ApiError: the registration is refused, or no controller answers in time.
         """
+        self._registration, self._publisher = registration, publisher
         try:
             async with asyncio.timeout(self._config.registration_timeout_ms / 1000):
                 self.broker_epoch = await self._register(registration)
@@ -158,7 +167,8 @@ class BrokerLifecycle:
         """Ask until we are; what the controller cannot write down at present it may in a moment. Raises ApiError."""
         while True:
             try:
-                if not (await self._beat()).is_fenced:
+                answer = await self._beat_or_register()
+                if answer is not None and not answer.is_fenced:
                     return
             except ApiError as error:
                 if error.code not in _RETRIED:
@@ -256,14 +266,45 @@ class BrokerLifecycle:
             self._early.clear()
             await buggify("server: before a heartbeat")
             try:
-                await self._beat()
+                await self._beat_or_register()
             except OdradekError as error:
-                unknown = (ErrorCode.BROKER_ID_NOT_REGISTERED, ErrorCode.STALE_BROKER_EPOCH)
-                if isinstance(error, ApiError) and error.code in unknown:
+                if isinstance(error, ApiError) and error.code in _NOT_THIS_BROKER:
                     _log.error("the cluster no longer knows this broker", error=error)
                     self._on_failed(error)
                     return
                 _log.warning("heartbeat failed", error=error)
+
+    async def _beat_or_register(self) -> BrokerHeartbeatResponse | None:
+        """One heartbeat; None where this broker had to register again. Raises as the controller refuses either."""
+        try:
+            return await self._beat()
+        except ApiError as error:
+            if error.code is not ErrorCode.STALE_BROKER_EPOCH:
+                raise
+            await self._register_again(error)
+            return None
+
+    async def _register_again(self, stale: ApiError) -> None:
+        """Another registration is in the place of ours: what an earlier process of this node sent before it was killed
+        has come late. That of another node with our id has other directories, and the controller refuses us.
+
+        Raises:
+            ApiError: `stale`, where the broker was unregistered; as the registration is refused.
+        """
+        assert self._registration is not None and self._publisher is not None, "registered before"
+
+        def is_seen(image: MetadataImage) -> bool:
+            own = image.brokers.get(self._broker_id)
+            return own is None or own.broker_epoch > self.broker_epoch
+
+        if not await wait_until_seen(self._publisher, is_seen):
+            return  # who answered may have missed our registration: ask again
+        if self._broker_id not in self._publisher.image.brokers:
+            raise stale
+        _log.warning("another registration took the place of this broker's: it registers again")
+        answer = await self._controller.ask(self._registration, BrokerRegistrationResponse)
+        self.broker_epoch = answer.broker_epoch
+        self.heartbeat_now()
 
     async def _beat(self, *, want_shut_down: bool = False) -> BrokerHeartbeatResponse:
         directories = self._directories()
