@@ -222,6 +222,19 @@ def test_the_marker_says_whether_a_batch_is_there(
         assert ("PRODUCE" in played.steps()) is written
 
 
+@pytest.mark.parametrize(
+    ("entries", "batch_id"),
+    [([], None), ([-1], None), ([-1, 0], 0), ([0, -1], 0), ([3, 5, 4], 5)],
+    ids=["none", "expired", "behind an expired one", "before one", "the newest"],
+)
+def test_an_offset_that_is_not_there_is_no_marker(
+    played: PlayedCluster, entries: list[int], batch_id: int | None
+) -> None:
+    played.offsets = [[(TOPIC, number, offset, "run plan") for number, offset in enumerate(entries)]]
+    found = TransactionalCommit(played.connected(), QUERY).marker()
+    assert (None if found is None else found.batch_id) == batch_id
+
+
 @pytest.mark.parametrize(("unstable", "stable_asked"), [(2, [True] * 3), (5, [True] * 5 + [False])])
 def test_a_marker_on_its_way_is_waited_for_but_not_one_of_a_dead_driver(
     played: PlayedCluster, unstable: int, stable_asked: list[bool]
