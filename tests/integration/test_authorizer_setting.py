@@ -109,8 +109,8 @@ def test_a_user_writes_and_reads_once_it_is_allowed(node: GuardedNode) -> None:
     node.allow(rule("User:alice", AclOperation.WRITE, topic))
     assert produce(node, topic) is None
 
-    refused = consume(node, topic, group)  # type: ignore[assignment]
-    assert isinstance(refused, KafkaError) and refused.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+    unread = consume(node, topic, group)
+    assert isinstance(unread, KafkaError) and unread.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
     node.allow(rule("User:alice", AclOperation.READ, group, ResourceType.GROUP))
     node.allow(rule("User:alice", AclOperation.READ, topic))
     assert consume(node, topic, group) == b"v"

@@ -36,7 +36,7 @@ def test_quotas_hold_on_every_broker_and_not_between_them(odradek_cluster: Any) 
     ports = [port_of(cluster, node_id) for node_id in cluster.node_ids]
     set_quotas(ports[0], {"client-id": mine}, producer_byte_rate=1, controller_mutation_rate=0.001)
     for port in ports:
-        eventually(lambda: waits_of(port, mine, topic))  # noqa: B023
+        eventually(lambda port=port: waits_of(port, mine, topic))
 
     # A broker that is not the active controller passes the request on.
     other = next(node_id for node_id in cluster.node_ids if node_id != cluster.controller())

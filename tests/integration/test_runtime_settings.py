@@ -94,7 +94,9 @@ def another_value(key: str) -> str:
     default = row.default_value()
     if isinstance(default, bool):
         return str(not default).lower()
-    return str(int(default) - 1 if isinstance(default, int) and default > 2**30 else int(default or 1) + 1)  # type: ignore[arg-type]
+    assert default is None or isinstance(default, int), f"{key}: give a value in VALUES"
+    # Of a number that stands for "no limit" there is no higher one.
+    return str(default - 1 if default is not None and default > 2**30 else (default or 1) + 1)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -45,7 +46,10 @@ def topics(arguments: Sequence[str]) -> None:
 def acls(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="kafka-acls.sh")
     parser.add_argument("--bootstrap-server", required=True)
-    parser.add_argument("--add", action="store_true", required=True)
+    action = parser.add_mutually_exclusive_group(required=True)
+    action.add_argument("--add", action="store_true")
+    action.add_argument("--remove", action="store_true")
+    parser.add_argument("--force", action="store_true")
     for kind in ("allow", "deny"):
         parser.add_argument(f"--{kind}-principal")
         parser.add_argument(f"--{kind}-host", default="*")
@@ -53,7 +57,7 @@ def acls(arguments: Sequence[str]) -> None:
     parser.add_argument("--topic", required=True)
     options = parser.parse_args(arguments)
     denies = options.deny_principal is not None
-    binding = AclBinding(
+    entry = (
         ResourceType.TOPIC,
         options.topic,
         ResourcePatternType.LITERAL,
@@ -63,7 +67,12 @@ def acls(arguments: Sequence[str]) -> None:
         AclPermissionType.DENY if denies else AclPermissionType.ALLOW,
     )
     admin = AdminClient({"bootstrap.servers": options.bootstrap_server})
-    admin.create_acls([binding])[binding].result(30)
+    if options.remove:
+        (removed,) = admin.delete_acls([AclBindingFilter(*entry)]).values()
+        assert removed.result(30), "there is no such entry"
+    else:
+        (added,) = admin.create_acls([AclBinding(*entry)]).values()
+        added.result(30)
 
 
 if __name__ == "__main__":

@@ -178,9 +178,10 @@ def operations_of(names: Sequence[str]) -> list[int]:
 
 def check_principals(names: Sequence[str]) -> None:
     """Raises CliError for a name that is not `User:name`."""
+    from odradek.settings.formats import is_principal
+
     for name in names:
-        kind, colon, rest = name.partition(":")
-        if not (kind and colon and rest):
+        if not is_principal(name):
             raise CliError(f"{name} is no principal; write User:{name}", code=USAGE)
 
 

@@ -166,20 +166,9 @@ def remove(
 
     async def work(cluster: Cluster) -> list[Acl]:
         from odradek.client.acls import delete_acls
-        from odradek.metadata.model import Acl
+        from odradek.metadata.model import acl_of
 
-        return [
-            Acl(
-                each.resource_type,
-                each.resource_name,
-                each.pattern_type,
-                each.principal,
-                each.host,
-                each.operation,
-                each.permission_type,
-            )
-            for each in await delete_acls(cluster, filters)
-        ]
+        return [acl_of(each) for each in await delete_acls(cluster, filters)]
 
     gone = administer(target(bootstrap_server, command_config), work)
     if not gone:

@@ -167,6 +167,7 @@ class ControllerGateway:
             request, response, context.api_version, context.principal, free if charge is None else charge
         )
         if charge is not None and charge.throttle_ms:
+            # Each answer to a mutation has the field; that of all answers, of which M is one, has not.
             answer.throttle_time_ms = charge.throttle_ms  # type: ignore[attr-defined]
         return answer
 

@@ -23,6 +23,12 @@ def per_ip_overrides(text: str) -> dict[str, int]:
     return limits
 
 
+def is_principal(text: str) -> bool:
+    """Whether a text is `type:name`, as `User:alice`; the name may have colons."""
+    kind, _, name = text.partition(":")
+    return bool(kind and name)
+
+
 def super_users(text: str) -> tuple[str, ...]:
     """Read "User:name;User:name", as names may have commas.
 
@@ -31,8 +37,7 @@ def super_users(text: str) -> tuple[str, ...]:
     """
     names = tuple(name for part in text.split(";") if (name := part.strip()))
     for name in names:
-        kind, colon, rest = name.partition(":")
-        if not (kind and colon and rest):
+        if not is_principal(name):
             raise ValueError(f"{name!r} is no principal: must be User:name, several separated by semicolons")
     return names
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -43,6 +43,11 @@ def test_a_flush_that_was_held_up_is_done_whole_by_the_next() -> None:
         assert [after.epoch_of(offset) for offset in range(after.log_end_offset)] == [0, 3, 4]
 
 
+def runs_out(needed: Iterator[int], left: int) -> Callable[[str], bool]:
+    """Whether a fault happens: there are so many descriptors left, and each question takes one."""
+    return lambda _: next(needed) >= left
+
+
 def filled_log(disk: SimDisk) -> Log:
     log = opened(disk, LOOSE)
     for number in range(8):
@@ -70,7 +75,10 @@ def test_a_cut_for_which_files_cannot_be_opened_is_none(cut: Callable[[Log], obj
         disk, needed = new_disk(), itertools.count()
         log = filled_log(disk)
         log.partition_dir.files.forget_below(log.directory)
-        disk.faults, disk.happens = DiskFaults(too_many_files=1.0), lambda fault: next(needed) >= left  # noqa: B023
+        disk.faults, disk.happens = (
+            DiskFaults(too_many_files=1.0),
+            runs_out(needed, left),
+        )
         try:
             cut(log)
         except StorageError as error:
@@ -95,7 +103,10 @@ def test_a_metadata_log_that_cannot_begin_again_is_as_before() -> None:
         disk, needed = new_disk(), itertools.count()
         log = MetadataLog(disk, HOME)
         log.append([topic_batch(offset) for offset in range(3)])
-        disk.faults, disk.happens = DiskFaults(too_many_files=1.0), lambda fault: next(needed) >= left  # noqa: B023
+        disk.faults, disk.happens = (
+            DiskFaults(too_many_files=1.0),
+            runs_out(needed, left),
+        )
         try:
             log.restart_at(9)
         except OSError as error:

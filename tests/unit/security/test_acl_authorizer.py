@@ -17,7 +17,6 @@ from odradek.metadata.publisher import MetadataPublisher
 from odradek.protocol.messages.access_control_entry_record import AccessControlEntryRecord
 from odradek.protocol.messages.remove_access_control_entry_record import RemoveAccessControlEntryRecord
 from odradek.security.acl.authorizer import StandardAuthorizer
-from odradek.security.acl.index import AclIndex
 
 DENY, ALLOW = int(PermissionType.DENY), int(PermissionType.ALLOW)
 LITERAL, PREFIXED = int(PatternType.LITERAL), int(PatternType.PREFIXED)
@@ -231,10 +230,11 @@ def test_a_host_denies_however_its_address_is_spelled(host: str, peer: str) -> N
     assert authorizer.authorize("User:alice", peer, Op.READ, Kind.TOPIC, "a")
 
 
-def test_long_names_are_not_kept() -> None:
+def test_decisions_about_long_names_are_not_kept() -> None:
     """Clients choose what they ask for, and need no permission to ask."""
-    index = AclIndex([acl()])
+    authorizer = StandardAuthorizer()
+    authorizer.update({UUID(int=1): acl()})
     for number in range(3):
-        assert not index.matching(Kind.TOPIC, f"{number}" * 256)
-    index.matching(Kind.TOPIC, "a" * 255)
-    assert [len(name) for name in index._types[Kind.TOPIC].kept] == [255]
+        assert not authorizer.authorize("User:alice", "10.0.0.1", Op.READ, Kind.TOPIC, f"{number}" * 256)
+    authorizer.authorize("User:alice", "10.0.0.1", Op.READ, Kind.TOPIC, "a" * 255)
+    assert [len(question[-1]) for question in authorizer._decided] == [255]

@@ -13,7 +13,7 @@ from uuid import UUID
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.model import Acl
-from odradek.security.acl.index import MAX_KEPT_NAME_LETTERS, AclIndex, find_rule
+from odradek.security.acl.index import AclIndex, find_rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,9 @@ class AclDecision:
     rule: Acl | None = None
 
 
-# Then they are all forgotten.
+# Then they are all forgotten. Clients choose the names that they ask for: of a long one nothing is kept.
 MAX_KEPT_DECISIONS = 8192
+MAX_KEPT_NAME_LETTERS = 255
 _SUPER_USER = AclDecision(True, "super user")
 _LOADING = AclDecision(False, "loading")
 _NO_MATCH = AclDecision(False, "no match")

@@ -19,10 +19,6 @@ from odradek.metadata.model import Acl
 
 K = TypeVar("K")
 
-# Names whose patterns are kept, for each type of resource; then it begins from nothing. Clients choose the names: those
-# that are long are searched each time.
-MAX_KEPT_NAMES = 8192
-MAX_KEPT_NAME_LETTERS = 255
 
 _DESCRIBED_BY = (AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER)
 _NAMED_OPERATIONS = tuple(int(each) for each in AclOperation if each > AclOperation.ALL)
@@ -175,7 +171,6 @@ class _OneType:
     sorted_lengths: tuple[int, ...] = ()
     # Which patterns allow an operation to a principal, for the questions about any resource.
     allowing: dict[tuple[str, int], Counter[Pattern]] = field(default_factory=dict)
-    kept: dict[str, tuple[Pattern, ...]] = field(default_factory=dict)
 
     def add(self, acl: Acl) -> None:
         prefixed = acl.pattern_type == PatternType.PREFIXED
@@ -204,7 +199,6 @@ class _OneType:
             self._count(pattern, -1)
 
     def _count(self, pattern: Pattern, change: int) -> None:
-        self.kept.clear()
         if pattern.prefixed:
             self.lengths[len(pattern.name)] += change
             self.sorted_lengths = tuple(sorted((each for each, often in self.lengths.items() if often), reverse=True))
@@ -217,20 +211,13 @@ class _OneType:
         ]
 
     def matching(self, name: str) -> tuple[Pattern, ...]:
-        """All patterns that speak of `name`, the most specific first."""
-        kept = self.kept.get(name)
-        if kept is None:
-            literal, wildcard = self.literals.get(name), self.literals.get(WILDCARD)
-            kept = (
-                *((literal,) if literal is not None else ()),
-                *self.prefixes_of(name),
-                *((wildcard,) if wildcard is not None and wildcard is not literal else ()),
-            )
-            if len(self.kept) >= MAX_KEPT_NAMES:
-                self.kept.clear()
-            if len(name) <= MAX_KEPT_NAME_LETTERS:
-                self.kept[name] = kept
-        return kept
+        """All patterns that match `name`, the most specific first."""
+        literal, wildcard = self.literals.get(name), self.literals.get(WILDCARD)
+        return (
+            *((literal,) if literal is not None else ()),
+            *self.prefixes_of(name),
+            *((wildcard,) if wildcard is not None and wildcard is not literal else ()),
+        )
 
 
 class AclIndex:
