@@ -133,7 +133,8 @@ def ended(wires: list[Wire]) -> list[Wire]:
 def test_a_crowd_of_clients_does_not_keep_the_cluster_out(tmp_path_factory: pytest.TempPathFactory) -> None:
     node = Node(tmp_path_factory.mktemp("node"), {"max.connections": 10, "inter.broker.listener.name": "INTERNAL"})
     internal_port = free_port()
-    node.overrides["listeners"] = f"{node.overrides['listeners']},INTERNAL://127.0.0.1:{internal_port}"
+    # Bound before the one that is waited for.
+    node.overrides["listeners"] = f"INTERNAL://127.0.0.1:{internal_port},{node.overrides['listeners']}"
     protocols = (f"{name}:PLAINTEXT" for name in ("PLAINTEXT", "INTERNAL", "CONTROLLER"))
     node.overrides["listener.security.protocol.map"] = ",".join(protocols)
     with node:
