@@ -83,6 +83,7 @@ def test_the_permissions_of_the_page_are_in_force(tmp_path: Path) -> None:
         assert "10.6.0.0/16" in printed[3]
         node.allow(rule("User:alice", AclOperation.ALL, "orders", permission=AclPermissionType.DENY))
         assert produce(node, "orders") is not None
-        (line,) = (each for each in node.audit_lines() if each["reason"] == "acl")
+        # One or more: a client that is refused asks again when it likes.
+        lines = [each for each in node.audit_lines() if each["reason"] == "acl"]
         (example,) = re.findall(r"^{.*}$", ACLS, re.MULTILINE)
-        assert list(json.loads(example)) == list(line)
+        assert {tuple(each) for each in lines} == {tuple(json.loads(example))}
