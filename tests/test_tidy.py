@@ -33,6 +33,7 @@ WORLD_ROOMS = (
     "common/real_worker.py",
     "server/startup/process.py",
     "cli/",
+    "security/client/",
     "testing/",
 )
 # Modules that start simulations and measure them run outside of them; the sandbox knows what it keeps out.

@@ -9,13 +9,13 @@ from __future__ import annotations
 import socket
 import struct
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass
-from random import SystemRandom
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from odradek.client.login import RefusedLoginError, login
-from odradek.client.sasl import Credentials, SaslSettingError, credentials_from
+from odradek.client.sasl import Credentials, SaslSettingError
 from odradek.common.errors import ErrorCode, ProtocolError
 from odradek.protocol import codec
 from odradek.protocol.apis import API, ApiKey
@@ -24,6 +24,7 @@ from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
 from odradek.protocol.messages.request_header import RequestHeader
 from odradek.protocol.messages.response_header import ResponseHeader
+from odradek.security.client.settings import credentials
 from pyspark_odradek.errors import ClusterError, OptionError
 
 if TYPE_CHECKING:
@@ -60,53 +61,49 @@ NEWEST = {
 }
 
 
+def _no_login() -> Credentials | None:
+    return None
+
+
 @dataclass(frozen=True)
 class Security:
-    """How to reach a listener: in the clear or over TLS, and who we are there."""
+    """How to reach a listener: in the clear or over TLS, and who we are there, which a new token may change."""
 
     tls: ssl.SSLContext | None = None
-    sasl: Credentials | None = None
+    sasl: Callable[[], Credentials | None] = field(default=_no_login, repr=False)
 
 
 def security_from(settings: Mapping[str, str]) -> Security:
     """Read `security.protocol`, `ssl.*` and `sasl.*` by the names of Kafka's Java client, or of librdkafka.
 
-    Certificates are PEM files. Of the SASL mechanisms PLAIN and SCRAM are built in.
+    Key and trust stores are PEM, as a file or as text, PKCS12 or JKS.
 
     Raises:
-        OptionError: a protocol, mechanism or kind of key store that is not supported.
+        OptionError: a protocol or mechanism that is not supported, a store that cannot be read, or no token.
     """
     protocol = settings.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"):
         raise OptionError(f"kafka.security.protocol={protocol} is unknown")
-    context = _tls_context(settings) if protocol.endswith("SSL") else None
+    _credentials(settings)  # what cannot be is an error before anything is connected to
+    return Security(_tls_context(settings) if protocol.endswith("SSL") else None, partial(_credentials, settings))
+
+
+def _credentials(settings: Mapping[str, str]) -> Credentials | None:
     try:
-        return Security(context, credentials_from(settings, SystemRandom()))
+        return credentials(settings)
     except SaslSettingError as error:
         raise OptionError(f"kafka.{error}") from None
 
 
 def _tls_context(settings: Mapping[str, str]) -> ssl.SSLContext:
-    import ssl  # takes as long to load as everything else here, in each process that Spark starts
+    # Loading these takes as long as all else here, in each process that Spark starts.
+    from odradek.security.client.settings import tls_context
+    from odradek.security.tls.config import TlsSettingError
 
-    for side in ("truststore", "keystore"):
-        kind = settings.get(f"ssl.{side}.type", "PEM").upper()
-        if kind != "PEM" or settings.get(f"ssl.{side}.location", "").endswith((".jks", ".p12")):
-            raise OptionError(f"kafka.ssl.{side}.type must be PEM, not {kind}: convert the store with openssl")
-    authorities = settings.get("ssl.truststore.location") or settings.get("ssl.ca.location")
-    chain = settings.get("ssl.keystore.location") or settings.get("ssl.certificate.location")
-    key = settings.get("ssl.key.location")
     try:
-        context = ssl.create_default_context(cafile=authorities, cadata=settings.get("ssl.truststore.certificates"))
-        if chain:
-            context.load_cert_chain(chain, key, settings.get("ssl.key.password"))
-    except OSError as error:  # no such file, or no PEM in it
-        files = ", ".join(filter(None, (authorities, chain, key)))
-        raise OptionError(f"kafka.ssl.*: cannot read {files or 'the certificates'}: {error}") from None
-    # An empty value is Kafka's way to switch the check of the host's name off.
-    if settings.get("ssl.endpoint.identification.algorithm", "https") == "":
-        context.check_hostname = False
-    return context
+        return tls_context(settings)
+    except TlsSettingError as error:
+        raise OptionError(f"kafka.{error}") from None
 
 
 class Connection:
@@ -131,8 +128,9 @@ class Connection:
             if security.tls is not None:
                 self._socket = self._wrapped(security.tls, host)
             self._negotiate()
-            if security.sasl is not None:
-                self._authenticate(security.sasl)
+            who = security.sasl()
+            if who is not None:
+                self._authenticate(who)
         except BaseException:
             self._socket.close()
             raise

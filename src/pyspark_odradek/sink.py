@@ -38,11 +38,6 @@ AT_LEAST_ONCE = (
 JAVA_NAMES: dict[str, str | None] = {
     "max.request.size": "message.max.bytes",
     "buffer.memory": None,
-    "ssl.truststore.location": "ssl.ca.location",
-    "ssl.truststore.type": None,
-    "ssl.keystore.location": "ssl.certificate.location",
-    "ssl.keystore.type": None,
-    "sasl.jaas.config": None,
     "isolation.level": None,
 }
 DEFAULTS: dict[str, Any] = {
@@ -72,7 +67,6 @@ class _Writer:
         self.options = options
         self.topic = options.topic
         self.columns = options.columns(schema)
-        self.config = producer_config(options.kafka)
         self._made: set[str] = set()
         self._producer()  # a wrong setting is reported here and not by the first task
 
@@ -89,7 +83,7 @@ class _Writer:
 
     def _producer(self) -> Producer:
         try:
-            return Producer(self.config, logger=log)
+            return Producer(producer_config(self.options.kafka), logger=log)
         except KafkaException as error:
             raise OptionError(f"kafka.*: {error.args[0].str()}") from None
 
@@ -234,18 +228,16 @@ def client_config(settings: Mapping[str, str]) -> dict[str, Any]:
 
 
 def translated(settings: Mapping[str, str]) -> dict[str, Any]:
-    """Settings by the names that librdkafka has for them."""
-    config: dict[str, Any] = {}
-    for name, value in settings.items():
-        known = JAVA_NAMES.get(name, name)
-        if known is not None:
-            config[known] = value
-    if settings.get("sasl.jaas.config"):
-        from pyspark_odradek.connection import security_from
+    """Settings by the names that librdkafka has for them. Raises OptionError."""
+    from odradek.client.sasl import SaslSettingError
+    from odradek.security.client.settings import librdkafka_settings
+    from odradek.security.tls.config import TlsSettingError
 
-        who = security_from(settings).sasl
-        config |= {} if who is None else {"sasl.username": who.username, "sasl.password": who.password}
-    return config
+    named = {JAVA_NAMES.get(name, name): value for name, value in settings.items()}
+    try:
+        return librdkafka_settings({name: value for name, value in named.items() if name is not None})
+    except (SaslSettingError, TlsSettingError) as error:
+        raise OptionError(f"kafka.{error}") from None
 
 
 def _as_ms(times: Any) -> list[int]:

@@ -112,12 +112,12 @@ def administer(where: Target, work: Callable[[Cluster], Awaitable[T]]) -> T:
         CliError: no broker answers, with what to check; else what `work` raises.
     """
     import asyncio
-    from random import SystemRandom
 
     from odradek.client.cluster import Cluster, parse_bootstrap
     from odradek.client.connection import RequestTimeoutError, UnreachableError, UnsupportedRequestError
-    from odradek.client.sasl import SaslSettingError, credentials_from
+    from odradek.client.sasl import SaslSettingError
     from odradek.common.real_io import RealClock, RealNetwork
+    from odradek.security.client.settings import credentials
 
     try:
         addresses = parse_bootstrap(where.bootstrap)
@@ -125,7 +125,7 @@ def administer(where: Target, work: Callable[[Cluster], Awaitable[T]]) -> T:
         raise CliError(f"--bootstrap-server: {error}; give host:port[,host:port]…", code=BAD_CONFIG) from None
     tls = _tls(where)
     try:
-        sasl = credentials_from(where.properties, SystemRandom())
+        sasl = credentials(where.properties)
     except SaslSettingError as error:
         raise CliError(f"--command-config: {error}", code=BAD_CONFIG) from None
 
@@ -163,9 +163,13 @@ def _tls(where: Target) -> ssl.SSLContext | None:
         )
     if not protocol.endswith("SSL"):
         return None
-    from odradek.cli.tls import tls_context
+    from odradek.security.client.settings import tls_context
+    from odradek.security.tls.config import TlsSettingError
 
-    return tls_context(where.properties)
+    try:
+        return tls_context(where.properties)
+    except TlsSettingError as error:
+        raise CliError(f"TLS: {error}", code=BAD_CONFIG) from None
 
 
 def parse_assignments(items: list[str] | None, option: str) -> dict[str, str]:

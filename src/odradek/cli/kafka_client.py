@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from odradek.cli.connect import Target, unreachable
@@ -28,10 +27,6 @@ NEW_TOPIC_TIMEOUT_S = 5.0
 # How long a broker may take to hear of a topic that another one has created.
 UNKNOWN_TOPIC_TIMEOUT_S = 1.0
 
-# How often a file with a token is read: who renews it does so earlier than that before it ends.
-TOKEN_S = 60.0
-_ENDPOINT_KEY = "sasl.oauthbearer.token.endpoint.url"
-
 # Settings of Java clients that the C client does not have; they change nothing that matters to these commands.
 _JAVA_ONLY = frozenset(
     {
@@ -47,26 +42,10 @@ _JAVA_ONLY = frozenset(
         "metric.reporters",
         "partitioner.class",
         "request.timeout.ms",
-        "ssl.keystore.type",
-        "ssl.truststore.type",
         "value.deserializer",
         "value.serializer",
     }
 )
-# Stores that the C client does not read: it gets what they hold.
-_STORES = (
-    "ssl.ca.location",
-    "ssl.key.password",
-    "ssl.keystore.location",
-    "ssl.keystore.password",
-    "ssl.truststore.location",
-    "ssl.truststore.password",
-)
-_RENAMED = {
-    "ssl.truststore.certificates": "ssl.ca.pem",
-    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
-    "ssl.keystore.key": "ssl.key.pem",
-}
 
 
 class ClientErrors:
@@ -120,44 +99,19 @@ def client_settings(where: Target, own: dict[str, Any], given: dict[str, str]) -
 
 
 def _translated(properties: dict[str, str]) -> dict[str, Any]:
-    """A file for Kafka's tools in the words of the C client."""
-    found: dict[str, Any] = {
-        _RENAMED.get(key, key): value for key, value in properties.items() if key not in _JAVA_ONLY
-    }
-    found.pop("bootstrap.servers", None)
-    if "ssl.keystore.location" in properties or "ssl.truststore.location" in properties:
-        from odradek.cli.tls import java_stores
-
-        for key in _STORES:
-            found.pop(key, None)
-        found |= java_stores(properties)
-    if properties.get("sasl.mechanism", "").upper() == "OAUTHBEARER" and found.pop(_ENDPOINT_KEY, None) is not None:
-        found |= {"oauth_cb": partial(_token, properties)}
-    elif found.pop("sasl.jaas.config", None) is not None:
-        found |= _login(properties)
-    if found.get("ssl.endpoint.identification.algorithm") == "":
-        found["ssl.endpoint.identification.algorithm"] = "none"
-    return found
-
-
-def _login(properties: dict[str, str]) -> dict[str, str]:
-    """Name and password of a JAAS entry, which the C client does not read. Raises CliError."""
-    from random import SystemRandom
-
-    from odradek.client.sasl import SaslSettingError, credentials_from
+    """A file for Kafka's tools in the words of the C client. Raises CliError."""
+    from odradek.client.sasl import SaslSettingError
+    from odradek.security.client.settings import librdkafka_settings
+    from odradek.security.tls.config import TlsSettingError
 
     try:
-        who = credentials_from(properties, SystemRandom())
+        found = librdkafka_settings({key: value for key, value in properties.items() if key not in _JAVA_ONLY})
     except SaslSettingError as error:
         raise CliError(f"--command-config: {error}", code=BAD_CONFIG) from None
-    return {} if who is None else {"sasl.username": who.username, "sasl.password": who.password}
-
-
-def _token(properties: dict[str, str], _: str) -> tuple[str, float]:
-    """The token of the file that is named, and when the file is looked at again; a call of the client's."""
-    from odradek.client.sasl import read_token
-
-    return read_token(properties), time.time() + TOKEN_S
+    except TlsSettingError as error:
+        raise CliError(f"TLS: {error}", code=BAD_CONFIG) from None
+    found.pop("bootstrap.servers", None)
+    return found
 
 
 def made(client: type[Any], settings: dict[str, Any]) -> Any:

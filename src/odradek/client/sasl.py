@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hmac
 import re
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -40,7 +40,7 @@ NONCE_BYTES = 24
 # A node connects often with one password, and hashing takes milliseconds, in which its loop does nothing else.
 _salted_password = lru_cache(maxsize=8)(salted_password)
 # An option of a JAAS entry; its value stands in quotes, or is a word.
-_JAAS_OPTION = re.compile(r"""\b(username|password|tokenauth)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;'"]+)""")
+_JAAS_OPTION = re.compile(r"""([\w.]+)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;'"]+)""")
 
 
 class SaslSettingError(OdradekError):
@@ -69,9 +69,13 @@ class Credentials:
     by_token: bool = False
 
 
-def credentials_from(settings: Mapping[str, str], random: Random) -> Credentials | None:
+def credentials_from(
+    settings: Mapping[str, str], random: Random, *, token: Callable[[Mapping[str, str]], str] | None = None
+) -> Credentials | None:
     """Read `sasl.*` by the names of Kafka's Java client, or of librdkafka; None where the protocol has no SASL.
 
+    Args:
+        token: where a token of OAUTHBEARER comes from; `read_token` without.
     Raises:
         SaslSettingError: a mechanism that is not supported, or no name and password.
     """
@@ -81,8 +85,8 @@ def credentials_from(settings: Mapping[str, str], random: Random) -> Credentials
     if mechanism not in MECHANISMS:
         raise SaslSettingError(f"sasl.mechanism={mechanism} is not supported; {', '.join(MECHANISMS)} are")
     if mechanism == "OAUTHBEARER":
-        return Credentials(mechanism, "the owner of the token", read_token(settings), random)
-    found = {name: _unquoted(value) for name, value in _JAAS_OPTION.findall(settings.get("sasl.jaas.config", ""))}
+        return Credentials(mechanism, "the owner of the token", (token or read_token)(settings), random)
+    found = jaas_options(settings)
     username = settings.get("sasl.username", found.get("username", ""))
     password = settings.get("sasl.password", found.get("password", ""))
     if not username or not password:
@@ -93,8 +97,14 @@ def credentials_from(settings: Mapping[str, str], random: Random) -> Credentials
     return Credentials(mechanism, username, password, random, found.get("tokenauth", "").lower() == "true")
 
 
+def jaas_options(settings: Mapping[str, str]) -> dict[str, str]:
+    """The options of the entry in `sasl.jaas.config`, by their names in small letters."""
+    entry = settings.get("sasl.jaas.config", "")
+    return {name.lower(): _unquoted(value) for name, value in _JAAS_OPTION.findall(entry)}
+
+
 def read_token(settings: Mapping[str, str]) -> str:
-    """The token of OAUTHBEARER, from the file that who renews it writes (KIP-768).
+    """The token of OAUTHBEARER, from a file that another process keeps fresh (KIP-768).
 
     Raises:
         SaslSettingError: no file is named, or it cannot be read.

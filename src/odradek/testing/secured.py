@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from odradek.security.tls.development import Authority, make_authority
+from odradek.security.tls.stores import Identity
 from odradek.server.startup.format import FormatOptions
 from odradek.testing.cluster import Cluster
 from odradek.testing.control_socket import HOST
@@ -99,8 +100,12 @@ class SecuredCluster(Cluster):
         """A PEM file with a key and a certificate of `CN=name`; brokers know its holder as `User:name`."""
         path = self._file(name)
         if not path.exists():
-            path.write_bytes(self._authority.issue(name, HOSTS, now=self._now).to_pem())
+            path.write_bytes(self.identity(name).to_pem())
         return path
+
+    def identity(self, name: str) -> Identity:
+        """A key with a new certificate of `CN=name`, for stores of other formats than PEM."""
+        return self._authority.issue(name, HOSTS, now=self._now)
 
     def ssl_context(self, name: str | None = None) -> ssl.SSLContext:
         """What clients of Python take (aiokafka's `ssl_context`): with a name, one that shows its certificate."""
@@ -134,9 +139,9 @@ class SecuredCluster(Cluster):
         return given | ({"security.protocol": "sasl_ssl", "sasl.mechanism": login} if login in _MECHANISMS else {})
 
     def java_client(self, login: Login = "SCRAM-SHA-512", user: str | None = None) -> dict[str, str]:
-        """`client` for clients of Java and, but for OAUTHBEARER, for `--command-config` of `odradek`.
+        """`client` for clients of Java, for `--command-config` of `odradek`, and, behind `kafka.`, for Spark.
 
-        For OAUTHBEARER the JVM needs `-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls` with the issuer's `token_url`.
+        For OAUTHBEARER a JVM needs `-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls` with the issuer's `token_url`.
         """
         name, password = self._user(user)
         trust = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(self.ca)}

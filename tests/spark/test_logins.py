@@ -1,0 +1,95 @@
+"""Each way into a secured cluster, for all three ways of the connector: its readers, and both deliveries of its sink.
+
+Settings are those of Kafka's Java client; readers and the exactly-once sink have a client of our own, the other
+delivery has librdkafka.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.security.tls.development import make_authority, pkcs12_of
+from odradek.testing import SecuredCluster
+from odradek.testing.secured import LOGINS, Login
+from pyspark_odradek.cluster import ClientSettings, Cluster
+from pyspark_odradek.connection import security_from
+from pyspark_odradek.errors import OptionError
+from pyspark_odradek.sink import producer_config
+from tests.spark.queries import values
+
+
+@pytest.fixture(scope="module")
+def secured() -> Iterator[SecuredCluster]:
+    """One broker without a listener in plain text."""
+    with SecuredCluster() as cluster:
+        yield cluster
+
+
+def written_and_read(spark: Any, settings: dict[str, str], topic: str, folder: Path) -> list[bytes]:
+    options = {f"kafka.{name}": value for name, value in settings.items()}
+    for delivery, value in (("at_least_once", "a"), ("exactly_once", "b")):
+        writer = spark.createDataFrame([(value,)], "value string").coalesce(1).write.format("odradek")
+        writer = writer.options(**options, topic=topic, delivery=delivery, createTopic="true")
+        writer.option("stagingLocation", str(folder / "staging")).mode("append").save()
+    return sorted(values(spark.read.format("odradek").options(**options, subscribe=topic).load()))
+
+
+@pytest.mark.parametrize("login", LOGINS)
+def test_a_login_reads_and_writes(
+    spark: Any, secured: SecuredCluster, topic: str, login: Login, tmp_path: Path
+) -> None:
+    assert written_and_read(spark, secured.java_client(login), topic, tmp_path) == [b"a", b"b"]
+
+
+def test_stores_of_java(spark: Any, secured: SecuredCluster, topic: str, tmp_path: Path) -> None:
+    """A PKCS12 key store, as `keytool` makes it, by the names of the Java client."""
+    store = tmp_path / "alice.p12"
+    store.write_bytes(pkcs12_of(secured.identity("alice"), "secret"))
+    settings = secured.java_client("MUTUAL-TLS") | {
+        "ssl.keystore.type": "PKCS12",
+        "ssl.keystore.location": str(store),
+        "ssl.keystore.password": "secret",
+    }
+    assert written_and_read(spark, settings, topic, tmp_path) == [b"a", b"b"]
+
+
+def test_certificates_as_text_need_no_file(secured: SecuredCluster) -> None:
+    pem = secured.certificate("bob").read_text()
+    settings = secured.java_client("MUTUAL-TLS") | {
+        "ssl.truststore.certificates": secured.ca.read_text(),
+        "ssl.keystore.certificate.chain": pem,
+        "ssl.keystore.key": pem,
+    }
+    for name in ("ssl.truststore.location", "ssl.keystore.location"):
+        del settings[name]
+    cluster = Cluster(ClientSettings.parse(settings))
+    assert cluster.partitions(["no-topic"]) == {}
+    cluster.close()
+
+
+def test_an_issuer_that_refuses_is_named_and_the_secret_is_not(secured: SecuredCluster) -> None:
+    settings = secured.java_client("OAUTHBEARER", "alice")
+    wrong = settings | {"sasl.jaas.config": settings["sasl.jaas.config"].replace("alice-secret", "guess")}
+    for refusing in (security_from, producer_config):
+        with pytest.raises(OptionError, match=f"{secured.issuer.token_url} answered 401") as raised:
+            refusing(wrong)
+        assert "guess" not in str(raised.value)
+
+
+def test_an_issuer_that_is_not_trusted_or_not_there(secured: SecuredCluster, tmp_path: Path) -> None:
+    other = tmp_path / "other.pem"
+    other.write_text(make_authority("other", now=datetime.datetime.now(datetime.UTC)).pem)
+    settings = secured.client("OAUTHBEARER", "alice") | {"https.ca.location": str(other)}
+    with pytest.raises(OptionError, match=r"gives no token: .*certificate verify failed"):
+        security_from(settings)
+    nowhere = settings | {"sasl.oauthbearer.token.endpoint.url": "http://127.0.0.1:1/token"}
+    with pytest.raises(OptionError, match=r"127\.0\.0\.1:1/token gives no token: "):
+        security_from(nowhere)
+    without = {name: value for name, value in settings.items() if not name.endswith("client.secret")}
+    with pytest.raises(OptionError, match=r"client\.secret must be set, or clientId and clientSecret"):
+        security_from(without)
