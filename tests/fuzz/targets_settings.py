@@ -9,6 +9,7 @@ from random import Random
 from odradek.client.cluster import parse_bootstrap
 from odradek.common.errors import ConfigError
 from odradek.raft.voters import parse_static_voters
+from odradek.security.sealing import SecretKeys
 from odradek.server.startup.honoured_settings import CONFIG_CLASSES, honoured_settings
 from odradek.settings.broker import BrokerSettings, resolve
 from odradek.settings.config_providers import Sources
@@ -96,7 +97,7 @@ def _use(settings: BrokerSettings) -> None:
 @functools.cache
 def _rules() -> SettingRules:
     settings = resolve(zero_config(dict(ZERO_CONFIG)), SOURCES)
-    return SettingRules(settings, option_docs(CONFIG_CLASSES))
+    return SettingRules(settings, option_docs(CONFIG_CLASSES), sealer=SecretKeys())
 
 
 def generate_small_text(rng: Random) -> bytes:

@@ -415,7 +415,11 @@ class TestChangeOfBrokers:
         assert replace(calls, BROKER, "1", {key: "com.example.Principals"}) == "INVALID_CONFIG"
         default = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
         assert change(calls, BROKER, "1", ("principal.builder.class", SET, default))[0] == "NONE"
-        ignored = {"metric.reporters": "com.example.Reporter", "listener.name.plain.plain.sasl.jaas.config": "x y;"}
+        secret = "listener.name.plain.plain.sasl.jaas.config"
+        name, message = change(calls, BROKER, "1", (secret, SET, "x y;"))
+        assert name == "INVALID_CONFIG" and message is not None and "odradek.secret.key.file" in message
+        assert "x y;" not in message
+        ignored = {"metric.reporters": "com.example.Reporter", "sasl.login.refresh.window.factor": "0.5"}
         for key, value in ignored.items():
             assert change(calls, BROKER, "1", (key, SET, value))[0] == "NONE"
             eventually(partial(is_written, node, f"setting={key} of=broker name=1"))

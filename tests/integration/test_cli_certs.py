@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from odradek.cli.certs import app
 from odradek.cli.errors import CliError
-from tests.integration.test_tls import TlsNode
 from tests.support.clients.cli import odradek
+from tests.support.nodes.tls_node import TlsNode
 
 
 def certs_dev(directory: Path, *more: str) -> str:

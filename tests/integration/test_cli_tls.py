@@ -17,10 +17,10 @@ import pytest
 
 from odradek.cli import errors
 from odradek.security.tls.development import pkcs12_of
-from tests.integration.test_tls import TlsNode
 from tests.support.clients.cli import odradek, odradek_process
 from tests.support.nodes.certificates import Certificates
 from tests.support.nodes.node import Node, free_port
+from tests.support.nodes.tls_node import TlsNode
 
 # Handshakes that fail are the subject: asyncio leaves some of their sockets to the collector.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -17,29 +17,10 @@ from confluent_kafka.admin import AdminClient
 from odradek.testing import Cluster
 from tests.support.clients.quotas import set_quotas
 from tests.support.nodes.certificates import Certificates
-from tests.support.nodes.node import Node, free_port
+from tests.support.nodes.tls_node import TlsNode, connected, shown
 from tests.support.waiting import eventually
 
 YESTERDAY = datetime.timedelta(days=-1)
-
-
-class TlsNode(Node):
-    """A node with a plaintext listener, and one with TLS beside it."""
-
-    def __init__(self, directory: Path, settings: Mapping[str, object]) -> None:
-        super().__init__(directory)
-        self.tls_port = free_port()
-        self.overrides |= {
-            # In this order: they are bound one after the other, and what starts a node waits for the plain one.
-            "listeners": f"EXTERNAL://127.0.0.1:{self.tls_port},{self.overrides['listeners']}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,EXTERNAL:SSL",
-            "inter.broker.listener.name": "PLAINTEXT",
-            **settings,
-        }
-
-    @property
-    def tls_address(self) -> str:
-        return f"127.0.0.1:{self.tls_port}"
 
 
 @pytest.fixture(scope="module")
@@ -52,11 +33,6 @@ def node(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -
     made = TlsNode(tmp_path_factory.mktemp("node"), certificates.server("listener.name.external."))
     with made:
         yield made
-
-
-def connected(node: TlsNode, context: ssl.SSLContext) -> ssl.SSLSocket:
-    raw = socket.create_connection(("127.0.0.1", node.tls_port), 30)
-    return context.wrap_socket(raw, server_hostname="127.0.0.1")
 
 
 def produce(settings: Mapping[str, object], address: str, topic: str, values: Sequence[bytes | None]) -> None:
@@ -204,15 +180,6 @@ def test_a_renewed_certificate_is_shown_without_a_restart(tmp_path: Path) -> Non
         assert shown(node, certificates) == "first"
         certificates.issue("second", file="node")
         eventually(lambda: shown(node, certificates) == "second")
-
-
-def shown(node: TlsNode, certificates: Certificates) -> str:
-    """The common name of the certificate that a new connection sees."""
-    context = ssl.create_default_context(cafile=str(certificates.ca))
-    with connected(node, context) as secured:
-        certificate = secured.getpeercert()
-    assert certificate is not None
-    return dict(part[0] for part in certificate["subject"])["commonName"]  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(

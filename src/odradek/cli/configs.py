@@ -166,10 +166,16 @@ def alter(
 
     administer(target(bootstrap_server, command_config), work)
     if as_json:
-        print_json({"entity_name": name, "set": added, "deleted": deleted, "validate_only": validate_only})
+        print_json({"entity_name": name, "set": _shown(added), "deleted": deleted, "validate_only": validate_only})
     else:
         done = "could be changed" if validate_only else "changed"
         typer.echo(f"Settings of {name or 'all brokers'} {done}: {', '.join([*added, *deleted])}.")
+
+
+def _shown(settings: dict[str, str]) -> dict[str, str]:
+    from odradek.settings.table import is_secret
+
+    return {key: "(hidden)" if is_secret(key) else text for key, text in settings.items()}
 
 
 def parse_config_list(text: str) -> dict[str, str]:

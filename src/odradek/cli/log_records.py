@@ -108,7 +108,18 @@ def _metadata(record: Record) -> dict[str, Any]:
     if record.value is None:
         raise ProtocolError("a metadata record without a value")
     message, version = decode_metadata_record(record.value)
+    _hide_secret(message)
     return {"type": type_name(message), "version": version, "data": plain(message, version)}
+
+
+def _hide_secret(message: Message) -> None:
+    """A secret of a broker that an older release, or Kafka, stored as it is."""
+    from odradek.protocol.messages.config_record import ConfigRecord
+    from odradek.security.sealing import is_sealed
+    from odradek.settings.table import is_secret
+
+    if isinstance(message, ConfigRecord) and message.value and is_secret(message.name) and not is_sealed(message.value):
+        message.value = "(hidden)"
 
 
 def _coordinator(record: Record, decoder: Decoder) -> dict[str, Any]:

@@ -6,7 +6,7 @@ a setting may be is asked of a `ConfigSchema`, which knows the tables; this file
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from odradek.common.errors import ApiError, ConfigError, ErrorCode
@@ -36,6 +36,14 @@ class ConfigSchema(Protocol):
 
         Raises:
             ConfigError: an unknown key of a topic or group, a value out of bounds, a read-only broker setting.
+        """
+        ...
+
+    def stored(self, resource_type: int, resource_name: str, key: str, text: str, old: str | None) -> str:
+        """What is to be stored of a value, where `old` is now: a secret is sealed.
+
+        Raises:
+            ConfigError: a secret that cannot be sealed.
         """
         ...
 
@@ -129,7 +137,7 @@ class Configs:
                     if entry.value is None:
                         raise ApiError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {entry.name}")
                     wanted[entry.name] = entry.value
-                records.extend(self._write(key, wanted))
+                records.extend(self._write(key, wanted, wanted))
             except ApiError as error:
                 response.error_code, response.error_message = error.code, error.message
             responses.append(response)
@@ -171,7 +179,7 @@ class Configs:
             if value is None:
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {key}")
             wanted[key] = value if operation == SET else self._combined(resource, key, operation, value, wanted)
-        return self._write(resource, wanted)
+        return self._write(resource, wanted, seen & wanted.keys())
 
     def _combined(
         self, resource: ConfigResource, key: str, operation: int, value: str, settings: Mapping[str, str]
@@ -190,18 +198,23 @@ class Configs:
             parts = [part for part in parts if part not in given]
         return ",".join(parts)
 
-    def _write(self, resource: ConfigResource, wanted: Mapping[str, str]) -> list[Any]:
+    def _write(self, resource: ConfigResource, wanted: Mapping[str, str], given: Collection[str]) -> list[Any]:
+        """
+        Args:
+            wanted: all settings, those that stay as they are stored.
+            given: those of them that the request names, in any order.
+        """
         old = self._state.configs.get(resource, {})
-        changed = {key: value for key, value in wanted.items() if old.get(key) != value}
         removed = [key for key in old if key not in wanted]
-        for key, value in changed.items():
-            if len(value.encode()) > MAX_VALUE_BYTES:
+        for key, value in wanted.items():
+            if old.get(key) != value and len(value.encode()) > MAX_VALUE_BYTES:
                 raise ApiError(
                     ErrorCode.INVALID_CONFIG,
                     f"The configuration value of {key} is longer than the limit of {MAX_VALUE_BYTES} bytes.",
                 )
         self._check(*resource, wanted)
         self._check_exists(resource)
+        changed = self._stored(resource, {key: value for key, value in wanted.items() if key in given}, old)
         if MIN_ISR in changed or MIN_ISR in removed:
             self._check_min_isr(resource, MIN_ISR in removed)
         records: list[Any] = [_record(resource, key, value) for key, value in changed.items()]
@@ -211,6 +224,14 @@ class Configs:
             topic_name = resource[1] if resource[0] == ResourceType.TOPIC else ""
             records.extend(clear_eligible(self._state, topic_name, tracked=True))
         return records
+
+    def _stored(self, resource: ConfigResource, given: Mapping[str, str], old: Mapping[str, str]) -> dict[str, str]:
+        """What is to be stored of the values that are not what is stored now."""
+        try:
+            texts = {key: self._schema.stored(*resource, key, text, old.get(key)) for key, text in given.items()}
+        except ConfigError as error:
+            raise ApiError(ErrorCode.INVALID_CONFIG, "; ".join(error.problems)) from None
+        return {key: text for key, text in texts.items() if old.get(key) != text}
 
     def _check_min_isr(self, resource: ConfigResource, removed: bool) -> None:
         if not self._state.elr_enabled or resource[0] != ResourceType.BROKER:

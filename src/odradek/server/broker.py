@@ -51,7 +51,6 @@ from odradek.server.background.certificates import certificate_families
 from odradek.server.background.maintenance import MaintenanceConfig
 from odradek.server.context import BrokerServices
 from odradek.server.controller_gateway import ControllerGateway
-from odradek.server.handlers.describe_configs import dynamic_layers
 from odradek.server.lifecycle.broker_lifecycle import BrokerLifecycle, BrokerLifecycleConfig, cordon
 from odradek.server.lifecycle.drain import asked_to_stop
 from odradek.server.lifecycle.registration_request import broker_registration_request
@@ -75,7 +74,6 @@ from odradek.server.startup.log_loading import close_logs, load_logs
 from odradek.server.transactions.service import Transactions
 from odradek.settings.broker import METRICS_LISTENER, BrokerSettings
 from odradek.settings.listeners import WILDCARDS
-from odradek.settings.resources import with_dynamic
 
 _log = get_logger("server.broker")
 
@@ -334,7 +332,7 @@ class Broker:
             host.log_placed(topic, partition_id)
 
     def _current_settings(self, image: MetadataImage) -> BrokerSettings:
-        return with_dynamic(self.settings, dynamic_layers(image, self.settings.node_id))
+        return self._security.dynamic.current(image)
 
     def _on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Go by changed settings of this broker or of all brokers."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from odradek.common.errors import ConfigError
 from odradek.common.numbers import parse_natural
@@ -28,6 +28,7 @@ from odradek.settings.table import (
     broker_key_family,
     broker_synonyms,
     format_value,
+    is_secret,
     setting,
     table,
 )
@@ -162,13 +163,26 @@ def _is_readable(key: str, text: str) -> bool:
         return False
 
 
+class Sealer(Protocol):
+    """What keeps secrets from being stored as they are."""
+
+    def stored(self, broker: str, key: str, text: str, old: str | None) -> str:
+        """What is to be stored of a secret, where `old` is now.
+
+        Raises:
+            ConfigError: it is not to be stored at all.
+        """
+        ...
+
+
 class SettingRules:
     """The tables of settings over one node's file. Implements what the controller asks of a schema."""
 
-    def __init__(self, settings: BrokerSettings, docs: Mapping[str, str] = _NO_LAYER) -> None:
+    def __init__(self, settings: BrokerSettings, docs: Mapping[str, str] = _NO_LAYER, *, sealer: Sealer) -> None:
         """`docs` holds our sentence for a key (`option_docs`)."""
         self._settings = settings
         self._docs = docs
+        self._sealer = sealer
         self._plain_topic: list[EffectiveSetting] = []
         self._plain_layers: BrokerLayers | None = None
 
@@ -186,6 +200,16 @@ class SettingRules:
         }
         if resource_type in check and (problems := check[resource_type](resource_name, settings)):
             raise ConfigError(problems)
+
+    def stored(self, resource_type: int, resource_name: str, key: str, text: str, old: str | None) -> str:
+        """What is to be stored of a value, where `old` is now: a secret is sealed.
+
+        Raises:
+            ConfigError: there is no key to seal it by.
+        """
+        if resource_type != BROKER or not is_secret(key):
+            return text
+        return self._sealer.stored(resource_name, key, text, old)
 
     def is_list(self, resource_type: int, key: str) -> bool:
         """Whether APPEND and SUBTRACT make sense."""

@@ -192,6 +192,7 @@ OWN = {
             False,
             "[1,...,2147483639]",
         ),
+        Setting(Scope.BROKER, "odradek.secret.key.file", "string", UpdateMode.READ_ONLY, None, False, ""),
         Setting(Scope.BROKER, "odradek.trust.producers", "boolean", UpdateMode.READ_ONLY, "false", False, ""),
         Setting(Scope.BROKER, "odradek.log.scrub.enable", "boolean", UpdateMode.READ_ONLY, "true", False, ""),
         Setting(
@@ -208,6 +209,23 @@ def setting(scope: Scope, name: str) -> Setting | None:
     """One row, or None where neither Kafka nor this house has such a setting."""
     found = table(scope).get(name)
     return DYNAMIC_ONLY.get(name, OWN.get(name)) if found is None and scope is Scope.BROKER else found
+
+
+# Kafka hides certificates as it hides keys; they are shown to every peer.
+_CERTIFICATES = frozenset({"ssl.keystore.certificate.chain", "ssl.truststore.certificates"})
+# How the names of secrets end that no table has: those of plugins, and misspelled ones.
+_ENDS_OF_SECRETS = (".password", ".passphrase", ".secret", ".secret.key", "jaas.config")
+
+
+def is_secret(name: str) -> bool:
+    """Whether a broker's setting is a secret, of all or of one listener (`listener.name.x.ssl.key.password`)."""
+    known = table(Scope.BROKER)
+    behind = name
+    while behind not in known and "." in behind:
+        behind = behind.partition(".")[2]
+    if behind in known:
+        return known[behind].sensitive and behind not in _CERTIFICATES
+    return name.endswith(_ENDS_OF_SECRETS)
 
 
 def format_value(value: Any) -> str | None:

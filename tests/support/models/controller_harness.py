@@ -51,6 +51,9 @@ class Schema:
         if problems:
             raise ConfigError(problems)
 
+    def stored(self, resource_type: int, resource_name: str, key: str, text: str, old: str | None) -> str:
+        return text
+
     def is_list(self, resource_type: int, key: str) -> bool:
         return key == "cleanup.policy"
 

@@ -15,6 +15,7 @@ from odradek.cli.log_files import Damage, DumpOptions, read_entries
 from odradek.cli.log_records import Decoder
 from odradek.log.index import AbortedTransaction
 from odradek.log.producer_state import ProducerState
+from odradek.protocol.messages.config_record import ConfigRecord
 from odradek.protocol.messages.group_metadata_key import GroupMetadataKey
 from odradek.protocol.messages.group_metadata_value import GroupMetadataValue, MemberMetadata
 from odradek.protocol.messages.offset_commit_key import OffsetCommitKey
@@ -78,6 +79,20 @@ def test_batches_and_records(codec: str, tmp_path: Path) -> None:
     assert records[0]["headers"] == ["h"]
     assert [entry["kind"] for entry in entries(path)] == ["batch", "batch"]
     assert [entry["kind"] for entry in entries(path, max_bytes=1)] == ["batch"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("listener.name.x.ssl.key.password", "hunter2", "(hidden)"),
+        ("ssl.key.password", "odradek.sealed.1:ab:cd", "odradek.sealed.1:ab:cd"),
+        ("ssl.keystore.location", "/a.pem", "/a.pem"),
+    ],
+)
+def test_a_secret_in_plain_text_is_hidden(name: str, value: str, shown: str, tmp_path: Path) -> None:
+    record = encode_metadata_record(ConfigRecord(resource_type=4, resource_name="1", name=name, value=value), 0)
+    found = entries(write(tmp_path / "__cluster_metadata-0", batch(record)), records=True)
+    assert found[-1]["value"]["data"]["value"] == shown
 
 
 def test_records_that_compaction_left_keep_their_sequence(tmp_path: Path) -> None:

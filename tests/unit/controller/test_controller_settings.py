@@ -9,6 +9,7 @@ from odradek.common.real_io import RealDisk
 from odradek.controller.configs import ConfigSchema
 from odradek.controller.machine import ControllerMachine
 from odradek.protocol.messages.create_topics_request import CreatableTopicConfig
+from odradek.security.sealing import SecretKeys
 from odradek.settings.node import load_node_settings
 from odradek.settings.resources import SettingRules
 from odradek.statemachine.timeline import Timeline
@@ -17,7 +18,7 @@ from tests.support.models.controller_harness import CLUSTER, Harness, wanted
 
 def harness() -> Harness:
     found = Harness()
-    schema: ConfigSchema = SettingRules(load_node_settings(RealDisk(), None, environment={}))
+    schema: ConfigSchema = SettingRules(load_node_settings(RealDisk(), None, environment={}), sealer=SecretKeys())
     found.machine = ControllerMachine(
         Timeline(), found.machine.topics.config, schema, random.Random(1), cluster_id=CLUSTER
     )

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from odradek.common.errors import ConfigError
+from odradek.security.sealing import SecretKeys
 from odradek.settings.broker import resolve
 from odradek.settings.config_providers import Sources
 from odradek.settings.node import zero_config
@@ -27,7 +28,9 @@ from odradek.settings.table import OWN
 
 def rules(**given: str) -> SettingRules:
     properties = zero_config({key.replace("_", "."): value for key, value in given.items()})
-    return SettingRules(resolve(properties, Sources({}, lambda path: "")), {"retention.ms": "How long."})
+    return SettingRules(
+        resolve(properties, Sources({}, lambda path: "")), {"retention.ms": "How long."}, sealer=SecretKeys()
+    )
 
 
 def one(entries: list[ConfigEntry], name: str) -> ConfigEntry:

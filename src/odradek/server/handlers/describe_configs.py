@@ -28,7 +28,8 @@ from odradek.protocol.messages.describe_configs_response import (
     DescribeConfigsSynonym,
 )
 from odradek.server.authorization import check_configs
-from odradek.settings.resources import BrokerLayers, ConfigEntry, ConfigSource, ConfigSynonym, ConfigType
+from odradek.server.dynamic_settings import dynamic_layers
+from odradek.settings.resources import ConfigEntry, ConfigSource, ConfigSynonym, ConfigType
 
 if TYPE_CHECKING:
     from odradek.metadata.image import MetadataImage
@@ -107,14 +108,6 @@ def _check_topic(image: MetadataImage, name: str) -> None:
 def _check_named(what: str, name: str) -> None:
     if not name:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{what} name must not be empty")
-
-
-def dynamic_layers(image: MetadataImage, broker_id: int) -> BrokerLayers:
-    """What was set on one broker and on all brokers together."""
-    return BrokerLayers(
-        image.config(ResourceType.BROKER, str(broker_id)),
-        image.config(ResourceType.BROKER, ""),
-    )
 
 
 def _check_own_broker(context: RequestContext, name: str) -> None:

@@ -64,7 +64,7 @@ def build_quorum(
     on_failed: Callable[[BaseException], None],
 ) -> QuorumParts:
     """`on_failed` is called when the metadata log is lost or contradicts itself: the node cannot go on."""
-    rules = SettingRules(settings, option_docs(CONFIG_CLASSES))
+    rules = SettingRules(settings, option_docs(CONFIG_CLASSES), sealer=security.dynamic.keys)
     publisher = MetadataPublisher(storage.cluster_id)
 
     def on_active() -> None:

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, TypeVar
 from odradek.client.security import PLAINTEXT, OutgoingSecurity
 from odradek.common.errors import ConfigError
 from odradek.common.log_lines import get_logger
+from odradek.common.ports import read_file
 from odradek.metadata.image import MetadataImage
 from odradek.security.acl.authorizer import StandardAuthorizer
 from odradek.security.acl.config import AuthorizerConfig
 from odradek.security.sasl.listener import ListenerSasl
+from odradek.security.sealing import SecretKeys, SecretsConfig, read_secret_keys
 from odradek.security.tls.config import TlsConfig, TlsSettingError
+from odradek.server.dynamic_settings import DynamicSettings
 from odradek.server.network.listeners import ListenerSpec
 from odradek.server.parts.logins import build_logins, own_credentials
 from odradek.server.parts.ports import Ports
@@ -35,10 +38,12 @@ class SecurityParts:
     Attributes:
         listeners: the TLS of the node's own listeners that have it, by name.
         logins: the SASL of those that have it.
+        dynamic: the settings that count now, opened where they are sealed.
         authorizer: what decides who may do what; None: every client may do everything.
         between_brokers, to_controllers: how this node connects to the inter-broker and the controllers' listener.
     """
 
+    dynamic: DynamicSettings
     listeners: Mapping[str, ListenerTls] = field(default_factory=dict)
     outgoing: Mapping[str, RenewableContext] = field(default_factory=dict)
     logins: Mapping[str, ListenerSasl] = field(default_factory=dict)
@@ -100,12 +105,19 @@ def build_security(
         spec.sasl = logins.get(spec.name)
     between, controllers = (security_of(name) for name in peers)
     return SecurityParts(
+        dynamic=DynamicSettings(settings, _secret_keys(settings, ports)),
         listeners=listeners,
         outgoing=outgoing,
         logins=logins,
         authorizer=_build_authorizer(settings.build(AuthorizerConfig)),
         between_brokers=between,
         to_controllers=controllers,
+    )
+
+
+def _secret_keys(settings: BrokerSettings, ports: Ports) -> SecretKeys:
+    return read_secret_keys(
+        settings.build(SecretsConfig), lambda path: read_file(ports.disk, path), ports.random.randbytes
     )
 
 

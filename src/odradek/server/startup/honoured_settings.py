@@ -20,6 +20,7 @@ from odradek.security.acl.config import AuthorizerConfig
 from odradek.security.quota.config import MutationQuotaConfig, QuotaConfig
 from odradek.security.sasl.config import SaslConfig
 from odradek.security.sasl.tokens import TokenConfig
+from odradek.security.sealing import SecretsConfig
 from odradek.security.tls.config import TlsConfig
 from odradek.server.auto_topic_creation import AutoCreateConfig
 from odradek.server.background.maintenance import MaintenanceConfig
@@ -54,6 +55,7 @@ CONFIG_CLASSES: tuple[type, ...] = (
     ReplicaConfig,
     SaslConfig,
     ScrubConfig,
+    SecretsConfig,
     ThrottleConfig,
     TlsConfig,
     TokenConfig,
