@@ -1,4 +1,4 @@
-"""Reads one document over HTTPS; blocks. For what a node looks up now and then, as the keys of who issues tokens."""
+"""One request over HTTPS; blocks. For what is looked up now and then: keys of an issuer of tokens, and its tokens."""
 
 from __future__ import annotations
 
@@ -30,13 +30,22 @@ def read_https(url: str, authorities: str | None = None) -> bytes:
     """
     if not url.lower().startswith("https://"):
         raise ValueError("the address must begin with https://")
-    context = ssl.create_default_context(cafile=authorities)
+    request = urllib.request.Request(url)  # noqa: S310 - https alone, as was just seen
+    return exchange(request, ssl.create_default_context(cafile=authorities))
+
+
+def exchange(request: urllib.request.Request, context: ssl.SSLContext) -> bytes:
+    """The answer to a request, of at most MOST_BYTES. No redirect is followed, which would take secrets elsewhere.
+
+    Raises:
+        OSError: as `read_https`; an HTTPError, which must be closed, where the status is not 200 to 299.
+    """
     opener = urllib.request.build_opener(
         urllib.request.ProxyHandler(), urllib.request.HTTPSHandler(context=context), _NoRedirects()
     )
     deadline = time.monotonic() + TIMEOUT_S
     data = bytearray()
-    with opener.open(url, timeout=TIMEOUT_S) as answer:
+    with opener.open(request, timeout=TIMEOUT_S) as answer:
         while piece := answer.read1(_CHUNK_BYTES):
             data += piece
             if len(data) > MOST_BYTES:

@@ -20,12 +20,11 @@ from http.client import HTTPException
 from pathlib import Path
 
 from odradek.client.sasl import ENDPOINT_KEY, SaslSettingError, jaas_options, read_token
+from odradek.common.real_https import exchange
 from odradek.security.tls.config import TlsConfig, TlsSettingError
 from odradek.security.tls.contexts import client_context
 
 REFRESH_AFTER = 0.8
-TIMEOUT_S = 10.0
-MAX_ANSWER_BYTES = 1 << 20
 # An issuer that does not say how long a token lives is asked again after a minute.
 UNKNOWN_LIFETIME_S = 60.0
 # Names in the order in which they count: KIP-1139's, librdkafka's, and the options of a JAAS entry.
@@ -57,7 +56,7 @@ _lock = threading.Lock()
 
 
 def current_token(settings: Mapping[str, str]) -> str:
-    """A token that is good for a while. Blocks while an issuer answers, for TIMEOUT_S at most.
+    """A token that is good for a while. Blocks while an issuer answers, for seconds at most.
 
     Args:
         settings: by the names of Kafka's Java clients or of librdkafka. The client's id, secret and scope may stand
@@ -103,10 +102,8 @@ def _ask(grant: _Grant) -> Token:
         urllib.parse.urlencode(form).encode(),
         {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}", "Accept": "application/json"},
     )
-    context = _context(grant.authorities) if grant.url.startswith("https:") else None
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=context) as answer:  # noqa: S310
-            found = json.loads(answer.read(MAX_ANSWER_BYTES))
+        found = json.loads(exchange(request, _context(grant.authorities)))
         text, lifetime_s = str(found["access_token"]), float(found.get("expires_in", UNKNOWN_LIFETIME_S))
     except urllib.error.HTTPError as error:
         with error:
