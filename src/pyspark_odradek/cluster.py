@@ -17,6 +17,7 @@ from uuid import UUID
 
 from odradek.common.backoff import Backoff
 from odradek.common.errors import ErrorCode, ProtocolError
+from odradek.common.numbers import INT32_MAX
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.create_topics_request import (
     CreatableTopic,
@@ -83,6 +84,7 @@ SUBSCRIBE_ADVICE = "Create it, or correct the option subscribe or assign"
 GROUP, TRANSACTION = 0, 1  # what FindCoordinator finds
 TOPIC, BROKER = 2, 4  # what DescribeConfigs describes
 LAST_BACKOFF_MS = 1_000
+MOST_DIGITS = 18  # of a number in a setting: Python refuses to read much longer ones
 GONE_PATIENCE_S = 3.0  # accept data loss only where brokers report it consistently for this long
 NO_TOPIC_ID = UUID(int=0)
 NAMES = "it is letters, digits, '.', '_' and '-', 249 of them at most"
@@ -127,8 +129,10 @@ class ClientSettings:
 
         def number(name: str, default: int) -> int:
             text = settings.get(name, str(default))
-            if not text.strip().isdigit():
+            if not text.strip().isdecimal():
                 raise OptionError(f"kafka.{name}: {text!r} is no whole number")
+            if len(text.strip()) > MOST_DIGITS or int(text) > INT32_MAX:
+                raise OptionError(f"kafka.{name}: {text} is above {INT32_MAX}")
             return int(text)
 
         return cls(

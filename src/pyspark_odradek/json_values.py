@@ -102,7 +102,10 @@ class JsonValues:
             return None
         try:
             text = value.decode("utf-8", "surrogateescape")  # bytes that are no text hurt only where they are wanted
-            return to_python(self._read(text), self.wanted, "value")
+            read = self._read(text)
+            if read is None:
+                raise ValueError("value is the literal null, not an object")  # no tombstone, which has no bytes
+            return to_python(read, self.wanted, "value")
         except (ValueError, RecursionError, OverflowError) as error:
             wrong[number] = _reported(error)
             return None
@@ -138,6 +141,8 @@ class JsonValues:
         if table.num_rows != len(values) or not table.column(_NUMBER).combine_chunks().equals(numbers):
             return None
         found = table.column(_VALUE).combine_chunks()
+        if found.null_count != values.null_count:  # the literal null
+            return None
         try:
             # The reader lets pass texts that are not UTF-8, and decimals with too many digits.
             found.validate(full=True)

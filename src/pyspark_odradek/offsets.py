@@ -103,20 +103,22 @@ def backlog(start: Positions, end: Positions) -> int:
 
 
 def limit_offsets(start: Positions, end: Positions, limit: int) -> Positions:
-    """Cut the end so that at most about `limit` offsets are read, shared out by what each partition has waiting.
+    """Cut the end so that at most `limit` offsets are read, shared out by what each partition has waiting.
 
-    Shares are rounded up, as in Spark's source, so that a partition with little waiting is never starved; the sum may
-    exceed `limit` by one for each partition.
+    Shares are rounded down, and what is left over goes to as many partitions, one offset to each. It begins with
+    another partition in each batch, so that one with little waiting is never starved.
     """
     waiting = {partition: max(0, offset - start.get(partition, offset)) for partition, offset in end.items()}
     total = sum(waiting.values())
     if total <= limit:
         return dict(end)
-    limited: Positions = {}
-    for partition, offset in end.items():
-        share = -(-waiting[partition] * limit // total)
-        limited[partition] = min(offset, start.get(partition, offset) + share)
-    return limited
+    shares = {partition: count * limit // total for partition, count in waiting.items()}
+    rounded = sorted(partition for partition, count in waiting.items() if count * limit % total)
+    left_over = limit - sum(shares.values())
+    first = sum(start.values()) // limit * left_over  # the same where Spark asks again for the end of a batch
+    for number in range(left_over):
+        shares[rounded[(first + number) % len(rounded)]] += 1
+    return {partition: start.get(partition, offset) + shares[partition] for partition, offset in end.items()}
 
 
 def capped(start: Positions, end: Positions, target: Positions) -> Positions:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from odradek.common.numbers import INT32_MAX, INT64_MAX
 from pyspark_odradek.errors import OptionError
 
 log = logging.getLogger("pyspark_odradek")
@@ -204,7 +205,7 @@ class ReadOptions:
         if self.assigned:
             return partition_id in self.assigned.get(topic, ())
         if self.pattern is not None:
-            return re.fullmatch(self.pattern, topic) is not None
+            return re.search(self.pattern, topic) is not None
         return topic in self.topics
 
 
@@ -414,7 +415,9 @@ def _subject(options: Mapping[str, str]) -> tuple[tuple[str, ...], str | None, d
         return (), text, {}
     assigned: dict[str, tuple[int, ...]] = {}
     for topic, partition_ids in _json_object("assign", text).items():
-        if not isinstance(partition_ids, list) or not all(type(p) is int and p >= 0 for p in partition_ids):
+        if not isinstance(partition_ids, list) or not all(
+            type(p) is int and 0 <= p <= INT32_MAX for p in partition_ids
+        ):
             raise OptionError('assign is JSON such as {"topic": [0, 1]}')
         assigned[topic] = tuple(sorted(set(partition_ids)))
     if not any(assigned.values()):
@@ -446,7 +449,7 @@ def parse_offsets(name: str, text: str, least: int) -> Offsets:
         if not isinstance(partitions, dict):
             raise OptionError(f'{name} is JSON such as {{"topic": {{"0": 23}}}}')
         offsets[topic] = {
-            _integer(name, partition_id, 0): _integer(name, offset, least)
+            _integer(name, partition_id, 0, INT32_MAX): _integer(name, offset, least)
             for partition_id, offset in partitions.items()
         }
     return offsets
@@ -466,7 +469,7 @@ def _values(offsets: Offsets) -> list[int]:
     return [offset for partitions in offsets.values() for offset in partitions.values()]
 
 
-def _integer(name: str, value: object, least: int) -> int:
+def _integer(name: str, value: object, least: int, most: int = INT64_MAX) -> int:
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise OptionError(f"{name}: {value!r} is no whole number")
     try:
@@ -475,6 +478,8 @@ def _integer(name: str, value: object, least: int) -> int:
         raise OptionError(f"{name}: {value!r} is no whole number") from None
     if number < least:
         raise OptionError(f"{name}: {number} is below {least}")
+    if number > most:
+        raise OptionError(f"{name}: {number} is above {most}")
     return number
 
 
@@ -494,7 +499,7 @@ def _size_bytes(options: Mapping[str, str], name: str) -> int | None:
 
 def _with_unit(options: Mapping[str, str], name: str, units: Mapping[str, int], default_unit: str) -> int:
     text = options[name.lower()].strip().lower()
-    match = re.fullmatch(r"(\d+)\s*([a-z]*)", text)
+    match = re.fullmatch(r"(\d{1,18})\s*([a-z]*)", text)
     unit: str = (match.group(2) or default_unit) if match else "none"
     if match is None or unit not in units:
         raise OptionError(f"{name}: {text!r} is not a number with one of the units {', '.join(filter(None, units))}")

@@ -107,18 +107,21 @@ def resolve(
     """The start or the end that the options name, one offset for each partition.
 
     Args:
-        until: where reading ends (exclusive), if that is known: what lies behind it is not missed.
+        until: where reading ends (exclusive), if that is known: what lies behind it is not missed, and no start that
+            was given may lie there.
     Raises:
         OptionError: the options name other partitions than the query reads, no record is as young as a starting
-            timestamp and the strategy is `error`, or an offset lies behind the log and `failOnDataLoss` is true.
+            timestamp and the strategy is `error`, an offset lies behind the log and `failOnDataLoss` is true, or a
+            start lies behind its end.
         DataLossError: an offset before the log, and `failOnDataLoss` is true.
     """
     name, position = ("startingOffsets", options.starting) if at_start else ("endingOffsets", options.ending)
     if isinstance(position, Timestamps):
-        return _by_time(cluster, options, partitions, marks, position, at_start)
+        return _by_time(cluster, options, partitions, marks, position, at_start, until)
     if isinstance(position, int):
         return dict(marks.earliest if position == EARLIEST else marks.latest)
     given = _covering(name, position, partitions)
+    _refuse_backwards(given, until)
     resolved: Positions = {}
     lost: list[LostRange] = []
     beyond: list[str] = []
@@ -143,6 +146,20 @@ def resolve(
         _report_beyond(f"{name} is beyond the end of the log: {'; '.join(beyond)}", fail=options.fail_on_data_loss)
     report(lost, fail=options.fail_on_data_loss)
     return resolved
+
+
+def _refuse_backwards(starts: Positions, until: Positions | None) -> None:
+    """Raise OptionError where reading would begin behind its end."""
+    ends = until or {}
+    wrong = [
+        f"{where.topic}-{where.partition_id} from {start} to {ends[where]}"
+        for where, start in starts.items()
+        if start > ends.get(where, start)
+    ]
+    if wrong:
+        raise OptionError(
+            f"the query would start behind its end: {', '.join(wrong)}. Correct the offsets or timestamps"
+        )
 
 
 def _report_beyond(problem: str, *, fail: bool) -> None:
@@ -298,6 +315,7 @@ def _by_time(
     marks: OffsetBounds,
     position: Timestamps,
     at_start: bool,
+    until: Positions | None,
 ) -> Positions:
     if position.for_all_ms is not None:
         asked = dict.fromkeys(partitions, position.for_all_ms)
@@ -305,6 +323,7 @@ def _by_time(
         name = "startingOffsetsByTimestamp" if at_start else "endingOffsetsByTimestamp"
         asked = _covering(name, position.by_partition_ms, partitions)
     found = cluster.list_offsets(asked)
+    _refuse_backwards(found, until)
     resolved: Positions = {}
     for partition in partitions:
         offset = found.get(partition, -1)

@@ -17,11 +17,12 @@ from confluent_kafka import KafkaException, Producer
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from odradek.common.numbers import INT64_MAX
 from pyspark_odradek.cluster import ClientSettings, shared_cluster
 from pyspark_odradek.encode import refuse_before_1970
 from pyspark_odradek.errors import ClusterError, OptionError, one_line
 from pyspark_odradek.options import lowered
-from pyspark_odradek.sink_options import EXACTLY_ONCE, SinkOptions, parse_sink_options
+from pyspark_odradek.sink_options import EXACTLY_ONCE, LEVELS, SinkOptions, number_setting, parse_sink_options
 
 if TYPE_CHECKING:
     from pyspark_odradek.table_sink import TableStreamWriter
@@ -34,12 +35,45 @@ AT_LEAST_ONCE = (
     "the topic sink is at-least-once: a task or batch that runs again writes its records again; "
     "let readers tell them by key or id"
 )
-# What Kafka's Java producer calls otherwise than librdkafka; None has no counterpart and needs none.
+# What Kafka's Java producer knows and librdkafka does not, with what holds instead where that matters.
+JAVA_ONLY = {
+    "default.api.timeout.ms": "kafka.delivery.timeout.ms is the time of a record",
+    "max.block.ms": "a task waits for room in the queue until kafka.delivery.timeout.ms is over",
+    "partitioner.ignore.keys": "kafka.partitioner says where keys go",
+    "socket.connection.setup.timeout.max.ms": "kafka.socket.connection.setup.timeout.ms is the time of each attempt",
+    "ssl.enabled.protocols": "librdkafka takes the versions that OpenSSL has",
+} | dict.fromkeys(
+    (
+        "auto.include.jmx.reporter",
+        "metadata.max.idle.ms",
+        "metric.reporters",
+        "metrics.num.samples",
+        "metrics.recording.level",
+        "metrics.sample.window.ms",
+        "partitioner.adaptive.partitioning.enable",
+        "partitioner.availability.timeout.ms",
+        "sasl.client.callback.handler.class",
+        "sasl.login.callback.handler.class",
+        "sasl.login.class",
+        "security.providers",
+        "ssl.engine.factory.class",
+        "ssl.keymanager.algorithm",
+        "ssl.protocol",
+        "ssl.provider",
+        "ssl.secure.random.implementation",
+        "ssl.trustmanager.algorithm",
+        "transaction.two.phase.commit.enable",
+    ),
+    "librdkafka has no such setting",
+)
+# What Kafka's Java producer calls otherwise than librdkafka; None has no counterpart.
 JAVA_NAMES: dict[str, str | None] = {
     "max.request.size": "message.max.bytes",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
     "buffer.memory": None,
     "isolation.level": None,
-}
+} | dict.fromkeys(JAVA_ONLY)
 DEFAULTS: dict[str, Any] = {
     "partitioner": "murmur2_random",
     "enable.idempotence": "true",
@@ -69,6 +103,8 @@ class _Writer:
         self.columns = options.columns(schema)
         self._made: set[str] = set()
         self._producer()  # a wrong setting is reported here and not by the first task
+        for name in sorted(JAVA_ONLY.keys() & options.kafka.keys()):
+            log.warning("kafka.%s has no effect on the at-least-once sink: %s", name, JAVA_ONLY[name])
 
     def write(self, iterator: Iterator[Any]) -> Written:
         """Produce all rows of a task and wait until each is acknowledged. Raises ClusterError, OptionError."""
@@ -234,6 +270,14 @@ def translated(settings: Mapping[str, str]) -> dict[str, Any]:
     from odradek.security.tls.config import TlsSettingError
 
     named = {JAVA_NAMES.get(name, name): value for name, value in settings.items()}
+    if "buffer.memory" in settings:
+        named["queue.buffering.max.kbytes"] = str(
+            max(1, number_setting(settings, "buffer.memory", 1 << 25, 1024, INT64_MAX) >> 10)
+        )
+    levels = {codec: named.pop(f"compression.{codec}.level", None) for codec in LEVELS}
+    level = levels.get(settings.get("compression.type", "none").lower())
+    if level is not None:
+        named["compression.level"] = level
     try:
         return librdkafka_settings({name: value for name, value in named.items() if name is not None})
     except (SaslSettingError, TlsSettingError) as error:

@@ -69,7 +69,7 @@ class SinkOptions:
 
     @property
     def transaction_timeout_ms(self) -> int:
-        return _number(self.kafka, "transaction.timeout.ms", 60_000, 1)
+        return number_setting(self.kafka, "transaction.timeout.ms", 60_000, 1)
 
     def batch_format(self) -> BatchFormat:
         """Codec, level and size of record batches. Raises OptionError."""
@@ -79,8 +79,8 @@ class SinkOptions:
         level = None
         if codec in LEVELS and f"compression.{codec}.level" in self.kafka:
             low, high = LEVELS[codec]
-            level = _number(self.kafka, f"compression.{codec}.level", low, low, high)
-        return BatchFormat(codec, level, _number(self.kafka, "batch.size", BatchFormat.batch_bytes, 1, 1 << 28))
+            level = number_setting(self.kafka, f"compression.{codec}.level", low, low, high)
+        return BatchFormat(codec, level, number_setting(self.kafka, "batch.size", BatchFormat.batch_bytes, 1, 1 << 28))
 
     def columns(self, schema: StructType) -> dict[str, str]:
         """The columns to be written, with their types. Raises OptionError for what the sink does not take."""
@@ -225,7 +225,8 @@ def _refuse_contradictions(options: Mapping[str, str], kafka: Mapping[str, str])
         )
 
 
-def _number(settings: Mapping[str, str], name: str, default: int, least: int, most: int = INT32_MAX) -> int:
+def number_setting(settings: Mapping[str, str], name: str, default: int, least: int, most: int = INT32_MAX) -> int:
+    """A whole number among `kafka.*`, from `least` to `most` inclusive. Raises OptionError."""
     text = settings.get(name, str(default))
     try:
         number = int(text)

@@ -40,6 +40,10 @@ BAD_READS = [
     (GOOD | {"maxBytesPerTrigger": "10 stones"}, "is not a number with one of the units"),
     (GOOD | {"kafka.auto.offset.reset": "earliest"}, "use startingOffsets"),
     (GOOD | {"kafka.value.deserializer": "X"}, "use cast or from_json"),
+    (GOOD | {"startingOffsets": f'{{"t": {{"0": {1 << 63}}}}}'}, "startingOffsets: 9223372036854775808 is above"),
+    (GOOD | {"startingOffsets": f'{{"t": {{"{1 << 31}": 0}}}}'}, "startingOffsets: 2147483648 is above 2147483647"),
+    (GOOD | {"endingTimestamp": str(1 << 63)}, "endingTimestamp: 9223372036854775808 is above"),
+    (GOOD | {"maxBytesPerTrigger": "9" * 5000}, "is not a number with one of the units"),
 ]
 BAD_STREAMS = [
     (GOOD | {"endingOffsets": "latest"}, "endingOffsets is for batch queries"),

@@ -72,14 +72,33 @@ def test_records_larger_than_one_fetch(spark: Any, bootstrap: str, topic: str) -
     ]
 
 
+def test_a_start_behind_the_end_is_refused(spark: Any, odradek: str, topic: str) -> None:
+    create_topic(odradek, topic)
+    produce_at(odradek, topic, [T0_MS + number for number in range(10)], 0)
+    for options, wrong in (
+        ({"startingOffsets": 7, "endingOffsets": 3}, "from 7 to 3"),
+        ({"startingTimestamp": T0_MS + 6, "endingTimestamp": T0_MS + 2}, "from 6 to 2"),
+        ({"startingTimestamp": T0_MS + 6, "endingOffsets": 5}, "from 6 to 5"),
+    ):
+        given = {
+            name: json.dumps({topic: {"0": value}}) if name.endswith("Offsets") else value
+            for name, value in options.items()
+        }
+        with pytest.raises(Exception, match=f"would start behind its end: {topic}-0 {wrong}"):
+            load(spark, odradek, subscribe=topic, **given).count()
+    same = json.dumps({topic: {"0": 3}})
+    assert load(spark, odradek, subscribe=topic, startingOffsets=same, endingOffsets=same).count() == 0
+
+
 def test_subscribe_to_several_and_by_pattern(spark: Any, odradek: str, topic: str) -> None:
-    for suffix in ("-a", "-b", "-c"):
+    for suffix in ("-a", "-b", "-c", "-bb"):
         create_topic(odradek, topic + suffix, 2)
         produce_all(odradek, topic + suffix, [(None, f"{suffix}{n}".encode()) for n in range(5)])
     two = load(spark, odradek, subscribe=f"{topic}-a, {topic}-c").groupBy("topic").count().collect()
     assert {(r.topic, r["count"]) for r in two} == {(f"{topic}-a", 5), (f"{topic}-c", 5)}
-    pattern = load(spark, odradek, subscribePattern=f"{topic}-[ab]")
-    assert sorted(values(pattern)) == sorted(f"{s}{n}".encode() for s in ("-a", "-b") for n in range(5))
+    for pattern, suffixes in ((f"{topic}-[ab]", ("-a", "-b", "-bb")), (f"^{topic}-[ab]$", ("-a", "-b"))):
+        found = load(spark, odradek, subscribePattern=pattern)
+        assert sorted(values(found)) == sorted(f"{s}{n}".encode() for s in suffixes for n in range(5))
 
 
 def test_assign_reads_only_these_partitions(spark: Any, bootstrap: str, topic: str) -> None:

@@ -44,17 +44,25 @@ def test_ids_of_topics_stand_beside_their_positions(found: dict[TopicPartition, 
 
 
 @given(positions, st.dictionaries(partitions, st.integers(0, 500)), st.integers(1, 2000))
-def test_a_limit_is_kept_and_starves_no_one(
+def test_a_limit_is_kept_exactly(
     start: dict[TopicPartition, int], waiting: dict[TopicPartition, int], limit: int
 ) -> None:
     end = {p: offset + waiting.get(p, 0) for p, offset in start.items()}
     limited = limit_offsets(start, end, limit)
-    total = backlog(start, end)
-    assert backlog(start, limited) <= min(total, limit + len(start))
-    assert backlog(start, limited) >= min(total, limit)
-    for partition, offset in limited.items():
-        assert start[partition] <= offset <= end[partition]
-        assert offset > start[partition] or end[partition] == start[partition]
+    assert backlog(start, limited) == min(backlog(start, end), limit)
+    assert all(start[partition] <= offset <= end[partition] for partition, offset in limited.items())
+    assert limited == limit_offsets(dict(reversed(start.items())), end, limit)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 100])
+def test_a_limit_starves_no_partition_that_has_little(limit: int) -> None:
+    """The large one is full again for each batch."""
+    large, *small = (TopicPartition("t", number) for number in range(10))
+    start = dict.fromkeys([large, *small], 0)
+    for _ in range(200):
+        end = start | {large: start[large] + 10_000} | dict.fromkeys(small, 3)
+        start = limit_offsets(start, end, limit)
+    assert [start[partition] for partition in small] == [3] * len(small)
 
 
 @given(

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from pyspark.sql.types import StringType, StructField, StructType
 
-from pyspark_odradek.sink import AT_LEAST_ONCE, StreamTopicWriter, stream_writer
+from pyspark_odradek.sink import AT_LEAST_ONCE, DEFAULTS, StreamTopicWriter, producer_config, stream_writer
 from tests.spark.queries import load, load_stream, numbered, values
 from tests.support.clients.confluent import await_ends, create_topic, read_committed
 
@@ -39,6 +40,34 @@ def test_strings_are_written_as_utf8(spark: Any, odradek: str, topic: str) -> No
     save(spark.createDataFrame([("ключ", "Größe")], "key string, value string"), odradek, topic=topic)
     (message,) = read_committed(odradek, topic)
     assert (message.key(), message.value()) == ("ключ".encode(), "Größe".encode())
+
+
+def test_settings_of_javas_producer_are_mapped_or_reported(caplog: pytest.LogCaptureFixture) -> None:
+    given = {
+        "acks": "all",
+        "buffer.memory": "33554432",
+        "compression.gzip.level": "1",
+        "compression.type": "zstd",
+        "compression.zstd.level": "3",
+        "max.request.size": "1000000",
+        "max.block.ms": "1000",
+        "receive.buffer.bytes": "65536",
+    }
+    options = {"kafka.bootstrap.servers": "localhost:1", "topic": "t", "delivery": "at_least_once"}
+    options |= {f"kafka.{name}": value for name, value in given.items()}
+    schema = StructType([StructField("value", StringType())])
+    with caplog.at_level(logging.WARNING, "pyspark_odradek"):
+        stream_writer(options, schema, False)
+    (said,) = [record.getMessage() for record in caplog.records if "has no effect" in record.getMessage()]
+    assert said.startswith("kafka.max.block.ms has no effect on the at-least-once sink: a task waits for room")
+    assert dict(producer_config(given).items() - DEFAULTS.items()) == {
+        "acks": "all",
+        "compression.level": "3",
+        "compression.type": "zstd",
+        "message.max.bytes": "1000000",
+        "queue.buffering.max.kbytes": "32768",
+        "socket.receive.buffer.bytes": "65536",
+    }
 
 
 def test_topic_and_partition_of_each_row(spark: Any, odradek: str, topic: str) -> None:
@@ -114,7 +143,6 @@ def test_a_batch_that_runs_again_is_written_again(spark: Any, odradek: str, topi
 
 
 def test_the_sink_says_that_it_is_at_least_once(odradek: str, caplog: pytest.LogCaptureFixture) -> None:
-    from pyspark.sql.types import StringType, StructField, StructType
 
     options = {"kafka.bootstrap.servers": odradek, "topic": "any", "delivery": "at_least_once"}
     writer = stream_writer(options, StructType([StructField("value", StringType())]), False)
