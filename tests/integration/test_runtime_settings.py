@@ -49,8 +49,8 @@ PARTS: Mapping[type, Callable[[Broker], Any]] = {
     MaintenanceConfig: lambda broker: broker._jobs.maintenance._config,
     VerificationConfig: lambda broker: broker.transactions.verifier.config,
 }
-# TLS and cordoned directories have tests of their own (test_tls, test_cordoned); SASL and the number of threads that
-# load logs are read at start, the former from the file alone, which the log says of a change.
+# TLS, SASL and cordoned directories have tests of their own (test_security_at_run_time, test_cordoned); the number of
+# threads that load logs is read at start.
 OTHERS = (TlsConfig, BrokerLifecycleConfig, SaslConfig, RecoveryConfig)
 VALUES = {
     "compression.type": "zstd",

@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
 )
 
 from odradek.client.connection import connect
-from odradek.client.sasl import Credentials, sasl_exchange
+from odradek.client.sasl import Credentials
 from odradek.client.security import OutgoingSecurity
 from odradek.common.errors import ErrorCode
 from odradek.common.real_io import RealNetwork, RealRandom
@@ -35,9 +35,9 @@ from odradek.protocol.messages.metadata_request import MetadataRequest
 from odradek.protocol.messages.metadata_response import MetadataResponse
 from odradek.protocol.messages.renew_delegation_token_request import RenewDelegationTokenRequest
 from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest
-from odradek.protocol.messages.sasl_handshake_request import SaslHandshakeRequest
 from tests.support.clients.cli import odradek
 from tests.support.clients.confluent import create_topic, produce_all, read_all
+from tests.support.clients.logins import log_in_as, say, shake
 from tests.support.clients.wire import Wire
 from tests.support.nodes.node import Node, free_port
 from tests.support.waiting import eventually
@@ -161,14 +161,6 @@ def test_a_stock_client_hears_why_it_is_refused(node: SaslNode) -> None:
     eventually(lambda: client.poll(0.1) and [each for each in heard if each.code() == KafkaError._AUTHENTICATION])
 
 
-def shake(wire: Wire, mechanism: str, version: int = 1) -> Any:
-    return wire.ask(ApiKey.SASL_HANDSHAKE, version, SaslHandshakeRequest(mechanism=mechanism))
-
-
-def say(wire: Wire, words: bytes, version: int = 2) -> Any:
-    return wire.ask(ApiKey.SASL_AUTHENTICATE, version, SaslAuthenticateRequest(auth_bytes=words))
-
-
 def log_in(
     wire: Wire,
     mechanism: str,
@@ -179,18 +171,8 @@ def log_in(
     by_token: bool = False,
 ) -> Any:
     """Log in by requests; returns the last answer."""
-    assert shake(wire, mechanism).error_code == 0
     secret = PASSWORDS[mechanism] if password is None else password
-    talk = sasl_exchange(Credentials(mechanism, user, secret, RealRandom(), by_token))
-    words = next(talk)
-    while True:
-        answer = say(wire, words, version)
-        if answer.error_code:
-            return answer
-        try:
-            words = talk.send(bytes(answer.auth_bytes))
-        except StopIteration:
-            return answer
+    return log_in_as(wire, Credentials(mechanism, user, secret, RealRandom(), by_token), version)
 
 
 def test_before_a_login_only_what_it_needs_is_served(node: SaslNode) -> None:
@@ -326,7 +308,7 @@ def test_our_own_client_takes_another_connection_before_its_session_ends(tmp_pat
     who = Credentials("PLAIN", "alice", PASSWORDS["PLAIN"], RealRandom())
 
     async def use(port: int) -> None:
-        security = OutgoingSecurity(sasl=who)
+        security = OutgoingSecurity(sasl=lambda: who)
         made = await connect(RealNetwork(), "127.0.0.1", port, client_id="t", timeout_s=60, security=security)
         assert made.is_open
         while not made.session_is_ending:

@@ -197,3 +197,9 @@ def test_a_node_without_usable_keys_says_so_and_does_not_start(
     with pytest.raises(AssertionError, match="ended with"):
         node.start()
     assert reason in node.log_text() and "Traceback" not in node.log_text()
+
+
+def test_an_unknown_version_of_tls_keeps_the_node_down(tmp_path: Path, certificates: Certificates) -> None:
+    node = TlsNode(tmp_path, {**certificates.server(), "ssl.enabled.protocols": "TLSv1.3,SSLv3"})
+    with pytest.raises(AssertionError, match=r"SSLv3 is not served; TLSv1\.2 and TLSv1\.3 are"):
+        node.start()

@@ -81,7 +81,7 @@ class Cluster:
         self._bootstrap = list(bootstrap)
         self._client_id = client_id
         self._timeout_ms = timeout_ms
-        self._security = OutgoingSecurity(lambda: tls, sasl)
+        self._security = OutgoingSecurity(lambda: tls, lambda: sasl)
         self._connections: dict[tuple[str, int], Connection] = {}
         self._connecting: dict[tuple[str, int], asyncio.Lock] = {}
         self.brokers: dict[int, tuple[str, int]] = {}

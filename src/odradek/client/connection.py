@@ -283,8 +283,9 @@ async def connect(
         raise UnreachableError(f"cannot connect to {address}: {_reason(error)}") from None
     try:
         await connection.negotiate(timeout_s)
-        if security.sasl is not None:
-            await connection.log_in(security.sasl, timeout_s)
+        who = security.sasl()
+        if who is not None:
+            await connection.log_in(who, timeout_s)
     except BaseException:
         connection.close()
         raise

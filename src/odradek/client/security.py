@@ -15,17 +15,21 @@ def _no_tls() -> ssl.SSLContext | None:
     return None
 
 
+def _no_sasl() -> Credentials | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class OutgoingSecurity:
     """What a node, as a client of another node's listener, uses.
 
     Attributes:
         tls: gives the context of the next connection, which may have been renewed; None where there is no TLS.
-        sasl: who the node is; None where there is no SASL.
+        sasl: gives who the node is on the next connection; None where there is no SASL.
     """
 
     tls: Callable[[], ssl.SSLContext | None] = _no_tls
-    sasl: Credentials | None = None
+    sasl: Callable[[], Credentials | None] = _no_sasl
 
 
 PLAINTEXT = OutgoingSecurity()

@@ -19,7 +19,7 @@ from odradek.protocol.messages.alter_configs_request import AlterConfigsRequest
 from odradek.protocol.messages.config_record import ConfigRecord
 from odradek.protocol.messages.create_topics_response import CreatableTopicConfigs
 from odradek.protocol.messages.incremental_alter_configs_request import IncrementalAlterConfigsRequest
-from odradek.settings.resources import BrokerLayers, EffectiveSetting
+from odradek.settings.resources import BrokerLayers, EffectiveSetting, combined_list
 from odradek.statemachine.machine import Result
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
@@ -190,13 +190,7 @@ class Configs:
         old = settings.get(key)
         if old is None:
             old = self._schema.default(resource[0], key) or ""
-        parts = [part.strip() for part in old.split(",") if part.strip()]
-        given = [part.strip() for part in value.split(",") if part.strip()]
-        if operation == APPEND:
-            parts.extend(part for part in dict.fromkeys(given) if part not in parts)
-        else:
-            parts = [part for part in parts if part not in given]
-        return ",".join(parts)
+        return combined_list(old, value, append=operation == APPEND)
 
     def _write(self, resource: ConfigResource, wanted: Mapping[str, str], given: Collection[str]) -> list[Any]:
         """

@@ -345,6 +345,7 @@ class Broker:
         if self.controller is not None:
             self.controller.update_config(current.build(ControllerConfig))
         self._security.change_settings(current)
+        self._jobs.token_keys.follow(self._security.logins.token_checks())
         self.dispatcher.change_limits(current.build(ConnectionConfig))
         cordon(self.log_manager.directories, current.build(BrokerLifecycleConfig))
         self.lifecycle.heartbeat_now()

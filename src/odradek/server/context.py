@@ -6,6 +6,7 @@ rest of the node. `RequestContext` is one request's view of it. Nothing here dec
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -63,6 +64,8 @@ class BrokerServices:
         topic_creator: makes topics that were asked for without being there.
         routes: the handlers, by kind of listener and API key.
         authorizer: what decides who may do what; None: everybody may do everything.
+        check_security: whether connections could be made secure if settings of this node were changed (None takes one
+            away); raises ConfigError.
     """
 
     node_id: int
@@ -89,6 +92,7 @@ class BrokerServices:
     topic_creator: TopicCreator
     routes: dict[str, dict[int, Route]]
     authorizer: StandardAuthorizer | None = None
+    check_security: Callable[[MetadataImage, Mapping[str, str | None]], None] = lambda image, changed: None
 
     @property
     def image(self) -> MetadataImage:

@@ -119,6 +119,17 @@ class BrokerLayers:
 NO_DYNAMIC = BrokerLayers({}, {})
 
 
+def combined_list(old: str, given: str, *, append: bool) -> str:
+    """A list with more, or fewer, entries (KIP-339)."""
+    parts = [part.strip() for part in old.split(",") if part.strip()]
+    named = [part.strip() for part in given.split(",") if part.strip()]
+    if append:
+        parts.extend(part for part in dict.fromkeys(named) if part not in parts)
+    else:
+        parts = [part for part in parts if part not in named]
+    return ",".join(parts)
+
+
 def option_docs(config_classes: Iterable[type]) -> dict[str, str]:
     """Our sentence for each broker, topic and group key that classes of `option()` fields declare."""
     docs: dict[str, str] = {}

@@ -10,7 +10,7 @@ from odradek.common.errors import ConfigError
 from odradek.common.ports import NO_LIMITS
 from odradek.common.real_io import RealClock, RealDisk, RealNetwork
 from odradek.metadata.image import MetadataImage
-from odradek.server.parts.logins import build_logins, own_credentials
+from odradek.server.parts.logins import Logins, own_credentials
 from odradek.server.parts.ports import Ports
 from odradek.settings.broker import BrokerSettings, resolve
 from odradek.settings.config_providers import Sources
@@ -38,7 +38,7 @@ def settings(**given: str) -> BrokerSettings:
 
 
 def logins(**given: str) -> list[str]:
-    return list(build_logins(settings(**given), MetadataImage, PORTS)["EXTERNAL"].mechanisms)
+    return list(Logins(settings(**given), MetadataImage, PORTS, ()).listeners["EXTERNAL"].mechanisms)
 
 
 @pytest.mark.parametrize(

@@ -190,7 +190,7 @@ def test_suites_have_two_names(iana: str, openssl: str) -> None:
 @pytest.mark.parametrize(
     ("config", "problem"),
     [
-        (replace(INLINE, enabled_protocols=("TLSv1.1",)), "must name TLSv1.2 or TLSv1.3"),
+        (replace(INLINE, enabled_protocols=("TLSv1.1",)), "TLSv1.1 is not served; TLSv1.2 and TLSv1.3 are"),
         (replace(INLINE, cipher_suites=("TLS_NO_SUCH",)), "OpenSSL has none of these suites"),
         (replace(INLINE, client_auth="required"), "needs ssl.truststore.location"),
         (TlsConfig(), "needs ssl.keystore.location"),

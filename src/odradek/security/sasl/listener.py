@@ -68,6 +68,13 @@ class ListenerSasl:
     counts: dict[str, AuthenticationCounts] = field(default_factory=dict)
     sessions_expired: int = 0
 
+    def change(self, new: ListenerSasl) -> None:
+        """Go by other settings for logins to come; what was counted stays, and keys of tokens count until they are read
+        again."""
+        if self.tokens is not None and new.tokens is not None:
+            new.tokens.keys.replace(self.tokens.keys.keys)
+        self.config, self.mechanisms, self.tokens = new.config, new.mechanisms, new.tokens
+
     def counts_of(self, mechanism: str) -> AuthenticationCounts:
         return self.counts.setdefault(mechanism, AuthenticationCounts())
 

@@ -20,6 +20,7 @@ from odradek.security.tls.config import TlsConfig, TlsSettingError
 from odradek.security.tls.stores import Identity, ReadFile, load_identity, load_trusted
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+_KNOWN = " and ".join(_VERSIONS)
 _CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 _TLS13_PREFIXES = ("TLS_AES_", "TLS_CHACHA20_")
 
@@ -102,11 +103,12 @@ def _trust(context: ssl.SSLContext, trusted: list[x509.Certificate]) -> None:
 
 def _agree(context: ssl.SSLContext, config: TlsConfig) -> None:
     """Versions and cipher suites."""
-    wanted = [_VERSIONS.get(name) for name in config.enabled_protocols]
-    versions = sorted(each for each in wanted if each is not None)
+    given = ",".join(config.enabled_protocols)
+    if unknown := [name for name in config.enabled_protocols if name not in _VERSIONS]:
+        raise TlsSettingError(f"ssl.enabled.protocols={given}: {', '.join(unknown)} is not served; {_KNOWN} are")
+    versions = sorted(_VERSIONS[name] for name in config.enabled_protocols)
     if not versions:
-        given = ",".join(config.enabled_protocols)
-        raise TlsSettingError(f"ssl.enabled.protocols={given}: must name TLSv1.2 or TLSv1.3")
+        raise TlsSettingError(f"ssl.enabled.protocols: must name one of {_KNOWN}")
     context.minimum_version, context.maximum_version = versions[0], versions[-1]
     if not config.cipher_suites:
         return

@@ -54,6 +54,15 @@ class RenewableContext:
     def config(self) -> TlsConfig:
         return self._config
 
+    def check(self, config: TlsConfig) -> None:
+        """Whether there could be a context by other settings.
+
+        Raises:
+            TlsSettingError: there could not.
+        """
+        if config != self._config:
+            self._make(config)
+
     def change_config(self, config: TlsConfig) -> None:
         """Go by other settings.
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from odradek.common.backoff import Backoff
 from odradek.common.log_lines import get_logger
 from odradek.common.ports import Clock, Disk, read_file
-from odradek.common.tasks import gather_cancelling
 from odradek.security.sasl.tokens import TokenChecks, read_keys
 
 # Tokens with unknown keys make us ask no more often: anyone may send them.
@@ -23,46 +23,75 @@ _FILE = "file://"
 _log = get_logger("server.background.token_keys")
 
 
+@dataclass(frozen=True, slots=True)
+class _Followed:
+    """Keys that are read again and again.
+
+    Attributes:
+        task: None for tokens that no one signs, which have no keys.
+        tried: whether a try was made to read them.
+    """
+
+    checks: TokenChecks
+    task: asyncio.Task[None] | None
+    tried: asyncio.Event
+
+
 class TokenKeys:
     """The keys of all listeners with OAUTHBEARER."""
 
     def __init__(
         self, checks: Iterable[TokenChecks], disk: Disk, fetch: Callable[[str, str | None], bytes], clock: Clock
     ) -> None:
-        found = list(checks)
-        self._checks = [each for each in found if not each.unsigned]
-        self._unsigned = [each for each in found if each.unsigned]
+        self._checks = list(checks)
         self._disk = disk
         self._fetch = fetch
         self._clock = clock
-        self._task: asyncio.Task[None] | None = None
-        self._tries = [asyncio.Event() for _ in self._checks]
+        self._runs = False
+        self._followed: list[_Followed] = []
 
     def start(self) -> None:
         """Read them now, and from then on."""
-        for each in self._unsigned:
-            _log.warning("tokens that no one signed are taken: anyone may log in as anyone", listener=each.listener)
-        if self._checks:
-            self._task = asyncio.get_running_loop().create_task(self._run())
+        self._runs = True
+        self.follow(self._checks)
+
+    def follow(self, checks: Iterable[TokenChecks]) -> None:
+        """Read the keys of these, and no longer those of others."""
+        self._checks = list(checks)
+        if not self._runs:
+            return
+        kept = [each for each in self._followed if any(each.checks is wanted for wanted in self._checks)]
+        for each in self._followed:
+            if each not in kept and each.task is not None:
+                each.task.cancel()
+        new = [wanted for wanted in self._checks if not any(each.checks is wanted for each in kept)]
+        self._followed = [*kept, *map(self._begin, new)]
+
+    def _begin(self, checks: TokenChecks) -> _Followed:
+        tried = asyncio.Event()
+        if checks.unsigned:
+            _log.warning("tokens that no one signed are taken: anyone may log in as anyone", listener=checks.listener)
+            tried.set()
+            return _Followed(checks, None, tried)
+        return _Followed(checks, asyncio.get_running_loop().create_task(self._follow(checks, tried)), tried)
 
     @property
     def are_awaited(self) -> bool:
         """Whether there are any that no try was made to read yet."""
-        return not all(each.is_set() for each in self._tries)
+        return not all(each.tried.is_set() for each in self._followed)
 
     async def tried(self) -> None:
         """Return once all were read, or could not be: before that, good tokens would be refused."""
-        for each in self._tries:
-            await each.wait()
+        for each in list(self._followed):
+            await each.tried.wait()
 
     async def stop(self) -> None:
         """Read no more."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-
-    async def _run(self) -> None:
-        await gather_cancelling(*map(self._follow, self._checks, self._tries))
+        self._runs = False
+        tasks = [each.task for each in self._followed if each.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _follow(self, checks: TokenChecks, tried: asyncio.Event) -> None:
         backoff = Backoff(checks.settings.retry_ms, checks.settings.retry_max_ms)

@@ -7,40 +7,34 @@ The controller decides. Versions: 2 flexible. Old tools send it; IncrementalAlte
 
 from __future__ import annotations
 
-from odradek.common.errors import ApiError
-from odradek.metadata.acls import AclOperation
+from collections.abc import Mapping
+
+from odradek.common.errors import ErrorCode
 from odradek.protocol.messages.alter_configs_request import AlterConfigsRequest, AlterConfigsResource
 from odradek.protocol.messages.alter_configs_response import AlterConfigsResourceResponse, AlterConfigsResponse
-from odradek.server.authorization import check_configs
+from odradek.server.config_changes import alter_configs, check_connections
 from odradek.server.context import RequestContext
 
 
 async def handle(context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
     """Set, or only check, each resource on its own."""
-    allowed: list[AlterConfigsResource] = []
-    refused: list[AlterConfigsResourceResponse] = []
-    for each in request.resources:
-        try:
-            check_configs(context, AclOperation.ALTER_CONFIGS, each.resource_type, each.resource_name)
-        except ApiError as error:
-            refused.append(_answer(each, error))
-        else:
-            allowed.append(each)
-    if refused and not allowed:
-        return AlterConfigsResponse(responses=refused)
-    request.resources = allowed
-    try:
-        response = await context.broker.controller.ask(request, AlterConfigsResponse, context)
-    except ApiError as error:
-        return AlterConfigsResponse(responses=[*(_answer(each, error) for each in allowed), *refused])
-    response.responses += refused
-    return response
+
+    def decide_here(resource: AlterConfigsResource) -> bool:
+        check_connections(context, resource, lambda stored: _changes(resource, stored))
+        return False
+
+    return await alter_configs(context, request, AlterConfigsResponse, _answer, decide_here)
 
 
-def _answer(resource: AlterConfigsResource, error: ApiError) -> AlterConfigsResourceResponse:
+def _changes(resource: AlterConfigsResource, stored: Mapping[str, str]) -> dict[str, str | None]:
+    given = {each.name: each.value for each in resource.configs if each.value is not None}
+    return {**dict.fromkeys(stored), **given}
+
+
+def _answer(resource: AlterConfigsResource, code: ErrorCode, text: str | None) -> AlterConfigsResourceResponse:
     return AlterConfigsResourceResponse(
-        error_code=error.code,
-        error_message=error.message or None,
+        error_code=code,
+        error_message=text,
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
     )

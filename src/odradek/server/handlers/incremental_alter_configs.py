@@ -8,9 +8,10 @@ Permissions: AlterConfigs on the topic or the group, or on the cluster for all e
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.log_lines import change_level, check_level
-from odradek.metadata.acls import AclOperation
 from odradek.metadata.model import ResourceType
 from odradek.protocol.messages.incremental_alter_configs_request import (
     AlterConfigsResource,
@@ -20,62 +21,67 @@ from odradek.protocol.messages.incremental_alter_configs_response import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsResponse,
 )
-from odradek.server.authorization import check_configs
+from odradek.server.config_changes import alter_configs, check_connections
 from odradek.server.context import RequestContext
+from odradek.settings.resources import SettingRules, combined_list
 
-_SET, _DELETE = 0, 1
+_SET, _DELETE, _APPEND = 0, 1, 2
 
 
 async def handle(context: RequestContext, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
     """Set, or only check, each resource on its own."""
-    answered: list[AlterConfigsResourceResponse] = []
-    others: list[AlterConfigsResource] = []
-    for each in request.resources:
-        try:
-            check_configs(context, AclOperation.ALTER_CONFIGS, each.resource_type, each.resource_name)
-        except ApiError as error:
-            answered.append(_answer(each, error.code, error.message or None))
-            continue
-        if each.resource_type == ResourceType.BROKER_LOGGER:
-            answered.append(_change_loggers(context, each, validate_only=request.validate_only))
-        else:
-            others.append(each)
-    if answered and not others:
-        return IncrementalAlterConfigsResponse(responses=answered)
-    forwarded = IncrementalAlterConfigsRequest(resources=others, validate_only=request.validate_only)
-    try:
-        response = await context.broker.controller.ask(forwarded, IncrementalAlterConfigsResponse, context)
-    except ApiError as error:
-        code, text = error.code, error.message or None
-        response = IncrementalAlterConfigsResponse(responses=[_answer(each, code, text) for each in others])
-    response.responses.extend(answered)
-    return response
+
+    def decide_here(resource: AlterConfigsResource) -> bool:
+        if resource.resource_type == ResourceType.BROKER_LOGGER:
+            _change_loggers(context, resource, validate_only=request.validate_only)
+            return True
+        rules = context.broker.setting_rules
+        check_connections(context, resource, lambda stored: _changes(resource, stored, rules))
+        return False
+
+    return await alter_configs(context, request, IncrementalAlterConfigsResponse, _answer, decide_here)
 
 
-def _change_loggers(
-    context: RequestContext, resource: AlterConfigsResource, *, validate_only: bool
-) -> AlterConfigsResourceResponse:
-    """Change levels of this node's loggers; all that are named, or none."""
+def _changes(resource: AlterConfigsResource, stored: Mapping[str, str], rules: SettingRules) -> dict[str, str | None]:
+    """What is wrong with single changes is the controller's to say."""
+    changes: dict[str, str | None] = {}
+    for each in resource.configs:
+        if each.config_operation == _DELETE:
+            changes[each.name] = None
+        elif each.value is not None and each.config_operation == _SET:
+            changes[each.name] = each.value
+        elif each.value is not None:
+            old = stored.get(each.name, rules.default(resource.resource_type, each.name) or "")
+            changes[each.name] = combined_list(old, each.value, append=each.config_operation == _APPEND)
+    return changes
+
+
+def _change_loggers(context: RequestContext, resource: AlterConfigsResource, *, validate_only: bool) -> None:
+    """Change levels of this node's loggers; all that are named, or none.
+
+    Raises:
+        ApiError: INVALID_REQUEST for those of another node, for one that is named twice; INVALID_CONFIG for a logger or
+            a level that is none.
+    """
     own = str(context.broker.node_id)
     if resource.resource_name != own:
         text = f"Unexpected broker id, expected {own} but received {resource.resource_name}"
-        return _answer(resource, ErrorCode.INVALID_REQUEST, text)
+        raise ApiError(ErrorCode.INVALID_REQUEST, text)
     levels: dict[str, str | None] = {}
     for change in resource.configs:
         if change.config_operation not in (_SET, _DELETE):
             text = f"a level is set or deleted: config operation {change.config_operation} is neither"
-            return _answer(resource, ErrorCode.INVALID_REQUEST, text)
+            raise ApiError(ErrorCode.INVALID_REQUEST, text)
         if change.name in levels:
-            return _answer(resource, ErrorCode.INVALID_REQUEST, f"{change.name} is given twice")
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"{change.name} is given twice")
         levels[change.name] = None if change.config_operation == _DELETE else change.value or ""
     try:
         for name, level in levels.items():
             check_level(name, level)
     except ValueError as error:
-        return _answer(resource, ErrorCode.INVALID_CONFIG, str(error))
+        raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
     for name, level in () if validate_only else levels.items():
         change_level(name, level)
-    return _answer(resource, ErrorCode.NONE, None)
 
 
 def _answer(resource: AlterConfigsResource, code: ErrorCode, text: str | None) -> AlterConfigsResourceResponse:

@@ -65,6 +65,7 @@ def build_front_end(
         suspected_brokers=quorum.suspected_brokers,
         topic_creator=coordinators.topic_creator,
         routes=routes,
+        check_security=security.check,
         authorizer=security.authorizer,
     )
     dispatcher = make_dispatcher(

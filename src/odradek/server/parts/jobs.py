@@ -39,7 +39,6 @@ def build_jobs(
     settings: BrokerSettings, ports: Ports, data: ReplicaParts, dispatcher: Dispatcher, security: SecurityParts
 ) -> Jobs:
     """The scrub is a part of the replicas already: what it counts is shown by the services."""
-    tokens = [each.tokens for each in security.logins.values() if each.tokens is not None]
     return Jobs(
         maintenance=Maintenance(
             settings.build(MaintenanceConfig), ports.clock, ports.disk, data.log_manager, data.replicas, dispatcher
@@ -47,5 +46,5 @@ def build_jobs(
         cleaning=CleaningJobs(data.cleaner, data.replicas.storage_failed),
         scrubbing=data.scrubbing,
         certificates=CertificateRenewal(security.contexts(), ports.clock),
-        token_keys=TokenKeys(tokens, ports.disk, ports.fetch, ports.clock),
+        token_keys=TokenKeys(security.logins.token_checks(), ports.disk, ports.fetch, ports.clock),
     )

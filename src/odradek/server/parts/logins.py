@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import Random
 
 from odradek.client.sasl import Credentials
@@ -19,36 +19,99 @@ from odradek.security.sasl.listener import (
     build_listener_sasl,
     own_name,
 )
+from odradek.security.sasl.tokens import TokenChecks
 from odradek.server.parts.ports import Ports
 from odradek.settings.broker import BrokerSettings
 
 WITH_SASL = ("SASL_PLAINTEXT", "SASL_SSL")
 
 
-def build_logins(settings: BrokerSettings, image: Callable[[], MetadataImage], ports: Ports) -> dict[str, ListenerSasl]:
-    """The SASL of the node's own listeners that have it, by name.
+class Logins:
+    """By what clients log in to this node's listeners, and this node to those of others, as the settings are now.
 
-    Args:
-        image: what is known of the cluster now: users of SCRAM, delegation tokens.
-    Raises:
-        ConfigError: a line for each mechanism that is not served, or that has no users.
+    Attributes:
+        listeners: those of the node's own that have SASL, by name.
     """
+
+    def __init__(
+        self, settings: BrokerSettings, image: Callable[[], MetadataImage], ports: Ports, peers: Iterable[str]
+    ) -> None:
+        """
+        Args:
+            image: what is known of the cluster now: users of SCRAM, delegation tokens.
+            peers: listeners of other nodes.
+        Raises:
+            ConfigError: a line for each mechanism that is not served, or that has no users or no name.
+        """
+        self._random = ports.random
+        self._node = _surroundings(settings, image, ports)
+        self._given = _given(settings)
+        self.listeners, self._own = self._build(settings, peers)
+
+    def token_checks(self) -> list[TokenChecks]:
+        """By what tokens of OAUTHBEARER are checked, on each listener that takes them."""
+        return [each.tokens for each in self.listeners.values() if each.tokens is not None]
+
+    def credentials(self, listener_name: str) -> Credentials | None:
+        """As what this node logs in to a listener of other nodes; None where that has no SASL."""
+        return self._own[listener_name]
+
+    def check(self, settings: BrokerSettings) -> None:
+        """Whether logins could go by these settings.
+
+        Raises:
+            ConfigError: they could not.
+        """
+        if _given(settings) != self._given:
+            self._build(settings, self._own)
+
+    def change(self, settings: BrokerSettings) -> None:
+        """Go by these settings, for logins to come.
+
+        Raises:
+            ConfigError: nothing is changed.
+        """
+        given = _given(settings)
+        if given == self._given:
+            return
+        listeners, self._own = self._build(settings, self._own)
+        self._given = given
+        for name, new in listeners.items():
+            self.listeners[name].change(new)
+
+    def _build(
+        self, settings: BrokerSettings, peers: Iterable[str]
+    ) -> tuple[dict[str, ListenerSasl], dict[str, Credentials | None]]:
+        listeners, problems = {}, []
+        own: dict[str, Credentials | None] = {}
+        for each in settings.listeners:
+            if each.security_protocol in WITH_SASL:
+                try:
+                    listener_settings = settings.of_listener(each.name)
+                    listeners[each.name] = build_listener_sasl(each.name, listener_settings, self._node)
+                except SaslSettingError as error:
+                    problems.append(f"listener {each.name}: {error}")
+        for name in peers:
+            try:
+                own[name] = own_credentials(settings, name, self._random)
+            except ConfigError as error:
+                problems += error.problems
+        if problems:
+            raise ConfigError(problems)
+        return listeners, own
+
+
+def _surroundings(settings: BrokerSettings, image: Callable[[], MetadataImage], ports: Ports) -> Surroundings:
     now_ms = ports.clock.now_ms
     # What nodes share and clients do not know, where it is set.
     secret = str(settings["delegation.token.secret.key"] or "").encode()
     own_tokens = TokenCredentials(secret.decode(), lambda: image().delegation_tokens, now_ms, ports.random.randbytes)
-    node = Surroundings(lambda: image().scram, own_tokens.find, ports.random, secret, now_ms)
-    found, problems = {}, []
-    for each in settings.listeners:
-        if each.security_protocol in WITH_SASL:
-            try:
-                own = settings.of_listener(each.name)
-                found[each.name] = build_listener_sasl(each.name, own, node)
-            except SaslSettingError as error:
-                problems.append(f"listener {each.name}: {error}")
-    if problems:
-        raise ConfigError(problems)
-    return found
+    return Surroundings(lambda: image().scram, own_tokens.find, ports.random, secret, now_ms)
+
+
+def _given(settings: BrokerSettings) -> dict[str, str]:
+    """What was set of SASL, in the file or at run time."""
+    return {key: text for key, text in settings.explicit.items() if "sasl." in key}
 
 
 def own_credentials(settings: BrokerSettings, listener_name: str, random: Random) -> Credentials | None:

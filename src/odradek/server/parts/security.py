@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from odradek.client.security import PLAINTEXT, OutgoingSecurity
@@ -13,12 +14,11 @@ from odradek.common.ports import read_file
 from odradek.metadata.image import MetadataImage
 from odradek.security.acl.authorizer import StandardAuthorizer
 from odradek.security.acl.config import AuthorizerConfig
-from odradek.security.sasl.listener import ListenerSasl
 from odradek.security.sealing import SecretKeys, SecretsConfig, read_secret_keys
 from odradek.security.tls.config import TlsConfig, TlsSettingError
 from odradek.server.dynamic_settings import DynamicSettings
 from odradek.server.network.listeners import ListenerSpec
-from odradek.server.parts.logins import build_logins, own_credentials
+from odradek.server.parts.logins import Logins
 from odradek.server.parts.ports import Ports
 from odradek.settings.broker import BrokerSettings
 from odradek.settings.formats import super_users
@@ -37,16 +37,16 @@ class SecurityParts:
     """
     Attributes:
         listeners: the TLS of the node's own listeners that have it, by name.
-        logins: the SASL of those that have it.
+        logins: the SASL of those that have it, and of connections to other nodes.
         dynamic: the settings that count now, opened where they are sealed.
         authorizer: what decides who may do what; None: every client may do everything.
         between_brokers, to_controllers: how this node connects to the inter-broker and the controllers' listener.
     """
 
     dynamic: DynamicSettings
+    logins: Logins
     listeners: Mapping[str, ListenerTls] = field(default_factory=dict)
     outgoing: Mapping[str, RenewableContext] = field(default_factory=dict)
-    logins: Mapping[str, ListenerSasl] = field(default_factory=dict)
     authorizer: StandardAuthorizer | None = None
     between_brokers: OutgoingSecurity = PLAINTEXT
     to_controllers: OutgoingSecurity = PLAINTEXT
@@ -55,6 +55,23 @@ class SecurityParts:
         """All contexts, of listeners and of connections to other nodes."""
         yield from (each.renewable for each in self.listeners.values())
         yield from self.outgoing.values()
+
+    def check(self, image: MetadataImage, changed: Mapping[str, str | None]) -> None:
+        """Whether connections could be made secure if these settings of this node were changed; None takes one away.
+
+        Raises:
+            ConfigError: keys or certificates that cannot be used, logins that could not be served.
+        """
+        settings = self.dynamic.after(image, changed)
+        problems = []
+        for each in self.contexts():
+            try:
+                each.check(tls_config(settings, each.name))
+            except TlsSettingError as error:
+                problems.append(f"listener {each.name}: {error}")
+        if problems:
+            raise ConfigError(list(dict.fromkeys(problems)))
+        self.logins.check(settings)
 
     def change_settings(self, settings: BrokerSettings) -> None:
         """Go by settings that were changed at run time, for the connections to come; what is wrong changes nothing."""
@@ -65,6 +82,10 @@ class SecurityParts:
                 _log.error(
                     "changed TLS settings are not used: the old ones stay", listener=each.name, reason=str(error)
                 )
+        try:
+            self.logins.change(settings)
+        except ConfigError as error:
+            _log.error("changed SASL settings are not used: the old ones stay", reason="; ".join(error.problems))
 
 
 def tls_config(settings: BrokerSettings, name: str) -> TlsConfig:
@@ -94,15 +115,17 @@ def build_security(
     if problems:
         raise ConfigError(problems)
 
-    def security_of(name: str) -> OutgoingSecurity:
-        found, sasl = outgoing.get(name), own_credentials(settings, name, ports.random)
-        if found is None:
-            return PLAINTEXT if sasl is None else OutgoingSecurity(sasl=sasl)
-        return OutgoingSecurity(lambda: found.context, sasl)
+    logins = Logins(settings, image, ports, dict.fromkeys(peers))
 
-    logins = build_logins(settings, image, ports)
+    def security_of(name: str) -> OutgoingSecurity:
+        found = outgoing.get(name)
+        if found is None:
+            return PLAINTEXT if logins.credentials(name) is None else OutgoingSecurity(sasl=partial(own, name))
+        return OutgoingSecurity(lambda: found.context, partial(own, name))
+
+    own = logins.credentials
     for spec in specs.values():
-        spec.sasl = logins.get(spec.name)
+        spec.sasl = logins.listeners.get(spec.name)
     between, controllers = (security_of(name) for name in peers)
     return SecurityParts(
         dynamic=DynamicSettings(settings, _secret_keys(settings, ports)),

@@ -25,8 +25,6 @@ _SCOPES = {
     int(ResourceType.GROUP): Scope.GROUP,
 }
 _OTHER_BROKER_KEYS = frozenset({LEADER_RATE, FOLLOWER_RATE, DRAIN_KEY, DRAIN_STOP_KEY})
-# How clients log in is read from the file alone.
-_READ_AT_START = "sasl."
 _log = get_logger("server.settings")
 
 
@@ -53,9 +51,6 @@ class IgnoredSettings:
                 **({"reason": REASONS[key]} if key in REASONS else {}),
             )
 
-    def _is_honoured(self, scope: Scope, key: str) -> bool:
-        return key in self._honoured[scope] and not key.startswith(_READ_AT_START)
-
     def find(
         self, changed: Iterable[ConfigResource], configs: Mapping[ConfigResource, Mapping[str, str]]
     ) -> dict[tuple[Scope, str], list[str]]:
@@ -66,7 +61,7 @@ class IgnoredSettings:
             if scope is None or (scope is Scope.BROKER and name not in ("", str(self._node_id))):
                 continue
             for key, text in configs.get((kind, name), {}).items():
-                if not self._is_honoured(scope, _plain(key)) and not _is_default(scope, key, text):
+                if _plain(key) not in self._honoured[scope] and not _is_default(scope, key, text):
                     found.setdefault((scope, key), []).append(name)
         return found
 
