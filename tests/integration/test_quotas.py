@@ -150,6 +150,27 @@ def test_a_producer_above_its_quota_is_answered_and_waits(port: int, version: in
     set_quotas(port, {"client-id": mine}, producer_byte_rate=None)
 
 
+def test_each_request_is_counted_by_its_own_client_id(port: int) -> None:
+    """Of several clients on one connection, and after the quotas have changed under it."""
+    slow, fast = fresh_name("app"), fresh_name("app")
+    set_quotas(port, {"client-id": slow}, producer_byte_rate=10_000)
+    with Calls(port) as calls:
+        asked = produce_request(calls.create_topic(), batch(b"x" * 11_000), acks=1)
+
+        def wait_ms(number: int, client_id: str) -> int:
+            calls.socket.sendall(b"".join(encode_request(ApiKey.PRODUCE, 9, number, client_id, asked)))
+            return int(calls.receive(ApiKey.PRODUCE, 9, number).throttle_time_ms)
+
+        assert wait_ms(101, fast) == 0
+        assert 0 < wait_ms(102, slow) < 200
+        assert wait_ms(103, fast) == 0
+        set_quotas(port, {"client-id": fast}, producer_byte_rate=10_000)
+        assert 0 < wait_ms(104, fast) < 200
+        set_quotas(port, {"client-id": slow}, producer_byte_rate=None)
+        assert wait_ms(105, slow) == 0
+    set_quotas(port, {"client-id": fast}, producer_byte_rate=None)
+
+
 def test_a_producer_that_asks_for_no_answer_waits_as_well(port: int) -> None:
     mine = fresh_name("app")
     with Calls(port) as other:

@@ -37,32 +37,39 @@ class TokenBucket:
         """Go by another rate from now on; debts stay."""
         if rate_per_s != self.rate_per_s:
             was_unlimited = self.is_unlimited
-            self._refill(now_ms)
+            self.take(0, now_ms)
+            self._at_ms = now_ms
             self.rate_per_s = rate_per_s
             room = 0.0 if self.is_unlimited else rate_per_s * self._burst_s
             self._tokens = room if was_unlimited else min(self._tokens, room)
 
     def spend(self, amount: float, now_ms: int) -> None:
         """So much has passed."""
-        if not self.is_unlimited:
-            self._refill(now_ms)
-            self._tokens -= amount
+        self.take(amount, now_ms)
+
+    def take(self, amount: float, now_ms: int) -> bool:
+        """So much has passed; whether the next must wait. Counts each request of a client with a quota."""
+        rate_per_s, at_ms = self.rate_per_s, self._at_ms
+        if rate_per_s >= UNLIMITED:
+            return False
+        tokens = self._tokens
+        if at_ms is None:
+            self._at_ms = now_ms
+        elif now_ms > at_ms:
+            tokens += rate_per_s * (now_ms - at_ms) / 1000
+            if tokens > rate_per_s * self._burst_s:
+                tokens = rate_per_s * self._burst_s
+            self._at_ms = now_ms
+        self._tokens = tokens = tokens - amount
+        return tokens <= 0
 
     def debit(self, amount: float) -> None:
-        """So much has passed just before the bucket is asked again: it is filled only then."""
+        """So much has passed as well, since the bucket was asked: it is filled only when it is asked again."""
         self._tokens -= amount
 
     def is_exhausted(self, now_ms: int) -> bool:
         """Whether the next must wait."""
-        rate_per_s, at_ms = self.rate_per_s, self._at_ms
-        if rate_per_s >= UNLIMITED:
-            return False
-        # As `_refill`, which is not called for each request of a client with a quota.
-        if at_ms != now_ms:
-            if at_ms is not None and now_ms > at_ms:
-                self._tokens = min(self._tokens + rate_per_s * (now_ms - at_ms) / 1000, rate_per_s * self._burst_s)
-            self._at_ms = now_ms
-        return self._tokens <= 0
+        return self.take(0, now_ms)
 
     def ready_in_ms(self, now_ms: int) -> int | None:
         """How long the next must wait; 0 where it need not, None where it would wait for ever."""
@@ -71,9 +78,3 @@ class TokenBucket:
         if self.rate_per_s <= 0:
             return None
         return int(-self._tokens * 1000 / self.rate_per_s) + 1
-
-    def _refill(self, now_ms: int) -> None:
-        if self._at_ms is not None and not self.is_unlimited:
-            gained = self.rate_per_s * max(0, now_ms - self._at_ms) / 1000
-            self._tokens = min(self._tokens + gained, self.rate_per_s * self._burst_s)
-        self._at_ms = now_ms

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from odradek.server.lifecycle.suspected_brokers import SuspectedBrokers
     from odradek.server.network.connection import Connection
     from odradek.server.network.dispatch import Route
-    from odradek.server.network.request_quotas import Charge
+    from odradek.server.network.request_quotas import Payer
     from odradek.server.transactions.marker_writer import MarkerWriter
     from odradek.server.transactions.producer_ids import ProducerIdBlocks
     from odradek.server.transactions.verification import TransactionVerifier
@@ -103,7 +103,16 @@ class BrokerServices:
 class RequestContext:
     """One request on one connection."""
 
-    __slots__ = ("api_key", "api_version", "broker", "charge", "client_id", "connection", "correlation_id")
+    __slots__ = (
+        "api_key",
+        "api_version",
+        "broker",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "payer",
+        "throttle_ms",
+    )
 
     def __init__(
         self,
@@ -121,8 +130,9 @@ class RequestContext:
         self.api_version = api_version
         self.correlation_id = correlation_id
         self.client_id = client_id
-        # Who pays for the request, where quotas are set.
-        self.charge: Charge | None = None
+        # By whose quotas the request is counted, where any are set, and how long the client must wait for it.
+        self.payer: Payer | None = None
+        self.throttle_ms = 0
 
     @property
     def client_address(self) -> str:

@@ -61,9 +61,9 @@ class MutationCharge:
         """
         now_ms = self._clock.monotonic_ms()
         if not self._is_strict:
-            self.throttle_ms = self._account.spend(partition_count, now_ms)
+            self.throttle_ms = self._account.pay(partition_count, now_ms)
             return
-        if self._account.bucket.is_exhausted(now_ms):
+        if self._account.is_exhausted(now_ms):
             self.throttle_ms = self._account.wait_ms(now_ms)
             raise ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
         self._account.use(partition_count)

@@ -22,7 +22,7 @@ def ledger(limit: float, *entities: tuple[str, str | None]) -> QuotaLedger:
 def spend(of: QuotaLedger, amount: float, now_ms: int, user: str = "alice", client_id: str = "app") -> int:
     account = of.account(user, client_id, now_ms)
     assert account is not None
-    return account.spend(amount, now_ms)
+    return account.pay(amount, now_ms)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -67,6 +67,7 @@ def test_endless_client_ids_do_not_fill_the_memory() -> None:
     for number in range(2 * MAX_ACCOUNTS):
         spend(quota, 1, number, client_id=str(number))
     assert len(list(quota.accounts())) <= MAX_ACCOUNTS
+    assert quota.forgotten_count > 0, "those who hold an account must ask for it again"
     assert spend(quota, 1, 2 * MAX_ACCOUNTS, client_id="slow") > 0, "who owes something is not forgotten first"
 
 

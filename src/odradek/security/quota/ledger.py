@@ -8,7 +8,6 @@ each connection.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from odradek.common.token_bucket import TokenBucket
 from odradek.metadata.model import QuotaEntity
@@ -20,8 +19,7 @@ MAX_ACCOUNTS = 10_000
 WAIT_FOR_NOTHING_MS = 11_000
 
 
-@dataclass(slots=True)
-class Account:
+class Account(TokenBucket):
     """The use of one quota by all who share it.
 
     Attributes:
@@ -31,29 +29,33 @@ class Account:
         throttle_count, throttled_ms: how often, and how long in all.
     """
 
-    bucket: TokenBucket
-    limit: float
-    amount: float = 0.0
-    throttle_ms: int = 0
-    throttle_count: int = 0
-    throttled_ms: int = 0
+    __slots__ = ("amount", "limit", "throttle_count", "throttle_ms", "throttled_ms")
 
-    def spend(self, amount: float, now_ms: int) -> int:
+    def __init__(self, limit: float, *, burst_s: float) -> None:
+        super().__init__(limit, burst_s=burst_s)
+        self.limit = limit
+        self.amount = 0.0
+        self.throttle_ms = self.throttle_count = self.throttled_ms = 0
+
+    def pay(self, amount: float, now_ms: int) -> int:
         """Count what was used now; returns how long the client must wait."""
-        self.use(amount)
-        return self.wait_ms(now_ms)
+        self.amount += amount
+        if self.take(amount, now_ms):
+            return self._throttled(now_ms)
+        self.throttle_ms = 0
+        return 0
 
     def use(self, amount: float) -> None:
         """Count what was used now, and let the client go on."""
         self.amount += amount
-        self.bucket.debit(amount)
+        self.debit(amount)
 
     def wait_ms(self, now_ms: int) -> int:
         """How long the client must wait; counts that it does."""
-        if not self.bucket.is_exhausted(now_ms):
-            self.throttle_ms = 0
-            return 0
-        wait_ms = self.bucket.ready_in_ms(now_ms)
+        return self.pay(0, now_ms)
+
+    def _throttled(self, now_ms: int) -> int:
+        wait_ms = self.ready_in_ms(now_ms)
         wait_ms = self.throttle_ms = WAIT_FOR_NOTHING_MS if wait_ms is None else wait_ms
         if wait_ms:
             self.throttle_count += 1
@@ -62,7 +64,11 @@ class Account:
 
 
 class QuotaLedger:
-    """One kind of quota on one broker."""
+    """One kind of quota on one broker.
+
+    Attributes:
+        forgotten_count: how often accounts were closed to make room: those that were handed out count no more.
+    """
 
     def __init__(self, key: str, window_s: float) -> None:
         """
@@ -76,6 +82,7 @@ class QuotaLedger:
         self._accounts: dict[Sharing, Account] = {}
         # Found once for each client; None where it has no quota.
         self._by_client: dict[tuple[str, str], Account | None] = {}
+        self.forgotten_count = 0
 
     @property
     def is_set(self) -> bool:
@@ -112,14 +119,15 @@ class QuotaLedger:
         if found is None:
             if len(self._accounts) >= MAX_ACCOUNTS:
                 self._close_some(now_ms)
-            found = self._accounts[sharing] = Account(TokenBucket(limit, burst_s=self.window_s), limit)
+            found = self._accounts[sharing] = Account(limit, burst_s=self.window_s)
         found.limit = limit
-        found.bucket.change_rate(limit, now_ms)
+        found.change_rate(limit, now_ms)
         return found
 
     def _close_some(self, now_ms: int) -> None:
         """Forget those that owe nothing; where there are none, a tenth of all, the oldest first."""
-        idle = [sharing for sharing, each in self._accounts.items() if not each.bucket.is_exhausted(now_ms)]
+        idle = [sharing for sharing, each in self._accounts.items() if not each.is_exhausted(now_ms)]
         for sharing in idle or list(self._accounts)[: MAX_ACCOUNTS // 10]:
             del self._accounts[sharing]
         self._by_client.clear()
+        self.forgotten_count += 1

@@ -161,8 +161,8 @@ class PendingFetch:
         max_bytes = request.max_bytes
         if self._replica_id < 0:
             max_bytes = min(max_bytes, context.broker.replicas.fetch_max_bytes)
-        if context.charge is not None:
-            max_bytes = min(max_bytes, context.charge.max_fetch_bytes)
+        if context.payer is not None:
+            max_bytes = min(max_bytes, context.payer.max_fetch_bytes)
         # Who waits for more than an answer may hold would wait to the end for what cannot come.
         self._max_bytes, self._min_bytes = max_bytes, min(request.min_bytes, max_bytes)
         self.session, self._asked, self._is_incremental = context.broker.fetch_sessions.resolve(

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from odradek.security.tls.listener import ListenerTls
     from odradek.server.network.dispatch import Dispatcher
     from odradek.server.network.listeners import ListenerSpec
+    from odradek.server.network.request_quotas import Payer
 
 REQUESTS_PER_TURN = 64
 # Some requests cost a thousand times what others do: a turn that has taken so long ends before the next one.
@@ -60,6 +61,7 @@ class Connection(asyncio.BufferedProtocol):
         "_tls",
         "_transport",
         "_unmute",
+        "clock",
         "gate",
         "is_closing",
         "last_active_ms",
@@ -67,18 +69,29 @@ class Connection(asyncio.BufferedProtocol):
         "local_address",
         "number",
         "on_lost",
+        "owes_time",
+        "payer",
         "peer_host",
         "peer_port",
         "principal",
+        "quotas",
         "requests",
         "software",
+        "turn_ms",
+        "unpaid_since_ns",
     )
 
     def __init__(self, dispatcher: Dispatcher, listener: ListenerSpec, tls: ListenerTls | None = None) -> None:
         self._dispatcher = dispatcher
+        self.clock, self.quotas = dispatcher.services.clock, dispatcher.quotas
         self.number = dispatcher.number_connection()
         self.listener = listener
         self.principal = ANONYMOUS
+        # Whose quotas count the requests; when the loop began to work for this connection, and since when no answer has
+        # paid for the work. Between turns the latter is the unpaid time itself, below 0.
+        self.payer: Payer | None = None
+        self.turn_ms = self.unpaid_since_ns = 0
+        self.owes_time = False
         self._tls = tls
         self.software = ""
         self.on_lost: Callable[[], None] | None = None
@@ -88,7 +101,7 @@ class Connection(asyncio.BufferedProtocol):
         self.last_active_ms = 0
         sasl = listener.sasl
         # None where the listener has no SASL: then all requests are served, and each costs no more than to see that.
-        self.gate = None if sasl is None else LoginGate(sasl, dispatcher.services.clock.monotonic_ms())
+        self.gate = None if sasl is None else LoginGate(sasl, self.clock.monotonic_ms())
         self._inbound = RequestReader(dispatcher.scratch, dispatcher.config.max_request_bytes, dispatcher.buffer_pool)
         if sasl is not None:
             self._inbound.limit(sasl.config.max_receive_bytes, "sasl.server.max.receive.size")
@@ -115,7 +128,7 @@ class Connection(asyncio.BufferedProtocol):
         local = transport.get_extra_info("sockname") or ("", 0)
         self.peer_host, self.peer_port = peer[0], peer[1]
         self.local_address = (local[0], local[1])
-        self.last_active_ms = self._dispatcher.services.clock.monotonic_ms()
+        self.last_active_ms = self.clock.monotonic_ms()
         sock = transport.get_extra_info("socket")
         connections = self._dispatcher.connections
         if self._tls is None and connections.hold_if_early(
@@ -159,7 +172,7 @@ class Connection(asyncio.BufferedProtocol):
             self.close_because(str(error))
             return
         # Of any bytes, not of whole frames: a large request over a slow link is not idle.
-        self.last_active_ms = self._dispatcher.services.clock.monotonic_ms()
+        self.last_active_ms = self.clock.monotonic_ms()
         if frames:
             self._budget.frames_came()
             self._pending.extend(frames)
@@ -343,14 +356,30 @@ class Connection(asyncio.BufferedProtocol):
         outbound = self._outbound
         if self.is_closing or outbound is None:
             return
+        self.turn_ms = self.clock.monotonic_ms()
+        quotas, is_timed = self.quotas, self.quotas.is_timed
+        if is_timed:
+            self.unpaid_since_ns += quotas.timer()
+            self.owes_time = True
+        self._begin_and_send(outbound)
+        if self._is_ending and not self.requests.responses and not outbound.pending_bytes:
+            self.is_closing = True
+            assert self._transport is not None
+            self._transport.close()
+        else:
+            self._read_on()
+        if is_timed:
+            self.unpaid_since_ns -= quotas.timer()
+
+    def _begin_and_send(self, outbound: ResponseWriter) -> None:
         left = REQUESTS_PER_TURN
         pending = self._pending
-        clock = self._dispatcher.services.clock
-        ends_ms = clock.monotonic_ms() + TURN_MS
         while True:
             while pending and left and self._may_begin(outbound):
-                left = left - 1 if clock.monotonic_ms() < ends_ms else 0
                 self._begin_next(pending.popleft())
+                left -= 1
+                if pending and self.clock.monotonic_ms() >= self.turn_ms + TURN_MS:
+                    left = 0
             if outbound.pending_bytes:
                 outbound.flush()
             if not pending or not self._may_begin(outbound):
@@ -358,12 +387,6 @@ class Connection(asyncio.BufferedProtocol):
             if not left:
                 self._schedule()
                 break
-        if self._is_ending and not self.requests.responses and not outbound.pending_bytes:
-            self.is_closing = True
-            assert self._transport is not None
-            self._transport.close()
-        else:
-            self._read_on()
 
     def _may_begin(self, outbound: ResponseWriter) -> bool:
         requests = self.requests
@@ -410,8 +433,7 @@ class Connection(asyncio.BufferedProtocol):
         """Take a message of a login; the client is known once it is done."""
         gate = self.gate
         assert gate is not None, "the listener has no SASL"
-        clock = self._dispatcher.services.clock
-        answer = gate.hear(message, self.peer, clock.monotonic_ms(), clock.now_ms())
+        answer = gate.hear(message, self.peer, self.clock.monotonic_ms(), self.clock.now_ms())
         if gate.is_open:
             self.principal = f"User:{gate.user}"
             self._inbound.limit(self._dispatcher.config.max_request_bytes)

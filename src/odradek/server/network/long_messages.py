@@ -49,7 +49,8 @@ async def decode_and_handle(
         connection.requests.is_exclusive = False
     if connection.is_closing:
         return
-    task = connection.requests.handle(context, route, request, frame_bytes)
+    with connection.quotas.working_for(connection):
+        task = connection.requests.handle(context, route, request, frame_bytes)
     connection.advance()
     if task is not None:
         await asyncio.wait([task])  # which keeps the request's memory
@@ -61,7 +62,8 @@ async def encode_and_send(
     """Encode a response, and send it in its place."""
     if connection.is_silent:
         return
-    connection.requests.count_answer(context, response)
+    with connection.quotas.working_for(connection):
+        connection.requests.count_answer(context, response)
     steps = encode_response_in_steps(context.api_key, context.api_version, context.correlation_id, response)
     try:
         chunks = await in_turns(steps)

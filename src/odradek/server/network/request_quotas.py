@@ -9,7 +9,8 @@ Unlike Kafka, a Fetch that exceeds the quota is answered with its records, and t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from odradek.server.authorization import CLUSTER_NEEDS
 
 if TYPE_CHECKING:
     from odradek.server.context import RequestContext
+    from odradek.server.network.connection import Connection
 
 # What brokers ask of each other, and logins: never counted.
 _EXEMPT = frozenset(
@@ -36,47 +38,45 @@ _EXEMPT = frozenset(
         ApiKey.SASL_AUTHENTICATE,
     }
 )
+# Plain numbers: each request is compared with them.
+_PRODUCE, _FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
 _NS_OF_A_PERCENT = 10_000_000
 _FIRST_FETCH_WITH_REPLICA_STATE = 15
 _FIRST_ADD_PARTITIONS_OF_BROKERS = 4
 
 
-class Charge:
-    """Who pays for one request.
+class Payer:
+    """Whose quotas the requests of a connection are counted by: found once, and again when one of these changes.
 
     Attributes:
-        bytes_account: what a Fetch uses bytes of; None where there is no such quota.
-        time_account: what the request uses the processor's time of.
+        client_id, principal: who the client is.
+        version: of the quotas, see `RequestQuotas`.
+        produce, fetch, time: the accounts of the client; None where it has no such quota.
         max_fetch_bytes: what a Fetch may have, so that none has to wait for longer than a window.
-        throttle_ms: how long the client must wait for what is counted so far.
     """
 
-    __slots__ = ("_since_ns", "_timer", "bytes_account", "max_fetch_bytes", "throttle_ms", "time_account")
+    __slots__ = ("client_id", "fetch", "max_fetch_bytes", "principal", "produce", "time", "version")
 
-    def __init__(self, timer: Timer) -> None:
-        self.bytes_account: Account | None = None
-        self.time_account: Account | None = None
+    def __init__(self, client_id: str, principal: str) -> None:
+        self.client_id = client_id
+        self.principal = principal
+        self.version = -1
+        self.produce: Account | None = None
+        self.fetch: Account | None = None
+        self.time: Account | None = None
         self.max_fetch_bytes = INT32_MAX
-        self.throttle_ms = 0
-        self._timer = timer
-        self._since_ns = 0
-
-    def work_began(self, since_ns: int | None = None) -> None:
-        """The loop works for the request, since then or from now on."""
-        self._since_ns = self._timer() if since_ns is None else since_ns
-
-    def percent_seconds(self) -> float:
-        """What it worked since it was last asked: a quota of 100 is all of a processor."""
-        before_ns, self._since_ns = self._since_ns, self._timer()
-        return (self._since_ns - before_ns) / _NS_OF_A_PERCENT
 
 
 class RequestQuotas:
     """The quotas of a node's clients.
 
+    Time is read when the loop begins to work for a connection and when it turns to others, not for each request: the
+    first answer in between pays for all that was worked since the last one that paid. A turn is short.
+
     Attributes:
         is_on: whether any is set: where none is, a request costs no more than to see that.
         is_timed: whether any counts the time of requests.
+        version: rises when a `Payer` that was found before may not be right any more.
         current: those that hold.
     """
 
@@ -88,88 +88,112 @@ class RequestQuotas:
         self.fetch = QuotaLedger("consumer_byte_rate", config.window_s)
         self.request = QuotaLedger("request_percentage", config.window_s)
         self.is_on = self.is_timed = False
+        self.version = 0
+        self._forgotten_count = 0
 
     def change_quotas(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
         """Go by these from now on."""
         self.current = quotas
+        self.version += 1
         for ledger in (self.produce, self.fetch, self.request):
             ledger.change_quotas(quotas)
         self.is_timed = self.request.is_set
         self.is_on = any(kind != IP for entity in quotas for kind, _ in entity)
 
-    def begin(self, context: RequestContext, request: Any, frame_bytes: int, began_ns: int) -> None:
-        """A request is about to be handled; it was taken up at `began_ns` where requests are timed."""
-        if _is_of_broker(context, request):
-            return
-        charge = context.charge = Charge(self.timer)
-        if context.connection.listener.is_internal:
-            return  # there a wait counts only where the controller says so
-        user, client_id = context.principal.partition(":")[2], context.client_id
-        now_ms = context.broker.clock.monotonic_ms()
-        if self.is_timed:
-            charge.time_account = self.request.account(user, client_id, now_ms)
-            charge.work_began(began_ns or None)
-        if context.api_key == ApiKey.PRODUCE:
-            account = self.produce.account(user, client_id, now_ms)
+    def begin(self, context: RequestContext, request: Any, frame_bytes: int) -> None:
+        """A request is about to be handled."""
+        connection, key = context.connection, context.api_key
+        payer = connection.payer
+        if (
+            payer is None
+            or payer.version != self.version
+            or payer.client_id != context.client_id
+            or payer.principal is not connection.principal
+        ):
+            payer = connection.payer = self._payer_of(context)
+        if key == _PRODUCE:
+            context.payer = payer
+            account = payer.produce
             if account is not None:
-                self._throttle(context, account.spend(frame_bytes, now_ms))
-        elif context.api_key == ApiKey.FETCH:
-            account = charge.bytes_account = self.fetch.account(user, client_id, now_ms)
+                throttle_ms = account.pay(frame_bytes, connection.turn_ms)
+                if throttle_ms:
+                    _throttle(context, throttle_ms)
+        elif not _is_of_broker(context, request):
+            context.payer = payer
+
+    def _payer_of(self, context: RequestContext) -> Payer:
+        principal, client_id = context.connection.principal, context.client_id
+        payer = Payer(client_id, principal)
+        if not context.connection.listener.is_internal:  # there a wait counts only where the controller says so
+            user, now_ms = principal.partition(":")[2], context.broker.clock.monotonic_ms()
+            payer.produce = self.produce.account(user, client_id, now_ms)
+            payer.time = self.request.account(user, client_id, now_ms)
+            account = payer.fetch = self.fetch.account(user, client_id, now_ms)
             if account is not None:
-                charge.max_fetch_bytes = min(INT32_MAX, max(1, int(account.limit * self.fetch.window_s)))
+                payer.max_fetch_bytes = min(INT32_MAX, max(1, int(account.limit * self.fetch.window_s)))
+        forgotten_count = sum(each.forgotten_count for each in (self.produce, self.fetch, self.request))
+        if forgotten_count != self._forgotten_count:
+            self._forgotten_count = forgotten_count
+            self.version += 1
+        payer.version = self.version
+        return payer
+
+    @contextmanager
+    def working_for(self, connection: Connection) -> Iterator[None]:
+        """The loop works for a connection outside of its turn."""
+        connection.turn_ms = connection.clock.monotonic_ms()
+        connection.unpaid_since_ns += self.timer()
+        connection.owes_time = True
+        yield
+        connection.unpaid_since_ns -= self.timer()
 
     def until_answered(self, context: RequestContext, outcome: Any) -> Any:
         """A request goes on: what takes the place of `outcome`, a future or a coroutine, whose work is counted too."""
-        charge = context.charge
-        assert charge is not None
-        account = charge.time_account
-        if account is None:
+        payer = context.payer
+        if payer is None or payer.time is None or asyncio.isfuture(outcome):
             return outcome
-        account.use(charge.percent_seconds())
-        return outcome if asyncio.isfuture(outcome) else _timed(outcome, context, account)
+        return _timed(outcome, self.timer, payer.time)
 
     def answered(self, context: RequestContext, response: Any) -> None:
         """A request is about to be answered; `response` says then how long the client is to wait."""
-        charge = context.charge
-        assert charge is not None
-        if charge.bytes_account is not None:
+        payer, connection = context.payer, context.connection
+        assert payer is not None
+        if payer.fetch is not None and context.api_key == _FETCH:
             size_bytes = _records_bytes(response)
             if size_bytes:
-                self._throttle(context, charge.bytes_account.spend(size_bytes, context.broker.clock.monotonic_ms()))
-        if charge.time_account is not None:
-            throttle_ms = charge.time_account.spend(charge.percent_seconds(), context.broker.clock.monotonic_ms())
-            if throttle_ms:
-                self._throttle(context, min(throttle_ms, self._max_time_throttle_ms))
+                _throttle(context, payer.fetch.pay(size_bytes, connection.turn_ms))
+        if connection.owes_time and payer.time is not None:
+            self._pay_time(context, payer.time)
         # The controller may have said so, too, of changes that it made.
         asked_ms = getattr(response, "throttle_time_ms", None)
-        if asked_ms is not None:
-            if asked_ms > charge.throttle_ms:
-                self._throttle(context, asked_ms)
-            response.throttle_time_ms = charge.throttle_ms
+        if asked_ms is not None and asked_ms != context.throttle_ms:
+            _throttle(context, asked_ms)
+            response.throttle_time_ms = context.throttle_ms
 
-    def encoded(self, context: RequestContext) -> None:
-        """An answer is queued: what that took is the client's as well."""
-        charge = context.charge
-        assert charge is not None
-        if charge.time_account is not None:
-            charge.time_account.use(charge.percent_seconds())
-
-    def _throttle(self, context: RequestContext, throttle_ms: int) -> None:
-        charge = context.charge
-        if throttle_ms and charge is not None:
-            charge.throttle_ms = max(charge.throttle_ms, throttle_ms)
-            context.connection.mute(throttle_ms)
+    def _pay_time(self, context: RequestContext, account: Account) -> None:
+        connection, now_ns = context.connection, self.timer()
+        used = (now_ns - connection.unpaid_since_ns) / _NS_OF_A_PERCENT
+        connection.unpaid_since_ns, connection.owes_time = now_ns, False
+        throttle_ms = account.pay(used, connection.turn_ms)
+        if throttle_ms:
+            _throttle(context, min(throttle_ms, self._max_time_throttle_ms))
 
 
-async def _timed(work: Coroutine[Any, Any, Any], context: RequestContext, account: Account) -> Any:
+def _throttle(context: RequestContext, throttle_ms: int) -> None:
+    if throttle_ms > context.throttle_ms:
+        context.throttle_ms = throttle_ms
+        context.connection.mute(throttle_ms)
+
+
+async def _timed(work: Coroutine[Any, Any, Any], timer: Timer, account: Account) -> Any:
     """Run a handler that awaits, and count each of its steps."""
-    return await _Steps(work, context, account)
+    return await _Steps(work, timer, account)
 
 
 class _Steps:
-    def __init__(self, work: Coroutine[Any, Any, Any], context: RequestContext, account: Account) -> None:
+    def __init__(self, work: Coroutine[Any, Any, Any], timer: Timer, account: Account) -> None:
         self._work = work
-        self._context = context
+        self._timer = timer
         self._account = account
 
     def __await__(self) -> Generator[Any, Any, Any]:
@@ -187,20 +211,16 @@ class _Steps:
                 step = partial(self._work.send, None)
 
     def _counted(self, step: Callable[[], Any]) -> Any:
-        charge = self._context.charge
-        assert charge is not None
-        charge.work_began()
+        since_ns = self._timer()
         try:
             return step()
         finally:
-            self._account.use(charge.percent_seconds())
+            self._account.use((self._timer() - since_ns) / _NS_OF_A_PERCENT)
 
 
 def _is_of_broker(context: RequestContext, request: Any) -> bool:
     key = context.api_key
-    if key == ApiKey.PRODUCE:
-        return False
-    if key == ApiKey.FETCH:
+    if key == _FETCH:
         if context.api_version >= _FIRST_FETCH_WITH_REPLICA_STATE:
             return bool(request.replica_state.replica_id >= 0)
         return bool(request.replica_id >= 0)

@@ -56,8 +56,7 @@ class Requests:
 
     def begin(self, frame: Buffer) -> asyncio.Future[Any] | None:
         """Decode one request and let its handler decide; returns the task of a handler that goes on."""
-        quotas, gate = self._dispatcher.quotas, self._connection.gate
-        began_ns = quotas.timer() if quotas.is_timed else 0
+        gate = self._connection.gate
         if gate is not None and gate.is_bare and gate.is_talking:
             return answer_bare(self._dispatcher, self._connection, gate, bytes(frame))
         try:
@@ -82,21 +81,17 @@ class Requests:
         except ProtocolError as error:
             self._connection.close_because(str(error))
             return None
-        return self.handle(context, route, request, len(frame), began_ns)
+        return self.handle(context, route, request, len(frame))
 
     def handle(
-        self, context: RequestContext, route: Route, request: Any, frame_bytes: int, began_ns: int = 0
+        self, context: RequestContext, route: Route, request: Any, frame_bytes: int
     ) -> asyncio.Future[Any] | None:
-        """Let the handler decide; returns its task where it goes on.
-
-        Args:
-            began_ns: when the request was taken up, where requests are timed; 0: now.
-        """
+        """Let the handler decide; returns its task where it goes on."""
         route.request_count += 1
         route.request_bytes += frame_bytes
         quotas = self._dispatcher.quotas
         if quotas.is_on:
-            quotas.begin(context, request, frame_bytes, began_ns)
+            quotas.begin(context, request, frame_bytes)
         try:
             outcome = route.handle(context, request)
         except Exception as error:
@@ -104,7 +99,7 @@ class Requests:
         if outcome is None or isinstance(outcome, Message):
             self._answer(None, context, route, outcome)
             return None
-        if context.charge is not None:
+        if quotas.is_timed:
             outcome = quotas.until_answered(context, outcome)
         return self._await(context, route, outcome)
 
@@ -162,16 +157,17 @@ class Requests:
                 slot.chunks = []
                 return
             error = done.exception()
-            charge = context.charge
-            if charge is not None:
-                charge.work_began()
             response = done.result() if error is None else self._failed(context, route, error)
             if self._connection.is_closing:
                 return
             if wait is not outcome and response is not None and is_long(response):
                 self._dispatcher.start_task(encode_and_send(self._connection, slot, context, route, response))
                 return
-            self._answer(slot, context, route, response)
+            if context.payer is None:
+                self._answer(slot, context, route, response)
+            else:
+                with self._connection.quotas.working_for(self._connection):
+                    self._answer(slot, context, route, response)
             # Others may end in this turn of the loop: their answers leave in one write.
             self._connection.answer_queued(others_wait=bool(self._waits))
 
@@ -193,12 +189,10 @@ class Requests:
                 self.not_encodable(error, context, route)
                 return
         self._connection.send(slot, chunks)
-        if context.charge is not None:
-            self._dispatcher.quotas.encoded(context)
 
     def count_answer(self, context: RequestContext, response: Message | None) -> None:
         """Count a response that is about to be encoded for the quotas of its client."""
-        if context.charge is not None:
+        if context.payer is not None:
             self._dispatcher.quotas.answered(context, response)
 
     def not_encodable(self, error: Exception, context: RequestContext, route: Route) -> None:
