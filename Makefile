@@ -22,7 +22,7 @@ FUZZ_SECONDS ?= 6
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(STAMP): requirements/dev.txt pyproject.toml
+$(STAMP): requirements/dev.txt requirements/kerberos.txt pyproject.toml
 	@tools/venv.sh $(VENV)
 	@touch $(STAMP)
 
@@ -122,10 +122,12 @@ mutants: $(STAMP) ## Small wrong changes that no test of their room notices (ROO
 chaos: $(STAMP) ## Real nodes killed, paused, cut off, without disk, power or the right time, under load, some minutes (ARGS="one-way --rounds 20")
 	@$(PYTHON) -m tests.chaos $(ARGS)
 
-lock: $(STAMP) ## Resolve requirements/dev.txt anew from pyproject.toml
+lock: $(STAMP) ## Resolve requirements/dev.txt anew from pyproject.toml, and kerberos.txt (needs libkrb5-dev)
 	@$(VENV)/bin/pip install -q pip-tools
 	@$(VENV)/bin/pip-compile -q --strip-extras --generate-hashes --no-emit-index-url --no-emit-trusted-host \
 		--allow-unsafe --extra spark --extra pipelines --extra demo --extra dev -o requirements/dev.txt pyproject.toml
+	@$(VENV)/bin/pip-compile -q --strip-extras --generate-hashes --no-emit-index-url --no-emit-trusted-host \
+		--allow-unsafe -o requirements/kerberos.txt requirements/kerberos.in
 
 clean: ## Remove everything that can be made again
 	@rm -rf $(VENV) .cache build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

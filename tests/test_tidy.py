@@ -30,6 +30,7 @@ WORLD_CALLS = re.compile(
 WORLD_ROOMS = (
     "common/real_https.py",
     "common/real_io.py",
+    "common/real_kerberos.py",
     "common/real_worker.py",
     "server/startup/process.py",
     "cli/",

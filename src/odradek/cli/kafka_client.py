@@ -27,6 +27,11 @@ NEW_TOPIC_TIMEOUT_S = 5.0
 # How long a broker may take to hear of a topic that another one has created.
 UNKNOWN_TOPIC_TIMEOUT_S = 1.0
 
+NO_KERBEROS = (
+    "the librdkafka of confluent-kafka's wheel has no GSSAPI: build confluent-kafka for one that has it"
+    " (pip install --no-binary confluent-kafka confluent-kafka), or log in by another mechanism"
+)
+
 # Settings of Java clients that the C client does not have; they change nothing that matters to these commands.
 _JAVA_ONLY = frozenset(
     {
@@ -122,6 +127,8 @@ def made(client: type[Any], settings: dict[str, Any]) -> Any:
         return client(settings)
     except KafkaException as error:
         text = error.args[0].str() if error.args else str(error)
+        if "No provider for SASL mechanism GSSAPI" in text:
+            raise CliError(NO_KERBEROS, code=BAD_CONFIG) from None
         raise CliError(f"{text}; mend it in --command-config or --command-property", code=BAD_CONFIG) from None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from odradek.client.security import PLAINTEXT, OutgoingSecurity
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from odradek.client.sasl import Credentials
 
 M = TypeVar("M", bound=Message)
+T = TypeVar("T")
 
 # Larger than any answer a broker gives with its default limits; a peer that announces more is not one.
 MAX_RESPONSE_BYTES = 512 * 1024 * 1024
@@ -202,21 +204,34 @@ class Connection(asyncio.BufferedProtocol):
             RefusedLoginError: the listener has no SASL, or as `login`.
             RequestTimeoutError, UnreachableError.
         """
-        from odradek.client.login import RefusedLoginError, login  # a broker at its start needs neither
+        # A broker at its start needs none of these.
+        from odradek.client.login import RefusedLoginError, go_on, login
+        from odradek.client.sasl import OFF_THE_LOOP
 
         if ApiKey.SASL_HANDSHAKE not in self.versions:
             raise RefusedLoginError(f"{self.address} offers no SASL; does security.protocol say what it speaks?")
         asking = login(who, self.address)
-        asked, kind = next(asking)
-        while True:
-            answer = await self.request(asked, kind, timeout_s=timeout_s)
-            try:
-                asked, kind = asking.send(answer)
-            except StopIteration:
-                break
+        step = go_on(asking, None)
+        while step is not None:
+            answer = await self.request(*step, timeout_s=timeout_s)
+            if who.mechanism in OFF_THE_LOOP:
+                step = await self._off_loop(partial(go_on, asking, answer), timeout_s)
+            else:
+                step = go_on(asking, answer)
         session_ms = answer.session_lifetime_ms
         if session_ms > 0:
             self._session_ends_s = asyncio.get_running_loop().time() + SESSION_SHARE * session_ms / 1000
+
+    async def _off_loop(self, work: Callable[[], T], timeout_s: float) -> T:
+        """Wait for what blocks. Raises RequestTimeoutError, and what it raises."""
+        from odradek.common.real_kerberos import in_thread
+
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await in_thread(work)
+        except TimeoutError:
+            self.close()
+            raise RequestTimeoutError(f"Kerberos did not answer within {timeout_s:g} s") from None
 
     def close(self) -> None:
         """Close it; requests that wait fail."""

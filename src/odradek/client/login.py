@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, TypeAlias
 
-from odradek.client.sasl import Credentials, ServerAuthenticationError, sasl_exchange
+from odradek.client.sasl import Credentials, Dialogue, ServerAuthenticationError, sasl_exchange
 from odradek.common.errors import ErrorCode, OdradekError
+from odradek.common.real_kerberos import KerberosError, MissingKerberosError
 from odradek.protocol.declare import Message
 from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest
 from odradek.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
@@ -38,18 +39,40 @@ def login(who: Credentials, address: str) -> Login:
         raise RefusedLoginError(
             f"{address} offers {offers} for SASL, not {who.mechanism}; set sasl.mechanism to what it offers"
         )
-    speaking = sasl_exchange(who)
-    words = next(speaking)
-    while True:
+    speaking = sasl_exchange(who, address.rpartition(":")[0])
+    words = _said(who, speaking, None, address)
+    while words is not None:
         answer = yield SaslAuthenticateRequest(auth_bytes=words), SaslAuthenticateResponse
         if answer.error_code != ErrorCode.NONE:
             why = (answer.error_message or "no reason is given").rstrip(".")
             raise RefusedLoginError(
                 f"{address} refused {who.username}: {why}; mend name or password, or renew the token"
             )
-        try:
-            words = speaking.send(bytes(answer.auth_bytes))
-        except StopIteration:
-            return
-        except ServerAuthenticationError as error:
-            raise RefusedLoginError(f"{address}: {error}") from None
+        words = _said(who, speaking, bytes(answer.auth_bytes), address)
+
+
+def go_on(asking: Login, answer: Any) -> tuple[Message, type[Any]] | None:
+    """What is asked next, once the answer to what was asked last is here (None at first); None where all is done.
+
+    It may block for a mechanism of OFF_THE_LOOP. Raises as `login`.
+    """
+    try:
+        return asking.send(answer)
+    except StopIteration:
+        return None
+
+
+def _said(who: Credentials, speaking: Dialogue, heard: bytes | None, address: str) -> bytes | None:
+    """What we say next; None where all is said. Raises RefusedLoginError."""
+    try:
+        return next(speaking) if heard is None else speaking.send(heard)
+    except StopIteration:
+        return None
+    except (ServerAuthenticationError, MissingKerberosError) as error:
+        raise RefusedLoginError(f"{address}: {error}") from None
+    except KerberosError as error:
+        service = "" if who.kerberos is None else who.kerberos.service
+        host = address.rpartition(":")[0]
+        raise RefusedLoginError(
+            f"{address}: Kerberos gives {who.username} no ticket for {service}@{host}: {error}; look at klist and kvno"
+        ) from None

@@ -1,8 +1,8 @@
 """The client's half of SASL: who we are, what we say next, and whether the broker knows the password too.
 
-PLAIN (RFC 4616), SCRAM (RFC 5802, RFC 7677) and OAUTHBEARER (RFC 7628). Each mechanism is a generator: it yields what
-to send and is sent what the broker answers. The owner of a connection carries the messages: this file knows neither
-sockets nor requests.
+PLAIN (RFC 4616), SCRAM (RFC 5802, RFC 7677), OAUTHBEARER (RFC 7628) and GSSAPI (RFC 4752). Each mechanism is a
+generator: it yields what to send and is sent what the broker answers. The owner of a connection carries the messages:
+this file knows neither sockets nor requests.
 """
 
 from __future__ import annotations
@@ -17,6 +17,15 @@ from random import Random
 from typing import TypeAlias
 
 from odradek.common.errors import OdradekError
+from odradek.common.real_kerberos import (
+    DEFAULT_SERVICE,
+    Context,
+    KerberosError,
+    KerberosLogin,
+    MissingKerberosError,
+    initiate,
+    load,
+)
 from odradek.common.scram import (
     MIN_ITERATIONS,
     SCRAM_MECHANISMS,
@@ -31,7 +40,9 @@ from odradek.common.scram import (
 
 Dialogue: TypeAlias = Generator[bytes, bytes, None]
 
-MECHANISMS = ("PLAIN", *SCRAM_MECHANISMS, "OAUTHBEARER")
+MECHANISMS = ("PLAIN", *SCRAM_MECHANISMS, "OAUTHBEARER", "GSSAPI")
+# Their steps may block: where there is a loop, they run in a thread.
+OFF_THE_LOOP = frozenset({"GSSAPI"})
 ENDPOINT_KEY = "sasl.oauthbearer.token.endpoint.url"
 _FILE = "file://"
 # Kafka's brokers have at most 16,384; a false one would have us compute for as long as it likes.
@@ -60,6 +71,7 @@ class Credentials:
         random: where nonces come from; it must be unpredictable.
         password: with OAUTHBEARER, the token.
         by_token: whether name and password are a delegation token's.
+        kerberos: with GSSAPI, by what we log in.
     """
 
     mechanism: str
@@ -67,6 +79,7 @@ class Credentials:
     password: str = field(repr=False)
     random: Random = field(repr=False, compare=False)
     by_token: bool = False
+    kerberos: KerberosLogin | None = None
 
 
 def credentials_from(
@@ -86,6 +99,8 @@ def credentials_from(
         raise SaslSettingError(f"sasl.mechanism={mechanism} is not supported; {', '.join(MECHANISMS)} are")
     if mechanism == "OAUTHBEARER":
         return Credentials(mechanism, "the owner of the token", (token or read_token)(settings), random)
+    if mechanism == "GSSAPI":
+        return _by_ticket(ticket_from(settings), random)
     found = jaas_options(settings)
     username = settings.get("sasl.username", found.get("username", ""))
     password = settings.get("sasl.password", found.get("password", ""))
@@ -97,10 +112,36 @@ def credentials_from(
     return Credentials(mechanism, username, password, random, found.get("tokenauth", "").lower() == "true")
 
 
+def _by_ticket(ticket: KerberosLogin, random: Random) -> Credentials:
+    try:
+        load()
+    except MissingKerberosError as error:
+        raise SaslSettingError(f"sasl.mechanism=GSSAPI: {error}") from None
+    return Credentials("GSSAPI", ticket.principal or "the owner of the ticket", "", random, kerberos=ticket)
+
+
 def jaas_options(settings: Mapping[str, str]) -> dict[str, str]:
     """The options of the entry in `sasl.jaas.config`, by their names in small letters."""
     entry = settings.get("sasl.jaas.config", "")
     return {name.lower(): _unquoted(value) for name, value in _JAAS_OPTION.findall(entry)}
+
+
+def ticket_from(settings: Mapping[str, str]) -> KerberosLogin:
+    """By what we log in with GSSAPI: a keytab, or the tickets that kinit left.
+
+    Raises:
+        SaslSettingError: the settings are another mechanism's.
+    """
+    entry = settings.get("sasl.jaas.config", "")
+    if entry and ".Krb5LoginModule " not in entry:
+        raise SaslSettingError("sasl.jaas.config is not of Krb5LoginModule, and sasl.mechanism GSSAPI: set what it is")
+    found = jaas_options(settings)
+    return KerberosLogin(
+        settings.get("sasl.kerberos.service.name", found.get("servicename", DEFAULT_SERVICE)),
+        settings.get("sasl.kerberos.principal", found.get("principal", "")),
+        settings.get("sasl.kerberos.keytab", found.get("keytab", "")),
+        found.get("ticketcache", ""),
+    )
 
 
 def read_token(settings: Mapping[str, str]) -> str:
@@ -122,8 +163,13 @@ def _unquoted(value: str) -> str:
     return re.sub(r"\\(.)", r"\1", value[1:-1]) if value[0] in "'\"" else value
 
 
-def sasl_exchange(who: Credentials) -> Dialogue:
-    """What the client says, in order. The generator raises FalseBrokerError."""
+def sasl_exchange(who: Credentials, host: str = "") -> Dialogue:
+    """What the client says, in order, to a broker on `host`. The generator raises ServerAuthenticationError.
+
+    With GSSAPI it raises KerberosError, too, or MissingKerberosError.
+    """
+    if who.kerberos is not None:
+        return _gssapi(who.kerberos, host)
     if who.mechanism == "PLAIN":
         return _plain(who.username, who.password)
     if who.mechanism == "OAUTHBEARER":
@@ -141,6 +187,25 @@ def _oauthbearer(token: str) -> Dialogue:
     refused = yield f"n,,\1auth=Bearer {token}\1\1".encode()
     if refused:
         yield b"\1"  # upon which the broker says that the login has failed
+
+
+def _gssapi(ticket: KerberosLogin, host: str) -> Dialogue:
+    context = initiate(ticket, host)
+    answer = yield context.step(None)
+    while not context.complete:
+        answer = yield context.step(answer)
+    yield _without_layer(context, answer)
+
+
+def _without_layer(context: Context, offer: bytes) -> bytes:
+    """Our answer to the broker's security layers: none of them, and the name that the ticket says."""
+    try:
+        layers = context.unwrap(offer)
+    except KerberosError:
+        raise ServerAuthenticationError("the broker does not know the key of its service") from None
+    if len(layers) != 4 or not layers[0] & 1:
+        raise ServerAuthenticationError("the broker wants a security layer, which Kafka's protocol has not")
+    return context.wrap(bytes((1, 0, 0, 0)))
 
 
 def _scram(mechanism: ScramMechanism, username: str, password: str, nonce: str, extension: str = "") -> Dialogue:

@@ -27,6 +27,10 @@ class JaasEntry:
         return self.module.endswith(".PlainLoginModule")
 
     @property
+    def is_kerberos(self) -> bool:
+        return self.module.endswith(".Krb5LoginModule")
+
+    @property
     def is_scram(self) -> bool:
         return self.module.endswith(".ScramLoginModule")
 

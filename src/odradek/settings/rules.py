@@ -72,6 +72,7 @@ _THREADS = "one event loop does this work; there is no pool to size"
 _REPORTERS = "metrics are served in Prometheus' format (odradek.metrics.listener); there are no Java classes to load"
 _PURGATORY = "waiting requests leave nothing behind that would have to be purged"
 _SLICES = "coordinators load in slices so small that no other request waits for them"
+_TICKETS = "tickets are asked for as logins need them: no program and no thread renews them"
 # What these tune does not exist here, and leaving it out changes nothing for a client.
 WITHOUT_MEANING = {
     "background.threads": _THREADS,
@@ -87,6 +88,10 @@ WITHOUT_MEANING = {
     "share.fetch.purgatory.purge.interval.requests": _PURGATORY,
     "offsets.load.buffer.size": _SLICES,
     "transaction.state.log.load.buffer.size": _SLICES,
+    "sasl.kerberos.kinit.cmd": _TICKETS,
+    "sasl.kerberos.min.time.before.relogin": _TICKETS,
+    "sasl.kerberos.ticket.renew.jitter": _TICKETS,
+    "sasl.kerberos.ticket.renew.window.factor": _TICKETS,
 }
 # These are set so that something happens, which does not: a warning gives the reason.
 NOT_LOADED = {"metric.reporters": _REPORTERS, "kafka.metrics.reporters": _REPORTERS}

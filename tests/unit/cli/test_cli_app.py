@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -149,8 +150,12 @@ def test_a_bare_group_of_commands_prints_its_help(capsys: pytest.CaptureFixture[
     [
         ("security.protocol=TLS", "security.protocol=TLS is unknown; it is one of PLAINTEXT, SSL, SASL_PLAINTEXT"),
         (
-            "security.protocol=SASL_SSL",
-            "sasl.mechanism=GSSAPI is not supported; PLAIN, SCRAM-SHA-256, SCRAM-SHA-512",
+            "security.protocol=SASL_SSL\nsasl.mechanism=NTLM",
+            "sasl.mechanism=NTLM is not supported; PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, GSSAPI are",
+        ),
+        (
+            "security.protocol=SASL_SSL\nsasl.jaas.config=org.example.PlainLoginModule required;",
+            "sasl.jaas.config is not of Krb5LoginModule, and sasl.mechanism GSSAPI",
         ),
         ("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN", "sasl.jaas.config must hold username and password"),
         ("request.timeout.ms=soon", "a timeout of 'soon' is no number of milliseconds"),
@@ -171,6 +176,18 @@ def test_a_wrong_command_config(text: str, said: str, tmp_path: Path, capsys: py
     missing = path + ".missing"
     assert run(["topics", "list", "--command-config", missing]) == errors.BAD_CONFIG
     assert "No such file" in capsys.readouterr().err
+
+
+def test_kerberos_without_its_extra_says_what_to_install(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "gssapi", None)  # as where it is not installed
+    path = tmp_path / "client.properties"
+    path.write_text("security.protocol=SASL_SSL\nsasl.mechanism=GSSAPI")
+    assert run(["topics", "list", "--command-config", str(path)]) == errors.BAD_CONFIG
+    shown = capsys.readouterr().err
+    assert 'sasl.mechanism=GSSAPI: GSSAPI needs the extra: pip install "odradek[kerberos]"' in shown
+    assert shown.count("\n") == 1
 
 
 def test_the_output_and_exit_code_of_errors() -> None:

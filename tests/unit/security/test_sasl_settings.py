@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from random import Random
 
 import pytest
@@ -21,6 +22,9 @@ SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 _PACKAGE = "org.apache.kafka.common.security.oauthbearer.internals.unsecured"
 UNSECURED = f"{_PACKAGE}.OAuthBearerUnsecuredValidatorCallbackHandler"
 OAUTH = {"sasl.enabled.mechanisms": "OAUTHBEARER", "sasl.oauthbearer.jwks.endpoint.url": "file:///keys"}
+KERBEROS = (
+    'com.sun.security.auth.module.Krb5LoginModule required keyTab="/none.keytab" principal="kafka/localhost@REALM";'
+)
 CLAIMS = {"sasl.oauthbearer.expected.issuer": "i", "sasl.oauthbearer.expected.audience": "a,b"}
 
 
@@ -73,7 +77,13 @@ def test_mechanisms_are_offered_in_their_order(given: dict[str, str], offered: l
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({}, "GSSAPI is not served"),
+        ({}, "gssapi.sasl.jaas.config: GSSAPI needs it, as in: com.sun.security.auth.module.Krb5LoginModule"),
+        ({"sasl.enabled.mechanisms": "NTLM"}, "NTLM is not served; PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTH"),
+        ({"sasl.jaas.config": KERBEROS}, "sasl.kerberos.service.name: is not set, nor is serviceName"),
+        (
+            {"sasl.jaas.config": f'{KERBEROS[:-1]} serviceName="a";', "sasl.kerberos.service.name": "b"},
+            "sasl.kerberos.service.name: is another one than serviceName",
+        ),
         ({"sasl.enabled.mechanisms": "PLAIN"}, "plain.sasl.jaas.config: PLAIN needs it"),
         ({"sasl.enabled.mechanisms": "PLAIN", "sasl.jaas.config": f"{SCRAM};"}, "PLAIN needs it"),
         ({"sasl.enabled.mechanisms": "PLAIN", "sasl.jaas.config": f"{PLAIN} user_a=geheim"}, "must be one entry"),
@@ -96,6 +106,24 @@ def test_unsupported_sasl_settings_are_refused(given: dict[str, str], said: str)
     assert "geheim" not in problem
 
 
+def test_kerberos_without_its_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gssapi", None)  # as where it is not installed
+    given = {"sasl.jaas.config": KERBEROS, "sasl.kerberos.service.name": "kafka"}
+    with pytest.raises(ConfigError, match=r'GSSAPI needs the extra: pip install "odradek\[kerberos\]"'):
+        logins(**given)
+    with pytest.raises(ConfigError, match="GSSAPI needs the extra"):
+        own_credentials(settings(**given), "EXTERNAL", Random(1))
+
+
+def test_a_keytab_without_the_key_is_refused() -> None:
+    pytest.importorskip("gssapi", reason="needs odradek[kerberos]")
+    given = {"sasl.jaas.config": KERBEROS, "sasl.kerberos.service.name": "kafka"}
+    with pytest.raises(ConfigError, match=r"gssapi.sasl.jaas.config: the key of the node cannot be used: "):
+        logins(**given)
+    with pytest.raises(ConfigError, match=r"to.local.rules: a rule is DEFAULT or RULE:"):
+        logins(**given, **{"sasl.kerberos.principal.to.local.rules": "DEFAULT,RULE"})
+
+
 def test_as_what_a_node_logs_in_to_others() -> None:
     entry = f'{SCRAM} username="broker" password="secret";'
     own = settings(
@@ -114,7 +142,12 @@ def test_as_what_a_node_logs_in_to_others() -> None:
 @pytest.mark.parametrize(
     ("listener", "given", "said"),
     [
-        ("EXTERNAL", {}, "sasl.mechanism.inter.broker.protocol=GSSAPI: must be PLAIN or SCRAM-SHA-256 or"),
+        (
+            "EXTERNAL",
+            {"sasl.mechanism.inter.broker.protocol": "NTLM"},
+            "sasl.mechanism.inter.broker.protocol=NTLM: must be PLAIN or SCRAM-SHA-256 or",
+        ),
+        ("EXTERNAL", {}, "gssapi.sasl.jaas.config: GSSAPI needs it"),
         ("EXTERNAL", {"sasl.mechanism.inter.broker.protocol": "PLAIN"}, "needs username and password"),
         (
             "CONTROLLER",
@@ -122,7 +155,7 @@ def test_as_what_a_node_logs_in_to_others() -> None:
                 "sasl.mechanism.controller.protocol": "SCRAM-SHA-256",
                 "listener.security.protocol.map": "EXTERNAL:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
             },
-            "must be PLAIN for listener CONTROLLER: the users of SCRAM are known only once controllers are",
+            "must be PLAIN or GSSAPI for listener CONTROLLER: the users of SCRAM are known only once controllers are",
         ),
     ],
 )

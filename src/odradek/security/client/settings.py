@@ -14,7 +14,7 @@ from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any
 
-from odradek.client.sasl import ENDPOINT_KEY, Credentials, credentials_from
+from odradek.client.sasl import ENDPOINT_KEY, Credentials, credentials_from, ticket_from
 
 if TYPE_CHECKING:
     import ssl
@@ -86,11 +86,18 @@ def librdkafka_settings(settings: Mapping[str, str]) -> dict[str, Any]:
         credentials(settings)  # what gives no token is an error at once, not a line in the log of librdkafka
         found["oauth_cb"] = partial(_token, dict(settings))
     elif found.pop("sasl.jaas.config", None):
-        who = credentials(settings)
-        found |= {} if who is None else {"sasl.username": who.username, "sasl.password": who.password}
+        found |= _of_entry(settings)
     if found.get("ssl.endpoint.identification.algorithm") == "":
         found["ssl.endpoint.identification.algorithm"] = "none"
     return found
+
+
+def _of_entry(settings: Mapping[str, str]) -> dict[str, str]:
+    """What the JAAS entry has, by the names of librdkafka."""
+    if settings.get("sasl.mechanism", "GSSAPI").upper() == "GSSAPI":
+        return ticket_from(settings).for_librdkafka()
+    who = credentials(settings)
+    return {} if who is None else {"sasl.username": who.username, "sasl.password": who.password}
 
 
 def tls_config(settings: Mapping[str, str]) -> TlsConfig:

@@ -12,13 +12,23 @@ class SaslConfig:
     enabled_mechanisms: tuple[str, ...] = option(
         "sasl.enabled.mechanisms",
         default=("GSSAPI",),
-        doc="Mechanisms by which clients log in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512.",
+        doc="Mechanisms by which clients log in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, GSSAPI.",
     )
     jaas_config: str | None = option(
         "sasl.jaas.config",
         default=None,
         doc="Users of PLAIN (user_NAME=PASSWORD), and the username and password by which this node logs in to others;"
         " mostly as listener.name.NAME.MECHANISM.sasl.jaas.config.",
+    )
+    kerberos_service_name: str | None = option(
+        "sasl.kerberos.service.name",
+        default=None,
+        doc="First part of the brokers' Kerberos principals, where the JAAS configuration has no serviceName.",
+    )
+    kerberos_rules: tuple[str, ...] = option(
+        "sasl.kerberos.principal.to.local.rules",
+        default=("DEFAULT",),
+        doc="How a Kerberos principal becomes the name of a user; the first rule that matches decides.",
     )
     server_handler: str | None = option(
         "sasl.server.callback.handler.class",

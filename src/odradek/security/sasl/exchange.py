@@ -17,7 +17,15 @@ from odradek.common.errors import OdradekError
 
 
 class AuthenticationError(OdradekError):
-    """The client is not let in. The text goes to the client and to the log: it holds nothing that the client sent."""
+    """The client is not let in. The text goes to the client and to the log: it holds nothing that the client sent.
+
+    Attributes:
+        reason: what the log says beyond the text, as little of the client's; "" where that is all.
+    """
+
+    def __init__(self, text: str, reason: str = "") -> None:
+        super().__init__(text)
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from odradek.common.errors import OdradekError
+from odradek.common.real_kerberos import (
+    Acceptor,
+    KerberosError,
+    KerberosLogin,
+    MissingKerberosError,
+    default_realm,
+    load,
+)
 from odradek.common.scram import SCRAM_MECHANISMS, encode64
 from odradek.metadata.model import ScramCredential
 from odradek.security.sasl.config import SaslConfig
 from odradek.security.sasl.exchange import Exchange, plain
+from odradek.security.sasl.gssapi import GSSAPI, gssapi
+from odradek.security.sasl.kerberos_names import KEY as RULES_KEY
+from odradek.security.sasl.kerberos_names import parse_rules
 from odradek.security.sasl.oauthbearer import oauthbearer
 from odradek.security.sasl.scram import NONCE_BYTES, FindToken, ScramUsers, scram
 from odradek.security.sasl.tokens import TokenChecks, TokenConfig
@@ -24,7 +35,9 @@ JAAS_KEY = "sasl.jaas.config"
 _USER = "user_"
 PLAIN = "PLAIN"
 OAUTHBEARER = "OAUTHBEARER"
-SERVED = (PLAIN, *SCRAM_MECHANISMS, OAUTHBEARER)
+SERVED = (PLAIN, *SCRAM_MECHANISMS, OAUTHBEARER, GSSAPI)
+# Their steps may block.
+OFF_THE_LOOP = frozenset({GSSAPI})
 _HANDLER_KEY = "sasl.server.callback.handler.class"
 # Kafka's own name for tokens that no one signed, for development; without it there must be keys.
 _UNSIGNED = "OAuthBearerUnsecuredValidatorCallbackHandler"
@@ -120,6 +133,8 @@ def build_listener_sasl(name: str, settings: BrokerSettings, node: Surroundings)
             mechanisms[each] = _scram(each, node)
         elif tokens is not None and each == OAUTHBEARER:
             mechanisms[each] = _oauthbearer(tokens, node)
+        elif each == GSSAPI:
+            mechanisms[each] = _gssapi(settings)
         else:
             raise SaslSettingError(f"sasl.enabled.mechanisms: {each} is not served; {', '.join(SERVED)} are")
     return ListenerSasl(name, config, mechanisms, tokens)
@@ -143,6 +158,56 @@ def _scram(mechanism: str, node: Surroundings) -> Callable[[], Exchange]:
 
 def _oauthbearer(tokens: TokenChecks, node: Surroundings) -> Callable[[], Exchange]:
     return lambda: oauthbearer(lambda text: tokens.check(text, node.now_ms()))
+
+
+def _gssapi(settings: BrokerSettings) -> Callable[[], Exchange]:
+    _, entry = own_service(settings)
+    try:
+        names = parse_rules(settings.build(SaslConfig).kerberos_rules, default_realm())
+        acceptor = Acceptor(entry.options["principal"], entry.options["keyTab"])
+    except MissingKerberosError as error:
+        raise SaslSettingError(f"sasl.enabled.mechanisms: {error}") from None
+    except KerberosError as error:
+        raise SaslSettingError(f"{_key(GSSAPI)}: the key of the node cannot be used: {error}") from None
+    except ValueError as error:
+        raise SaslSettingError(f"{RULES_KEY}: {error}") from None
+    return lambda: gssapi(acceptor.begin, names)
+
+
+def own_service(settings: BrokerSettings) -> tuple[str, JaasEntry]:
+    """Name of the brokers' service, and the entry with the keytab and the principal of the node.
+
+    Raises:
+        SaslSettingError: there are none, or they contradict each other.
+    """
+    entry = jaas_entry(settings, GSSAPI)
+    if entry is None or not entry.is_kerberos or not (entry.options.get("keyTab") and entry.options.get("principal")):
+        raise SaslSettingError(
+            f"{_key(GSSAPI)}: GSSAPI needs it, as in: com.sun.security.auth.module.Krb5LoginModule"
+            ' required useKeyTab=true storeKey=true keyTab="/…/node.keytab" principal="kafka/HOST@REALM";'
+        )
+    named = settings.build(SaslConfig).kerberos_service_name
+    in_entry = entry.options.get("serviceName")
+    if named and in_entry and named != in_entry:
+        raise SaslSettingError(f"sasl.kerberos.service.name: is another one than serviceName of {_key(GSSAPI)}")
+    service = named or in_entry
+    if not service:
+        raise SaslSettingError(f"sasl.kerberos.service.name: is not set, nor is serviceName in {_key(GSSAPI)}")
+    return service, entry
+
+
+def own_ticket(settings: BrokerSettings) -> KerberosLogin:
+    """By what this node logs in to a listener with GSSAPI.
+
+    Raises:
+        SaslSettingError: the listener has no keytab and principal, or the extra is not installed.
+    """
+    service, entry = own_service(settings)
+    try:
+        load()
+    except MissingKerberosError as error:
+        raise SaslSettingError(f"sasl.enabled.mechanisms: {error}") from None
+    return KerberosLogin(service, entry.options["principal"], entry.options["keyTab"])
 
 
 def _handler(settings: BrokerSettings, mechanism: str) -> str:

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from odradek.common.errors import ErrorCode
 from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest
 from odradek.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
 from odradek.server.context import RequestContext
+
+if TYPE_CHECKING:
+    from odradek.server.network.login_gate import Answer, LoginGate
 
 
 def handle(
@@ -27,14 +30,26 @@ def handle(
             error_code=ErrorCode.ILLEGAL_SASL_STATE,
             error_message="SaslAuthenticate request received after successful authentication",
         )
-    answer = context.connection.hear(bytes(request.auth_bytes))
+    if gate.blocks:
+        return _hear(context, gate, bytes(request.auth_bytes))
+    answer = context.connection.hear(gate, bytes(request.auth_bytes))
     if answer.code != ErrorCode.NONE:
-        refused = SaslAuthenticateResponse(error_code=answer.code, error_message=answer.text)
-        return _later(context, refused, gate.listener.config.failure_delay_ms / 1000)
+        return _later(context, gate, answer)
+    return _response(answer)
+
+
+async def _hear(context: RequestContext, gate: LoginGate, message: bytes) -> SaslAuthenticateResponse:
+    answer = await context.connection.hear_off_loop(gate, message)
+    if answer.code == ErrorCode.NONE:
+        return _response(answer)
+    return await _later(context, gate, answer)
+
+
+def _response(answer: Answer) -> SaslAuthenticateResponse:
     return SaslAuthenticateResponse(error_message=None, auth_bytes=answer.words, session_lifetime_ms=answer.session_ms)
 
 
-async def _later(context: RequestContext, answer: SaslAuthenticateResponse, delay_s: float) -> SaslAuthenticateResponse:
-    await asyncio.sleep(delay_s)
+async def _later(context: RequestContext, gate: LoginGate, answer: Answer) -> SaslAuthenticateResponse:
+    await asyncio.sleep(gate.listener.config.failure_delay_ms / 1000)
     context.connection.end_after_answers()
-    return answer
+    return SaslAuthenticateResponse(error_code=answer.code, error_message=answer.text)

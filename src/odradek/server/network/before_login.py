@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from odradek.server.context import RequestContext
     from odradek.server.network.connection import Connection
     from odradek.server.network.dispatch import Dispatcher, Route
-    from odradek.server.network.login_gate import LoginGate
+    from odradek.server.network.login_gate import Answer, LoginGate
 
 
 def refuse_before_login(connection: Connection, gate: LoginGate, context: RequestContext, route: Route) -> bool:
@@ -36,12 +36,32 @@ def answer_bare(
     dispatcher: Dispatcher, connection: Connection, gate: LoginGate, message: bytes
 ) -> asyncio.Task[Any] | None:
     """Answer a message of a login that came without a request around it, after SaslHandshake version 0."""
-    answer = connection.hear(message)
+    if gate.blocks:
+        connection.requests.is_exclusive = True
+        return dispatcher.start_task(_hear(connection, gate, message))
+    answer = connection.hear(gate, message)
     if answer.code == ErrorCode.NONE:
-        connection.send(None, [struct.pack(">i", len(answer.words)) + answer.words])
+        connection.send(None, _framed(answer))
         return None
     connection.end_after_answers()
     return dispatcher.start_task(_close_later(connection, gate.listener.config.failure_delay_ms / 1000))
+
+
+async def _hear(connection: Connection, gate: LoginGate, message: bytes) -> None:
+    answer = await connection.hear_off_loop(gate, message)
+    if connection.is_closing:
+        return
+    connection.requests.is_exclusive = False
+    if answer.code == ErrorCode.NONE:
+        connection.send(None, _framed(answer))
+        connection.answer_queued(others_wait=False)
+    else:
+        connection.end_after_answers()
+        await _close_later(connection, gate.listener.config.failure_delay_ms / 1000)
+
+
+def _framed(answer: Answer) -> list[Any]:
+    return [struct.pack(">i", len(answer.words)) + answer.words]
 
 
 async def _close_later(connection: Connection, delay_s: float) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from odradek.common.errors import ProtocolError
@@ -27,6 +28,7 @@ from odradek.server.network.response_order import ResponseSlot
 from odradek.server.network.response_writer import ResponseWriter, SocketWriter, TransportWriter
 
 if TYPE_CHECKING:
+    from odradek.security.sasl.exchange import AuthenticationError, LoggedIn
     from odradek.security.tls.listener import ListenerTls
     from odradek.server.network.dispatch import Dispatcher
     from odradek.server.network.listeners import ListenerSpec
@@ -429,11 +431,18 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self.advance()
 
-    def hear(self, message: bytes) -> Answer:
+    def hear(self, gate: LoginGate, message: bytes) -> Answer:
         """Take a message of a login; the client is known once it is done."""
-        gate = self.gate
-        assert gate is not None, "the listener has no SASL"
-        answer = gate.hear(message, self.peer, self.clock.monotonic_ms(), self.clock.now_ms())
+        return self._heard(gate, gate.step(message))
+
+    async def hear_off_loop(self, gate: LoginGate, message: bytes) -> Answer:
+        """As `hear`, for a mechanism that blocks."""
+        from odradek.common.real_kerberos import in_thread
+
+        return self._heard(gate, await in_thread(partial(gate.step, message)))
+
+    def _heard(self, gate: LoginGate, outcome: bytes | LoggedIn | AuthenticationError) -> Answer:
+        answer = gate.heard(outcome, self.peer, self.clock.monotonic_ms(), self.clock.now_ms())
         if gate.is_open:
             self.principal = f"User:{gate.user}"
             self._inbound.limit(self._dispatcher.config.max_request_bytes)

@@ -14,7 +14,7 @@ from odradek.common.errors import ErrorCode
 from odradek.common.log_lines import get_logger
 from odradek.protocol.apis import ApiKey
 from odradek.security.sasl.exchange import AuthenticationError, Exchange, LoggedIn
-from odradek.security.sasl.listener import ListenerSasl
+from odradek.security.sasl.listener import OFF_THE_LOOP, ListenerSasl
 
 # A client that connects logs in at once.
 LOGIN_TIMEOUT_MS = 30_000
@@ -95,6 +95,11 @@ class LoginGate:
         """Whether messages of a mechanism are due."""
         return self._state is _State.MESSAGES
 
+    @property
+    def blocks(self) -> bool:
+        """Whether the next message is one whose `step` may block."""
+        return self._mechanism in OFF_THE_LOOP
+
     def wait_began(self, now_ms: int) -> None:
         """The node serves no client yet: the time for a login begins later."""
         self._began_ms = now_ms
@@ -143,16 +148,29 @@ class LoginGate:
             peer: for the log.
             wall_ms: the wall clock, by which tokens end.
         """
+        return self.heard(self.step(message), peer, now_ms, wall_ms)
+
+    def step(self, message: bytes) -> bytes | LoggedIn | AuthenticationError:
+        """What the mechanism makes of a message. It changes nothing here, and may run in a thread."""
         exchange = self._exchange
         assert exchange is not None, "a mechanism is chosen first"
         try:
             if len(message) > self._listener.config.max_receive_bytes:
                 raise AuthenticationError("a message is larger than sasl.server.max.receive.size")
-            return Answer(exchange.send(message))
+            return exchange.send(message)
         except StopIteration as end:
-            return self._logged_in(end.value, peer, now_ms, wall_ms)
+            who: LoggedIn = end.value
+            return who
         except AuthenticationError as error:
-            return self._failed(str(error), peer)
+            return error
+
+    def heard(self, outcome: bytes | LoggedIn | AuthenticationError, peer: str, now_ms: int, wall_ms: int) -> Answer:
+        """Go by what came of a message; arguments as of `hear`."""
+        if isinstance(outcome, LoggedIn):
+            return self._logged_in(outcome, peer, now_ms, wall_ms)
+        if isinstance(outcome, AuthenticationError):
+            return self._failed(str(outcome), peer, outcome.reason)
+        return Answer(outcome)
 
     def _logged_in(self, who: LoggedIn, peer: str, now_ms: int, wall_ms: int) -> Answer:
         if self.user and who.name != self.user:
@@ -172,15 +190,13 @@ class LoginGate:
         self._state = _State.OPEN
         return Answer(who.last_words, session_ms=session_ms)
 
-    def _failed(self, text: str, peer: str) -> Answer:
+    def _failed(self, text: str, peer: str, reason: str = "") -> Answer:
         counts = self._listener.counts_of(self._mechanism)
         if self.user:
             counts.reauthentications_failed += 1
         else:
             counts.failed += 1
         self._state, self._exchange = _State.FAILED, None
-        name = self._listener.name
-        _log.warning(
-            "login failed", alike=name + text, peer=peer, listener=name, mechanism=self._mechanism, reason=text
-        )
+        name, why = self._listener.name, reason or text
+        _log.warning("login failed", alike=name + why, peer=peer, listener=name, mechanism=self._mechanism, reason=why)
         return Answer(code=ErrorCode.SASL_AUTHENTICATION_FAILED, text=text)

@@ -11,6 +11,7 @@ from odradek.common.scram import SCRAM_MECHANISMS
 from odradek.metadata.image import MetadataImage
 from odradek.security.sasl.config import SaslConfig
 from odradek.security.sasl.delegation import TokenCredentials
+from odradek.security.sasl.gssapi import GSSAPI
 from odradek.security.sasl.listener import (
     PLAIN,
     ListenerSasl,
@@ -18,6 +19,7 @@ from odradek.security.sasl.listener import (
     Surroundings,
     build_listener_sasl,
     own_name,
+    own_ticket,
 )
 from odradek.security.sasl.tokens import TokenChecks
 from odradek.server.parts.ports import Ports
@@ -126,12 +128,16 @@ def own_credentials(settings: BrokerSettings, listener_name: str, random: Random
     is_controllers = listener_name in settings.controller_listener_names
     key = f"sasl.mechanism.{'controller' if is_controllers else 'inter.broker'}.protocol"
     mechanism = (config.controller_mechanism if is_controllers else config.inter_broker_mechanism).upper()
-    usable = (PLAIN,) if is_controllers else (PLAIN, *SCRAM_MECHANISMS)
+    usable = (PLAIN, GSSAPI) if is_controllers else (PLAIN, *SCRAM_MECHANISMS, GSSAPI)
     if mechanism not in usable:
         why = ": the users of SCRAM are known only once controllers are" if mechanism in SCRAM_MECHANISMS else ""
         raise ConfigError([f"{key}={mechanism}: must be {' or '.join(usable)} for listener {listener_name}{why}"])
+    own = settings.of_listener(listener_name)
     try:
-        name, password = own_name(settings.of_listener(listener_name), mechanism)
+        if mechanism == GSSAPI:
+            ticket = own_ticket(own)
+            return Credentials(mechanism, ticket.principal, "", random, kerberos=ticket)
+        name, password = own_name(own, mechanism)
     except SaslSettingError as error:
         raise ConfigError([f"listener {listener_name}: {error}"]) from None
     return Credentials(mechanism, name, password, random)

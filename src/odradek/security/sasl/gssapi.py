@@ -1,0 +1,51 @@
+"""The server's half of GSSAPI (RFC 4752): a ticket is shown, and then agreed that the connection needs no more of it.
+
+As in Kafka there is no security layer: TLS hides and signs what follows. Each step may block, and runs off the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from odradek.common.real_kerberos import Context, KerberosError
+from odradek.security.sasl.exchange import AuthenticationError, Exchange, LoggedIn
+from odradek.security.sasl.kerberos_names import KerberosNames, NoMatchingRuleError
+
+GSSAPI = "GSSAPI"
+NO_LAYER = 1
+# The layers that we offer, and the largest message with one of them: there are none.
+_OFFER = bytes((NO_LAYER, 0, 0, 0))
+FAILED = "Authentication failed during authentication due to invalid credentials with SASL mechanism GSSAPI"
+
+
+def gssapi(begin: Callable[[], Context], names: KerberosNames) -> Exchange:
+    """Look at a ticket, and agree upon no security layer.
+
+    Args:
+        begin: a context of the service.
+        names: what user a principal is.
+    """
+    message = yield b""
+    try:
+        context = begin()
+        answer = context.step(message)
+        while answer or not context.complete:
+            message = yield answer
+            if context.complete:
+                if message:
+                    raise _failed("a message came where none is due")
+                break
+            answer = context.step(message)
+        choice = context.unwrap((yield context.wrap(_OFFER)))
+        if len(choice) < 4 or choice[0] != NO_LAYER:
+            raise _failed("the client wants a security layer, and none is offered")
+        # A name that the client asks to act as would follow. As in Kafka it is who its ticket says, whatever it asks.
+        return LoggedIn(names.name_of(context.initiator))
+    except KerberosError as error:
+        raise _failed(error.reason) from None
+    except NoMatchingRuleError as error:
+        raise _failed(str(error)) from None
+
+
+def _failed(reason: str) -> AuthenticationError:
+    return AuthenticationError(FAILED, reason)
