@@ -172,6 +172,7 @@ class Broker:
         await self.raft.start()
         self._started.append("raft")
         self.dispatcher.start_serving("controller")
+        self.publisher.subscribe(self._open_by_permissions)
         self.publisher.subscribe(self._on_metadata)
         self.publisher.subscribe(self.dispatcher.on_metadata)
         self.publisher.subscribe(self._quorum.suspected_brokers.on_metadata)
@@ -356,6 +357,11 @@ class Broker:
         self.cleaner.config = current.build(CleanerConfig)
         self.transactions.change_settings(current)
         self.coordinator.consumer_config = current.build(ConsumerGroupConfig)
+
+    def _open_by_permissions(self, _: MetadataDelta, __: MetadataImage) -> None:
+        """Serve what `early.start.listeners` keeps back, at the first metadata: the authorizer has it by now."""
+        if "permissions" not in self.dispatcher.open_scopes:
+            self.dispatcher.start_serving("permissions")
 
     def _storage_failed(self, log_dir: Path) -> None:
         self.lifecycle.heartbeat_now()

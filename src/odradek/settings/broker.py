@@ -107,6 +107,12 @@ class BrokerSettings:
         return frozenset(name.upper() for name in cast("list[str]", self.values["controller.listener.names"] or []))
 
     @property
+    def early_start_listeners(self) -> frozenset[str]:
+        """Listeners that are served before the permissions are known: the controllers' where none are named."""
+        named = cast("list[str] | None", self.values["early.start.listeners"])
+        return self.controller_listener_names if named is None else frozenset(name.upper() for name in named)
+
+    @property
     def first_controller_listener(self) -> str:
         """The listener by which nodes talk to controllers: the first of controller.listener.names; "" without any."""
         names = cast("list[str]", self.values["controller.listener.names"] or [])
@@ -315,7 +321,7 @@ def _check_listeners(
 
 def _check_together(given: Mapping[str, str], values: Mapping[str, Value]) -> list[str]:
     """Kafka's rules for a cluster without ZooKeeper, as far as one value cannot tell."""
-    problems = _check_roles(given, values) + _check_inter_broker(values)
+    problems = _check_roles(given, values) + _check_inter_broker(values) + _check_early_start(values)
     for key in ("log.dirs", "log.dir"):
         if key in given and not all(cast("list[str]", values[key]) or [""]):
             problems.append(f"{key}={given[key]}: must be a list of directories, and none of them empty")
@@ -366,3 +372,13 @@ def _check_inter_broker(values: Mapping[str, Value]) -> list[str]:
     if inter_broker.upper() not in names:
         return [f"inter.broker.listener.name={inter_broker}: must be the name of one of the listeners"]
     return []
+
+
+def _check_early_start(values: Mapping[str, Value]) -> list[str]:
+    names, controllers = _listener_names(values)
+    named = cast("list[str]", values["early.start.listeners"] or [])
+    return [
+        f"early.start.listeners: {name} is neither among the listeners nor among controller.listener.names"
+        for name in named
+        if name.upper() not in names | controllers
+    ]

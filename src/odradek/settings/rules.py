@@ -58,6 +58,8 @@ READ_BY_THE_NODE = {
     "controller.listener.names": "Listeners of the controllers, by name; brokers connect to the first one.",
     "controller.quorum.bootstrap.servers": "Controllers to ask for the members of a dynamic quorum (KIP-853).",
     "controller.quorum.voters": "The voters of a static quorum, id@host:port each.",
+    "early.start.listeners": "Listeners that serve before the permissions are known, the controllers' by default;"
+    " without those a quorum of several controllers elects none. Those of brokers serve once all is known.",
     "inter.broker.listener.name": "Listener over which brokers replicate.",
     "listener.security.protocol.map": "Protocol of each listener, NAME:PROTOCOL; PLAINTEXT is served.",
     "listeners": "Addresses on which the node accepts connections, NAME://host:port each.",

@@ -316,7 +316,7 @@ class Connection(asyncio.BufferedProtocol):
         """What is wrong with the pace of the frame under way; "" where nothing is. Asked about once a second."""
         gate = self.gate
         if gate is not None and not gate.is_open:
-            if self.listener.scope not in self._dispatcher.open_scopes:
+            if self.listener.opens_with not in self._dispatcher.open_scopes:
                 gate.wait_began(now_ms)
             elif slow := gate.slowness(now_ms):
                 return slow
@@ -393,7 +393,7 @@ class Connection(asyncio.BufferedProtocol):
     def _may_begin(self, outbound: ResponseWriter) -> bool:
         requests = self.requests
         return (
-            self.listener.scope in self._dispatcher.open_scopes
+            self.listener.opens_with in self._dispatcher.open_scopes
             and not requests.is_exclusive
             # A frame that has its memory does not keep it until a quota's wait is over: it prolongs the wait instead.
             and (self._unmute is None or self._budget.reserved_bytes > 0)

@@ -43,6 +43,8 @@ class ListenerSpec:
         is_internal: only nodes of the cluster talk here. `max.connections` does not keep them out: a crowd of clients
             on another listener would stop replication.
         sasl: how clients log in; None where the listener has no SASL.
+        opens_with: when requests are served: with all of its scope ("" stands for it), or with "permissions", once they
+            are known.
     """
 
     name: str
@@ -53,6 +55,10 @@ class ListenerSpec:
     scope: str = "broker"
     is_internal: bool = False
     sasl: ListenerSasl | None = None
+    opens_with: str = ""
+
+    def __post_init__(self) -> None:
+        self.opens_with = self.opens_with or self.scope
 
 
 @config
@@ -248,12 +254,19 @@ def listener_specs(settings: BrokerSettings) -> dict[str, ListenerSpec]:
     inter_broker = settings.inter_broker_listener_name if len(broker_listeners) > 1 else None
     advertised = {each.name: (each.host, each.port) for each in settings.advertised}
     specs = {}
+    early = settings.early_start_listeners
     for each in settings.listeners:
         scope = "controller" if each.name in controllers else "broker"
         if scope == "broker" or "controller" in settings.roles:
             protocol = SECURITY_PROTOCOLS[each.security_protocol]
-            internal = scope == "controller" or each.name == inter_broker
             specs[each.name] = ListenerSpec(
-                each.name, each.host, each.port, advertised.get(each.name), protocol, scope, internal
+                each.name,
+                each.host,
+                each.port,
+                advertised.get(each.name),
+                protocol,
+                scope,
+                is_internal=scope == "controller" or each.name == inter_broker,
+                opens_with="permissions" if scope == "controller" and each.name not in early else "",
             )
     return specs
