@@ -287,6 +287,16 @@ class RaftDriver:
         """The high watermark (exclusive)."""
         return self.node.high_watermark
 
+    @property
+    def metadata_lag(self) -> int | None:
+        """Records that are committed, as the leader said last, and are not known here to be; None: no leader answers.
+        What is known to be committed is published at once."""
+        if self.leads:
+            return 0
+        known = self._follower.leader_high_watermark
+        is_heard = known > 0 and not self.node.leader_silent(self._clock.monotonic_ms())
+        return max(0, known - self.node.high_watermark) if is_heard else None
+
     def prepare(self, records: Sequence[Any], *, atomic: bool) -> Prepared:
         """Encode one operation's records at the finalized metadata.version; raises as `batches.prepare`."""
         return prepare(records, atomic=atomic, metadata_version=self._publisher.image.metadata_version)

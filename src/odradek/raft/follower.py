@@ -103,6 +103,7 @@ class Follower:
         self._lost: Endpoint | None = None
         self._complaint = ""
         self.learned: tuple[int, Endpoint] | None = None
+        self.leader_high_watermark = 0
 
     @property
     def _me(self) -> ReplicaKey:
@@ -236,6 +237,7 @@ class Follower:
                 _log.info("no metadata from a replica", peer=peer, reason=reason)
 
     async def _take(self, endpoint: Endpoint, fetched: wire.Fetched, leader_epoch: int) -> None:
+        self.leader_high_watermark = max(self.leader_high_watermark, fetched.high_watermark)
         if fetched.snapshot_id is not None:
             await self._fetch_snapshot(endpoint, fetched.snapshot_id, leader_epoch)
             return

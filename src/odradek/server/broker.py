@@ -51,11 +51,13 @@ from odradek.server.background.certificates import certificate_families
 from odradek.server.background.maintenance import MaintenanceConfig
 from odradek.server.context import BrokerServices
 from odradek.server.controller_gateway import ControllerGateway
+from odradek.server.health import Health
 from odradek.server.lifecycle.broker_lifecycle import BrokerLifecycle, BrokerLifecycleConfig, cordon
 from odradek.server.lifecycle.drain import asked_to_stop
 from odradek.server.lifecycle.registration_request import broker_registration_request
 from odradek.server.network.connection import Connection
 from odradek.server.network.dispatch import Dispatcher
+from odradek.server.network.http_pages import HttpConnection, Page
 from odradek.server.network.listeners import ConnectionConfig, bind, listener_specs
 from odradek.server.network.login_metrics import login_families
 from odradek.server.network.quota_metrics import quota_families
@@ -67,7 +69,7 @@ from odradek.server.parts.ports import Fetch, Ports, no_fetch
 from odradek.server.parts.quorum import QuorumParts, build_quorum
 from odradek.server.parts.replicas import ReplicaParts, build_replicas
 from odradek.server.parts.security import build_security
-from odradek.server.prometheus import MetricsConnection, node_families
+from odradek.server.prometheus import exposition, node_families
 from odradek.server.startup.format import Storage, check_storage, format_missing, random_id
 from odradek.server.startup.ignored_settings import IgnoredSettings
 from odradek.server.startup.log_loading import close_logs, load_logs
@@ -298,11 +300,21 @@ class Broker:
                 lambda: quota_families(self.dispatcher.quotas, self.gateway.mutations.ledger),
                 lambda: certificate_families(self._security.contexts()),
             )
-            listener = await bind(
-                self._ports.network, lambda: MetricsConnection(metrics, below), METRICS_LISTENER, *address
-            )
+            pages = {b"/metrics": lambda: Page(exposition(metrics)), **self._health().pages()}
+            listener = await bind(self._ports.network, lambda: HttpConnection(pages, below), METRICS_LISTENER, *address)
             self._listeners.append(listener)
             _log.info("metrics are served", address=f"{address[0]}:{listener.port}")
+
+    def _health(self) -> Health:
+        return Health(
+            self.settings.node_id,
+            self.settings.roles,
+            image=lambda: self.publisher.image,
+            broker_epoch=lambda: self.lifecycle.broker_epoch,
+            metadata_lag=lambda: self.raft.metadata_lag,
+            serves=lambda: self.dispatcher.serves("broker"),
+            failure=lambda: self.failure.result() if self.failure.done() else None,
+        )
 
     def _registration(self, storage: Storage) -> BrokerRegistrationRequest:
         return broker_registration_request(

@@ -1,12 +1,11 @@
-"""The node's metrics in Prometheus' text format, over plain HTTP at `/metrics`.
+"""The node's metrics in Prometheus' text format.
 
-A scrape is one small GET, answered and closed. Everything is computed when it is asked for; prometheus_client, which
-writes the format, is imported at the first scrape.
+Everything is computed when it is asked for; prometheus_client, which writes the format, is imported at the first
+scrape.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,9 +16,6 @@ from odradek.server.transactions.metrics import exactly_once_families
 
 if TYPE_CHECKING:
     from odradek.server.network.dispatch import Dispatcher
-
-MAX_REQUEST_BYTES = 16 * 1024
-TIMEOUT_S = 10.0
 
 
 def node_families(dispatcher: Dispatcher) -> Iterator[Family]:
@@ -88,55 +84,3 @@ def exposition(metrics: Metrics) -> bytes:
     registry.register(cast(Any, Collector()))
     text: bytes = generate_latest(registry)
     return text
-
-
-class MetricsConnection(asyncio.Protocol):
-    """One HTTP connection: one request, one answer."""
-
-    def __init__(self, metrics: Metrics, clients_below: int) -> None:
-        """`clients_below`: a connection whose descriptor is not below it is refused."""
-        self._metrics = metrics
-        self._clients_below = clients_below
-        self._received = b""
-        self._transport: asyncio.Transport | None = None
-        self._timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        sock = transport.get_extra_info("socket")
-        if sock is not None and sock.fileno() >= self._clients_below:
-            self._transport.abort()
-            return
-        self._timer = asyncio.get_running_loop().call_later(TIMEOUT_S, self._transport.abort)
-
-    def data_received(self, data: bytes) -> None:
-        self._received += data
-        if b"\r\n\r\n" in self._received or b"\n\n" in self._received:
-            self._answer()
-        elif len(self._received) > MAX_REQUEST_BYTES:
-            self._send("431 Request Header Fields Too Large", b"")
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _answer(self) -> None:
-        method, _, rest = self._received.partition(b"\n")[0].partition(b" ")
-        path = rest.partition(b" ")[0].partition(b"?")[0]
-        if method not in (b"GET", b"HEAD"):
-            self._send("405 Method Not Allowed", b"")
-        elif path != b"/metrics":
-            self._send("404 Not Found", b"the metrics are at /metrics\n")
-        else:
-            body = exposition(self._metrics)
-            self._send("200 OK", body if method == b"GET" else b"", content_bytes=len(body))
-
-    def _send(self, status: str, body: bytes, content_bytes: int | None = None) -> None:
-        assert self._transport is not None
-        size = len(body) if content_bytes is None else content_bytes
-        head = (
-            f"HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
-            f"Content-Length: {size}\r\nConnection: close\r\n\r\n"
-        )
-        self._transport.write(head.encode() + body)
-        self._transport.close()

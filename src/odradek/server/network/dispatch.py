@@ -167,6 +167,10 @@ class Dispatcher:
         for connection in self.connections:
             connection.go_on()
 
+    def serves(self, scope: str) -> bool:
+        """Whether requests on one kind of listener are begun."""
+        return scope in self.open_scopes
+
     def pause_listeners(self, scope: str) -> None:
         """Begin no request of one kind of listener and send no answer, until `disconnect_all`."""
         self.open_scopes.discard(scope)
