@@ -40,7 +40,6 @@ CLUSTER_NEEDS: Mapping[ApiKey, AclOperation] = MappingProxyType(
         ApiKey.UPDATE_FEATURES: AclOperation.ALTER,
         ApiKey.ADD_RAFT_VOTER: AclOperation.ALTER,
         ApiKey.REMOVE_RAFT_VOTER: AclOperation.ALTER,
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS: AclOperation.ALTER,
     }
 )
 

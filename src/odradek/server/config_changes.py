@@ -26,17 +26,21 @@ async def alter_configs(
     response: type[M],
     answer: Callable[[Any, ErrorCode, str | None], Any],
     decide_here: Callable[[Any], bool],
+    unchangeable: ResourceType | None = None,
 ) -> M:
     """Serve a request of either API.
 
     Args:
         answer: of one resource.
         decide_here: whether a resource is answered with that, and the controller not asked; raises ApiError.
+        unchangeable: the type of resources that the API changes for no client.
     """
     answered: list[Any] = []
     others: list[Any] = []
     for each in request.resources:
         try:
+            if each.resource_type == unchangeable:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"this API changes no resource of type {each.resource_type}")
             check_configs(context, AclOperation.ALTER_CONFIGS, each.resource_type, each.resource_name)
             is_done = decide_here(each)
         except ApiError as error:

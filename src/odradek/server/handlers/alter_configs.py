@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from odradek.common.errors import ErrorCode
+from odradek.metadata.model import ResourceType
 from odradek.protocol.messages.alter_configs_request import AlterConfigsRequest, AlterConfigsResource
 from odradek.protocol.messages.alter_configs_response import AlterConfigsResourceResponse, AlterConfigsResponse
 from odradek.server.config_changes import alter_configs, check_connections
@@ -23,7 +24,7 @@ async def handle(context: RequestContext, request: AlterConfigsRequest) -> Alter
         check_connections(context, resource, lambda stored: _changes(resource, stored))
         return False
 
-    return await alter_configs(context, request, AlterConfigsResponse, _answer, decide_here)
+    return await alter_configs(context, request, AlterConfigsResponse, _answer, decide_here, ResourceType.BROKER_LOGGER)
 
 
 def _changes(resource: AlterConfigsResource, stored: Mapping[str, str]) -> dict[str, str | None]:

@@ -3,15 +3,23 @@
 The controller decides; the answer waits until this broker knows what has begun. The end of a move is visible in
 ListPartitionReassignments.
 
+Permissions: Alter on the cluster.
+
 Versions: 1 may forbid that the replication factor changes (KIP-860).
 """
 
 from __future__ import annotations
 
 from odradek.common.errors import ApiError
+from odradek.metadata.acls import AclOperation
 from odradek.metadata.image import MetadataImage
 from odradek.protocol.messages.alter_partition_reassignments_request import AlterPartitionReassignmentsRequest
-from odradek.protocol.messages.alter_partition_reassignments_response import AlterPartitionReassignmentsResponse
+from odradek.protocol.messages.alter_partition_reassignments_response import (
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+from odradek.server.authorization import check_cluster
 from odradek.server.auto_topic_creation import wait_until_seen
 from odradek.server.context import RequestContext
 
@@ -21,9 +29,10 @@ async def handle(
 ) -> AlterPartitionReassignmentsResponse:
     """Each partition moves, stops moving, or is refused on its own."""
     try:
+        check_cluster(context, AclOperation.ALTER)
         response = await context.broker.controller.ask(request, AlterPartitionReassignmentsResponse, context)
     except ApiError as error:
-        return AlterPartitionReassignmentsResponse(error_code=error.code, error_message=error.message or None)
+        return _refused(request, error)
     wanted = {
         (topic.name, each.partition_index): each.replicas for topic in request.topics for each in topic.partitions
     }
@@ -46,3 +55,19 @@ async def handle(
 
     await wait_until_seen(context.broker.publisher, seen)
     return response
+
+
+def _refused(request: AlterPartitionReassignmentsRequest, error: ApiError) -> AlterPartitionReassignmentsResponse:
+    """The error for the whole and for each partition, as Kafka has it in both places."""
+    code, text = error.code, error.message or None
+    topics = [
+        ReassignableTopicResponse(
+            name=topic.name,
+            partitions=[
+                ReassignablePartitionResponse(partition_index=each.partition_index, error_code=code, error_message=text)
+                for each in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return AlterPartitionReassignmentsResponse(error_code=code, error_message=text, responses=topics)

@@ -25,14 +25,16 @@ BROKERS, CONTROLLERS = 1, 2
 def handle(context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
     """Brokers, or controllers, with the addresses of this listener."""
     on_controller = context.connection.listener.scope == "controller"
+    if on_controller:
+        check_cluster(context, AclOperation.ALTER)
     if request.endpoint_type not in (BROKERS, CONTROLLERS):
         code, text = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"endpoint type {request.endpoint_type} does not exist"
         return DescribeClusterResponse(error_code=code, error_message=text)
     if (request.endpoint_type == CONTROLLERS) != on_controller:
-        code, text = ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this listener is of the other kind: brokers or controllers"
+        # Version 0 came before that error.
+        code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if context.api_version else ErrorCode.INVALID_REQUEST
+        text = "this listener is of the other kind: brokers or controllers"
         return DescribeClusterResponse(error_code=code, error_message=text)
-    if on_controller:
-        check_cluster(context, AclOperation.ALTER)
     image = context.broker.image
     response = DescribeClusterResponse(endpoint_type=request.endpoint_type, cluster_id=context.broker.cluster_id)
     if on_controller:

@@ -62,12 +62,12 @@ async def handle(context: RequestContext, request: DescribeConfigsRequest) -> De
 
 
 def _distinct(request: DescribeConfigsRequest) -> dict[tuple[int, str], set[str] | None]:
-    """Each resource once, with all that was asked of it; None for all its settings."""
+    """Each resource once, with all that was asked of it; None for all its settings, as an empty list asks for."""
     found: dict[tuple[int, str], set[str] | None] = {}
     for resource in request.resources:
         key = resource.resource_type, resource.resource_name
         before = found.get(key, set())
-        if before is None or resource.configuration_keys is None:
+        if before is None or not resource.configuration_keys:
             found[key] = None
         else:
             found[key] = before | set(resource.configuration_keys)

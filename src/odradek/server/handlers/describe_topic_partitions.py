@@ -72,15 +72,15 @@ async def handle(context: RequestContext, request: DescribeTopicPartitionsReques
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             response.topics.append(DescribeTopicPartitionsResponseTopic(name=name, error_code=code))
             continue
+        operations = allowed_operations(context, AclResourceType.TOPIC, name, TOPIC_OPERATIONS)
         if topic is None:
-            response.topics.append(_unknown(name))
+            response.topics.append(_unknown(name, operations))
             continue
         first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
         numbers = [number for number in sorted(topic.partitions) if number >= first]
         if left <= 0 and numbers:
             response.next_cursor = Cursor(topic_name=name, partition_index=numbers[0])
             break
-        operations = allowed_operations(context, AclResourceType.TOPIC, name, TOPIC_OPERATIONS)
         response.topics.append(_topic(image, topic, numbers[:left], operations))
         if len(numbers) > left:
             response.next_cursor = Cursor(topic_name=name, partition_index=numbers[left])
@@ -89,9 +89,14 @@ async def handle(context: RequestContext, request: DescribeTopicPartitionsReques
     return response
 
 
-def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
+def _unknown(name: str, operations: int) -> DescribeTopicPartitionsResponseTopic:
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_legal_topic_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
-    return DescribeTopicPartitionsResponseTopic(name=name, error_code=code, is_internal=name in INTERNAL_TOPICS)
+    return DescribeTopicPartitionsResponseTopic(
+        name=name,
+        error_code=code,
+        is_internal=name in INTERNAL_TOPICS,
+        topic_authorized_operations=operations,
+    )
 
 
 def _topic(

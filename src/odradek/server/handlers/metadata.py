@@ -281,7 +281,17 @@ def _by_name(
         code = errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if code is ErrorCode.REQUEST_TIMED_OUT:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return MetadataResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
+    answer = MetadataResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
+    if code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        answer.topic_authorized_operations = _operations(context, name, operations)
+    return answer
+
+
+def _operations(context: RequestContext, name: str, operations: int) -> int:
+    """Those that the client may do to a topic, there or not, where it asked for them."""
+    if operations == NO_OPERATIONS:
+        return operations
+    return allowed_operations(context, AclResourceType.TOPIC, name, operations)
 
 
 def _topic(image: MetadataImage, topic: TopicImage, operations: int, context: RequestContext) -> MetadataResponseTopic:
@@ -292,9 +302,7 @@ def _topic(image: MetadataImage, topic: TopicImage, operations: int, context: Re
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        topic_authorized_operations=operations
-        if operations == NO_OPERATIONS
-        else allowed_operations(context, AclResourceType.TOPIC, topic.name, operations),
+        topic_authorized_operations=_operations(context, topic.name, operations),
         partitions=[
             _partition(image, partition_id, partition, context.listener_name, leaders, online)
             for partition_id, partition in sorted(topic.partitions.items())
