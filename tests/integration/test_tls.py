@@ -107,15 +107,6 @@ def test_a_client_in_plain_text_is_refused_with_the_reason(node: TlsNode) -> Non
     eventually(lambda: "the peer does not speak TLS" in node.log_text())
 
 
-def test_half_handshakes_give_way_to_honest_clients(node: TlsNode, certificates: Certificates) -> None:
-    idle = [socket.create_connection(("127.0.0.1", node.tls_port), 30) for _ in range(600)]
-    try:
-        produce(certificates.client(), node.tls_address, "beside-idle", [b"here"])
-    finally:
-        for each in idle:
-            each.close()
-
-
 def test_connections_beyond_a_quota_get_no_handshake(node: TlsNode, certificates: Certificates) -> None:
     set_quotas(node.port, {"ip": "127.0.0.1"}, connection_creation_rate=1)
     idle = [socket.create_connection(("127.0.0.1", node.tls_port), 30) for _ in range(40)]

@@ -143,7 +143,8 @@ class TlsAcceptor(asyncio.Protocol):
             return
         finally:
             self._dispatcher.handshakes.end(self)
-        if secured is None or early.ended:
+        # A transport that is aborted meanwhile ends the handshake without an error.
+        if secured is None or early.ended or self._gave_way or secured.get_extra_info("ssl_object") is None:
             transport.abort()
             return
         connection = self._make_connection()
