@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from odradek.protocol.apis import ApiKey
+from odradek.protocol.extras import NO_RECORD_TIME, OFFSET_TIMES_LIMIT, offset_times_field, read_offset_times
 from odradek.protocol.messages.delete_records_request import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -126,6 +127,26 @@ class TestListOffsets:
         for timestamp, offset, epoch in ((LATEST, 0, 0), (EARLIEST, 0, 0), (MAX_TIMESTAMP, -1, -1), (START_MS, -1, -1)):
             found = self.ask(calls, topic, timestamp, partition=1)
             assert (found.offset, found.leader_epoch) == (offset, epoch), timestamp
+
+    @only_ours
+    def test_times_of_offsets_for_those_who_ask(self, calls: Calls, topic: str) -> None:
+        def times(*offsets: int) -> tuple[int, ...]:
+            field = (offset_times_field(offsets),)
+            wanted = ListOffsetsPartition(partition_index=0, timestamp=LATEST, unknown_tagged_fields=field)
+            request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=[wanted])])
+            return read_offset_times(calls.ask(ApiKey.LIST_OFFSETS, 9, request).topics[0].partitions[0])
+
+        # Offset 4 is inside of the second batch, whose newest record is of START_MS + 302.
+        assert times(0, 3, 4, 12, 15, -1) == (
+            START_MS,
+            START_MS + 300,
+            START_MS + 302,
+            START_MS + 1200,
+            NO_RECORD_TIME,
+            START_MS,
+        )
+        assert times() == () and self.ask(calls, topic, LATEST).unknown_tagged_fields == ()
+        assert len(times(*[0] * (OFFSET_TIMES_LIMIT + 5))) == OFFSET_TIMES_LIMIT
 
     def test_unknown_topics_and_partitions_are_reported(self, calls: Calls, topic: str) -> None:
         assert name_of(self.ask(calls, topic, LATEST, partition=2).error_code) == "UNKNOWN_TOPIC_OR_PARTITION"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -15,6 +14,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from odradek.testing.processes import NodeProcess
 from tests.support.clients.cli import odradek
 from tests.support.nodes.cluster import Cluster, await_in_sync
+from tests.support.nodes.scrapes import ANY_PORT, metrics_address
 from tests.support.waiting import PATIENCE_S, eventually
 
 TOPIC = "orders"
@@ -22,11 +22,8 @@ TOPIC = "orders"
 
 def ask(node: NodeProcess, path: str) -> tuple[int, dict[str, Any]]:
     """(status, answer) of a page; OSError before the node listens."""
-    found = re.findall(r"metrics are served address=(\S+)", node.log_text())
-    if not found:
-        raise ConnectionRefusedError
     try:
-        with urllib.request.urlopen(f"http://{found[-1]}{path}", timeout=PATIENCE_S) as page:
+        with urllib.request.urlopen(f"http://{metrics_address(node)}{path}", timeout=PATIENCE_S) as page:
             return page.status, json.loads(page.read())
     except urllib.error.HTTPError as error:
         with error:
@@ -60,7 +57,7 @@ def make(cluster: Cluster) -> None:
 
 
 def test_probes_follow_a_cluster_from_its_start_to_a_drain(tmp_path: Path) -> None:
-    settings = {"odradek.metrics.listener": "127.0.0.1:0", "replica.fetch.max.bytes": 1024}
+    settings = {**ANY_PORT, "replica.fetch.max.bytes": 1024}
     cluster = Cluster(tmp_path, settings=settings)
     try:
         first = cluster[1]

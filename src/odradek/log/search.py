@@ -13,6 +13,7 @@ from odradek.log.segment_file import read_headers
 from odradek.log.segment_indexes import SegmentIndexes
 from odradek.log.segment_list import SegmentList
 from odradek.log.transactions import rebuild_transactions
+from odradek.record.batch import CREATE_TIME
 from odradek.record.reader import outline_records, records_bytes
 
 if TYPE_CHECKING:
@@ -127,6 +128,32 @@ def search_timestamp(log: Log, timestamp_ms: int | None) -> TimestampSearch:
     """The search for the first record that is at least so new; None seeks the newest of all (KIP-734)."""
     limit = log.config.batch_rules().max_decompressed_bytes
     return TimestampSearch(log.segments, timestamp_ms, log.log_start_offset, limit)
+
+
+# Batches without records that are looked over: markers of transactions, in a row.
+_MAX_MARKERS = 1000
+
+
+def first_record_ms(log: Log, offset: int, end_offset: int) -> int | None:
+    """The timestamp of the first record from an offset on, by the header of its batch; None where there is none below
+    `end_offset`, but for markers of transactions. Raises OSError.
+
+    Of a batch that begins before the offset it is the newest timestamp: the records in between are not looked at.
+    """
+    offset = max(offset, log.log_start_offset)
+    if offset >= end_offset:
+        return None
+    looked_at = 0
+    for segment in log.segments.from_offset(offset):
+        found = segment.locate(offset)
+        for _, header in () if found is None else segment.headers(found[0]):
+            looked_at += 1
+            if header.base_offset >= end_offset or looked_at > _MAX_MARKERS:
+                return None
+            if not header.is_control:
+                is_first = header.base_offset >= offset and header.timestamp_type == CREATE_TIME
+                return header.base_timestamp if is_first and not header.has_delete_horizon else header.max_timestamp
+    return None
 
 
 def _unless_gone(load: Callable[[], SegmentIndexes]) -> Callable[[], SegmentIndexes | None]:

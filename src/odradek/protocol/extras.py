@@ -8,6 +8,7 @@ docs/adr/0007-group-timelines.md.
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
@@ -55,3 +56,26 @@ def read_timelines(response: Message) -> list[dict[str, Any]] | None:
                 return None
             return found if isinstance(found, list) else None
     return None
+
+
+# ListOffsets from version 6 on, of a partition, request: offsets; response: the time of the first record from each of
+# them on, in ms since 1970 UTC. Both are numbers of eight bytes. See docs/metrics.md.
+OFFSET_TIMES_TAG = 0x6F6454
+# In one request; there are no times for what is asked beyond.
+OFFSET_TIMES_LIMIT = 1000
+NO_RECORD_TIME = -1
+UNKNOWN_TIME = -2
+
+
+def offset_times_field(numbers: Sequence[int]) -> tuple[int, bytes]:
+    """The field of a request (offsets), or of a response (times)."""
+    return OFFSET_TIMES_TAG, struct.pack(f">{len(numbers)}q", *numbers)
+
+
+def read_offset_times(partition: Message) -> tuple[int, ...]:
+    """The numbers of the field; bytes that are no whole number are left out."""
+    for tag, data in partition.unknown_tagged_fields:
+        if tag == OFFSET_TIMES_TAG:
+            count = len(data) // 8
+            return struct.unpack_from(f">{count}q", data)
+    return ()

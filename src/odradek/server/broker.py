@@ -33,6 +33,7 @@ from odradek.common.ports import (
 from odradek.controller.config import ControllerConfig
 from odradek.controller.service import ControllerService
 from odradek.coordinator.group.consumer.config import ConsumerGroupConfig
+from odradek.coordinator.group.lag import lag_families
 from odradek.coordinator.group.service import GroupCoordinator
 from odradek.log.compaction.cleaner import Cleaner
 from odradek.log.compaction.config import CleanerConfig
@@ -229,7 +230,7 @@ class Broker:
         self._front_end = front_end = build_front_end(
             settings, ports, storage.cluster_id, quorum, data, coordinators, self._security
         )
-        self._jobs = build_jobs(settings, ports, data, front_end.dispatcher, self._security)
+        self._jobs = build_jobs(settings, ports, data, coordinators, front_end.dispatcher, self._security)
         self.publisher, self.raft, self.gateway = quorum.publisher, quorum.raft, quorum.gateway
         self.controller = quorum.controller
         self.log_manager, self.cleaner = data.log_manager, data.cleaner
@@ -299,6 +300,7 @@ class Broker:
                 lambda: login_families(self.specs.values()),
                 lambda: quota_families(self.dispatcher.quotas, self.gateway.mutations.ledger),
                 lambda: certificate_families(self._security.contexts()),
+                lambda: lag_families(self._jobs.group_lag.lags, self._ports.clock.now_ms()),
             )
             pages = {b"/metrics": lambda: Page(exposition(metrics)), **self._health().pages()}
             listener = await bind(self._ports.network, lambda: HttpConnection(pages, below), METRICS_LISTENER, *address)
@@ -432,6 +434,7 @@ class Broker:
         steps += [self.lifecycle.stop, data.replication.stop]
         if "maintenance" in started:
             steps += [
+                jobs.group_lag.stop,
                 jobs.token_keys.stop,
                 jobs.certificates.stop,
                 jobs.scrubbing.stop,

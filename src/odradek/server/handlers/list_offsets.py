@@ -17,7 +17,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
-from odradek.log.search import search_timestamp
+from odradek.log.search import first_record_ms, search_timestamp
+from odradek.protocol.extras import (
+    NO_RECORD_TIME,
+    OFFSET_TIMES_LIMIT,
+    UNKNOWN_TIME,
+    offset_times_field,
+    read_offset_times,
+)
 from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest
 from odradek.protocol.messages.list_offsets_response import (
     ListOffsetsPartitionResponse,
@@ -59,7 +66,7 @@ def handle(
         return after_logs_created(context, request, handle)
     searches: list[_Search] = []
     image = context.broker.image
-    twice = _named_twice(request)
+    twice, times = _named_twice(request), _OffsetTimes()
     response = ListOffsetsResponse()
     for topic in request.topics:
         answers = []
@@ -75,6 +82,8 @@ def handle(
                     raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 partition = _partition(context, request, topic.name, wanted, image)
                 search = _answer(request, wanted, partition, answer)
+                if wanted.unknown_tagged_fields:
+                    times.answer(wanted, partition, answer)
                 if search is not None:
                     searches.append(search)
             except ApiError as error:
@@ -83,6 +92,28 @@ def handle(
                 answer.leader_epoch = -1
         response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     return response if not searches else _search_all(context, response, searches)
+
+
+class _OffsetTimes:
+    """The times of offsets, for a coordinator of groups that asks how old what they have not read is."""
+
+    def __init__(self) -> None:
+        self._left = OFFSET_TIMES_LIMIT
+
+    def answer(self, wanted: ListOffsetsPartition, partition: Partition, answer: ListOffsetsPartitionResponse) -> None:
+        """Look them up in one partition, as many as one request may ask for."""
+        offsets = read_offset_times(wanted)[: self._left]
+        if offsets:
+            self._left -= len(offsets)
+            answer.unknown_tagged_fields = (offset_times_field([_time_of(partition, offset) for offset in offsets]),)
+
+
+def _time_of(partition: Partition, offset: int) -> int:
+    try:
+        found = first_record_ms(partition.log, offset, partition.log.high_watermark)
+    except OSError:
+        return UNKNOWN_TIME  # those who read there get the error
+    return NO_RECORD_TIME if found is None else found
 
 
 def _named_twice(request: ListOffsetsRequest) -> set[tuple[str, int]]:

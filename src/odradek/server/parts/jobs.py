@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from odradek.coordinator.group.lag import GroupLagConfig
 from odradek.server.background.certificates import CertificateRenewal
 from odradek.server.background.cleaning import CleaningJobs
+from odradek.server.background.group_lag import GroupLagJob
 from odradek.server.background.maintenance import Maintenance, MaintenanceConfig
 from odradek.server.background.scrubbing import Scrubbing
 from odradek.server.background.token_keys import TokenKeys
 from odradek.server.network.dispatch import Dispatcher
+from odradek.server.parts.coordinators import CoordinatorParts
 from odradek.server.parts.ports import Ports
 from odradek.server.parts.replicas import ReplicaParts
 from odradek.server.parts.security import SecurityParts
@@ -25,6 +28,7 @@ class Jobs:
     scrubbing: Scrubbing
     certificates: CertificateRenewal
     token_keys: TokenKeys
+    group_lag: GroupLagJob
 
     def start(self) -> None:
         """Begin all."""
@@ -33,10 +37,16 @@ class Jobs:
         self.scrubbing.start()
         self.certificates.start()
         self.token_keys.start()
+        self.group_lag.start()
 
 
 def build_jobs(
-    settings: BrokerSettings, ports: Ports, data: ReplicaParts, dispatcher: Dispatcher, security: SecurityParts
+    settings: BrokerSettings,
+    ports: Ports,
+    data: ReplicaParts,
+    coordinators: CoordinatorParts,
+    dispatcher: Dispatcher,
+    security: SecurityParts,
 ) -> Jobs:
     """The scrub is a part of the replicas already: what it counts is shown by the services."""
     return Jobs(
@@ -47,4 +57,13 @@ def build_jobs(
         scrubbing=data.scrubbing,
         certificates=CertificateRenewal(security.contexts(), ports.clock),
         token_keys=TokenKeys(security.logins.token_checks(), ports.disk, ports.fetch, ports.clock),
+        group_lag=GroupLagJob(
+            settings.build(GroupLagConfig),
+            ports.clock,
+            coordinators.groups,
+            data.replicas,
+            lambda: dispatcher.services.image,
+            coordinators.transactions.peers,
+            is_shown=settings.metrics_address is not None,
+        ),
     )

@@ -8,6 +8,7 @@ from odradek.controller.config import ControllerConfig
 from odradek.controller.tokens import DelegationTokenConfig
 from odradek.coordinator.group.config import GroupConfig
 from odradek.coordinator.group.consumer.config import ConsumerGroupConfig
+from odradek.coordinator.group.lag import GroupLagConfig
 from odradek.coordinator.transaction.config import TransactionConfig
 from odradek.log.compaction.config import CleanerConfig
 from odradek.log.config import LogConfig
@@ -46,6 +47,7 @@ CONFIG_CLASSES: tuple[type, ...] = (
     FetchSessionConfig,
     ConsumerGroupConfig,
     GroupConfig,
+    GroupLagConfig,
     LogConfig,
     BrokerLifecycleConfig,
     PageConfig,

@@ -1,0 +1,169 @@
+"""How far groups are behind: what a coordinator makes of its committed offsets and of what leaders answer.
+
+Records are counted up to the high watermark, as Kafka's tools do. Seconds are the age of the first record that a group
+has not read, by the record's own timestamp; markers of transactions are no records, and a group that lacks nothing else
+has a lag of 0. Many groups times many partitions are more than a scrape may have: the largest lags are shown, and the
+sums of all groups count the others too.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from odradek.common.metrics import Family, Sample
+from odradek.settings.options import config, option
+
+if TYPE_CHECKING:
+    from odradek.coordinator.group.offsets.store import OffsetStore
+
+PartitionKey = tuple[str, int]
+
+
+@config
+class GroupLagConfig:
+    """How the lag of groups is found out."""
+
+    interval_ms: int = option(
+        "odradek.group.lag.interval.ms",
+        default=30_000,
+        unit="ms",
+        doc="How often a coordinator asks leaders for the lag of its groups, for the metrics; 0: never.",
+    )
+    max_partitions: int = option(
+        "odradek.group.lag.max.partitions",
+        default=2000,
+        unit="count",
+        doc="Partitions of groups, by size of their lag, that a node's metrics show; sums of groups have all.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What a group has committed for a partition: the next offset to read."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+
+    @property
+    def key(self) -> PartitionKey:
+        return self.topic, self.partition
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """The lag of a group in a partition."""
+
+    commit: Commit
+    records: int
+    seconds: float = 0.0
+
+    @property
+    def labels(self) -> tuple[tuple[str, str], ...]:
+        commit = self.commit
+        return ("group", commit.group), ("topic", commit.topic), ("partition", str(commit.partition))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLags:
+    """What was found out in one round.
+
+    Attributes:
+        shown: the largest lags; left_out: how many more there are.
+        unknown: commits whose leader did not answer.
+        at_ms: when, in ms since 1970 UTC; -1 before the first round.
+    """
+
+    shown: tuple[PartitionLag, ...] = ()
+    sums: Mapping[str, int] = field(default_factory=dict)
+    left_out: int = 0
+    unknown: int = 0
+    at_ms: int = -1
+
+
+def commits_of(offsets: OffsetStore, group_id: str) -> Iterator[Commit]:
+    """All commits of a group."""
+    for (topic, partition), committed in sorted(offsets.of_group(group_id).items()):
+        yield Commit(group_id, topic, partition, committed.offset)
+
+
+def largest(commits: Iterable[Commit], ends: Mapping[PartitionKey, int], limit: int) -> GroupLags:
+    """The lags in records, given the ends of the partitions whose leader has answered."""
+    sums: dict[str, int] = defaultdict(int)
+    known: list[PartitionLag] = []
+    unknown = 0
+    for commit in commits:
+        end = ends.get(commit.key)
+        if end is None:
+            unknown += 1
+            continue
+        known.append(PartitionLag(commit, max(0, end - commit.offset)))
+        sums[commit.group] += known[-1].records
+    shown = heapq.nlargest(limit, known, key=lambda lag: lag.records)
+    return GroupLags(tuple(shown), dict(sums), len(known) - len(shown), unknown)
+
+
+def with_seconds(lags: GroupLags, since_ms: Mapping[Commit, int | None], now_ms: int) -> GroupLags:
+    """The same with ages.
+
+    Args:
+        since_ms: the timestamp of the first record from a commit on, None where there is none; a commit that is not
+            in it was not answered.
+    """
+    shown, sums = [], dict(lags.sums)
+    unknown = lags.unknown
+    for lag in lags.shown:
+        if not lag.records:
+            shown.append(lag)
+        elif lag.commit not in since_ms:
+            unknown += 1
+        elif (then_ms := since_ms[lag.commit]) is None:
+            sums[lag.commit.group] -= lag.records
+            shown.append(PartitionLag(lag.commit, 0))
+        else:
+            shown.append(PartitionLag(lag.commit, lag.records, max(0, now_ms - then_ms) / 1000))
+    shown.sort(key=lambda lag: lag.labels)
+    return GroupLags(tuple(shown), sums, lags.left_out, unknown, now_ms)
+
+
+def lag_families(lags: GroupLags, now_ms: int) -> Iterator[Family]:
+    """The metrics of the groups that a node coordinates."""
+
+    def per_partition(name: str, text: str, values: Sequence[float]) -> Family:
+        samples = (Sample(value, lag.labels) for lag, value in zip(lags.shown, values, strict=True))
+        return Family(name, "gauge", text, tuple(samples))
+
+    yield per_partition(
+        "odradek_group_lag_records",
+        "Records that a group coordinated here has not read, by its committed offset.",
+        [lag.records for lag in lags.shown],
+    )
+    yield per_partition(
+        "odradek_group_lag_seconds",
+        "Age of the first record that a group coordinated here has not read; 0 where it has read all.",
+        [lag.seconds for lag in lags.shown],
+    )
+    yield Family(
+        "odradek_group_lag_sum_records",
+        "gauge",
+        "Records that a group coordinated here has not read, in all partitions.",
+        tuple(Sample(records, (("group", group),)) for group, records in sorted(lags.sums.items())),
+    )
+    yield Family.gauge(
+        "odradek_group_lag_left_out",
+        "Partitions of groups beyond odradek.group.lag.max.partitions, those with the smallest lags.",
+        lags.left_out,
+    )
+    yield Family.gauge(
+        "odradek_group_lag_unknown", "Partitions of groups whose leader did not say where they end.", lags.unknown
+    )
+    yield Family.gauge(
+        "odradek_group_lag_age_seconds",
+        "How old what is shown of groups is; -1 before it was first found out.",
+        -1 if lags.at_ms < 0 else max(0, now_ms - lags.at_ms) / 1000,
+    )

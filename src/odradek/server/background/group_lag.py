@@ -1,0 +1,223 @@
+"""Finds out how far the groups coordinated here are behind, for the metrics: leaders are asked at an interval.
+
+A coordinator knows what was committed, a leader where its partition ends and how old a record is. Leaders that know
+nothing of groups are asked with ListOffsets, two times: where all partitions end, which gives the largest lags, and
+then the age of the first unread record of those that are shown, in a field of our own (`protocol.extras`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from odradek.common.buggify import buggify
+from odradek.common.errors import OdradekError
+from odradek.common.log_lines import get_logger
+from odradek.coordinator.group.lag import (
+    Commit,
+    GroupLagConfig,
+    GroupLags,
+    PartitionKey,
+    commits_of,
+    largest,
+    with_seconds,
+)
+from odradek.log.search import first_record_ms
+from odradek.protocol.extras import OFFSET_TIMES_LIMIT, UNKNOWN_TIME, offset_times_field, read_offset_times
+from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from odradek.protocol.messages.list_offsets_response import ListOffsetsResponse
+from odradek.server.handlers.list_offsets import LATEST
+
+if TYPE_CHECKING:
+    from odradek.common.ports import Clock
+    from odradek.coordinator.group.service import GroupCoordinator
+    from odradek.metadata.image import MetadataImage
+    from odradek.replica.manager import ReplicaManager
+    from odradek.replica.partition import Partition
+    from odradek.server.network.peers import BrokerPeers
+
+# Of one request, and of one turn of the loop.
+PARTITIONS_AT_ONCE = 500
+FIRST_ROUND_MS = 1000
+_log = get_logger("server.background.group_lag")
+
+
+class GroupLagJob:
+    """The rounds of one coordinator."""
+
+    def __init__(
+        self,
+        config: GroupLagConfig,
+        clock: Clock,
+        coordinator: GroupCoordinator,
+        replicas: ReplicaManager,
+        image: Callable[[], MetadataImage],
+        peers: BrokerPeers,
+        *,
+        is_shown: bool,
+    ) -> None:
+        """`is_shown`: whether anything shows the result; without, no leader is asked."""
+        self._config = config
+        self._clock = clock
+        self._coordinator = coordinator
+        self._replicas = replicas
+        self._image = image
+        self._peers = peers
+        self._is_shown = is_shown
+        self._job: asyncio.Task[None] | None = None
+        self.lags = GroupLags()
+
+    def start(self) -> None:
+        """Begin, unless odradek.group.lag.interval.ms says no."""
+        if self._is_shown and self._config.interval_ms > 0:
+            self._job = asyncio.get_running_loop().create_task(self._round_after_round())
+
+    async def stop(self) -> None:
+        """Give up the round under way."""
+        if self._job is not None:
+            self._job.cancel()
+            await asyncio.gather(self._job, return_exceptions=True)
+
+    async def _round_after_round(self) -> None:
+        pause_ms = min(FIRST_ROUND_MS, self._config.interval_ms)
+        while True:
+            await asyncio.sleep(pause_ms / 1000)
+            pause_ms = self._config.interval_ms
+            await buggify("server: before a round of group lags")
+            try:
+                self.lags = await self._round()
+            except Exception as error:
+                _log.bug("the lag of groups is not known", error)
+
+    async def _round(self) -> GroupLags:
+        commits = await self._commits()
+        ends = await self._ends({commit.key for commit in commits})
+        lags = largest(commits, ends, self._config.max_partitions)
+        since_ms = await self._since_ms([lag.commit for lag in lags.shown if lag.records])
+        return with_seconds(lags, since_ms, self._clock.now_ms())
+
+    async def _commits(self) -> list[Commit]:
+        """Those of partitions that there are."""
+        found: list[Commit] = []
+        for shard in list(self._coordinator.shards.values()):
+            offsets = shard.machine.offsets
+            for group_id in offsets.group_ids() if shard.runtime.active else ():
+                image = self._image()
+                found += [
+                    commit for commit in commits_of(offsets, group_id) if image.partition(*commit.key) is not None
+                ]
+                await asyncio.sleep(0)
+        return found
+
+    async def _ends(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
+        ends: dict[PartitionKey, int] = {}
+
+        def look(partition: Partition, key: PartitionKey) -> None:
+            ends[key] = partition.log.high_watermark
+
+        def take(key: PartitionKey, offset: int, _: Sequence[int]) -> None:
+            ends[key] = offset
+
+        await self._ask(dict.fromkeys(sorted(keys), ()), look, take)
+        return ends
+
+    async def _since_ms(self, commits: Iterable[Commit]) -> dict[Commit, int | None]:
+        by_key: dict[PartitionKey, list[Commit]] = defaultdict(list)
+        for commit in sorted(commits, key=lambda each: (each.key, each.group)):
+            by_key[commit.key].append(commit)
+        found: dict[Commit, int | None] = {}
+
+        def look(partition: Partition, key: PartitionKey) -> None:
+            log = partition.log
+            for commit in by_key[key]:
+                found[commit] = first_record_ms(log, commit.offset, log.high_watermark)
+
+        def take(key: PartitionKey, _: int, times: Sequence[int]) -> None:
+            for commit, time_ms in zip(by_key[key], times, strict=False):
+                if time_ms != UNKNOWN_TIME:
+                    found[commit] = None if time_ms < 0 else time_ms
+
+        await self._ask({key: [each.offset for each in some] for key, some in by_key.items()}, look, take)
+        return found
+
+    async def _ask(
+        self,
+        wanted: dict[PartitionKey, Sequence[int]],
+        look: Callable[[Partition, PartitionKey], None],
+        take: Callable[[PartitionKey, int, Sequence[int]], None],
+    ) -> None:
+        """Look at partitions that are led here, ask other leaders for the rest; who does not answer is left out.
+
+        Args:
+            wanted: offsets whose times are asked for, by partition.
+            take: gets the end of a partition, and the times.
+        """
+        image, own = self._image(), self._replicas
+        elsewhere: dict[int, list[PartitionKey]] = defaultdict(list)
+        for number, key in enumerate(wanted):
+            partition, known = own.partition(*key), image.partition(*key)
+            if partition is not None and partition.is_leader:
+                _quietly(look, partition, key)
+            elif known is not None and known.has_leader and known.leader != own.broker_id:
+                elsewhere[known.leader].append(key)
+            if number % PARTITIONS_AT_ONCE == PARTITIONS_AT_ONCE - 1:
+                await asyncio.sleep(0)
+        asking: list[Coroutine[Any, Any, None]] = [
+            self._ask_leader(leader, keys, wanted, take) for leader, keys in sorted(elsewhere.items())
+        ]
+        await asyncio.gather(*asking)
+
+    async def _ask_leader(
+        self,
+        leader: int,
+        keys: Sequence[PartitionKey],
+        wanted: dict[PartitionKey, Sequence[int]],
+        take: Callable[[PartitionKey, int, Sequence[int]], None],
+    ) -> None:
+        for some in _in_requests(keys, wanted):
+            try:
+                answer = await self._peers.ask(leader, _request(some, wanted), ListOffsetsResponse)
+            except OdradekError as error:
+                _log.debug("a leader does not say how far groups are behind", leader=leader, error=error)
+                return
+            for topic in answer.topics:
+                for each in topic.partitions:
+                    if not each.error_code:
+                        take((topic.name, each.partition_index), each.offset, read_offset_times(each))
+
+
+def _quietly(look: Callable[[Partition, PartitionKey], None], partition: Partition, key: PartitionKey) -> None:
+    """What cannot be read is left out: readers of the partition get the error."""
+    try:
+        look(partition, key)
+    except (OSError, OdradekError) as error:
+        _log.debug("the age of unread records is not known", partition=partition.name, error=error)
+
+
+def _in_requests(
+    keys: Sequence[PartitionKey], wanted: dict[PartitionKey, Sequence[int]]
+) -> Iterable[Sequence[PartitionKey]]:
+    """The partitions in parts that a leader takes in one request."""
+    part: list[PartitionKey] = []
+    count = 0
+    for key in keys:
+        if part and (len(part) >= PARTITIONS_AT_ONCE or count + len(wanted[key]) > OFFSET_TIMES_LIMIT):
+            yield part
+            part, count = [], 0
+        part.append(key)
+        count += len(wanted[key])
+    if part:
+        yield part
+
+
+def _request(keys: Sequence[PartitionKey], wanted: dict[PartitionKey, Sequence[int]]) -> ListOffsetsRequest:
+    topics: dict[str, list[ListOffsetsPartition]] = defaultdict(list)
+    for topic, number in keys:
+        asked = ListOffsetsPartition(partition_index=number, current_leader_epoch=-1, timestamp=LATEST)
+        if wanted[topic, number]:
+            asked.unknown_tagged_fields = (offset_times_field(wanted[topic, number]),)
+        topics[topic].append(asked)
+    named = [ListOffsetsTopic(name=topic, partitions=partitions) for topic, partitions in topics.items()]
+    return ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=named)

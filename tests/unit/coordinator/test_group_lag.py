@@ -1,0 +1,71 @@
+"""The lag of groups: what is shown of it, and what is summed up."""
+
+from __future__ import annotations
+
+from odradek.coordinator.group.lag import (
+    Commit,
+    GroupLags,
+    PartitionLag,
+    commits_of,
+    lag_families,
+    largest,
+    with_seconds,
+)
+from tests.unit.coordinator.test_offset_store import Store
+
+NOW_MS = 1_700_000_000_000
+
+
+def commit(partition: int, offset: int, group: str = "g") -> Commit:
+    return Commit(group, "t", partition, offset)
+
+
+def ends(**by_partition: int) -> dict[tuple[str, int], int]:
+    return {("t", int(name.removeprefix("p"))): end for name, end in by_partition.items()}
+
+
+def test_commits_are_those_of_the_store_by_partition() -> None:
+    node = Store()
+    node.commit(6, partition=1)
+    node.commit(5)
+    node.commit(9, producer=7)
+    node.commit(3, group="other")
+    assert list(commits_of(node.store, "g")) == [commit(0, 5), commit(1, 6)]
+    assert list(commits_of(node.store, "unknown")) == []
+
+
+def test_the_largest_lags_are_shown_and_sums_have_all() -> None:
+    commits = [commit(0, 5), commit(1, 50), commit(2, 120), commit(0, 90, "h"), commit(3, 1)]
+    lags = largest(commits, ends(p0=100, p1=100, p2=100), 2)
+    assert [(lag.commit, lag.records) for lag in lags.shown] == [(commit(0, 5), 95), (commit(1, 50), 50)]
+    assert lags.sums == {"g": 145, "h": 10}
+    assert (lags.left_out, lags.unknown) == (2, 1)
+    assert largest(commits, ends(p0=100), 0).shown == ()
+
+
+def test_ages_are_of_the_first_unread_record_and_markers_are_none() -> None:
+    commits = [commit(0, 5), commit(1, 99), commit(2, 100), commit(3, 10)]
+    lags = largest(commits, ends(p0=100, p1=100, p2=100, p3=100), 10)
+    aged = with_seconds(lags, {commit(0, 5): NOW_MS - 2500, commit(1, 99): None}, NOW_MS)
+    assert aged.shown == (
+        PartitionLag(commit(0, 5), 95, 2.5),
+        PartitionLag(commit(1, 99), 0),
+        PartitionLag(commit(2, 100), 0),
+    )
+    assert aged.sums == {"g": 95 + 90} and aged.unknown == 1 and aged.at_ms == NOW_MS
+    future = with_seconds(lags, {commit(0, 5): NOW_MS + 60_000}, NOW_MS)
+    assert future.shown[0].seconds == 0, "the clock of a producer may be ahead"
+
+
+def test_families_have_the_labels_of_a_group() -> None:
+    lags = GroupLags((PartitionLag(commit(0, 5), 95, 2.5),), {"g": 95}, left_out=3, unknown=2, at_ms=NOW_MS - 4000)
+    families = {family.name: family.samples for family in lag_families(lags, NOW_MS)}
+    labels = (("group", "g"), ("topic", "t"), ("partition", "0"))
+    assert [(s.labels, s.value) for s in families["odradek_group_lag_records"]] == [(labels, 95)]
+    assert [(s.labels, s.value) for s in families["odradek_group_lag_seconds"]] == [(labels, 2.5)]
+    assert [(s.labels, s.value) for s in families["odradek_group_lag_sum_records"]] == [((("group", "g"),), 95)]
+    assert families["odradek_group_lag_left_out"][0].value == 3
+    assert families["odradek_group_lag_unknown"][0].value == 2
+    assert families["odradek_group_lag_age_seconds"][0].value == 4
+    never = {family.name: family.samples for family in lag_families(GroupLags(), NOW_MS)}
+    assert never["odradek_group_lag_age_seconds"][0].value == -1
