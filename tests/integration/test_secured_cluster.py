@@ -18,7 +18,7 @@ import pytest
 from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient
 
-from odradek.testing import SecuredCluster
+from odradek.testing import AsyncSecuredCluster, SecuredCluster
 from odradek.testing.secured import LOGINS, Login
 from tests.support.clients.cli import odradek
 from tests.support.clients.confluent import produce_all, read_all
@@ -101,6 +101,32 @@ def test_a_client_of_python_takes_a_context_and_a_token(cluster: SecuredCluster)
     for refused in (cluster.issuer.token("alice", exp=0), cluster.issuer.token("alice", aud="other")):
         with pytest.raises(Exception, match="Unable to bootstrap"):
             asyncio.run(send(refused))
+
+
+def test_coroutines_have_a_secured_cluster_too() -> None:
+    from aiokafka import AIOKafkaProducer
+
+    async def send() -> int:
+        async with AsyncSecuredCluster({"carol": "s3cret"}) as cluster:
+            assert cluster.client("PLAIN")["sasl.username"] == "carol"
+            assert cluster.java_client("PLAIN")["security.protocol"] == "SASL_SSL"
+            assert cluster.servers("PLAIN") == cluster.bootstrap_servers
+            assert cluster.issuer.token("carol")
+            producer = AIOKafkaProducer(
+                bootstrap_servers=cluster.bootstrap_servers,
+                security_protocol="SASL_SSL",
+                ssl_context=cluster.ssl_context(),
+                sasl_mechanism="SCRAM-SHA-512",
+                sasl_plain_username="carol",
+                sasl_plain_password="s3cret",
+            )
+            await producer.start()
+            try:
+                return int((await producer.send_and_wait("aio", b"1")).offset)
+            finally:
+                await producer.stop()
+
+    assert asyncio.run(send()) == 0
 
 
 def test_brokers_read_the_keys_of_an_issuer_that_rotates(cluster: SecuredCluster) -> None:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from odradek.testing.cluster import AsyncCluster, Cluster
     from odradek.testing.embedded import EmbeddedBroker
-    from odradek.testing.secured import SecuredCluster
+    from odradek.testing.secured import AsyncSecuredCluster, SecuredCluster
 
-__all__ = ["AsyncCluster", "Cluster", "EmbeddedBroker", "SecuredCluster"]
+__all__ = ["AsyncCluster", "AsyncSecuredCluster", "Cluster", "EmbeddedBroker", "SecuredCluster"]
 
 _HOMES = {
     "AsyncCluster": "cluster",
+    "AsyncSecuredCluster": "secured",
     "Cluster": "cluster",
     "EmbeddedBroker": "embedded",
     "SecuredCluster": "secured",

@@ -24,7 +24,7 @@ from typing import Any, Literal, get_args
 from odradek.security.tls.development import Authority, make_authority
 from odradek.security.tls.stores import Identity
 from odradek.server.startup.format import FormatOptions
-from odradek.testing.cluster import Cluster
+from odradek.testing.cluster import AsyncCluster, Cluster
 from odradek.testing.control_socket import HOST
 from odradek.testing.issuer import TokenIssuer
 from odradek.testing.layout import NodePlan, free_ports
@@ -223,3 +223,49 @@ class SecuredCluster(Cluster):
     def _user(self, name: str | None) -> tuple[str, str]:
         wanted = next(iter(self.users)) if name is None else name
         return wanted, self.users.get(wanted, "")
+
+
+class AsyncSecuredCluster(AsyncCluster):
+    """`SecuredCluster` for coroutines. Use it with `async with`.
+
+    Attributes:
+        cluster: the `SecuredCluster` itself, which has what clients need beyond the methods here.
+    """
+
+    cluster: SecuredCluster
+
+    def __init__(
+        self,
+        users: Mapping[str, str] | None = None,
+        brokers: int = 1,
+        *,
+        controllers: int = 0,
+        racks: Sequence[str] = (),
+        settings: Mapping[str, object] | None = None,
+        directory: Path | None = None,
+    ) -> None:
+        """See `SecuredCluster`."""
+        self.cluster = SecuredCluster(
+            users, brokers, controllers=controllers, racks=racks, settings=settings, directory=directory
+        )
+
+    @property
+    def issuer(self) -> TokenIssuer:
+        """See `SecuredCluster.issuer`."""
+        return self.cluster.issuer
+
+    def servers(self, login: Login) -> str:
+        """See `SecuredCluster.servers`."""
+        return self.cluster.servers(login)
+
+    def ssl_context(self, name: str | None = None) -> ssl.SSLContext:
+        """See `SecuredCluster.ssl_context`."""
+        return self.cluster.ssl_context(name)
+
+    def client(self, login: Login = "SCRAM-SHA-512", user: str | None = None) -> dict[str, Any]:
+        """See `SecuredCluster.client`."""
+        return self.cluster.client(login, user)
+
+    def java_client(self, login: Login = "SCRAM-SHA-512", user: str | None = None) -> dict[str, str]:
+        """See `SecuredCluster.java_client`."""
+        return self.cluster.java_client(login, user)
