@@ -151,6 +151,8 @@ def unreachable(where: Target, reason: str) -> CliError:
     hint = "is a broker running there? Start one with `odradek broker` or set --bootstrap-server"
     if "closed the connection" in reason:
         hint = _HINTS.get(where.security_protocol, hint)
+    elif "ended TLS" in reason:
+        hint = "is ssl.keystore.location in --command-config a certificate that the listener trusts?"
     return CliError(f"{reason}; {hint}", code=UNREACHABLE)
 
 

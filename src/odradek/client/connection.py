@@ -127,7 +127,11 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._lost is None and self.on_lost is not None:
             self.on_lost()
-        self._fail(UnreachableError(f"{self.address} closed the connection"))
+        alert = getattr(exc, "reason", None)  # OpenSSL's: the peer refuses our certificate once the handshake is done
+        if alert is None:
+            self._fail(UnreachableError(f"{self.address} closed the connection"))
+        else:
+            self._fail(UnreachableError(f"{self.address} ended TLS: {str(alert).lower().replace('_', ' ')}"))
 
     def send(self, request: Message, version: int | None = None) -> asyncio.Future[Message]:
         """Send a request now; the future gets the response.

@@ -378,7 +378,18 @@ class RealNetwork:
     async def connect(
         self, factory: ProtocolFactory, host: str, port: int, *, tls: ssl.SSLContext | None = None
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        return await asyncio.get_running_loop().create_connection(factory, host, port, ssl=tls)
+        loop = asyncio.get_running_loop()
+        if tls is None:
+            return await loop.create_connection(factory, host, port)
+        from odradek.common.real_tls import start_tls  # as `ssl` itself, where there is TLS
+
+        transport, _ = await loop.create_connection(asyncio.Protocol, host, port)
+        protocol = factory()
+        secured = await start_tls(transport, protocol, tls, server_hostname=host)
+        if secured is None:
+            raise ConnectionResetError("the peer ended the connection amid the handshake")
+        protocol.connection_made(secured)
+        return secured, protocol
 
 
 def machine_limits() -> MachineLimits:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from odradek.common.log_lines import get_logger
+from odradek.common.real_tls import start_tls
 
 if TYPE_CHECKING:
     from odradek.security.tls.listener import ListenerTls
@@ -123,9 +124,8 @@ class TlsAcceptor(asyncio.Protocol):
 
     async def _shake_hands(self, transport: asyncio.Transport) -> None:
         early = _EarlyData()
-        loop = asyncio.get_running_loop()
-        handshake = loop.create_task(
-            loop.start_tls(
+        handshake = asyncio.get_running_loop().create_task(
+            start_tls(
                 transport,
                 early,
                 self._tls.context,
@@ -143,8 +143,7 @@ class TlsAcceptor(asyncio.Protocol):
             return
         finally:
             self._dispatcher.handshakes.end(self)
-        # A transport that is aborted meanwhile ends the handshake without an error.
-        if secured is None or early.ended or self._gave_way or secured.get_extra_info("ssl_object") is None:
+        if secured is None or early.ended or self._gave_way:
             transport.abort()
             return
         connection = self._make_connection()
