@@ -355,14 +355,20 @@ def _operations(bits: int) -> str:
 # ---- two kinds of nodes, and what one of them said
 
 
-def matrix_of(node: Node | ApacheKafka) -> list[str]:
-    """Start a node that is not yet running with logins and an authorizer, ask it everything, and stop it."""
+def secure(node: Node | ApacheKafka) -> dict[str, int]:
+    """Give a node that does not run yet logins and an authorizer; returns the ports, by kind of listener."""
     port = free_port()
     settings = node.settings if isinstance(node, ApacheKafka) else node.overrides
     settings.update(security_settings(port, node.controller_port, node.port))
+    return {"broker": port, "controller": node.controller_port}
+
+
+def matrix_of(node: Node | ApacheKafka) -> list[str]:
+    """Start a node that does not run yet with logins and an authorizer, ask it everything, and stop it."""
+    ports = secure(node)
     with node:
-        eventually(lambda: accepts(port))
-        return list(Matrix({"broker": port, "controller": node.controller_port}).lines())
+        eventually(lambda: accepts(ports["broker"]))
+        return list(Matrix(ports).lines())
 
 
 def accepts(port: int) -> bool:
