@@ -57,7 +57,7 @@ def test_bad_connections_are_summed_up(tmp_path: Path) -> None:
 
 
 def test_refused_connections_are_summed_up(tmp_path: Path) -> None:
-    with Node(tmp_path / "node", {"max.connections": 20}) as node:
+    with Node(tmp_path / "node", {"max.connections.per.ip": 20}) as node:
         held = [socket.create_connection(("127.0.0.1", node.port)) for _ in range(300)]
         refused = eventually(lambda: count if (count := len(closed(held))) >= 280 else 0)
         assert node.stop() == 0

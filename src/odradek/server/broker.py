@@ -58,6 +58,7 @@ from odradek.server.lifecycle.drain import asked_to_stop
 from odradek.server.lifecycle.registration_request import broker_registration_request
 from odradek.server.network.connection import Connection
 from odradek.server.network.dispatch import Dispatcher
+from odradek.server.network.entrance import limits_of_listeners
 from odradek.server.network.http_pages import HttpConnection, Page
 from odradek.server.network.listeners import ConnectionConfig, bind, listener_specs
 from odradek.server.network.login_metrics import login_families
@@ -361,7 +362,7 @@ class Broker:
             self.controller.update_config(current.build(ControllerConfig))
         self._security.change_settings(current)
         self._jobs.token_keys.follow(self._security.logins.token_checks())
-        self.dispatcher.change_limits(current.build(ConnectionConfig))
+        self.dispatcher.change_limits(current.build(ConnectionConfig), limits_of_listeners(current))
         cordon(self.log_manager.directories, current.build(BrokerLifecycleConfig))
         self.lifecycle.heartbeat_now()
         if asked_to_stop(image, self.settings.node_id, self.lifecycle.broker_epoch):

@@ -41,6 +41,9 @@ def node_families(dispatcher: Dispatcher) -> Iterator[Family]:
     yield Family.counter(
         "odradek_connections_throttled", "Connections beyond a connection_creation_rate.", connections.throttled_count
     )
+    entrance = connections.entrance
+    yield Family.gauge("odradek_connections_waiting", "New connections that wait for a place.", entrance.waiting_count)
+    yield Family.counter("odradek_connections_waited", "New connections that had to wait.", entrance.waited_count)
     yield Family.counter("odradek_connections_slow", "Closed: a request came too slowly.", connections.slow_count)
     memory = dispatcher.memory
     yield Family.gauge("odradek_request_memory_bytes", "Memory of requests under way.", memory.held_bytes)

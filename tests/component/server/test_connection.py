@@ -393,21 +393,32 @@ class TestEnds:
 
         run(test())
 
-    def test_connections_over_the_limit_are_refused_until_one_leaves(self, run: Run) -> None:
+    def test_connections_over_the_limit_wait_and_some_are_refused(self, run: Run) -> None:
         async def test() -> None:
-            async with ScriptedListener(ConnectionConfig(max_connections=2)) as listener:
+            async with ScriptedListener(ConnectionConfig(max_connections=2, backlog=1)) as listener:
                 clients = [await listener.client() for _ in range(2)]
                 await eventually_async(lambda: len(listener.connections) == 2)
+                entrance = listener.dispatcher.connections.entrance
+                waits = await listener.client()
+                await waits.beat(1)
+                await eventually_async(lambda: entrance.waiting_count == 1)
                 refused = await listener.client()
                 assert await refused.is_closed()
                 assert listener.dispatcher.connections.refused_count == 1
+                assert listener.begun == []
                 clients[0].close()
-                await eventually_async(lambda: len(listener.connections) == 1)
+                assert await waits.numbers(1) == [1]
+                gone = await listener.client()
+                await eventually_async(lambda: entrance.waiting_count == 1)
+                gone.close()
+                waits.close()
+                await eventually_async(lambda: entrance.waiting_count == 0 and len(listener.connections) == 1)
                 admitted = await listener.client()
-                await admitted.beat(1)
-                assert await admitted.numbers(1) == [1]
+                await admitted.beat(2)
+                assert await admitted.numbers(1) == [2]
                 for client in (clients[1], refused, admitted):
                     client.close()
+                await eventually_async(lambda: not listener.connections)
 
         run(test())
 

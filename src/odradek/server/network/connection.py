@@ -52,6 +52,7 @@ class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_budget",
         "_dispatcher",
+        "_has_place",
         "_inbound",
         "_is_ending",
         "_outbound",
@@ -114,8 +115,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reading = True
         self._read_bytes = 0
         self._sent_bytes_seen = 0
-        self.is_closing = False
-        self._is_ending = False
+        self.is_closing = self._is_ending = self._has_place = False
         # Ends the time for which the client must wait that has used more than its quota.
         self._unmute: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
@@ -131,18 +131,44 @@ class Connection(asyncio.BufferedProtocol):
         self.peer_host, self.peer_port = peer[0], peer[1]
         self.local_address = (local[0], local[1])
         self.last_active_ms = self.clock.monotonic_ms()
-        sock = transport.get_extra_info("socket")
-        connections = self._dispatcher.connections
-        if self._tls is None and connections.hold_if_early(
-            self.listener, self.peer_host, transport, self.last_active_ms
+        if self._tls is not None:
+            self._has_place = True  # which the handshake had
+            self._admit(transport)
+            return
+        refusal = self._dispatcher.connections.entrance.take_place(self.listener, self)
+        if refusal:
+            self._dispatcher.connections.refused_count += 1
+            self._refuse(transport, refusal)
+        elif not self._has_place:
+            asyncio.get_running_loop().call_soon(self._set_reading, False)
+
+    def enter(self) -> None:
+        """There is a place for the connection, which may have waited for it, and may be gone."""
+        transport = self._transport
+        assert transport is not None
+        self._has_place = True
+        if self.is_closing:
+            self._leave()
+        elif self._dispatcher.connections.hold_if_early(
+            self.listener, self.peer_host, transport, self.clock.monotonic_ms()
         ):
             self.is_closing = True
-            return
+            self._leave()
+        else:
+            self._admit(transport)
+            self.advance()
+
+    def _leave(self) -> None:
+        if self._has_place:
+            self._has_place = False
+            self._dispatcher.connections.entrance.leave(self.listener)
+
+    def _admit(self, transport: asyncio.Transport) -> None:
+        sock = transport.get_extra_info("socket")
+        connections = self._dispatcher.connections
         refusal = connections.admit(self, self.peer_host, -1 if sock is None else sock.fileno())
         if refusal is not None:
-            _log.warning("connection refused", alike=refusal, peer=self.peer, reason=refusal)
-            self.is_closing = True
-            transport.abort()
+            self._refuse(transport, refusal)
             return
         if self._tls is not None and not self._is_known(self._tls, transport):
             return
@@ -152,6 +178,11 @@ class Connection(asyncio.BufferedProtocol):
             self._dispatcher.tune_socket(sock)
             below = connections.descriptors.clients_below
             self._outbound = SocketWriter(transport, self.advance, sock.fileno(), own_below=below)
+
+    def _refuse(self, transport: asyncio.Transport, refusal: str) -> None:
+        _log.warning("connection refused", alike=refusal, peer=self.peer, reason=refusal)
+        self.is_closing = True
+        transport.abort()
 
     def _is_known(self, tls: ListenerTls, transport: asyncio.Transport) -> bool:
         """Take the principal from the client's certificate; a name without a principal ends the connection."""
@@ -213,6 +244,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._outbound is not None:
             self._outbound.close()
         self._dispatcher.connections.forget(self, self.peer_host)
+        self._leave()
         if self.on_lost is not None:
             self.on_lost()
 

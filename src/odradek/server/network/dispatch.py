@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from odradek.security.quota.arrivals import Arrivals
 from odradek.security.quota.config import QuotaConfig
 from odradek.server.authorization import request_check
 from odradek.server.network.descriptors import Descriptors
+from odradek.server.network.entrance import Entrance, Limits
 from odradek.server.network.listeners import Connections
 from odradek.server.network.request_memory import RequestMemory, capacity_bytes
 from odradek.server.network.request_quotas import RequestQuotas
@@ -184,13 +185,16 @@ class Dispatcher:
         self.silent_scopes.discard(scope)
         self.open_scopes.add(scope)
 
-    def change_limits(self, config: ConnectionConfig) -> None:
+    def change_limits(self, config: ConnectionConfig, of_listeners: Mapping[str, Limits] | None = None) -> None:
         """Go by other limits: those of connections at once, that of requests with each new connection.
+
+        Args:
+            of_listeners: those that one listener has by itself, by its name.
 
         Raises:
             ValueError: max.connections.per.ip.overrides cannot be read; nothing is changed.
         """
-        self.connections.change_limits(config)
+        self.connections.change_limits(config, of_listeners)
         self.config = config
 
     def start_task(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
@@ -266,8 +270,9 @@ def make_dispatcher(
         ValueError: max.connections.per.ip.overrides cannot be read.
     """
     quotas = quotas or QuotaConfig()
-    arrivals = Arrivals(max(1, quotas.window_count - 1) * quotas.window_s)
-    connections = Connections(config, Descriptors(machine.descriptors), arrivals=arrivals)
+    burst_s = max(1, quotas.window_count - 1) * quotas.window_s
+    arrivals, entrance = Arrivals(burst_s), Entrance(burst_s)
+    connections = Connections(config, Descriptors(machine.descriptors), arrivals=arrivals, entrance=entrance)
     connections.change_limits(config)
     memory = RequestMemory(capacity_bytes(config.queued_max_request_bytes, machine.memory_bytes))
     return Dispatcher(services, config, connections, routes, RequestQuotas(quotas, timer), memory=memory)

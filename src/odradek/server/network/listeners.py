@@ -17,6 +17,7 @@ from odradek.common.numbers import INT32_MAX
 from odradek.common.ports import Listener, Network, ProtocolFactory
 from odradek.security.quota.arrivals import Arrivals
 from odradek.server.network.descriptors import Descriptors
+from odradek.server.network.entrance import Entrance, Limits
 from odradek.settings.broker import BrokerSettings
 from odradek.settings.formats import per_ip_overrides
 from odradek.settings.options import config, option
@@ -88,7 +89,15 @@ class ConnectionConfig:
         "max.connections",
         default=UNLIMITED,
         unit="count",
-        doc="Connections that the broker takes at one time; never more than its descriptors (ulimit -n) allow.",
+        doc="Connections that the broker takes at one time; more wait, as many as socket.listen.backlog.size."
+        " Beyond what the descriptors (ulimit -n) allow they are refused.",
+    )
+    max_connection_creation_rate: int = option(
+        "max.connection.creation.rate",
+        default=UNLIMITED,
+        unit="connections/s",
+        doc="Connections that the broker takes per second; those that come earlier wait. quota.window.num less one"
+        " times as many may come at once.",
     )
     max_connections_per_ip: int = option(
         "max.connections.per.ip",
@@ -157,6 +166,7 @@ class Connections:
     slow_count: int = 0
     throttled_count: int = 0
     arrivals: Arrivals = field(default_factory=lambda: Arrivals(1.0))
+    entrance: Entrance = field(default_factory=lambda: Entrance(1.0))
     _open: dict[Connection, None] = field(default_factory=dict)
     _held: dict[asyncio.Transport, asyncio.TimerHandle] = field(default_factory=dict)
     _by_ip: dict[str, int] = field(default_factory=dict)
@@ -167,10 +177,15 @@ class Connections:
     def __iter__(self) -> Iterator[Connection]:
         return iter(tuple(self._open))
 
-    def change_limits(self, limits: ConnectionConfig) -> None:
+    def change_limits(self, limits: ConnectionConfig, of_listeners: Mapping[str, Limits] | None = None) -> None:
         """Go by other limits for connections to come; raises ValueError where the overrides cannot be read."""
         self.overrides = per_ip_overrides(limits.max_connections_per_ip_overrides)
         self.limits = limits
+        self.entrance.change_limits(limits, of_listeners or {})
+        excess = len(self._open) - limits.max_connections
+        if excess > 0:
+            for each in sorted(self._clients(), key=lambda each: each.last_active_ms)[:excess]:
+                each.close_because(f"max.connections={limits.max_connections} is less than are open")
 
     def hold_if_early(self, listener: ListenerSpec, host: str, transport: asyncio.Transport, now_ms: int) -> bool:
         """Whether an address has made its connections too fast: this one is held for a moment, and closed then."""
@@ -194,7 +209,8 @@ class Connections:
         transport.abort()
 
     def close_held(self) -> None:
-        """End those that are held."""
+        """End those that are held, and those that wait."""
+        self.entrance.close()
         for transport, timer in tuple(self._held.items()):
             timer.cancel()
             self._let_go(transport)
@@ -230,11 +246,14 @@ class Connections:
         """On an internal listener a newcomer takes the place of the client that has been idle for longest."""
         if not newcomer.listener.is_internal:
             return False
-        clients = [each for each in self._open if not each.listener.is_internal]
+        clients = self._clients()
         if clients:
             longest_idle = min(clients, key=lambda each: each.last_active_ms)
             longest_idle.close_because(f"a node of the cluster connects, and {why}")
         return True
+
+    def _clients(self) -> list[Connection]:
+        return [each for each in self._open if not each.listener.is_internal]
 
     def forget(self, connection: Connection, host: str) -> None:
         """A connection that was admitted has ended."""

@@ -92,7 +92,7 @@ class TlsAcceptor(asyncio.Protocol):
         self._tls = tls
         self._make_connection = make_connection
         self._transport: asyncio.Transport | None = None
-        self._gave_way = False
+        self._gave_way = self._has_begun = False
         self._hello = bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -101,12 +101,28 @@ class TlsAcceptor(asyncio.Protocol):
         if sock is not None and sock.fileno() >= self._dispatcher.connections.descriptors.clients_below:
             self._transport.abort()
             return
+        refusal = self._dispatcher.connections.entrance.take_place(self._listener, self)
+        if refusal:
+            peer, name = transport.get_extra_info("peername") or ("", 0), self._listener.name
+            _log.warning("connection refused", alike=name, peer=f"{peer[0]}:{peer[1]}", listener=name, reason=refusal)
+            self._dispatcher.connections.refused_count += 1
+            self._transport.abort()
+        elif not self._has_begun:
+            asyncio.get_running_loop().call_soon(self._transport.pause_reading)
+
+    def enter(self) -> None:
+        """There is a place for the connection, which may have waited for it, and may be gone."""
+        transport = self._transport
+        assert transport is not None
+        self._has_begun = True
         host = (transport.get_extra_info("peername") or ("",))[0]
         now_ms = self._dispatcher.services.clock.monotonic_ms()
-        if self._dispatcher.connections.hold_if_early(self._listener, host, self._transport, now_ms):
+        connections = self._dispatcher.connections
+        if transport.is_closing() or connections.hold_if_early(self._listener, host, transport, now_ms):
+            connections.entrance.leave(self._listener)
             return
         self._dispatcher.handshakes.begin(self)
-        self._dispatcher.start_task(self._shake_hands(self._transport))
+        self._dispatcher.start_task(self._shake_hands(transport))
 
     def data_received(self, data: bytes) -> None:
         # uvloop reads whatever connection_made says, and the peer's hello may be there before the handshake begins.
@@ -114,6 +130,11 @@ class TlsAcceptor(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._dispatcher.handshakes.end(self)
+
+    def close(self) -> None:
+        """End the connection, which waits."""
+        if self._transport is not None:
+            self._transport.abort()
 
     def give_way(self) -> None:
         """End a handshake for one that is newer."""
@@ -138,12 +159,14 @@ class TlsAcceptor(asyncio.Protocol):
             await self._pass_on_hello(transport)
             secured = await handshake
         except (TimeoutError, OSError, ssl.SSLError) as error:
+            self._dispatcher.connections.entrance.leave(self._listener)
             if not self._gave_way:
                 self._failed(transport, _reason(error))
             return
         finally:
             self._dispatcher.handshakes.end(self)
         if secured is None or early.ended or self._gave_way:
+            self._dispatcher.connections.entrance.leave(self._listener)
             transport.abort()
             return
         connection = self._make_connection()

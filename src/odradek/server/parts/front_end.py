@@ -11,6 +11,7 @@ from odradek.server.fetch_session_cache import FetchSessionCache, FetchSessionCo
 from odradek.server.handlers import HANDLERS
 from odradek.server.lifecycle.controlled_shutdown import ControlledShutdown
 from odradek.server.network.dispatch import Dispatcher, make_dispatcher, make_routes
+from odradek.server.network.entrance import limits_of_listeners
 from odradek.server.network.listeners import ConnectionConfig
 from odradek.server.parts.coordinators import CoordinatorParts
 from odradek.server.parts.ports import Ports
@@ -76,5 +77,6 @@ def build_front_end(
         settings.build(QuotaConfig),
         ports.timer,
     )
+    dispatcher.change_limits(dispatcher.config, limits_of_listeners(settings))
     shutdown = ControlledShutdown(dispatcher, settings.node_id, lambda: data.lifecycle.broker_epoch)
     return FrontEnd(services=services, dispatcher=dispatcher, controlled_shutdown=shutdown)
