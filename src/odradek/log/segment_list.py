@@ -116,9 +116,17 @@ class SegmentList(Sequence[Segment]):
         self.summary.cut()
         return end_offset, found
 
-    def restart(self, offset: int, now_ms: int, drop: Drop) -> None:
-        """Drop all segments; an empty one begins at `offset`; durable. Raises OSError; nothing has changed where no
-        file could be opened."""
+    def restart(self, offset: int, now_ms: int, drop: Drop, before: Callable[[], None]) -> None:
+        """Drop all segments; an empty one begins at `offset`; durable.
+
+        The last goes first: what a crash leaves is a front of the log, and not its end, that a leader is asked to go on
+        from; or nothing.
+
+        Args:
+            before: called when all files are open.
+        Raises:
+            OSError: as `before`. Nothing has changed where no file could be opened.
+        """
         disk, path = self._dir.files.disk, self._dir.path
         directory = disk.hold(path)
         fresh = Segment(self._dir.files, path, offset, created_ms=now_ms)
@@ -128,7 +136,8 @@ class SegmentList(Sequence[Segment]):
             file.sync()
         finally:
             file.close()
-        for segment in self._segments:
+        before()
+        for segment in reversed(self._segments):
             drop(segment)
         disk.rename(begun, fresh.path)
         directory.sync_dir(path)

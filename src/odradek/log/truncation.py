@@ -46,19 +46,29 @@ def truncate_to(log: Log, offset: int) -> bool:
 
 def truncate_fully_and_start_at(log: Log, offset: int, *, now_ms: int = 0) -> None:
     """Drop everything and begin at `offset`. Raises StorageError."""
-    disk, directory = log.partition_dir.files.disk, log.directory
     producers = ProducerState()
     producers.map_end_offset = offset
     try:
-        snapshots = snapshot_offsets(disk, directory)
-        log.segments.restart(offset, now_ms, partial(_drop, log))
+        snapshots = snapshot_offsets(log.partition_dir.files.disk, log.directory)
+        log.segments.restart(offset, now_ms, partial(_drop, log), partial(_before_restart, log, offset, snapshots))
         log.cut_to(offset, offset)
         log.epochs.clear()
-        for snapshot in snapshots:
-            disk.remove(segment_path(directory, snapshot, ".snapshot"))
         _after_cut(log, producers, [])
     except OSError as error:
         raise log.partition_dir.failed(error) from error
+
+
+def _before_restart(log: Log, offset: int, snapshots: list[int]) -> None:
+    """Let go of what a start would believe of the new log, after a crash that comes before all is done.
+
+    A later start of the log would leave out what its leader has from `offset` on; a transaction that was open would stay
+    open, as its end is not among what the new log gets.
+    """
+    if log.log_start_offset > offset:
+        log.log_start_offset = offset
+        log.on_cut()
+    for snapshot in snapshots:
+        log.partition_dir.files.disk.remove(segment_path(log.directory, snapshot, ".snapshot"))
 
 
 def _drop(log: Log, segment: Segment) -> None:
