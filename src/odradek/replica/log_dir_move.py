@@ -151,7 +151,8 @@ def _lies_within(future: Log, source: Log) -> bool:
 
 
 def _align(future: Log, source: Log) -> None:
-    """Truncate the copy where it and the log diverge; restart where they have nothing in common."""
+    """Truncate the copy where it and the log diverge; restart where they have nothing in common, or where the log
+    restarted before the copy's start, which lacks what lies between."""
     while future.log_end_offset > future.log_start_offset:
         latest = future.epochs.latest_epoch
         epoch, end = source.end_offset_for_epoch(latest)
@@ -161,5 +162,5 @@ def _align(future: Log, source: Log) -> None:
         if epoch == latest and end >= future.log_end_offset:
             break
         truncate_to(future, divergence_cut(future, epoch, end))
-    if not _lies_within(future, source):
+    if not _lies_within(future, source) or future.log_start_offset > source.log_start_offset:
         truncate_fully_and_start_at(future, source.log_start_offset)

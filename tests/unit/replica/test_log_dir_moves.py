@@ -239,8 +239,11 @@ def compare_cut_log_and_copy(seed: int) -> None:
                 append(log, b"%05d" % (1000 + step), epoch=epoch)
         elif kind < 0.65:
             log.advance_log_start(random.randint(log.log_start_offset, log.high_watermark))
-        elif kind < 0.68:
-            truncate_fully_and_start_at(log, log.log_end_offset + random.choice([0, 5]))
+        elif kind < 0.7:
+            back = random.random() < 0.5  # to what another leader's history shares
+            epoch += back
+            offset = max(0, log.log_start_offset - 2) if back else log.log_end_offset + random.choice([0, 5])
+            truncate_fully_and_start_at(log, offset)
         elif kind < 0.8:
             pending = move.begin_read(random.choice([100, 1000]), NOW_MS)
         elif pending is not None:
