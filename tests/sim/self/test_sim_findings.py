@@ -71,7 +71,13 @@ def opened(disk: SimDisk, config: LogConfig = SYNCED, recovery_point: int = 0) -
 
 
 def append(
-    log: Log, *, size: int = 10, producer_id: int = -1, sequence: int = -1, epoch: int = 0, is_transactional: bool = False
+    log: Log,
+    *,
+    size: int = 10,
+    producer_id: int = -1,
+    sequence: int = -1,
+    epoch: int = 0,
+    is_transactional: bool = False,
 ) -> int:
     """One batch of one record of so many bytes; returns its offset."""
     batch = build_batch(
@@ -271,7 +277,7 @@ def a_log_whose_restart_was_cut_short_is_the_old_one_or_begins_where_it_may() ->
         last, died = 0, True
         while died:
             last += 1
-            for draw in range(8):
+            for draw in range(5):
                 disk = CrashingDisk(Random(draw), DiskFaults(), lambda: 0)
                 manager = managed(disk)
                 log = manager.create("kept", 0, UUID(int=1), {})

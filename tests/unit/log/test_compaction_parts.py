@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.real_io import RealDisk
+from odradek.log.compaction import output
 from odradek.log.compaction.cleaning import Cleaning
 from odradek.log.compaction.config import CleanerConfig
 from odradek.log.compaction.output import CleanedSegment, cleaned_paths
@@ -15,7 +17,7 @@ from odradek.log.compaction.plan import examine, make_plan
 from odradek.log.compaction.status import CompactionState, read_tagged
 from odradek.log.files import FileCache
 from odradek.record.batch import patch_base_offset
-from tests.support.models.batches import batch, header_of
+from tests.support.models.batches import NOW_MS, batch, header_of
 from tests.support.models.compaction_story import Story
 
 
@@ -71,3 +73,59 @@ def test_a_state_is_reported_in_bytes_that_stay(running: bool, uncleanable: bool
     tag, data = state.tagged()
     assert data == struct.pack(">qqqBII", 7, 8, 9, flags, 1, 2)
     assert read_tagged([(0, b""), (tag, data)]) == state
+
+
+def test_a_segment_in_the_making_takes_batches_up_to_the_largest_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = RealDisk(workers=1)
+    data = batch(b"v")
+    monkeypatch.setattr(output, "MAX_SEGMENT_BYTES", len(data))
+    fresh = CleanedSegment(FileCache(disk), tmp_path, 0, index_interval_bytes=4096)
+    fresh.add(header_of(data), data)
+    with pytest.raises(ApiError) as caught:
+        fresh.add(header_of(data), data)
+    assert caught.value.code is ErrorCode.RECORD_LIST_TOO_LARGE
+    assert fresh.finish([]) == len(data)
+    disk.close()
+
+
+def test_what_a_cleaning_left_that_was_given_up_is_no_part_of_the_next(tmp_path: Path) -> None:
+    disk = RealDisk(workers=1)
+    files, data = FileCache(disk), batch(b"v")
+    given_up = CleanedSegment(files, tmp_path, 0, index_interval_bytes=1)
+    for offset in range(3):
+        placed = bytearray(data)
+        patch_base_offset(placed, offset)
+        given_up.add(header_of(bytes(placed)), placed)
+    given_up.finish([])
+    fresh = CleanedSegment(files, tmp_path, 0, index_interval_bytes=1)
+    fresh.add(header_of(data), data)
+    assert fresh.finish([]) == len(data)
+    assert [path.stat().st_size for path in cleaned_paths(tmp_path, 0)] == [0, 12, 0, len(data)]
+    disk.close()
+
+
+def test_a_log_at_rest_is_neither_cleaned_nor_left_uncleaned() -> None:
+    story = Story()
+    story.append([(b"a", b"1")])
+    story.roll()
+    dirtiness = examine(story.log, story.now_ms)
+    assert CompactionState.of(5, dirtiness) == CompactionState(
+        5, 0, story.log.segments[0].size_bytes, running=False, uncleanable=False, groups_done=0, groups=0
+    )
+    assert CompactionState(0, 0, 0).dirty_ratio == 0.0
+    assert CompactionState(0, 30, 10).dirty_ratio == 0.25
+
+
+def test_the_time_index_of_a_cleaned_segment_ends_with_its_newest_time(tmp_path: Path) -> None:
+    """Kafka believes it, in a directory that it takes over: a search by time passes over what ends earlier."""
+    disk = RealDisk(workers=1)
+    fresh = CleanedSegment(FileCache(disk), tmp_path, 7, index_interval_bytes=4096)
+    for offset, timestamp_ms in ((7, NOW_MS), (9, NOW_MS + 5), (10, NOW_MS - 5)):
+        data = bytearray(batch(b"v", timestamp_ms=timestamp_ms))
+        patch_base_offset(data, offset)
+        fresh.add(header_of(bytes(data)), data)
+    fresh.finish([])
+    assert cleaned_paths(tmp_path, 7)[1].read_bytes() == struct.pack(">qi", NOW_MS + 5, 2)
+    disk.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -437,3 +438,68 @@ def test_a_segment_that_lost_its_end_takes_the_later_ones_with_it(home: Home) ->
     assert append(again, batch(b"new")).base_offset == 1
     close_log(again, clean=False)
     assert everything(home.open()) == [b"kept", b"new"]
+
+
+def test_the_high_watermark_moves_forward_to_the_end_at_most(home: Home) -> None:
+    log = home.open()
+    log.append_as_leader([batch(b"a", b"b")], [header_of(batch(b"a", b"b"))], leader_epoch=0, now_ms=NOW_MS)
+    moves = [log.update_high_watermark(offset) for offset in (0, 1, 1, 0, 9, 9)]
+    assert moves == [False, True, False, False, True, False] and log.high_watermark == 2
+
+
+def test_damage_behind_what_a_reader_may_have_is_not_its_business(home: Home) -> None:
+    """The batch before was compacted away, and the next segment begins where the reader's part ends."""
+    log = home.open(cleanup_policy=("compact",))
+    for value in (b"a", b"b"):
+        append(log, batch(value))
+        roll(log, NOW_MS)
+    append(log, batch(b"c"))
+    for number, size in ((1, 0), (2, 10)):
+        segment = log.segments[number]
+        home.disk.open(segment.path).truncate(size)
+        segment.batches.size_bytes = size
+        segment.indexes.rebuild(4096)
+    assert log.read(1, max_bytes=100, upper_offset=2).size_bytes == 0
+    with pytest.raises(ApiError) as caught:
+        log.read(1, max_bytes=100, upper_offset=3)
+    assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_an_index_entry_of_another_batch_is_found_out_by_any_reader(home: Home) -> None:
+    """Its positions rise and are batches' ends, as those of a good one: only the batches say otherwise."""
+    log = home.open(index_interval_bytes=1)
+    for number in range(8):
+        append(log, batch(b"%d" % number))
+    size = len(batch(b"0"))
+    close_log(log)
+    path = home.directory / f"{0:020d}.index"
+    right = path.read_bytes()
+    assert right == b"".join(struct.pack(">ii", number, number * size) for number in range(1, 8))
+    for wrong in (3, 7):  # batches further than each entry says
+        entries = [(number, min(number + wrong, 7 + number // 7) * size) for number in range(1, 8)]
+        for offset in range(8):
+            rising = [each for at, each in enumerate(entries) if at == 0 or each[1] > entries[at - 1][1]]
+            path.write_bytes(b"".join(struct.pack(">ii", *each) for each in rising if each[1] < 8 * size))
+            again = home.open(clean=True, index_interval_bytes=1)
+            assert values(again.read(offset, max_bytes=1)) == [b"%d" % offset]
+            close_log(again, clean=False)
+
+
+@pytest.mark.parametrize("keep", [1, 2, 3, 4, 5, 6])
+def test_the_newest_time_of_a_log_that_was_cut_is_of_what_stays(home: Home, keep: int) -> None:
+    """Also where it is of a batch behind the last entry of its indexes."""
+    size = len(batch(b"0"))
+    log = home.open(index_interval_bytes=2 * size)
+    times = [NOW_MS + delta for delta in (0, 50, 20, 70, 30, 90, 10)]
+    for number, time_ms in enumerate(times):
+        append(log, batch(b"%d" % number, timestamp_ms=time_ms))
+    truncate_to(log, keep)
+    newest = search_timestamp(log, None).run()
+    assert newest is not None and newest.timestamp_ms == max(times[:keep])
+    assert newest.offset == times.index(newest.timestamp_ms)
+    for number in range(keep, 12):  # entries come as far apart as before
+        append(log, batch(b"x", timestamp_ms=NOW_MS))
+    offsets = log.segments.active.indexes.offsets
+    positions = [offsets.boundary_after(position) for position in range(0, 12 * size, size)]
+    boundaries = sorted({each for each in positions if each is not None})
+    assert boundaries == [number * size for number in (3, 6, 9)]

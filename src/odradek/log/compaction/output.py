@@ -72,6 +72,7 @@ class CleanedSegment:
         self._write()
         for entry in aborted:
             self._segment.indexes.transactions.append(entry)
+        self._segment.indexes.note_newest()
         self._segment.seal()
         self._segment.indexes.transactions.flush(create=True)
         self._segment.indexes.flush(sync=True)
