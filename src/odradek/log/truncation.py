@@ -61,8 +61,8 @@ def truncate_fully_and_start_at(log: Log, offset: int, *, now_ms: int = 0) -> No
 def _before_restart(log: Log, offset: int, snapshots: list[int]) -> None:
     """Let go of what a start would believe of the new log, after a crash that comes before all is done.
 
-    A later start of the log would leave out what its leader has from `offset` on; a transaction that was open would stay
-    open, as its end is not among what the new log gets.
+    A later start of the log would leave out what its leader has from `offset` on; a transaction that was open would
+    stay open, as its end is not among what the new log gets.
     """
     if log.log_start_offset > offset:
         log.log_start_offset = offset

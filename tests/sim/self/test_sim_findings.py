@@ -12,20 +12,16 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
-from uuid import UUID
 
 import pytest
 
 from odradek.common import ports
 from odradek.common.errors import ApiError, StorageError
-from odradek.common.real_io import RealClock
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
 from odradek.log.log import Log
-from odradek.log.manager import LogManager
 from odradek.log.opening import open_log
 from odradek.log.rolling import roll
-from odradek.log.truncation import truncate_fully_and_start_at
 from odradek.metadata.publisher import MetadataPublisher
 from odradek.protocol.messages.topic_record import TopicRecord
 from odradek.protocol.record_types import encode_metadata_record
@@ -48,7 +44,6 @@ from tests.sim.group_scenarios import (
 )
 from tests.sim.planted import ONE_NODE
 from tests.sim.planted_cluster import MANY_NODES
-from tests.support.disks.crashing import Crash, CrashingDisk
 from tests.support.nodes.listener import ScriptedListener
 from tests.support.waiting import eventually_async
 
@@ -70,22 +65,13 @@ def opened(disk: SimDisk, config: LogConfig = SYNCED, recovery_point: int = 0) -
     return open_log(FileCache(disk), LOG, ("kept", 0), config, now_ms=0, recovery_point=recovery_point)
 
 
-def append(
-    log: Log,
-    *,
-    size: int = 10,
-    producer_id: int = -1,
-    sequence: int = -1,
-    epoch: int = 0,
-    is_transactional: bool = False,
-) -> int:
+def append(log: Log, *, size: int = 10, producer_id: int = -1, sequence: int = -1, epoch: int = 0) -> int:
     """One batch of one record of so many bytes; returns its offset."""
     batch = build_batch(
         [Record(None, b"v" * size, timestamp_ms=0)],
         producer_id=producer_id,
         producer_epoch=0 if producer_id >= 0 else -1,
         base_sequence=sequence,
-        transactional=is_transactional,
     )
     return log.append_as_leader([batch], [BatchHeader.read(batch)], leader_epoch=epoch, now_ms=0).base_offset
 
@@ -265,52 +251,6 @@ def a_metadata_log_whose_restart_was_cut_short_opens_behind_its_snapshot() -> No
             disk.lose_power()
             assert MetadataLog(disk, HOME, covered_offset=9).log_end_offset == 10
     assert max(steps) < 16, "every step was the last one"
-
-
-def a_log_whose_restart_was_cut_short_is_the_old_one_or_begins_where_it_may() -> None:
-    """At whichever change the machine lost power or the process died, and whatever of its names is durable then.
-
-    The log's end is what its leader's log is asked for next, so it must not lie behind records that are in neither;
-    what was open in the old log is not open in the new one, which would never see its end.
-    """
-    for base, offset in ((4, 20), (30, 20)):  # ahead, out of a leader's range; back, to what a history shares
-        last, died = 0, True
-        while died:
-            last += 1
-            for draw in range(5):
-                disk = CrashingDisk(Random(draw), DiskFaults(), lambda: 0)
-                manager = managed(disk)
-                log = manager.create("kept", 0, UUID(int=1), {})
-                truncate_fully_and_start_at(log, base)
-                for number in range(6):
-                    append(log, producer_id=7, sequence=number, is_transactional=number > 2)
-                    if number % 2:
-                        roll(log, 0)
-                log.flush()
-                manager.checkpoint_work()()
-                disk.changes, disk.dies_before = 0, last
-                try:
-                    truncate_fully_and_start_at(log, offset)
-                    died = False
-                except Crash:
-                    died = True
-                disk.dies_before = None
-                disk.lose_power() if draw else disk.process_died()
-                again = managed(disk).logs["kept", 0]
-                if again.size_bytes:
-                    assert again.log_start_offset == base and again.epochs.latest_epoch == 0, "a front of the old log"
-                else:
-                    assert again.log_start_offset == again.log_end_offset <= offset, "nothing is left out"
-                    assert not again.producers.producers, "nothing of the old log is known"
-    assert last > 20, "there was something to die in"
-
-
-def managed(disk: SimDisk) -> LogManager:
-    """The logs of a broker that has just started."""
-    manager = LogManager(disk, RealClock(), [LOG.parent], LogConfig(), Random(0))
-    manager.lock_dirs()
-    manager.load()
-    return manager
 
 
 def flips_at(disk: SimDisk, read: int) -> None:
@@ -566,7 +506,6 @@ SCENARIOS: dict[Callable[[], None], tuple[str, ...]] = {
     a_bit_that_flips_while_a_log_is_recovered_costs_no_record: (),
     a_bit_that_flips_while_metadata_is_read_costs_no_record: (),
     a_metadata_log_whose_restart_was_cut_short_opens_behind_its_snapshot: (),
-    a_log_whose_restart_was_cut_short_is_the_old_one_or_begins_where_it_may: (),
     bytes_that_a_full_disk_took_back_stay_gone: (),
     damage_before_the_last_index_entry_is_found: (
         "recovery trusts the index",

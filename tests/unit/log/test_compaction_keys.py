@@ -1,4 +1,4 @@
-"""The table of keys of a cleaning: which records are dead, what a malformed batch does to it, and what stays of a batch."""
+"""The table of keys of a cleaning: which records are dead, which batches are malformed, and what stays of one."""
 
 from __future__ import annotations
 

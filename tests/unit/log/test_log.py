@@ -497,7 +497,7 @@ def test_the_newest_time_of_a_log_that_was_cut_is_of_what_stays(home: Home, keep
     newest = search_timestamp(log, None).run()
     assert newest is not None and newest.timestamp_ms == max(times[:keep])
     assert newest.offset == times.index(newest.timestamp_ms)
-    for number in range(keep, 12):  # entries come as far apart as before
+    for _ in range(keep, 12):  # entries come as far apart as before
         append(log, batch(b"x", timestamp_ms=NOW_MS))
     offsets = log.segments.active.indexes.offsets
     positions = [offsets.boundary_after(position) for position in range(0, 12 * size, size)]
