@@ -187,7 +187,8 @@ def test_a_producer_that_asks_for_no_answer_waits_as_well(port: int) -> None:
         assert seconds_until_served(calls) < 60
 
 
-def test_a_consumer_above_its_quota_gets_its_records_and_waits(port: int) -> None:
+@pytest.mark.parametrize("in_session", [False, True])
+def test_a_consumer_above_its_quota_waits_for_its_records(node: NodeThread, port: int, in_session: bool) -> None:
     mine = fresh_name("app")
     with Calls(port) as other:
         topic = other.create_topic()
@@ -195,20 +196,60 @@ def test_a_consumer_above_its_quota_gets_its_records_and_waits(port: int) -> Non
     set_quotas(port, {"client-id": mine}, consumer_byte_rate=10_000)
     with Calls(port, client_id=mine) as calls:
         read = fetch_topic(topic, {0: 0}, max_bytes=2**20)
-        first = calls.fetch(read)
+        epoch, session = (0, 0) if in_session else (-1, 0)
+
+        def fetch() -> Any:
+            nonlocal epoch, session
+            answer = calls.ask(ApiKey.FETCH, 12, fetch_request(read, session_id=session, session_epoch=epoch))
+            if in_session:
+                assert answer.session_id == (session or answer.session_id)
+                epoch, session = (epoch + 1, answer.session_id) if answer.session_id else (0, 0)
+            return answer
+
+        first = fetch()
         size_bytes = len(bytes_of(first.responses[0].partitions[0].records))
         assert 8_000 < size_bytes <= 10_000, "a window's worth, and no more"
         assert first.throttle_time_ms == 0
-        began, wait_ms = time.monotonic(), 0
-        while not wait_ms:
-            began = time.monotonic()
-            wait_ms = calls.fetch(read).throttle_time_ms
-        assert wait_ms <= 1001
-        seconds_until_served(calls)
-        assert time.monotonic() - began > wait_ms / 1000 - SLACK_S
+        began, throttled = time.monotonic(), first
+        while not throttled.throttle_time_ms:
+            began, before, throttled = time.monotonic(), throttled, fetch()
+        assert (throttled.responses, throttled.error_code, throttled.session_id) == ([], 0, session)
+        assert throttled.throttle_time_ms <= 1001
+        # What was withheld is not counted, and comes after the wait.
+        after = fetch()
+        assert time.monotonic() - began > throttled.throttle_time_ms / 1000 - SLACK_S
+        assert after.throttle_time_ms == 0
+        got, wanted = (bytes_of(each.responses[0].partitions[0].records) for each in (after, before))
+        assert got == wanted
         follower = calls.ask(ApiKey.FETCH, 12, fetch_request(read, replica_id=1))
         assert follower.throttle_time_ms == 0
     set_quotas(port, {"client-id": mine}, consumer_byte_rate=None)
+
+
+def test_a_throttled_fetch_leaves_no_session_behind(node: NodeThread, port: int) -> None:
+    mine, sessions = fresh_name("app"), node.broker.services.fetch_sessions
+    set_quotas(port, {"client-id": mine}, consumer_byte_rate=0)
+    with Calls(port) as other:
+        topic = other.create_topic()
+    before = len(sessions)
+    with Calls(port, client_id=mine) as calls:
+        answer = calls.ask(ApiKey.FETCH, 12, fetch_request(fetch_topic(topic, {0: 0}), session_epoch=0))
+        assert (answer.session_id, answer.responses, answer.throttle_time_ms > 0) == (0, [], True)
+    assert len(sessions) == before
+    set_quotas(port, {"client-id": mine}, consumer_byte_rate=None)
+
+
+def test_an_idle_client_saves_up_as_many_windows_as_kafkas(port: int) -> None:
+    mine = fresh_name("app")
+    set_quotas(port, {"client-id": mine}, producer_byte_rate=20_000)
+    with Calls(port, client_id=mine) as calls:
+        asked = produce_request(calls.create_topic(), batch(b"x" * 18_000), acks=1)
+        assert calls.ask(ApiKey.PRODUCE, 9, asked).throttle_time_ms == 0
+        began = time.monotonic()
+        # More than one window, and less than ten.
+        eventually(lambda: time.monotonic() - began > 2)
+        assert [calls.ask(ApiKey.PRODUCE, 9, asked).throttle_time_ms for _ in range(2)] == [0, 0]
+    set_quotas(port, {"client-id": mine}, producer_byte_rate=None)
 
 
 def test_a_request_under_way_keeps_no_memory_while_a_quota_waits(node: NodeThread, port: int) -> None:
@@ -217,13 +258,15 @@ def test_a_request_under_way_keeps_no_memory_while_a_quota_waits(node: NodeThrea
     memory = node.broker.dispatcher.memory
     with Calls(port, client_id=mine) as calls, Calls(port) as other:
         topic = other.create_topic()
-        calls.send(ApiKey.FETCH, 12, fetch_request(fetch_topic(topic, {0: 0}), max_wait_ms=60_000))
+        other.produce(topic, batch(b"x" * 2_000))
+        assert calls.fetch(fetch_topic(topic, {0: 0})).responses
+        first = calls.send(ApiKey.FETCH, 12, fetch_request(fetch_topic(topic, {0: 1}), max_wait_ms=60_000))
         produced = produce_request(topic, batch(b"x" * 20_000))
         frame = b"".join(encode_request(ApiKey.PRODUCE, 9, 2, mine, produced))
         calls.socket.sendall(frame[:6_000])
         eventually(lambda: memory.held_bytes > 0)
         other.produce(topic, batch(b"x" * 1_000))
-        assert calls.receive(ApiKey.FETCH, 12, 1).throttle_time_ms > 1_000_000
+        assert calls.receive(ApiKey.FETCH, 12, first).throttle_time_ms > 1_000_000
         calls.socket.sendall(frame[6_000:])
         assert calls.receive(ApiKey.PRODUCE, 9, 2).responses[0].partition_responses[0].error_code == 0
         eventually(lambda: memory.held_bytes == 0)

@@ -18,15 +18,16 @@ class TokenBucket:
 
     __slots__ = ("_at_ms", "_burst_s", "_tokens", "rate_per_s")
 
-    def __init__(self, rate_per_s: float = UNLIMITED, *, burst_s: float = 1.0) -> None:
+    def __init__(self, rate_per_s: float = UNLIMITED, *, burst_s: float = 1.0, start_s: float | None = None) -> None:
         """
         Args:
             rate_per_s: tokens per second; UNLIMITED never runs dry, 0 lets nothing through.
             burst_s: how many seconds' worth may be saved up.
+            start_s: how many are there at first; None: as many as may be saved up.
         """
         self.rate_per_s = rate_per_s
         self._burst_s = burst_s
-        self._tokens = 0.0 if self.is_unlimited else rate_per_s * burst_s
+        self._tokens = 0.0 if self.is_unlimited else rate_per_s * (burst_s if start_s is None else start_s)
         self._at_ms: int | None = None
 
     @property

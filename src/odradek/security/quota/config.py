@@ -7,20 +7,27 @@ from odradek.settings.options import config, option
 
 @config
 class QuotaConfig:
-    """How long a client may save up what it has not used."""
+    """How much a client may save up of what it has not used."""
 
     window_count: int = option(
         "quota.window.num",
         default=11,
         unit="count",
-        doc="An address may make the connections of all but one of so many windows at once.",
+        doc="A client that was idle may use its byte rates of all but one of so many windows at once; an address may"
+        " make as many connections.",
     )
     window_s: int = option(
         "quota.window.size.seconds",
         default=1,
         unit="s",
-        doc="A client that was idle may use its quota of so many seconds at once; also the length of a window.",
+        doc="Length of a window. A client that comes may use its quota of so many seconds at once; of"
+        " request_percentage it saves up no more.",
     )
+
+    @property
+    def saved_s(self) -> int:
+        """How many seconds' worth may be saved up."""
+        return max(1, self.window_count - 1) * self.window_s
 
 
 @config

@@ -1,8 +1,7 @@
 """What clients have used of one kind of quota, and how long each waits that has used more.
 
 Pure: time is an argument. Who shares a quota (`entities.Sharing`) shares a bucket that fills at the quota's rate and
-may be overdrawn; over any time, no more passes than the quota, a window's worth that was saved up, and one request of
-each connection.
+may be overdrawn; over any time, no more passes than the quota, what was saved up, and one request of each connection.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ class Account(TokenBucket):
 
     __slots__ = ("amount", "limit", "throttle_count", "throttle_ms", "throttled_ms")
 
-    def __init__(self, limit: float, *, burst_s: float) -> None:
-        super().__init__(limit, burst_s=burst_s)
+    def __init__(self, limit: float, *, burst_s: float, start_s: float) -> None:
+        super().__init__(limit, burst_s=burst_s, start_s=start_s)
         self.limit = limit
         self.amount = 0.0
         self.throttle_ms = self.throttle_count = self.throttled_ms = 0
@@ -70,14 +69,16 @@ class QuotaLedger:
         forgotten_count: how often accounts were closed to make room: those that were handed out count no more.
     """
 
-    def __init__(self, key: str, window_s: float) -> None:
+    def __init__(self, key: str, window_s: float, *, saved_s: float | None = None) -> None:
         """
         Args:
             key: Kafka's name of the quota.
-            window_s: how many seconds' worth may be saved up.
+            window_s: how many seconds' worth a client may use when it comes.
+            saved_s: how many it may save up; None: as many.
         """
         self.key = key
         self.window_s = window_s
+        self._saved_s = window_s if saved_s is None else saved_s
         self._quotas: Mapping[QuotaEntity, Mapping[str, float]] = {}
         self._accounts: dict[Sharing, Account] = {}
         # Found once for each client; None where it has no quota.
@@ -119,7 +120,7 @@ class QuotaLedger:
         if found is None:
             if len(self._accounts) >= MAX_ACCOUNTS:
                 self._close_some(now_ms)
-            found = self._accounts[sharing] = Account(limit, burst_s=self.window_s)
+            found = self._accounts[sharing] = Account(limit, burst_s=self._saved_s, start_s=self.window_s)
         found.limit = limit
         found.change_rate(limit, now_ms)
         return found

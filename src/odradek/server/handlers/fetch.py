@@ -6,6 +6,8 @@ that has one is given even where it is larger than the limits (KIP-74). An answe
 where that is less, up to max_wait_ms, except where a partition that is there has an error. A follower's fetch offset is
 its acknowledgement.
 
+A consumer above its quota gets an empty answer with the wait, and its session stays as it was (KIP-219).
+
 The function decides at once, in the order of the requests; a long poll is a future that new data wakes (no timer scan).
 Records are slices of the log's files: they do not pass through here, except that the log verifies
 what was on disk before this start. A leader may send a consumer to a replica in its
@@ -362,8 +364,12 @@ class PendingFetch:
         return self.answer_now or self.size_bytes >= self._min_bytes or not self.partitions
 
     def response(self) -> FetchResponse:
-        """The answer, in the terms of its session."""
-        session = self.session
+        """The answer, in the terms of its session; without anything where a quota makes the client wait for it."""
+        session, payer = self.session, self._context.payer
+        if payer is not None:
+            throttle_ms = payer.fetches(self.size_bytes, self._context.broker.clock.monotonic_ms())
+            if throttle_ms:
+                return self._throttled(throttle_ms)
         response = FetchResponse(session_id=NO_SESSION if session is None else session.session_id)
         with_records: list[PartitionKey] = []
         for asked, answer in self.answers:
@@ -379,6 +385,14 @@ class PendingFetch:
             session.move_to_end(*with_records)
         self._context.broker.metrics.fetched(self.size_bytes)
         return response
+
+    def _throttled(self, throttle_ms: int) -> FetchResponse:
+        session_id = NO_SESSION
+        if self.session is not None and self._is_incremental:
+            session_id = self.session.session_id
+        elif self.session is not None:
+            self._context.broker.fetch_sessions.remove(self.session.session_id)
+        return FetchResponse(session_id=session_id, throttle_time_ms=throttle_ms)
 
     def _hint(self, asked: CachedPartition, answer: PartitionData, response: FetchResponse) -> None:
         known = None if isinstance(asked.topic, str) else self._image.topics_by_id.get(asked.topic)

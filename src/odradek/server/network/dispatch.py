@@ -270,8 +270,7 @@ def make_dispatcher(
         ValueError: max.connections.per.ip.overrides cannot be read.
     """
     quotas = quotas or QuotaConfig()
-    burst_s = max(1, quotas.window_count - 1) * quotas.window_s
-    arrivals, entrance = Arrivals(burst_s), Entrance(burst_s)
+    arrivals, entrance = Arrivals(quotas.saved_s), Entrance(quotas.saved_s)
     connections = Connections(config, Descriptors(machine.descriptors), arrivals=arrivals, entrance=entrance)
     connections.change_limits(config)
     memory = RequestMemory(capacity_bytes(config.queued_max_request_bytes, machine.memory_bytes))

@@ -3,7 +3,8 @@
 A Produce is counted when it comes, so that what a client has pipelined behind it waits; a Fetch by what its answer has,
 and the processor's time when the request is answered. The answer leaves at once and names the wait; until it is over
 the connection begins no request, whatever the client does. Requests of brokers to each other are not counted.
-Unlike Kafka, a Fetch that exceeds the quota is answered with its records, and the wait comes behind them.
+The Fetch of a client that has used more than its quota is answered without records; as they were read already, one that
+waits for request_percentage keeps them, unlike Kafka's: it would be charged for the next one again before it got any.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from odradek.common.ports import Timer, no_timer
 from odradek.metadata.acls import AclOperation
 from odradek.metadata.model import QuotaEntity
 from odradek.protocol.apis import ApiKey
-from odradek.protocol.records_field import RecordsChunks
 from odradek.security.quota.config import QuotaConfig
 from odradek.security.quota.entities import IP
 from odradek.security.quota.ledger import Account, QuotaLedger
@@ -66,6 +66,16 @@ class Payer:
         self.time: Account | None = None
         self.max_fetch_bytes = INT32_MAX
 
+    def fetches(self, size_bytes: int, now_ms: int) -> int:
+        """An answer to a Fetch has so many bytes of records; above 0: how long the client must wait, without them."""
+        account = self.fetch
+        if account is None:
+            return 0
+        wait_ms = account.wait_ms(now_ms)
+        if not wait_ms:
+            account.use(size_bytes)
+        return wait_ms
+
 
 class RequestQuotas:
     """The quotas of a node's clients.
@@ -84,8 +94,8 @@ class RequestQuotas:
         self.current: Mapping[QuotaEntity, Mapping[str, float]] = {}
         self.timer = timer
         self._max_time_throttle_ms = config.window_s * 1000
-        self.produce = QuotaLedger("producer_byte_rate", config.window_s)
-        self.fetch = QuotaLedger("consumer_byte_rate", config.window_s)
+        self.produce = QuotaLedger("producer_byte_rate", config.window_s, saved_s=config.saved_s)
+        self.fetch = QuotaLedger("consumer_byte_rate", config.window_s, saved_s=config.saved_s)
         self.request = QuotaLedger("request_percentage", config.window_s)
         self.is_on = self.is_timed = False
         self.version = 0
@@ -158,10 +168,6 @@ class RequestQuotas:
         """A request is about to be answered; `response` says then how long the client is to wait."""
         payer, connection = context.payer, context.connection
         assert payer is not None
-        if payer.fetch is not None and context.api_key == _FETCH:
-            size_bytes = _records_bytes(response)
-            if size_bytes:
-                _throttle(context, payer.fetch.pay(size_bytes, connection.turn_ms))
         if connection.owes_time and payer.time is not None:
             self._pay_time(context, payer.time)
         # The controller may have said so, too, of changes that it made.
@@ -229,16 +235,3 @@ def _is_of_broker(context: RequestContext, request: Any) -> bool:
     if key == ApiKey.ADD_PARTITIONS_TO_TXN:
         return context.api_version >= _FIRST_ADD_PARTITIONS_OF_BROKERS
     return key in _EXEMPT
-
-
-def _records_bytes(response: Any) -> int:
-    return (
-        0
-        if response is None
-        else sum(
-            partition.records.size_bytes
-            for topic in response.responses
-            for partition in topic.partitions
-            if isinstance(partition.records, RecordsChunks)
-        )
-    )
