@@ -15,6 +15,10 @@ try:
     from pyspark_odradek.session import session
     from pyspark_odradek.source import OdradekDataSource as DefaultSource
 except ModuleNotFoundError as missing:
+    if missing.name == "pyspark.sql.datasource":
+        raise ModuleNotFoundError(
+            "pyspark_odradek needs Spark 4.0 or newer: older ones have no Python data sources", name=missing.name
+        ) from None
     if (missing.name or "pyspark_odradek").partition(".")[0] in ("odradek", "pyspark_odradek"):
         raise  # one of our own: no installation of Spark would bring it
     raise ModuleNotFoundError(

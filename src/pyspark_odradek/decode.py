@@ -233,7 +233,7 @@ class Decoder:
     """Turns fetched bytes of one partition into Arrow batches of Spark's schema.
 
     Args:
-        schema: what Spark expects, from `to_arrow_schema`; with or without the column `headers`.
+        schema: what Spark expects, from `arrow_schema`; with or without the column `headers`.
         topic: goes into its column.
         partition_id: goes into its column.
         start_offset: inclusive; records below it are left out (a batch may begin before what was asked for).

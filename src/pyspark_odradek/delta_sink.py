@@ -43,9 +43,9 @@ from pyspark_odradek.parquet_files import (
     PlaceFolder,
     WrittenFile,
     all_files,
-    arrow_schema,
     write_files,
 )
+from pyspark_odradek.spark_api import arrow_schema
 from pyspark_odradek.staging import open_place
 from pyspark_odradek.table_sink import FIRST_PAUSE_MS, KEY_OPTIONS, LAST_PAUSE_MS, LeftRows, TableStreamWriter
 from pyspark_odradek.task import Task, is_written

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from odradek.record.batch import BatchHeader, crc_is_valid
@@ -29,6 +29,7 @@ from pyspark_odradek.errors import ClusterError, OptionError, StagingError
 from pyspark_odradek.marker_topic import MarkerTopic
 from pyspark_odradek.offsets import TopicPartition
 from pyspark_odradek.sink_options import SinkOptions
+from pyspark_odradek.spark_api import DataSourceStreamArrowWriter
 from pyspark_odradek.staging import StagedFile, Staging
 from pyspark_odradek.task import streaming_task
 from pyspark_odradek.transaction import TransactionalCommit, Work

@@ -64,7 +64,8 @@ from sqlalchemy.exc import OperationalError
 
 from pyspark_odradek.errors import ClusterError, OptionError, one_line
 from pyspark_odradek.options import boolean
-from pyspark_odradek.parquet_files import COMPRESSIONS, LeftFiles, ParquetFiles, all_files, arrow_schema, write_files
+from pyspark_odradek.parquet_files import COMPRESSIONS, LeftFiles, ParquetFiles, all_files, write_files
+from pyspark_odradek.spark_api import arrow_schema
 from pyspark_odradek.table_sink import LeftRows, TableStreamWriter, patiently
 from pyspark_odradek.task import Task, is_written
 

@@ -19,8 +19,6 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from pyspark_odradek.errors import StagingError
 from pyspark_odradek.staging import open_place
@@ -214,8 +212,3 @@ def write_files(task: Task, files: ParquetFiles, batches: Iterator[Any], schema:
 def all_files(found: Iterable[LeftRows]) -> list[WrittenFile]:
     """The files of all tasks."""
     return [file for left in found if isinstance(left, LeftFiles) for file in left.files]
-
-
-def arrow_schema(schema: StructType) -> Any:
-    """Of Arrow, with times in UTC."""
-    return to_arrow_schema(schema, timezone="UTC")

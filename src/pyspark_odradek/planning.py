@@ -276,12 +276,11 @@ def bytes_per_offset(cluster: Cluster, positions: Positions) -> float:
 
 def samples(cluster: Cluster, options: ReadOptions) -> list[bytes]:
     """Values of the newest records of each partition, SAMPLE_RECORDS of them or fewer; raises as reading does."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
     from pyspark_odradek.fetch import read_range
     from pyspark_odradek.source import source_schema
+    from pyspark_odradek.spark_api import arrow_schema
 
-    schema = to_arrow_schema(source_schema(False), timezone="UTC")
+    schema = arrow_schema(source_schema(False))
     partitions = wanted_partitions(cluster, options, must_exist=True)
     marks = look(cluster, partitions)
     found: list[bytes] = []

@@ -12,13 +12,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from pyspark_odradek.cluster import ClientSettings, Cluster, shared_cluster
@@ -50,6 +43,13 @@ from pyspark_odradek.planning import (
     wanted_partitions,
 )
 from pyspark_odradek.source import source_schema
+from pyspark_odradek.spark_api import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+    arrow_schema,
+)
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -96,7 +96,7 @@ class _Reader:
         wanted = partition.value
         if wanted is None:  # Spark's stand-in where there is nothing to read
             return iter(())
-        schema = to_arrow_schema(self.spark_schema, timezone="UTC")
+        schema = arrow_schema(self.spark_schema)
         limits: dict[str, Any] = {
             "fail_on_data_loss": self.options.fail_on_data_loss,
             "timeout_ms": self.options.read_timeout_ms,
@@ -105,7 +105,7 @@ class _Reader:
             return read_range(self.settings, wanted, schema, **limits)
         from pyspark_odradek.values import decoded
 
-        raw = to_arrow_schema(source_schema(True), timezone="UTC")  # a dead letter keeps its headers
+        raw = arrow_schema(source_schema(True))  # a dead letter keeps its headers
         return decoded(read_range(self.settings, wanted, raw, **limits), self.options, schema)
 
     def cut(self, ranges: list[OffsetRange]) -> list[InputPartition]:

@@ -14,8 +14,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from pyspark_odradek.last_words import print_at_the_end
-
-CHECKPOINTS_ON_DISK = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+from pyspark_odradek.spark_api import CHECKPOINTS_ON_DISK
 
 
 def session(

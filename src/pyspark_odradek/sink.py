@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from confluent_kafka import KafkaException, Producer
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from odradek.common.numbers import INT64_MAX
@@ -23,6 +23,7 @@ from pyspark_odradek.encode import refuse_before_1970
 from pyspark_odradek.errors import ClusterError, OptionError, one_line
 from pyspark_odradek.options import lowered
 from pyspark_odradek.sink_options import EXACTLY_ONCE, LEVELS, SinkOptions, number_setting, parse_sink_options
+from pyspark_odradek.spark_api import DataSourceStreamArrowWriter
 
 if TYPE_CHECKING:
     from pyspark_odradek.table_sink import TableStreamWriter

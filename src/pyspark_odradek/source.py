@@ -93,7 +93,12 @@ class OdradekDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A streaming reader. Raises OptionError."""
-        from pyspark_odradek.readers import StreamReader
+        from pyspark_odradek.spark_api import HAS_ADMISSION_CONTROL
+
+        if HAS_ADMISSION_CONTROL:
+            from pyspark_odradek.readers import StreamReader
+        else:
+            from pyspark_odradek.earlier_reader import EarlierStreamReader as StreamReader
 
         given = sql_table.to_read(schema, dict(self.options.items()))
         options = self_contained(parse_read_options(given, streaming=True))

@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
-from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import ArrayType, BooleanType, DataType, MapType, StructType
 
 from odradek.common.backoff import Backoff
 from pyspark_odradek.checkpoint import plan_of
 from pyspark_odradek.errors import ClusterError, OptionError, StagingError, one_line
 from pyspark_odradek.options import WRITE_OPTIONS, check_names, lowered
+from pyspark_odradek.spark_api import DataSourceStreamArrowWriter
 from pyspark_odradek.task import Task, same_task, streaming_task
 
 log = logging.getLogger("pyspark_odradek")

@@ -19,6 +19,14 @@ def test_the_import_says_what_to_install() -> None:
     assert "During handling" not in done.stderr, "one error, not two"
 
 
+def test_an_older_spark_is_named() -> None:
+    """Spark 3.5 has no such module."""
+    script = "import sys; sys.modules['pyspark.sql.datasource'] = None; import pyspark_odradek"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    said = done.stderr.splitlines()[-1]
+    assert said.endswith("pyspark_odradek needs Spark 4.0 or newer: older ones have no Python data sources")
+
+
 def test_a_module_of_our_own_that_is_missing_is_no_matter_of_spark() -> None:
     script = "import sys; sys.modules['pyspark_odradek.source'] = None; import pyspark_odradek"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from pyspark_odradek.parquet_files import arrow_schema
 from pyspark_odradek.sink import stream_writer
+from pyspark_odradek.spark_api import arrow_schema
 from pyspark_odradek.task import Task
 from tests.support.clients.confluent import read_committed
 from tests.support.nodes.postgres import Postgres
