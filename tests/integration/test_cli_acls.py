@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from odradek.cli import errors
-from tests.integration.test_authorizer_setting import GuardedNode, java_settings, produce
+from tests.integration.test_authorizer_setting import AUTHORIZER, GuardedNode, java_settings, produce
 from tests.support.clients.api_calls import fresh_name
-from tests.support.clients.cli import Ran, odradek
+from tests.support.clients.cli import Ran, asked_on_terminal, odradek
+from tests.support.nodes.node import Node
+from tests.support.waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +61,7 @@ def test_added_acls_are_listed_and_removed(node: GuardedNode) -> None:
     acls(node, "remove", "--topic", topic, "--deny-principal", "User:*")
     assert sorted(listed(node, "--topic", topic)) == sorted([rows[1], prefix])
     acls(node, "remove", "--topic", topic[:3], "--prefixed")
-    acls(node, "remove", "--allow-principal", "User:bob")
+    acls(node, "remove", "--allow-principal", "User:bob", "--force")
     assert listed(node, "--topic", topic) == listed(node, "--group", group) == []
     gone = acls(node, "remove", "--topic", topic, code=errors.NOT_FOUND)
     assert "there is no such ACL; `odradek acls list` shows those that there are" in gone.err
@@ -75,7 +77,7 @@ def test_options_for_producers_and_consumers_add_their_acls(node: GuardedNode) -
     assert {row[3] for row in listed(node, "--transactional-id", "x")} == {"WRITE", "DESCRIBE"}
     acls(node, "add", "--allow-principal", "User:alice", "--consumer", "-t", topic, "--group", "readers")
     assert ("ALLOW", "User:alice", "*", "READ", "GROUP", "LITERAL", "readers") in listed(node, "--group", "readers")
-    acls(node, "remove", "--all")
+    acls(node, "remove", "--all", "--yes")
     assert listed(node) == []
 
 
@@ -100,7 +102,56 @@ def test_why_names_the_rule_that_decides(node: GuardedNode) -> None:
     assert why("User:bob", "CREATE") == "allowed: ALLOW User:bob from * CREATE CLUSTER LITERAL kafka-cluster"
     answer = acls(node, "why", "--principal", "User:bob", "--operation", "READ", "-t", topic, "--json").json
     assert answer["allowed"] and answer["reason"] == "acl" and answer["rule"]["pattern_type"] == "PREFIXED"
-    acls(node, "remove", "--all")
+    acls(node, "remove", "--all", "--yes")
+
+
+@pytest.mark.parametrize("words", [("--all",), ("--allow-principal", "User:zoe"), ("--operation", "READ")])
+def test_what_names_no_resource_is_removed_by_who_is_sure(node: GuardedNode, words: tuple[str, ...]) -> None:
+    topic = fresh_name()
+    acls(node, "add", "--allow-principal", "User:zoe", "--operation", "READ", "-t", topic)
+    refused = acls(node, "remove", *words, code=errors.USAGE)
+    assert "Remove them? Pass --yes to do so without being asked" in refused.err
+    assert len(listed(node, "-t", topic)) == 1
+    command = ("acls", "remove", *words, "--command-config", config_of(node))
+    said, code = asked_on_terminal(node.sasl_bootstrap, *command, typed="n\n")
+    assert "ACLs of the cluster that match: 1. Remove them? [y/N]" in said and code
+    assert len(listed(node, "-t", topic)) == 1
+    said, code = asked_on_terminal(node.sasl_bootstrap, *command, typed="y\n")
+    assert f"removed: ALLOW User:zoe from * READ TOPIC LITERAL {topic}" in said and not code
+    assert listed(node, "-t", topic) == []
+    assert "there is no such ACL" in acls(node, "remove", *words, code=errors.NOT_FOUND).err
+
+
+def test_why_asks_each_broker_for_its_settings(tmp_path: Path) -> None:
+    """Two that differ answer for themselves."""
+    guards = {"authorizer.class.name": AUTHORIZER, "super.users": "User:ANONYMOUS"}
+    with Node(tmp_path / "first", dict(guards)) as first:
+        second = Node(tmp_path / "second", guards | {"node.id": 2, "process.roles": "broker"})
+        second.overrides |= {
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://127.0.0.1:{second.port}",
+            "controller.quorum.voters": f"1@127.0.0.1:{first.controller_port}",
+            "super.users": "User:ANONYMOUS;User:operator",
+        }
+
+        formatted = (first.data_dir / "meta.properties").read_text().splitlines()
+        second.data_dir.mkdir(parents=True)
+        (second.data_dir / "meta.properties").write_text(
+            "\n".join(["node.id=2", *(each for each in formatted if each.startswith(("cluster.id", "version")))])
+        )
+        why = ("acls", "why", "--principal", "User:operator", "--operation", "READ", "-t", "t")
+
+        def answers() -> list[str]:
+            return odradek(first.bootstrap, *why).out.splitlines()
+
+        none = "no ACL names TOPIC t, and allow.everyone.if.no.acl.found=false"
+        assert answers() == [f"denied: {none}"]
+        with second:
+            differing = [f"broker 1: denied: {none}", "broker 2: allowed: User:operator is one of super.users"]
+            eventually(lambda: answers() == differing, second.log_tail)
+            answer = odradek(first.bootstrap, *why, "--json").json
+            assert not answer["allowed"]
+            assert [(each["brokers"], each["allowed"]) for each in answer["answers"]] == [([1], False), ([2], True)]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from odradek.cli.errors import USAGE, CliError
 if TYPE_CHECKING:
     from odradek.metadata.model import Acl
     from odradek.protocol.messages.delete_acls_request import DeleteAclsFilter
+    from odradek.protocol.messages.describe_acls_request import DescribeAclsRequest
     from odradek.protocol.messages.describe_acls_response import DescribeAclsResource
 
 _PRODUCER = ("WRITE", "DESCRIBE", "CREATE")
@@ -159,6 +160,13 @@ def filters_of(
         for number in operations_of(operation or []) or [int(AclOperation.ANY)]
         for host in hosts or (None,)
     ]
+
+
+def description_of(filter_: DeleteAclsFilter) -> DescribeAclsRequest:
+    """A request for what a filter of DeleteAcls would take away."""
+    from odradek.protocol.messages.describe_acls_request import DescribeAclsRequest
+
+    return DescribeAclsRequest(**{each.name: getattr(filter_, each.name) for each in DescribeAclsRequest.FIELDS})
 
 
 def operations_of(names: Sequence[str]) -> list[int]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from odradek.cli.confirmation import YesOption, confirm
 from odradek.cli.connect import DEFAULT_BOOTSTRAP, BootstrapOption, CommandConfigOption, Target, administer, target
 from odradek.cli.errors import NOT_FOUND, USAGE, CliError
 from odradek.cli.output import JsonOption, note, print_json, print_table, ranges_text
@@ -31,7 +32,6 @@ PartitionOption = Annotated[
 TopicOption = Annotated[
     str | None, typer.Option("--topic", help="A name, or a regular expression that must match the whole name.")
 ]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 def parse_brokers(text: str, option: str) -> list[int]:
@@ -231,15 +231,6 @@ def _nothing_to_do(plan_file: Path | None, answer: Any, *, as_json: bool) -> Non
         print_json(answer)
     else:
         typer.echo(f"Nothing to do: {plan_file} names no partition.")
-
-
-def confirm(question: str, yes: bool) -> None:
-    """Ask a person; a program must say --yes. Raises CliError, typer.Abort."""
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise CliError(f"{question} Pass --yes to do so without being asked", code=USAGE)
-    typer.confirm(question, abort=True)
 
 
 def print_results(results: Mapping[TopicPartition, ApiError | None]) -> None:

@@ -78,6 +78,23 @@ def on_terminal(bootstrap: str, *arguments: object, columns: int = 80, timeout_s
     return shown.replace("\r\n", "\n")
 
 
+def asked_on_terminal(bootstrap: str, *arguments: object, typed: str, timeout_s: float = 120.0) -> tuple[str, int]:
+    """The output and the exit code of a command that asks a person something on a terminal."""
+    master, terminal = os.openpty()
+    command = [sys.executable, "-m", "odradek", *map(str, arguments), "--bootstrap-server", bootstrap]
+    environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1", "COLUMNS": "200"}
+    process = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, env=environment)
+    os.close(terminal)
+    try:
+        os.write(master, typed.encode())
+        shown = all_shown(master)
+        return shown.replace("\r\n", "\n"), process.wait(timeout_s)
+    finally:
+        os.close(master)
+        process.kill()
+        process.wait()
+
+
 def all_shown(master: int) -> str:
     """The text written to a terminal until no process has it open: a slow writer draws more than a terminal holds."""
     shown = b""
