@@ -23,7 +23,7 @@ from odradek.protocol.messages.create_topics_request import CreatableTopic, Crea
 from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
 from odradek.protocol.messages.describe_client_quotas_request import ComponentData, DescribeClientQuotasRequest
 from odradek.protocol.messages.list_groups_request import ListGroupsRequest
-from odradek.protocol.messages.metadata_request import MetadataRequest
+from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from odradek.server.network.quota_metrics import quota_families
 from odradek.testing.faults import NetworkLinks
 from odradek.testing.node_thread import NodeThread
@@ -327,6 +327,25 @@ def test_topics_beyond_the_mutation_quota_are_refused(port: int) -> None:
     assert (old.results[0].error_code, old.throttle_time_ms > created.throttle_time_ms) == (0, True)
     older = ask(ApiKey.DELETE_TOPICS, 4, DeleteTopicsRequest(topic_names=[names[0]], timeout_ms=30_000))
     assert (older.responses[0].error_code, older.throttle_time_ms > old.throttle_time_ms + 200_000) == (0, True)
+    set_quotas(port, {"client-id": mine}, controller_mutation_rate=None)
+
+
+def test_topics_that_come_to_be_by_use_are_paid_for(port: int) -> None:
+    """By the client that asked for them first; it asks for the others again."""
+    mine, first, second = fresh_name("app"), fresh_name(), fresh_name()
+    set_quotas(port, {"client-id": mine}, controller_mutation_rate=0.01)
+
+    def found(calls: Calls, name: str) -> Any:
+        asked = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=True)
+        answer = calls.ask(ApiKey.METADATA, 12, asked)
+        return answer.topics[0].error_code, answer.throttle_time_ms
+
+    with Calls(port, client_id=mine) as calls, Calls(port) as other:
+        assert found(calls, first) == (0, 0)
+        for _ in range(2):
+            assert found(calls, second) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0)
+        assert found(other, second) == (0, 0)
+        assert found(calls, second) == (0, 0)
     set_quotas(port, {"client-id": mine}, controller_mutation_rate=None)
 
 

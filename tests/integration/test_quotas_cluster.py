@@ -9,6 +9,7 @@ import pytest
 from odradek.common.errors import ErrorCode
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
+from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from odradek.testing import Cluster
 from tests.support.clients.api_calls import Calls, batch, fresh_name, produce_request
 from tests.support.clients.confluent import create_topic
@@ -46,6 +47,11 @@ def test_quotas_hold_on_every_broker_and_not_between_them(odradek_cluster: Any) 
         answer = calls.ask(ApiKey.CREATE_TOPICS, 7, asked)
     assert [each.error_code for each in answer.topics] == [0, ErrorCode.THROTTLING_QUOTA_EXCEEDED]
     assert answer.throttle_time_ms > 100_000
+    by_use = MetadataRequest(topics=[MetadataRequestTopic(name=fresh_name())], allow_auto_topic_creation=True)
+    with Calls(port_of(cluster, other), client_id=mine) as calls:
+        assert calls.ask(ApiKey.METADATA, 12, by_use).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    with Calls(port_of(cluster, other)) as calls:
+        assert calls.ask(ApiKey.METADATA, 12, by_use).topics[0].error_code == 0
 
     # With 100 bytes per second for all the followers would need half an hour.
     writer, leader = fresh_name("app"), port_of(cluster, cluster.leader(topic))

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.publisher import MetadataPublisher
+from odradek.protocol.apis import API, ApiKey
 from odradek.protocol.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from odradek.protocol.messages.create_topics_response import CreateTopicsResponse
+from odradek.server.context import RequestContext
 from odradek.settings.options import config, option
 
 if TYPE_CHECKING:
@@ -68,20 +70,31 @@ class TopicCreator:
         self._publisher = publisher
         self._under_way: dict[str, asyncio.Task[None]] = {}
 
-    async def create(self, name: str) -> None:
+    async def create(self, name: str, context: RequestContext | None = None) -> None:
         """Create a topic with the broker's defaults, once for all who ask at the same time; return when it is seen.
 
+        Args:
+            context: of the client for which it is created, and whose quota pays for it.
         Raises:
             ApiError: as CreateTopics refuses it.
         """
         task = self._under_way.get(name)
         if task is None:
-            task = asyncio.get_running_loop().create_task(self.create_with(name, DEFAULT_COUNT, DEFAULT_COUNT, {}))
+            task = asyncio.get_running_loop().create_task(
+                self.create_with(name, DEFAULT_COUNT, DEFAULT_COUNT, {}, context)
+            )
             self._under_way[name] = task
             task.add_done_callback(lambda _: self._under_way.pop(name, None))
         await asyncio.shield(task)
 
-    async def create_with(self, name: str, partitions: int, replication: int, configs: Mapping[str, str]) -> None:
+    async def create_with(
+        self,
+        name: str,
+        partitions: int,
+        replication: int,
+        configs: Mapping[str, str],
+        context: RequestContext | None = None,
+    ) -> None:
         """Create a topic as given; raises ApiError as CreateTopics refuses it."""
         topic = CreatableTopic(
             name=name,
@@ -89,9 +102,11 @@ class TopicCreator:
             replication_factor=replication,
             configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
         )
-        response = await self._controller.ask(
-            CreateTopicsRequest(topics=[topic], timeout_ms=AUTO_CREATE_TIMEOUT_MS), CreateTopicsResponse
-        )
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=AUTO_CREATE_TIMEOUT_MS)
+        if context is None:
+            response = await self._controller.ask(request, CreateTopicsResponse)
+        else:
+            response = await context.broker.controller.ask(request, CreateTopicsResponse, _of_client(context))
         for result in response.topics:
             if result.error_code:
                 raise ApiError(ErrorCode(result.error_code), result.error_message or "")
@@ -103,3 +118,15 @@ class TopicCreator:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _of_client(context: RequestContext) -> RequestContext:
+    """A CreateTopics of the client whose request needs the topic, of a version that its quota can refuse."""
+    return RequestContext(
+        context.broker,
+        context.connection,
+        ApiKey.CREATE_TOPICS,
+        API[ApiKey.CREATE_TOPICS].max_version,
+        context.correlation_id,
+        context.client_id,
+    )

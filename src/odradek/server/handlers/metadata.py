@@ -169,9 +169,11 @@ async def _create(context: RequestContext, names: Iterable[str]) -> dict[str, Er
             errors[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             continue
         try:
-            await context.broker.topic_creator.create(name)
+            await context.broker.topic_creator.create(name, context)
         except ApiError as error:
-            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+            if error.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED:
+                errors[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # until then, and the client asks again
+            elif error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 errors[name] = error.code
                 _log.warning("auto-creation refused", alike=error.code.name, topic=name, error=error)
     return errors
