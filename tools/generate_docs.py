@@ -122,6 +122,26 @@ in `odradek.metrics.listener`, for example `odradek broker --override odradek.me
 the setting nothing is served. Counters begin at zero with the process. The same address answers
 [probes](health.md): `/livez`, `/readyz`, `/drained`.
 
+## Where the time of requests goes
+
+`odradek_request_seconds` is a histogram with the labels `api`, `listener` (broker or controller) and `phase`:
+
+| Phase | What it is | Kafka's name |
+|---|---|---|
+| `queue` | until it is begun: others before it, a muted connection | RequestQueueTimeMs |
+| `local` | decoding it, and what its handler does at once | LocalTimeMs |
+| `remote` | waiting: for in-sync replicas, data, members of a group, a controller | RemoteTimeMs |
+| `throttle` | how long the client is to wait for its quota; no part of the total | ThrottleTimeMs |
+| `send` | until the system has the answer: others before it, a slow reader | ResponseQueueTimeMs, ResponseSendTimeMs |
+| `total` | all but `throttle` | TotalTimeMs |
+
+The average of a phase is `rate(odradek_request_seconds_sum[5m]) / rate(odradek_request_seconds_count[5m])`. One in
+eight requests of Produce and Fetch is timed, and each of the others; how many there were is `odradek_requests_total`.
+Times are taken while `odradek.metrics.listener` is set, and not otherwise.
+
+All requests of a node share one event loop. The rate of `odradek_loop_cpu_seconds_total` is how busy it is;
+`odradek_loop_late_seconds` is how long what is due waits for it.
+
 ## The lag of groups
 
 `odradek_group_lag_records` and `odradek_group_lag_seconds` have the labels `group`, `topic` and `partition`, and come

@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.clients.confluent import produce_all, read_all
 from tests.support.nodes.node import Node, free_port
+from tests.support.nodes.scrapes import Labels, scrape
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -49,6 +51,31 @@ def test_the_page_has_the_names_and_kinds_of_a_scrape(scraped: tuple[Node, int])
     described = dict(re.findall(r"^\| `(\S+)` \| (\w+) \|", page, re.MULTILINE))
     # A family without samples is in a scrape, too.
     assert kinds == described
+
+
+def test_the_phases_of_requests_are_histograms(scraped: tuple[Node, int]) -> None:
+    node, port = scraped
+    produce_all(node.bootstrap, "timed", [(None, b"v")])
+    consumer = Consumer({"bootstrap.servers": node.bootstrap, "group.id": "timed", "fetch.wait.max.ms": 200})
+    consumer.assign([TopicPartition("timed", 0, 1)])
+    while of_api(scrape(f"127.0.0.1:{port}"), "Fetch", "remote", "sum") < 0.2:
+        assert consumer.poll(0.1) is None, "nothing follows the record"
+    consumer.close()
+    found = scrape(f"127.0.0.1:{port}")
+    for api in ("Produce", "Fetch", "Metadata"):
+        times = {phase: of_api(found, api, phase, "sum") for phase in ("queue", "local", "remote", "send", "total")}
+        assert times["total"] > 0 and times["local"] > 0
+        assert sum(times.values()) == pytest.approx(2 * times["total"]), "phases are parts of the total"
+        assert of_api(found, api, "throttle", "count") == of_api(found, api, "total", "count") > 0
+    assert of_api(found, "Produce", "total", "bucket", le="+Inf") == of_api(found, "Produce", "total", "count")
+    labels = frozenset({("api", "Metadata"), ("listener", "broker")})
+    assert found["odradek_request_size_bytes_count"][labels] == found["odradek_response_size_bytes_count"][labels] > 0
+    assert found["odradek_loop_cpu_seconds_total"][frozenset()] > 0
+
+
+def of_api(found: dict[str, dict[Labels, float]], api: str, phase: str, what: str, **more: str) -> float:
+    labels = {"api": api, "phase": phase, "listener": "broker", **more}
+    return found[f"odradek_request_seconds_{what}"].get(frozenset(labels.items()), 0)
 
 
 def test_other_paths_and_methods_are_refused_and_silence_is_not_waited_for(scraped: tuple[Node, int]) -> None:

@@ -19,13 +19,23 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
+class Histogram:
+    """How values are spread: (upper bound, how many are within it), the last bound being +Inf, and their sum."""
+
+    buckets: tuple[tuple[str, int], ...]
+    sum: float
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Family:
-    """One metric with all its samples; `kind` is "counter" or "gauge"."""
+    """One metric with all its samples; `kind` is "counter", "gauge", or "histogram", which has histograms instead."""
 
     name: str
     kind: str
     help: str
-    samples: tuple[Sample, ...]
+    samples: tuple[Sample, ...] = ()
+    histograms: tuple[Histogram, ...] = ()
 
     @property
     def exposed_name(self) -> str:

@@ -97,6 +97,7 @@ class Broker:
         machine: MachineLimits = NO_LIMITS,
         fetch: Fetch = no_fetch,
         timer: Timer = no_timer,
+        cpu_timer: Timer = no_timer,
     ) -> None:
         """
         Args:
@@ -114,6 +115,7 @@ class Broker:
             machine=machine,
             fetch=fetch,
             timer=timer,
+            cpu_timer=cpu_timer,
         )
         self._listeners: list[Listener] = []
         self._unlock_metadata: Callable[[], None] = lambda: None
@@ -301,6 +303,7 @@ class Broker:
                 lambda: login_families(self.specs.values()),
                 lambda: quota_families(self.dispatcher.quotas, self.gateway.mutations.ledger),
                 lambda: certificate_families(self._security.contexts()),
+                lambda: self._jobs.loop_watch.families(),
                 lambda: lag_families(self._jobs.group_lag.lags, self._ports.clock.now_ms()),
             )
             pages = {b"/metrics": lambda: Page(exposition(metrics)), **self._health().pages()}
@@ -435,6 +438,7 @@ class Broker:
         steps += [self.lifecycle.stop, data.replication.stop]
         if "maintenance" in started:
             steps += [
+                jobs.loop_watch.stop,
                 jobs.group_lag.stop,
                 jobs.token_keys.stop,
                 jobs.certificates.stop,

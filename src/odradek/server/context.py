@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from odradek.server.network.connection import Connection
     from odradek.server.network.dispatch import Route
     from odradek.server.network.request_quotas import Payer
+    from odradek.server.network.request_times import RequestTimes
     from odradek.server.transactions.marker_writer import MarkerWriter
     from odradek.server.transactions.producer_ids import ProducerIdBlocks
     from odradek.server.transactions.verification import TransactionVerifier
@@ -112,6 +113,7 @@ class RequestContext:
         "correlation_id",
         "payer",
         "throttle_ms",
+        "times",
     )
 
     def __init__(
@@ -133,6 +135,8 @@ class RequestContext:
         # By whose quotas the request is counted, where any are set, and how long the client must wait for it.
         self.payer: Payer | None = None
         self.throttle_ms = 0
+        # Of a request that is timed.
+        self.times: RequestTimes | None = None
 
     @property
     def client_address(self) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from odradek.common.metrics import Family, Metrics, Sample
 from odradek.log.compaction.metrics import cleaner_families
 from odradek.replica.metrics import replication_families
+from odradek.server.network.request_times import request_time_families
 from odradek.server.transactions.metrics import exactly_once_families
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def node_families(dispatcher: Dispatcher) -> Iterator[Family]:
     yield Family("odradek_requests", "counter", "Requests, by API.", _samples(routes, "request_count"))
     yield Family("odradek_request_errors", "counter", "Requests that failed whole.", _samples(routes, "error_count"))
     yield Family("odradek_request_bytes", "counter", "Bytes of requests, by API.", _samples(routes, "request_bytes"))
+    yield from request_time_families((route.times, labels) for route, labels in routes)
     yield Family.gauge("odradek_connections", "Connections that are open.", len(connections))
     yield Family.counter("odradek_connections_accepted", "Connections that were taken.", connections.accepted_count)
     yield Family.counter("odradek_connections_refused", "Connections beyond the limits.", connections.refused_count)
@@ -71,16 +73,24 @@ def _samples(items: Iterable[tuple[Any, tuple[tuple[str, str], ...]]], attribute
 def exposition(metrics: Metrics) -> bytes:
     """All metrics in the text format."""
     from prometheus_client import CollectorRegistry, generate_latest
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+    kinds: dict[str, Any] = {
+        "counter": CounterMetricFamily,
+        "gauge": GaugeMetricFamily,
+        "histogram": HistogramMetricFamily,
+    }
 
     class Collector:
         def collect(self) -> Iterator[Any]:
             for family in metrics.families():
-                labels = [name for name, _ in family.samples[0].labels] if family.samples else []
-                kind = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
-                shown = kind(family.name, family.help, labels=labels)
+                samples = family.samples or family.histograms
+                labels = [name for name, _ in samples[0].labels] if samples else []
+                shown = kinds[family.kind](family.name, family.help, labels=labels)
                 for sample in family.samples:
                     shown.add_metric([value for _, value in sample.labels], sample.value)
+                for each in family.histograms:
+                    shown.add_metric([value for _, value in each.labels], each.buckets, each.sum)
                 yield shown
 
     registry = CollectorRegistry()

@@ -126,6 +126,7 @@ class NodeThread:
             machine=machine,
             fetch=read_https,
             timer=time.perf_counter_ns,
+            cpu_timer=time.thread_time_ns,
         )
         await broker.start()
         self._broker = broker

@@ -30,6 +30,7 @@ from odradek.server.network.response_writer import ResponseWriter, SocketWriter,
 if TYPE_CHECKING:
     from odradek.security.sasl.exchange import AuthenticationError, LoggedIn
     from odradek.security.tls.listener import ListenerTls
+    from odradek.server.context import RequestContext
     from odradek.server.network.dispatch import Dispatcher
     from odradek.server.network.listeners import ListenerSpec
     from odradek.server.network.request_quotas import Payer
@@ -64,6 +65,7 @@ class Connection(asyncio.BufferedProtocol):
         "_tls",
         "_transport",
         "_unmute",
+        "_waiting_since_ns",
         "clock",
         "gate",
         "is_closing",
@@ -110,6 +112,8 @@ class Connection(asyncio.BufferedProtocol):
             self._inbound.limit(sasl.config.max_receive_bytes, "sasl.server.max.receive.size")
         self._budget = FrameBudget(dispatcher.memory)
         self._pending: deque[Buffer] = deque()
+        # Where requests are timed: since when some of them wait to be begun; 0 while none does.
+        self._waiting_since_ns = 0
         self.requests = Requests(self, dispatcher)
         self._scheduled = False
         self._reading = True
@@ -178,6 +182,7 @@ class Connection(asyncio.BufferedProtocol):
             self._dispatcher.tune_socket(sock)
             below = connections.descriptors.clients_below
             self._outbound = SocketWriter(transport, self.advance, sock.fileno(), own_below=below)
+        self._outbound.timer = self.quotas.timer
 
     def _refuse(self, transport: asyncio.Transport, refusal: str) -> None:
         _log.warning("connection refused", alike=refusal, peer=self.peer, reason=refusal)
@@ -396,6 +401,10 @@ class Connection(asyncio.BufferedProtocol):
             self.unpaid_since_ns += quotas.timer()
             self.owes_time = True
         self._begin_and_send(outbound)
+        if not self._pending:
+            self._waiting_since_ns = 0
+        elif self.requests.is_timed and not self._waiting_since_ns:
+            self._waiting_since_ns = quotas.timer()
         if self._is_ending and not self.requests.responses and not outbound.pending_bytes:
             self.is_closing = True
             assert self._transport is not None
@@ -421,6 +430,11 @@ class Connection(asyncio.BufferedProtocol):
             if not left:
                 self._schedule()
                 break
+
+    @property
+    def waiting_since_ns(self) -> int:
+        """Since when the request that is begun now has waited for that, by the timer; 0: it came in this turn."""
+        return self._waiting_since_ns
 
     def _may_begin(self, outbound: ResponseWriter) -> bool:
         requests = self.requests
@@ -480,7 +494,10 @@ class Connection(asyncio.BufferedProtocol):
             self._inbound.limit(self._dispatcher.config.max_request_bytes)
         return answer
 
-    def send(self, slot: ResponseSlot | None, chunks: list[Any]) -> None:
-        """Hand an answer to the peer once those before it are."""
+    def send(self, slot: ResponseSlot | None, chunks: list[Any], context: RequestContext | None = None) -> None:
+        """Hand an answer to the peer once those before it are; with the request's context it may be timed."""
         assert self._outbound is not None
-        self.requests.responses.add(slot, chunks, self._outbound)
+        times = None if context is None else context.times
+        if context is not None and times is not None:
+            times.ready_ns, times.throttle_ms = self.quotas.timer(), context.throttle_ms
+        self.requests.responses.add(slot, chunks, self._outbound, times)

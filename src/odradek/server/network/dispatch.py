@@ -21,6 +21,7 @@ from odradek.server.network.listeners import Connections
 from odradek.server.network.request_memory import RequestMemory, capacity_bytes
 from odradek.server.network.request_quotas import RequestQuotas
 from odradek.server.network.request_reader import BufferPool, new_scratch
+from odradek.server.network.request_times import SAMPLED_EVERY, RouteTimes
 from odradek.server.network.tls_acceptor import Handshakes
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from odradek.server.context import BrokerServices, RequestContext
     from odradek.server.network.listeners import ConnectionConfig
 
+# Of these, one in so many is timed.
+_FREQUENT = frozenset({ApiKey.PRODUCE, ApiKey.FETCH})
 NOT_FLEXIBLE = 2**15
 
 
@@ -85,6 +88,7 @@ class Route:
     request_count: int = 0
     error_count: int = 0
     request_bytes: int = 0
+    times: RouteTimes = field(default_factory=RouteTimes)
 
     def error_answer(self, version: int, code: ErrorCode, message: str) -> Message | None:
         """A response that says only that all failed, or None where this version has no field for that."""
@@ -128,13 +132,14 @@ def make_routes(handlers: Iterable[Handler], scope: str) -> dict[int, Route]:
             spec.request,
             spec.response,
             handler.overlapping,
+            times=RouteTimes(SAMPLED_EVERY if handler.api_key in _FREQUENT else 1),
         )
     return routes
 
 
 @dataclass(slots=True)
 class Dispatcher:
-    """What all connections of a node share."""
+    """What all connections of a node share; `is_timed`: whether requests are, from the next connection on."""
 
     services: BrokerServices
     config: ConnectionConfig
@@ -149,6 +154,7 @@ class Dispatcher:
     open_scopes: set[str] = field(default_factory=set)
     silent_scopes: set[str] = field(default_factory=set)
     newest_connection: int = -1
+    is_timed: bool = False
     handshakes: Handshakes = field(default_factory=Handshakes)
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:

@@ -71,5 +71,5 @@ async def encode_and_send(
         connection.requests.not_encodable(error, context, route)
         return
     if not connection.is_closing:
-        connection.send(slot, chunks)
+        connection.send(slot, chunks, context)
         connection.advance()

@@ -22,6 +22,7 @@ from odradek.server.context import RequestContext
 from odradek.server.network.before_login import answer_bare, refuse_before_login
 from odradek.server.network.long_messages import IN_STEPS_BYTES, decode_and_handle, encode_and_send, is_long
 from odradek.server.network.request_failures import failure_response
+from odradek.server.network.request_times import RequestTimes
 from odradek.server.network.response_order import ResponseOrder, ResponseSlot
 
 if TYPE_CHECKING:
@@ -36,16 +37,18 @@ class Requests:
     """What a connection does with whole frames.
 
     Attributes:
+        is_timed: whether times of requests are taken; of frequent ones, some.
         is_exclusive: a handler that is a coroutine, or a long decoding, has the connection to itself.
         responses: those that are waited for, and those behind them.
     """
 
-    __slots__ = ("_connection", "_dispatcher", "_waits", "is_exclusive", "responses")
+    __slots__ = ("_connection", "_dispatcher", "_waits", "is_exclusive", "is_timed", "responses")
 
     def __init__(self, connection: Connection, dispatcher: Dispatcher) -> None:
         self._connection = connection
         self._dispatcher = dispatcher
         self._waits: dict[asyncio.Future[Any], None] = {}
+        self.is_timed = dispatcher.is_timed
         self.is_exclusive = False
         self.responses = ResponseOrder()
 
@@ -61,6 +64,10 @@ class Requests:
             return answer_bare(self._dispatcher, self._connection, gate, bytes(frame))
         try:
             context, route, body_offset = self._read_header(frame)
+            if self.is_timed and route.times.is_next():
+                context.times = RequestTimes(
+                    route.times, self._connection.waiting_since_ns, self._dispatcher.quotas.timer(), len(frame)
+                )
             if context.api_version not in route.versions:
                 self._refuse_version(context, route)
                 return None
@@ -99,6 +106,8 @@ class Requests:
         if outcome is None or isinstance(outcome, Message):
             self._answer(None, context, route, outcome)
             return None
+        if context.times is not None:
+            context.times.decided_ns = quotas.timer()
         if quotas.is_timed:
             outcome = quotas.until_answered(context, outcome)
         return self._await(context, route, outcome)
@@ -188,7 +197,7 @@ class Requests:
             except (ValueError, ApiError) as error:
                 self.not_encodable(error, context, route)
                 return
-        self._connection.send(slot, chunks)
+        self._connection.send(slot, chunks, context)
 
     def count_answer(self, context: RequestContext, response: Message | None) -> None:
         """Count a response that is about to be encoded for the quotas of its client."""

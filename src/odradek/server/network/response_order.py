@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+from odradek.server.network.request_times import RequestTimes
 from odradek.server.network.response_writer import ResponseWriter
 
 
 class ResponseSlot:
-    """The place of one response; `chunks` are None until it is ready."""
+    """The place of one response; `chunks` are None until it is ready, `times` unless it is timed."""
 
-    __slots__ = ("chunks",)
+    __slots__ = ("chunks", "times")
 
     def __init__(self) -> None:
         self.chunks: list[Any] | None = None
+        self.times: RequestTimes | None = None
 
 
 class ResponseOrder:
@@ -34,13 +36,16 @@ class ResponseOrder:
         self._slots.append(slot)
         return slot
 
-    def add(self, slot: ResponseSlot | None, chunks: list[Any], writer: ResponseWriter) -> None:
+    def add(
+        self, slot: ResponseSlot | None, chunks: list[Any], writer: ResponseWriter, times: RequestTimes | None = None
+    ) -> None:
         """Hand a response to the writer once those before it are; without a slot it has the next place."""
         if slot is None:
             if not self._slots:
-                writer.add(chunks)
+                writer.add(chunks, times)
                 return
             slot = self.place()
-        slot.chunks = chunks
+        slot.chunks, slot.times = chunks, times
         while self._slots and self._slots[0].chunks is not None:
-            writer.add(self._slots.popleft().chunks or [])
+            first = self._slots.popleft()
+            writer.add(first.chunks or [], first.times)

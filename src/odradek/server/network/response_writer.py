@@ -20,6 +20,8 @@ from collections.abc import Callable
 from typing import Any
 
 from odradek.common.numbers import INT32_MAX
+from odradek.common.ports import Timer, no_timer
+from odradek.server.network.request_times import RequestTimes
 
 # Two-core machine, loopback, records in the page cache: up to 8 KiB the copy is cheaper, from 16 to 128 KiB sendfile,
 # by a third at this size. Above, blocking sockets favour the copy again; ours send what the peer takes, in pieces.
@@ -54,9 +56,11 @@ class ResponseWriter:
         "_on_drained",
         "_queue",
         "_sent_of_head",
+        "_timed",
         "_transport",
         "pending_bytes",
         "sent_bytes",
+        "timer",
         "waiting",
     )
 
@@ -68,15 +72,25 @@ class ResponseWriter:
         self._sent_of_head = 0
         self.pending_bytes = 0
         self.sent_bytes = 0
+        self.timer: Timer = no_timer
+        self._timed: deque[RequestTimes] = deque()
         self.waiting = False  # for the peer or for our next turn; on_drained follows
 
-    def add(self, chunks: list[Any]) -> None:
-        """Queue the pieces of one response; nothing is sent before `flush`."""
+    def add(self, chunks: list[Any], times: RequestTimes | None = None) -> None:
+        """Queue the pieces of one response; nothing is sent before `flush`. `times` gets to know when all is."""
+        before = self.pending_bytes
         for chunk in chunks:
             size = chunk.length if is_file_slice(chunk) else len(chunk)
             if size:
                 self._queue.append(chunk)
                 self.pending_bytes += size
+        if times is not None:
+            size = self.pending_bytes - before
+            if size:
+                times.response_bytes, times.end_position = size, self.sent_bytes + self.pending_bytes
+                self._timed.append(times)
+            else:
+                times.sent(times.ready_ns)
 
     def flush(self) -> None:
         """Send as much as the peer and this turn take now; the rest follows by itself."""
@@ -85,6 +99,7 @@ class ResponseWriter:
     def close(self) -> None:
         """Forget what was not sent, and let the files go."""
         self._queue.clear()
+        self._timed.clear()
         self.pending_bytes = 0
 
     def _take_sent(self, count: int) -> None:
@@ -97,6 +112,15 @@ class ResponseWriter:
             count -= size
             queue.popleft()
         self._sent_of_head = count
+        if self._timed:
+            self._note_sent()
+
+    def _note_sent(self) -> None:
+        timed, sent_bytes = self._timed, self.sent_bytes
+        if timed[0].end_position <= sent_bytes:
+            now_ns = self.timer()
+            while timed and timed[0].end_position <= sent_bytes:
+                timed.popleft().sent(now_ns)
 
     def _head_piece(self, limit: int) -> bytes:
         """The next bytes of a file slice at the head of the queue."""

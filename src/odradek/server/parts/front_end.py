@@ -78,5 +78,6 @@ def build_front_end(
         ports.timer,
     )
     dispatcher.change_limits(dispatcher.config, limits_of_listeners(settings))
+    dispatcher.is_timed = settings.metrics_address is not None
     shutdown = ControlledShutdown(dispatcher, settings.node_id, lambda: data.lifecycle.broker_epoch)
     return FrontEnd(services=services, dispatcher=dispatcher, controlled_shutdown=shutdown)

@@ -8,6 +8,7 @@ from odradek.coordinator.group.lag import GroupLagConfig
 from odradek.server.background.certificates import CertificateRenewal
 from odradek.server.background.cleaning import CleaningJobs
 from odradek.server.background.group_lag import GroupLagJob
+from odradek.server.background.loop_watch import LoopWatch
 from odradek.server.background.maintenance import Maintenance, MaintenanceConfig
 from odradek.server.background.scrubbing import Scrubbing
 from odradek.server.background.token_keys import TokenKeys
@@ -29,6 +30,7 @@ class Jobs:
     certificates: CertificateRenewal
     token_keys: TokenKeys
     group_lag: GroupLagJob
+    loop_watch: LoopWatch
 
     def start(self) -> None:
         """Begin all."""
@@ -38,6 +40,7 @@ class Jobs:
         self.certificates.start()
         self.token_keys.start()
         self.group_lag.start()
+        self.loop_watch.start()
 
 
 def build_jobs(
@@ -66,4 +69,5 @@ def build_jobs(
             coordinators.transactions.peers,
             is_shown=settings.metrics_address is not None,
         ),
+        loop_watch=LoopWatch(ports.timer, ports.cpu_timer, is_shown=settings.metrics_address is not None),
     )

@@ -25,6 +25,7 @@ class Ports:
         hostname: what other nodes get for a listener that is bound to all interfaces.
         fetch: reads a document over HTTPS.
         timer: says how long work on the loop took.
+        cpu_timer: the processor time of the loop's thread.
     """
 
     clock: Clock
@@ -35,3 +36,4 @@ class Ports:
     machine: MachineLimits = NO_LIMITS
     fetch: Fetch = no_fetch
     timer: Timer = no_timer
+    cpu_timer: Timer = no_timer

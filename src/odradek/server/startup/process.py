@@ -75,6 +75,7 @@ async def _serve(settings: BrokerSettings) -> int:
             machine=machine_limits(),
             fetch=read_https,
             timer=time.perf_counter_ns,
+            cpu_timer=time.thread_time_ns,
         )
         long_lived = GarbageCollection(lambda: broker.log_manager.log_count)
         long_lived.begin()

@@ -1,0 +1,75 @@
+"""How whole numbers are spread, as a histogram that costs the hot path one append: they are sorted later, many at once.
+
+Bounds are powers of two, each four times the one before, so that sorting compares nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from odradek.common.metrics import Histogram
+
+# So many are kept before they are sorted, and memory is free again.
+FOLD_AT = 4096
+NS_PER_S = 1_000_000_000
+
+
+class Spread:
+    """Numbers from 0 on.
+
+    Attributes:
+        add: takes one.
+    """
+
+    __slots__ = ("_bits", "_by_bits", "_per_unit", "_raw", "_sum", "add")
+
+    def __init__(self, first_bits: int, last_bits: int, per_unit: int) -> None:
+        """
+        Args:
+            first_bits, last_bits: of the smallest and the largest bound, as exponents.
+            per_unit: how many make one of the unit that is shown.
+        """
+        self._bits = range(first_bits, last_bits + 1, 2)
+        self._per_unit = per_unit
+        self._raw: list[int] = []
+        self.add = self._raw.append
+        self._by_bits: Counter[int] = Counter()
+        self._sum = 0
+
+    def fold(self) -> None:
+        """Sort what was added."""
+        raw = self._raw
+        # n < 2**bits for bits = n.bit_length(): n is within the bound of its bits.
+        self._by_bits.update(map(int.bit_length, raw))
+        self._sum += sum(raw)
+        raw.clear()
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return self._by_bits.total() + len(self._raw)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to fold."""
+        return len(self._raw) >= FOLD_AT
+
+    def histogram(self, labels: tuple[tuple[str, str], ...] = (), zeros: int = 0) -> Histogram:
+        """All of them, and so many zeros that were not added."""
+        self.fold()
+        total = zeros + self._by_bits.total()
+        buckets = [
+            (repr((1 << bound) / self._per_unit), zeros + sum(n for bits, n in self._by_bits.items() if bits <= bound))
+            for bound in self._bits
+        ]
+        return Histogram((*buckets, ("+Inf", total)), self._sum / self._per_unit, labels)
+
+
+def durations() -> Spread:
+    """Nanoseconds, shown in seconds: bounds from 66 microseconds to 17 s."""
+    return Spread(16, 34, NS_PER_S)
+
+
+def sizes() -> Spread:
+    """Bytes: bounds from 64 B to 256 MiB."""
+    return Spread(6, 28, 1)

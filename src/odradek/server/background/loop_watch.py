@@ -1,0 +1,68 @@
+"""How late the event loop is: what waits for it, waits so long. All requests of a node share one loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+from odradek.common.metrics import Family
+from odradek.common.ports import Timer
+from odradek.common.spread import NS_PER_S, durations
+
+INTERVAL_S = 0.1
+
+
+class LoopWatch:
+    """Asks to be called at a time, and sees when that is."""
+
+    def __init__(self, timer: Timer, cpu_timer: Timer, *, is_shown: bool) -> None:
+        """`is_shown`: whether anything shows the result; `cpu_timer`: the processor time of the loop's thread."""
+        self._timer = timer
+        self._cpu_timer = cpu_timer
+        self._is_shown = is_shown
+        self._late = durations()
+        self._max_ns = 0
+        self._planned_ns = 0
+        self._next: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin, where it is shown."""
+        if self._is_shown:
+            self._plan()
+
+    async def stop(self) -> None:
+        """End it."""
+        if self._next is not None:
+            self._next.cancel()
+
+    def families(self) -> Iterator[Family]:
+        """What was seen; the largest since the last scrape."""
+        largest_ns, self._max_ns = self._max_ns, 0
+        yield Family.counter(
+            "odradek_loop_cpu_seconds",
+            "Processor time of the thread of the event loop; its rate is how busy the loop is, 0 to 1.",
+            self._cpu_timer() / NS_PER_S,
+        )
+        yield Family(
+            "odradek_loop_late_seconds",
+            "histogram",
+            "By how much the event loop was late, looked at ten times a second.",
+            histograms=(self._late.histogram(),),
+        )
+        yield Family.gauge(
+            "odradek_loop_max_late_seconds",
+            "By how much the event loop was late at most since the last scrape.",
+            largest_ns / NS_PER_S,
+        )
+
+    def _plan(self) -> None:
+        self._planned_ns = self._timer() + int(INTERVAL_S * NS_PER_S)
+        self._next = asyncio.get_running_loop().call_later(INTERVAL_S, self._look)
+
+    def _look(self) -> None:
+        late_ns = max(0, self._timer() - self._planned_ns)
+        self._late.add(late_ns)
+        self._max_ns = max(self._max_ns, late_ns)
+        if self._late.is_due:
+            self._late.fold()
+        self._plan()

@@ -1,0 +1,148 @@
+"""Where the time of requests goes, in the phases that Kafka has: taken where metrics are served, see docs/metrics.md.
+
+    queue      from the last byte of a request until it is begun: others before it, a muted connection
+    local      decoding it and deciding
+    remote     waiting: for replicas, for data, for a coordinator or the controller
+    throttle   how long the client is to wait for its quota, which is no part of the total
+    send       from the decision until the last byte of the answer is with the system: its turn, and a slow reader
+    total      all but throttle
+
+To time a request costs some readings of the timer and an append for each phase; histograms are made of that later. So
+that the most frequent requests pay little for it, one in SAMPLED_EVERY of them is timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from odradek.common.metrics import Family, Histogram
+from odradek.common.spread import Spread, durations, sizes
+
+SAMPLED_EVERY = 8
+_NS_PER_MS = 1_000_000
+Labels = tuple[tuple[str, str], ...]
+
+
+class RouteTimes:
+    """What the requests of one API took, and how large they were.
+
+    `queue`, `remote` and `throttle` have those alone that waited.
+    """
+
+    __slots__ = (
+        "_every",
+        "_untimed",
+        "local",
+        "queue",
+        "remote",
+        "request_bytes",
+        "response_bytes",
+        "send",
+        "throttle",
+        "total",
+    )
+
+    def __init__(self, every: int = 1) -> None:
+        """`every`: one request in so many is timed, beginning with the first."""
+        self._every = every
+        self._untimed = 0
+        self.queue, self.local, self.remote = durations(), durations(), durations()
+        self.throttle, self.send, self.total = durations(), durations(), durations()
+        self.request_bytes, self.response_bytes = sizes(), sizes()
+
+    def is_next(self) -> bool:
+        """Whether the request that begins now is to be timed."""
+        if self._untimed:
+            self._untimed -= 1
+            return False
+        self._untimed = self._every - 1
+        return True
+
+    def phases(self) -> Iterator[tuple[str, Spread]]:
+        """All, by name, in the order in which a request has them."""
+        for name in ("queue", "local", "remote", "throttle", "send", "total"):
+            yield name, getattr(self, name)
+
+    def fold(self) -> None:
+        """Sort all that was added, so that memory is free again."""
+        for _, spread in self.phases():
+            spread.fold()
+        self.request_bytes.fold()
+        self.response_bytes.fold()
+
+
+class RequestTimes:
+    """The times of one request in nanoseconds of the timer.
+
+    Attributes:
+        waiting_since_ns: since when it has waited to be begun; 0: it has not.
+        decided_ns: when the handler went on to wait; 0: it answered at once.
+        ready_ns: when the answer was encoded.
+        end_position: of the answer, in the bytes of the connection.
+    """
+
+    __slots__ = (
+        "began_ns",
+        "decided_ns",
+        "end_position",
+        "ready_ns",
+        "request_bytes",
+        "response_bytes",
+        "throttle_ms",
+        "times",
+        "waiting_since_ns",
+    )
+
+    def __init__(self, times: RouteTimes, waiting_since_ns: int, began_ns: int, request_bytes: int) -> None:
+        self.times = times
+        self.waiting_since_ns = waiting_since_ns
+        self.began_ns = began_ns
+        self.request_bytes = request_bytes
+        self.decided_ns = self.ready_ns = self.throttle_ms = self.end_position = self.response_bytes = 0
+
+    def sent(self, now_ns: int) -> None:
+        """The last byte of the answer is with the system."""
+        times, began_ns, ready_ns = self.times, self.began_ns, self.ready_ns
+        came_ns = self.waiting_since_ns or began_ns
+        if came_ns != began_ns:
+            times.queue.add(began_ns - came_ns)
+        if self.decided_ns:
+            times.local.add(self.decided_ns - began_ns)
+            times.remote.add(ready_ns - self.decided_ns)
+        else:
+            times.local.add(ready_ns - began_ns)
+        if self.throttle_ms:
+            times.throttle.add(self.throttle_ms * _NS_PER_MS)
+        times.send.add(now_ns - ready_ns)
+        times.total.add(now_ns - came_ns)
+        times.request_bytes.add(self.request_bytes)
+        times.response_bytes.add(self.response_bytes)
+        if times.total.is_due:
+            times.fold()
+
+
+def request_time_families(routes: Iterable[tuple[RouteTimes, Labels]]) -> Iterator[Family]:
+    """Histograms for each API that was asked for."""
+    phases: list[Histogram] = []
+    request_bytes: list[Histogram] = []
+    response_bytes: list[Histogram] = []
+    for times, labels in routes:
+        count = times.total.count
+        if count:
+            for name, spread in times.phases():
+                phases.append(spread.histogram((*labels, ("phase", name)), zeros=count - spread.count))
+            request_bytes.append(times.request_bytes.histogram(labels))
+            response_bytes.append(times.response_bytes.histogram(labels))
+    sampled = f"of Produce and Fetch one in {SAMPLED_EVERY}"
+    yield Family(
+        "odradek_request_seconds",
+        "histogram",
+        f"Time of requests, {sampled}, by API and phase: queue, local, remote, throttle, send, total.",
+        histograms=tuple(phases),
+    )
+    yield Family(
+        "odradek_request_size_bytes", "histogram", f"Size of requests, {sampled}.", histograms=tuple(request_bytes)
+    )
+    yield Family(
+        "odradek_response_size_bytes", "histogram", f"Size of responses, {sampled}.", histograms=tuple(response_bytes)
+    )

@@ -1,0 +1,44 @@
+"""A loop that is held up is seen to be late."""
+
+from __future__ import annotations
+
+import time
+
+from odradek.common.metrics import Family
+from odradek.server.background.loop_watch import INTERVAL_S, LoopWatch
+from tests.support.waiting import eventually_async
+
+
+def hold_up() -> None:
+    """The loop does nothing else meanwhile."""
+    time.sleep(3 * INTERVAL_S)
+
+
+def seen(watch: LoopWatch) -> dict[str, Family]:
+    return {family.name: family for family in watch.families()}
+
+
+def looks(watch: LoopWatch) -> int:
+    return seen(watch)["odradek_loop_late_seconds"].histograms[0].buckets[-1][1]
+
+
+async def test_work_that_holds_the_loop_is_seen() -> None:
+    watch = LoopWatch(time.perf_counter_ns, time.thread_time_ns, is_shown=True)
+    watch.start()
+    try:
+        hold_up()
+        late = await eventually_async(lambda: seen(watch)["odradek_loop_max_late_seconds"].samples[0].value)
+        # Planned before the sleep began, for one interval later.
+        assert late > INTERVAL_S
+        await eventually_async(lambda: looks(watch) >= 2)
+        assert seen(watch)["odradek_loop_cpu_seconds"].samples[0].value > 0
+    finally:
+        await watch.stop()
+
+
+async def test_nothing_is_looked_at_that_is_not_shown() -> None:
+    watch = LoopWatch(time.perf_counter_ns, time.thread_time_ns, is_shown=False)
+    watch.start()
+    hold_up()
+    await watch.stop()
+    assert looks(watch) == 0
