@@ -1,8 +1,10 @@
-"""The SASL commands and settings of docs/security.md, run: a cluster is formatted, started and used."""
+"""The commands and settings of docs/security.md, run: clusters are formatted, started and used."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -15,10 +17,14 @@ from tests.integration.test_authorizer_setting import GuardedNode, java_settings
 from tests.support.clients.cli import odradek
 from tests.support.nodes.certificates import Certificates
 from tests.support.nodes.node import Node, free_port
+from tests.support.nodes.server_process import ServerProcess
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "security.md").read_text()
 SECTION = PAGE[PAGE.index("### Users with passwords") : PAGE.index("## ACLs")]
-ACLS = PAGE[PAGE.index("### Permissions in five minutes") :]
+ACLS = PAGE[PAGE.index("### Permissions in five minutes") : PAGE.index("## Quotas")]
+QUOTAS = PAGE[PAGE.index("## Quotas") :]
+# Where the commands of this environment are found, as a user who has installed them finds them.
+SHELL = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
 def settings_of(name: str, section: str = SECTION) -> dict[str, str]:
@@ -87,3 +93,69 @@ def test_the_permissions_of_the_page_are_in_force(tmp_path: Path) -> None:
         lines = [each for each in node.audit_lines() if each["reason"] == "acl"]
         (example,) = re.findall(r"^{.*}$", ACLS, re.MULTILINE)
         assert {tuple(each) for each in lines} == {tuple(json.loads(example))}
+
+
+def blocks(section: str = PAGE) -> list[str]:
+    """The blocks of commands: those without a language."""
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    return [text for language, text in fenced if not language]
+
+
+def test_a_secured_cluster_in_fifteen_minutes(tmp_path: Path) -> None:
+    """Each command of the section, in its order, in a shell in an empty directory."""
+    section = PAGE[PAGE.index("## A cluster with TLS") : PAGE.index("## TLS")]
+    ports = {port: str(free_port()) for port in ("9092", "9093", "9094")}
+    for name, text in re.findall(r"```properties\n# (\S+)\n(.*?)```", section, re.DOTALL):
+        (tmp_path / name).write_text(re.sub(r"\b909[234]\b", lambda port: ports[port[0]], text))
+    with (tmp_path / "server.properties").open("a") as file:
+        file.write("group.initial.rebalance.delay.ms=0\n")  # for the sake of the test's time
+    printed = {}
+    (lines,) = blocks(section)
+    with contextlib.ExitStack() as stack:
+        for line in lines.splitlines():
+            if line.startswith("odradek broker "):
+                stack.enter_context(Started(tmp_path, line, int(ports["9092"])))
+                continue
+            done = in_shell(tmp_path, line)
+            assert done.returncode == 0 or " acls why " in line, (line, done.stdout, done.stderr)
+            printed[line.split()[0] + " " + line.split()[1]] = done.stdout
+    assert printed["odradek consume"] == "a first order\n"
+    assert "denied" in printed["odradek acls"]
+
+
+class Started(ServerProcess):
+    """The node of a command line, in a directory."""
+
+    what = "the node"
+
+    def __init__(self, directory: Path, line: str, port: int) -> None:
+        super().__init__(directory, "node.log", port)
+        self._line = line
+
+    def command(self) -> list[str]:
+        return ["sh", "-c", f"cd {self.directory} && exec {self._line}"]
+
+    def environment(self) -> dict[str, str]:
+        return SHELL
+
+
+def in_shell(directory: Path, line: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["sh", "-c", line], cwd=directory, env=SHELL, capture_output=True, text=True, timeout=120)
+
+
+def test_the_quotas_of_the_page_are_set(tmp_path: Path) -> None:
+    with Node(tmp_path).start() as node:
+        for command in commands(QUOTAS):
+            ran = odradek(node.bootstrap, *command)
+            if command[1] == "list":
+                assert "2097152" in ran.out
+
+
+def test_each_command_of_the_page_is_run() -> None:
+    """By one of the tests here, or those that are named; what installs packages is not."""
+    of_plain = PAGE[PAGE.index("## From a plain cluster") :]  # test_secure_a_plain_cluster.py
+    kerberos = PAGE[PAGE.index("### Kerberos") : PAGE.index("### Before a login")]  # packages
+    certs = PAGE[PAGE.index("### In five") : PAGE.index("### A listener with TLS")]  # test_cli_certs.py
+    fifteen = PAGE[PAGE.index("## A cluster with TLS") : PAGE.index("## TLS")]
+    run_by_tests = [blocks(each)[0] for each in (fifteen, certs, SECTION, kerberos, ACLS, QUOTAS, of_plain)]
+    assert blocks() == run_by_tests
