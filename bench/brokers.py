@@ -79,10 +79,10 @@ def start_contestants(folder: Path, *, against_itself: bool = False, tree: Path 
     if tree is not None:
         other, node = OtherCheckout(folder / "other", tree), Node(folder / "odradek", dict(SETTINGS))
         return [Contestant(str(tree), other.start()), Contestant("Odradek", node.start())]
-    kafka = ApacheKafka(folder / "kafka", SETTINGS, heap=KAFKA_HEAP)
+    kafka = ApacheKafka(folder / "kafka", SETTINGS, heap=KAFKA_HEAP, measured=True)
     ours: Node | ApacheKafka
     if against_itself:
-        ours = ApacheKafka(folder / "odradek", SETTINGS, heap=KAFKA_HEAP)
+        ours = ApacheKafka(folder / "odradek", SETTINGS, heap=KAFKA_HEAP, measured=True)
     else:
         ours = Node(folder / "odradek", dict(SETTINGS))
     return [Contestant("Apache Kafka", kafka.start()), Contestant("Odradek", ours.start())]

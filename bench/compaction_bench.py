@@ -86,7 +86,7 @@ def fill(directory: Path, codec: str, record_count: int) -> int:
 
 def made_by_kafka(home: Path) -> ApacheKafka:
     """A stopped node of Apache Kafka with the topic in its metadata."""
-    kafka = ApacheKafka(home, {"log.cleaner.backoff.ms": 100, "log.cleaner.min.cleanable.ratio": 0.01})
+    kafka = ApacheKafka(home, {"log.cleaner.backoff.ms": 100, "log.cleaner.min.cleanable.ratio": 0.01}, measured=True)
     with kafka:
         create_topic(kafka.bootstrap, TOPIC, cleanup_policy="compact", segment_bytes=SEGMENT_BYTES)
     return kafka

@@ -32,7 +32,7 @@ class OneHome:
 
     def __init__(self, folder: Path, program: Path, settings: Mapping[str, object]) -> None:
         """`program` is the load generator."""
-        self.kafka = ApacheKafka(folder, settings, heap="1g")
+        self.kafka = ApacheKafka(folder, settings, heap="1g", measured=True)
         self.kafka.stop_timeout_s = STOP_TIMEOUT_S
         self.program = program
         self._process: subprocess.Popen[bytes] | None = None

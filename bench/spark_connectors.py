@@ -140,7 +140,7 @@ def node(kind: str, folder: Path) -> Any:
     if kind == "kafka":
         from tests.support.nodes.apache_kafka import ApacheKafka
 
-        return ApacheKafka(folder / "kafka", heap="1g")
+        return ApacheKafka(folder / "kafka", heap="1g", measured=True)
     from tests.support.nodes.node import Node
 
     return Node(folder / "node")

@@ -90,7 +90,7 @@ def main() -> None:
         port, other_port = free_port(), free_port()
         plain, controller = str(ours.overrides["listeners"]).split(",")
         ours.overrides |= tls_settings(certificates, plain, controller, port)
-        kafka = ApacheKafka(folder / "kafka", heap=KAFKA_HEAP)
+        kafka = ApacheKafka(folder / "kafka", heap=KAFKA_HEAP, measured=True)
         plain, controller = str(kafka.settings["listeners"]).split(",")
         kafka.settings |= tls_settings(certificates, plain, controller, other_port)
         with ours, kafka:

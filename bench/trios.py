@@ -16,7 +16,7 @@ from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.describe_quorum_request import DescribeQuorumRequest, PartitionData, TopicData
 from odradek.testing.processes import NodeProcess, ProcessCluster
 from tests.support.clients.api_calls import Calls
-from tests.support.nodes.apache_kafka import ApacheKafka, run_tool
+from tests.support.nodes.apache_kafka import ApacheKafka, random_uuid, run_tool
 from tests.support.nodes.node import free_port
 
 T = TypeVar("T")
@@ -219,9 +219,12 @@ def _data_dir(node: NodeProcess | ApacheKafka) -> Path:
 def kafka_trio(folder: Path, node_ids: Sequence[int] = NODES) -> Trio:
     """Nodes of Apache Kafka, formatted."""
     ports = {node_id: free_port() for node_id in node_ids}
-    nodes = {node_id: ApacheKafka(folder / f"kafka-{node_id}", SETTINGS, heap=KAFKA_HEAP) for node_id in node_ids}
+    nodes = {
+        node_id: ApacheKafka(folder / f"kafka-{node_id}", SETTINGS, heap=KAFKA_HEAP, measured=True)
+        for node_id in node_ids
+    }
     voters = ",".join(f"{node_id}@127.0.0.1:{port}" for node_id, port in ports.items())
-    cluster_id = run_tool("kafka.tools.StorageTool", ["random-uuid"]).stdout.split()[-1]
+    cluster_id = random_uuid()
     for node_id, node in nodes.items():
         node.settings |= {
             "node.id": node_id,

@@ -5,13 +5,23 @@ from __future__ import annotations
 import json
 import re
 import statistics
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.support.clients.confluent import create_topic, produce_all
-from tests.support.nodes.apache_kafka import ApacheKafka, require_kafka, run_tool
+from tests.support.nodes.apache_kafka import (
+    HOME,
+    TOOL_CLASSES,
+    ApacheKafka,
+    class_archive_options,
+    java_command,
+    require_kafka,
+    run_tool,
+)
 from tests.support.nodes.node import Node
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.timeout(600)]
 
@@ -251,3 +261,18 @@ def dump_log(path: Path, *arguments: str) -> str:
     problems = [line for line in printed.stdout.splitlines() if re.search(r"mismatch|not valid|Found timestamp", line)]
     assert not problems, problems[:3]
     return printed.stdout
+
+
+def test_tools_start_from_a_class_archive() -> None:
+    """What saves each tool half of its time; where this Java makes none, the folder says why."""
+
+    def option_or_reason() -> str | None:
+        for reason in HOME.glob("classes-*/why-not.txt"):
+            pytest.skip(reason.read_text())
+        return next(iter(class_archive_options(TOOL_CLASSES)[-1:]), None)
+
+    option = eventually(option_or_reason, "the archives")
+    command = java_command("kafka.tools.StorageTool", ["random-uuid"], ["-Xlog:class+load", "-XX:+UseSerialGC"])
+    assert option in command
+    loaded = subprocess.run(command, capture_output=True, text=True, check=True, timeout=180).stdout
+    assert re.search(r"org\.apache\.kafka\.\S+ source: shared objects file \(top\)", loaded)

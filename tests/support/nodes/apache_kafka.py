@@ -10,6 +10,7 @@ call `require_kafka()` skip and say which of them is missing.
 from __future__ import annotations
 
 import argparse
+import base64
 import contextlib
 import fcntl
 import functools
@@ -19,24 +20,33 @@ import signal
 import subprocess
 import sys
 import tempfile
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
 import pytest
 
+from tests.support.nodes import class_archive
 from tests.support.nodes.node import free_port
 from tests.support.nodes.server_process import ServerProcess
 
 VERSION = "4.3.1"
-CACHE = Path(__file__).resolve().parents[3] / ".cache"
+ROOT = Path(__file__).resolve().parents[3]
+CACHE = ROOT / ".cache"
 HOME = CACHE / f"kafka-{VERSION}"
 LIBRARIES = HOME / "lib"
 START_TIMEOUT_S = 180.0
+ARCHIVE_STEP_TIMEOUT_S = 60.0  # a machine that is slower than that makes no class archives
 
-# Tools live for a second or two: the second compiler would only cost them time.
-TOOL_JVM_OPTIONS = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+# What lives for a second or two: the second compiler and a collector with threads would only cost it time.
+SHORT_JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+TOOL_JVM_OPTIONS = ("-Xmx256m", *SHORT_JVM_OPTIONS, "-Xshare:auto")
 LOGGING_JVM_OPTIONS = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",)
+
+# Class archives: of a broker, and of what speaks to one.
+BROKER_CLASSES, TOOL_CLASSES = "broker.jsa", "tools.jsa"
+_ROUND_TRIP = ROOT / "tests" / "interop" / "java" / "RoundTrip.java"
 
 # slf4j-simple: the tools speak through slf4j, and without a backend a failure would be silent.
 POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -112,9 +122,30 @@ def require_kafka() -> None:
 
 def java_command(main: str, arguments: Sequence[object] = (), jvm_options: Sequence[str] = ()) -> list[str]:
     """The command that runs a class, or a single `.java` file, with all of Kafka on its class path."""
-    options = [*(jvm_options or TOOL_JVM_OPTIONS), *LOGGING_JVM_OPTIONS]
-    class_path = f"{kafka_libraries()}/*"
-    return [str(find_java()), *options, "-cp", class_path, main, *(str(argument) for argument in arguments)]
+    return _java(main, arguments, (*class_archive_options(TOOL_CLASSES), *(jvm_options or TOOL_JVM_OPTIONS)))
+
+
+def _java(main: str, arguments: Sequence[object], jvm_options: Sequence[str]) -> list[str]:
+    options = [*jvm_options, *LOGGING_JVM_OPTIONS, "-cp", f"{kafka_libraries()}/*"]
+    return [str(find_java()), *options, main, *(str(argument) for argument in arguments)]
+
+
+def class_archive_options(name: str) -> tuple[str, ...]:
+    """What makes a JVM with Kafka's class path, and with that alone, start from an archive."""
+    libraries = kafka_libraries()
+    key = class_archive.fingerprint(find_java(), libraries.iterdir(), _ROUND_TRIP.read_text())
+    folder = class_archive.archives(HOME, key, _write_class_archives)
+    return class_archive.read_options(folder and folder / name)
+
+
+def _write_class_archives(folder: Path) -> None:
+    """A broker, and a program that does to it most of what tools do."""
+    with tempfile.TemporaryDirectory() as place, _Archiving(Path(place), folder / BROKER_CLASSES) as kafka:
+        options = (*TOOL_JVM_OPTIONS, *class_archive.write_options(folder / TOOL_CLASSES))
+        command = _java(str(_ROUND_TRIP), [kafka.bootstrap, "archived"], options)
+        subprocess.run(
+            command, check=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=ARCHIVE_STEP_TIMEOUT_S
+        )
 
 
 def run_tool(
@@ -142,6 +173,11 @@ def run_tool(
     return done
 
 
+def random_uuid() -> str:
+    """An ID as Kafka writes it; one that begins with a hyphen would be an option to a tool."""
+    return "k" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
+
+
 class ApacheKafka(ServerProcess):
     """One node of Apache Kafka, broker and controller in one, over a directory; ports stay the same over restarts.
 
@@ -150,6 +186,7 @@ class ApacheKafka(ServerProcess):
         overrides: settings by Kafka's keys, on top of a node for tests with small internal topics.
         heap: maximum and initial heap, as the JVM writes it.
         port: of the listener for clients; a free one by default.
+        measured: with the collector and the compilers of a broker that runs for long, as benchmarks compare with.
     """
 
     what = "Kafka"
@@ -163,8 +200,10 @@ class ApacheKafka(ServerProcess):
         *,
         heap: str = "512m",
         port: int | None = None,
+        measured: bool = False,
     ) -> None:
         super().__init__(directory, "kafka.log", port or free_port())
+        self.measured = measured
         self.data_dir = self.directory / "data"
         self.properties = self.directory / "server.properties"
         self.heap = heap
@@ -198,8 +237,7 @@ class ApacheKafka(ServerProcess):
         """Write the properties and format the data directory, once."""
         self.write_properties()
         if not (self.data_dir / "meta.properties").exists():
-            cluster_id = run_tool("kafka.tools.StorageTool", ["random-uuid"]).stdout.split()[-1]
-            run_tool("kafka.tools.StorageTool", ["format", "-t", cluster_id, "-c", self.properties])
+            run_tool("kafka.tools.StorageTool", ["format", "-t", random_uuid(), "-c", self.properties])
 
     def start(self) -> Self:
         """Format where needed, start the process and wait until it answers on its port."""
@@ -208,11 +246,30 @@ class ApacheKafka(ServerProcess):
 
     def command(self) -> list[str]:
         """The command line of the process, over a formatted directory."""
-        jvm_options = [f"-Xmx{self.heap}", f"-Xms{self.heap}", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
-        return java_command("kafka.Kafka", [self.properties], jvm_options)
+        return _java("kafka.Kafka", [self.properties], [f"-Xmx{self.heap}", *self.jvm_options()])
+
+    def jvm_options(self) -> tuple[str, ...]:
+        """All of them but the heap's maximum."""
+        if self.measured:
+            return f"-Xms{self.heap}", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"
+        return (*SHORT_JVM_OPTIONS, *class_archive_options(BROKER_CLASSES))
 
     def _killed(self, code: int) -> int:
         return code
+
+
+class _Archiving(ApacheKafka):
+    """One that writes a class archive when it stops."""
+
+    start_timeout_s = ARCHIVE_STEP_TIMEOUT_S
+    stop_timeout_s = ARCHIVE_STEP_TIMEOUT_S
+
+    def __init__(self, directory: Path, archive: Path) -> None:
+        super().__init__(directory)
+        self.archive = archive
+
+    def jvm_options(self) -> tuple[str, ...]:
+        return (*SHORT_JVM_OPTIONS, *class_archive.write_options(self.archive))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -235,7 +292,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return subprocess.run(java_command(options.main, options.arguments)).returncode
     overrides = dict(pair.split("=", 1) for pair in options.override)
     with tempfile.TemporaryDirectory() as temporary:
-        kafka = ApacheKafka(options.dir or Path(temporary), overrides, heap=options.heap, port=options.port)
+        place = options.dir or Path(temporary)
+        kafka = ApacheKafka(place, overrides, heap=options.heap, port=options.port, measured=True)
         with kafka:
             print(f"Apache Kafka {VERSION} listens on {kafka.bootstrap}, pid {kafka.pid}, in {kafka.directory}")
             signal.signal(signal.SIGTERM, signal.default_int_handler)
