@@ -87,11 +87,16 @@ def shake(place: Place, version: int = 1) -> Wire:
 
 def come_in(place: Place, login: KerberosLogin, choice: bytes = bytes((1, 0, 0, 0))) -> tuple[Wire, Any]:
     """Log in by requests; returns the last answer."""
-    wire, context = shake(place), initiate(login, "localhost")
+    wire = shake(place)
+    return wire, go_through(wire, login, choice)
+
+
+def go_through(wire: Wire, login: KerberosLogin, choice: bytes = bytes((1, 0, 0, 0))) -> Any:
+    context = initiate(login, "localhost")
     answer = say(wire, context.step(None))
     answer = say(wire, context.step(bytes(answer.auth_bytes)))
     assert context.unwrap(bytes(answer.auth_bytes)) == bytes((1, 0, 0, 0))
-    return wire, say(wire, context.wrap(choice))
+    return say(wire, context.wrap(choice))
 
 
 def assert_refused(wire: Wire, answer: Any) -> None:
@@ -126,11 +131,12 @@ def test_a_security_layer_is_refused(place: Place, choice: bytes) -> None:
 def test_messages_that_are_no_tickets_are_refused_and_counted(place: Place) -> None:
     before = place.failed_count()
     token = initiate(place.login(), "localhost").step(None)
-    for words in (b"", b"garbage", bytes(5000), token[:-1], token[:-40] + bytes(40), token[:60]):
+    for words in (b"", b"garbage", bytes(5000), token + bytes(65_536), token[:-1], token[:-40] + bytes(40), token[:60]):
         wire = shake(place)
         assert_refused(wire, say(wire, words))
-    assert place.failed_count() == before + 6
-    assert "the message is none of Kerberos, or is damaged" in place.node.log_text()
+    assert place.failed_count() == before + 7
+    for reason in ("the message is none of Kerberos, or is damaged", "a message is longer than 65536 bytes"):
+        assert reason in place.node.log_text()
 
 
 def test_a_ticket_that_was_shown_is_no_ticket(place: Place) -> None:
@@ -213,6 +219,38 @@ def test_a_stock_client_writes_and_reads(place: Place) -> None:
     with in_realm({"KRB5CCNAME": f"FILE:{cache}"}):
         assert asyncio.run(round_trip()) == b"1"
     assert [each.value() for each in read_all(place.node.bootstrap, "t")] == [b"1"]
+
+
+def test_a_client_logs_in_again_as_the_same_user(place: Place) -> None:
+    keytab = place.realm.keytab("admin/ops")
+    for principal, of, code in (
+        ("alice", place.alice, ErrorCode.NONE),
+        ("admin/ops", keytab, ErrorCode.SASL_AUTHENTICATION_FAILED),
+    ):
+        wire, answer = come_in(place, place.login())
+        assert answer.error_code == 0
+        assert wire.ask(ApiKey.SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism="GSSAPI")).error_code == 0
+        assert go_through(wire, place.login(principal, of)).error_code == code
+        wire.close()
+    assert "Cannot change principals during re-authentication" in place.node.log_text()
+
+
+def test_while_the_kdc_is_down_those_with_tickets_come_in(place: Place, tmp_path: Path) -> None:
+    cache = place.realm.tickets("alice", place.alice)
+    come_in(place, KerberosLogin(ticket_cache=str(cache)))[0].close()  # the cache has a ticket for the service now
+    place.realm.add("late")
+    config = command_config(tmp_path, jaas("late", place.realm.keytab("late")))
+    place.realm.stop()
+    try:
+        wire, answer = come_in(place, KerberosLogin(ticket_cache=str(cache)))
+        assert answer.error_code == 0
+        wire.close()
+        ran = odradek(place.node.kerberos_bootstrap, "cluster", "id", "--command-config", config, code=None)
+        assert "Kerberos gives late no ticket for kafka@localhost: " in ran.err and "KDC" in ran.err, ran.err
+        assert len(ran.err.splitlines()) == 1
+    finally:
+        place.realm.start()
+    odradek(place.node.kerberos_bootstrap, "cluster", "id", "--command-config", config)
 
 
 def command_config(directory: Path, entry: str, **settings: str) -> Path:

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.interop.test_secured_clients import COUNT
+from tests.support.clients.cli import odradek
 from tests.support.clients.confluent import create_topic, read_all
-from tests.support.nodes.apache_kafka import TOOL_JVM_OPTIONS, java_command, require_kafka
+from tests.support.nodes.apache_kafka import TOOL_JVM_OPTIONS, ApacheKafka, java_command, require_kafka
 from tests.support.nodes.kerberos import REALM, KerberosNode, Realm, in_realm, jaas, require_kerberos
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
@@ -61,6 +62,40 @@ def test_java(place: Place, by: str, tmp_path: Path) -> None:
     command = java_command(str(HERE / "java" / "Secured.java"), [file, f"java-{by}"], options)
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.stdout.split()[-2:] == ["ok", str(COUNT)], done.stdout[-2000:] + done.stderr[-3000:]
+
+
+class KerberosKafka(ApacheKafka):
+    """Apache Kafka, whose clients log in by GSSAPI."""
+
+    def __init__(self, directory: Path, realm: Realm, keytab: Path) -> None:
+        super().__init__(directory)
+        self._realm = realm
+        self.settings |= {
+            "listeners": f"PLAINTEXT://localhost:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}",
+            "advertised.listeners": f"PLAINTEXT://localhost:{self.port}",
+            "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "sasl.enabled.mechanisms": "GSSAPI",
+            "sasl.kerberos.service.name": "kafka",
+            "listener.name.plaintext.gssapi.sasl.jaas.config": jaas(f"kafka/localhost@{REALM}", keytab),
+        }
+
+    def command(self) -> list[str]:
+        java, *rest = super().command()
+        return [java, f"-Djava.security.krb5.conf={self._realm.config}", *rest]
+
+
+@pytest.mark.slow
+@pytest.mark.java
+def test_our_commands_log_in_to_apache_kafka(place: Place, tmp_path: Path) -> None:
+    require_kafka()
+    config = tmp_path / "client.properties"
+    entry = jaas(f"alice@{REALM}", place.alice)
+    config.write_text(f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=GSSAPI\nsasl.jaas.config={entry}\n")
+    keytab = place.realm.directory / "kafka-localhost.keytab"
+    with KerberosKafka(tmp_path / "kafka", place.realm, keytab) as kafka, in_realm(place.realm.variables):
+        address = f"localhost:{kafka.port}"
+        odradek(address, "topics", "create", "t", "--command-config", config)
+        assert "t" in odradek(address, "topics", "list", "--command-config", config).out
 
 
 def test_librdkafka_of_debian(place: Place) -> None:

@@ -13,6 +13,8 @@ from odradek.security.sasl.kerberos_names import KerberosNames, NoMatchingRuleEr
 
 GSSAPI = "GSSAPI"
 NO_LAYER = 1
+# Tickets of Active Directory for users of very many groups are as long; more is no client's, and would be decoded.
+MAX_MESSAGE_BYTES = 65_536
 # The layers that we offer, and the largest message with one of them: there are none.
 _OFFER = bytes((NO_LAYER, 0, 0, 0))
 FAILED = "Authentication failed during authentication due to invalid credentials with SASL mechanism GSSAPI"
@@ -28,15 +30,15 @@ def gssapi(begin: Callable[[], Context], names: KerberosNames) -> Exchange:
     message = yield b""
     try:
         context = begin()
-        answer = context.step(message)
+        answer = context.step(_bounded(message))
         while answer or not context.complete:
             message = yield answer
             if context.complete:
                 if message:
                     raise _failed("a message came where none is due")
                 break
-            answer = context.step(message)
-        choice = context.unwrap((yield context.wrap(_OFFER)))
+            answer = context.step(_bounded(message))
+        choice = context.unwrap(_bounded((yield context.wrap(_OFFER))))
         if len(choice) < 4 or choice[0] != NO_LAYER:
             raise _failed("the client wants a security layer, and none is offered")
         # A name that the client asks to act as would follow. As in Kafka it is who its ticket says, whatever it asks.
@@ -45,6 +47,12 @@ def gssapi(begin: Callable[[], Context], names: KerberosNames) -> Exchange:
         raise _failed(error.reason) from None
     except NoMatchingRuleError as error:
         raise _failed(str(error)) from None
+
+
+def _bounded(message: bytes) -> bytes:
+    if len(message) > MAX_MESSAGE_BYTES:
+        raise _failed(f"a message is longer than {MAX_MESSAGE_BYTES} bytes")
+    return message
 
 
 def _failed(reason: str) -> AuthenticationError:
