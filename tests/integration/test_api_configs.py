@@ -393,7 +393,7 @@ class TestChangeOfBrokers:
 
     @only_ours
     def test_an_ignored_setting_is_stored_and_logged(self, calls: Calls, node: Node) -> None:
-        topic, key = calls.create_topic(), "max.connection.creation.rate"
+        topic, key = calls.create_topic(), "remote.fetch.max.wait.ms"
         assert change(calls, BROKER, "1", (key, SET, "77"))[0] == "NONE"
         assert change(calls, TOPIC, topic, ("local.retention.ms", SET, "77"))[0] == "NONE"
         assert Eventually(calls, BROKER, "1", key).is_("77", BROKER_SOURCE)
