@@ -6,6 +6,8 @@ import contextlib
 import datetime
 import json
 import os
+import select
+import socket
 import ssl
 import struct
 from collections.abc import Callable, Iterator
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -39,7 +42,7 @@ from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticate
 from odradek.protocol.messages.sasl_handshake_request import SaslHandshakeRequest
 from odradek.security.tls.stores import Identity
 from tests.conftest import assert_no_traceback
-from tests.integration.test_sasl import PASSWORDS, SaslNode
+from tests.integration.test_sasl import PASSWORDS, SaslNode, settings
 from tests.integration.test_sasl_tokens import FIRST, document, token
 from tests.support.clients.canary import Canary
 from tests.support.clients.confluent import create_topic
@@ -221,6 +224,26 @@ def test_a_message_above_the_limit_is_not_even_read(node: LiarsNode, size: int) 
         shake(wire, "OAUTHBEARER")
         wire.socket.sendall(struct.pack(">i", size))
         assert wire.is_closed_by_peer()
+
+
+def test_peers_that_do_not_log_in_keep_no_memory_from_clients(tmp_path: Path) -> None:
+    """Each holds the memory of half a message until its time is over, from an address of its own."""
+    limits = {"socket__request__max__bytes": MEBIBYTE, "queued__max__request__bytes": 4 * MEBIBYTE}
+    with SaslNode(tmp_path, **limits).start() as node, contextlib.ExitStack() as held:
+        create_topic(node.bootstrap, TOPIC)
+        peers = []
+        for number in range(16):
+            own = (f"127.0.0.{number + 2}", 0)
+            peer = socket.create_connection(("127.0.0.1", node.sasl_port), 60, source_address=own)
+            peers.append(held.enter_context(peer))
+            peer.sendall(struct.pack(">i", 500_000) + bytes(100))
+        client = settings("PLAIN") | {"bootstrap.servers": node.sasl_bootstrap}
+        producer = Producer(client)
+        for _ in range(3):
+            producer.produce(TOPIC, os.urandom(100_000))
+            assert producer.flush(60) == 0
+        closed, _, _ = select.select(peers, [], [], 0)
+        assert not closed, "the client had to wait until a peer's time was over"
 
 
 # ---- names

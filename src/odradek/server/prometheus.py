@@ -47,9 +47,10 @@ def node_families(dispatcher: Dispatcher) -> Iterator[Family]:
     yield Family.gauge("odradek_connections_waiting", "New connections that wait for a place.", entrance.waiting_count)
     yield Family.counter("odradek_connections_waited", "New connections that had to wait.", entrance.waited_count)
     yield Family.counter("odradek_connections_slow", "Closed: a request came too slowly.", connections.slow_count)
-    memory = dispatcher.memory
-    yield Family.gauge("odradek_request_memory_bytes", "Memory of requests under way.", memory.held_bytes)
-    yield Family.gauge("odradek_request_memory_waiting", "Requests that wait for memory.", memory.waiting_count)
+    budgets = dispatcher.memory, dispatcher.login_memory
+    held, waiting = sum(each.held_bytes for each in budgets), sum(each.waiting_count for each in budgets)
+    yield Family.gauge("odradek_request_memory_bytes", "Memory of requests under way.", held)
+    yield Family.gauge("odradek_request_memory_waiting", "Requests that wait for memory.", waiting)
     yield Family.gauge("odradek_fetch_sessions", "Fetch sessions that are kept.", len(services.fetch_sessions))
     yield Family.gauge("odradek_fetches_waiting", "Fetch requests that wait for data.", replicas.parked_fetch_count)
     yield Family.gauge("odradek_partitions", "Partitions that lie on this broker.", len(replicas))

@@ -53,6 +53,7 @@ class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_budget",
         "_dispatcher",
+        "_has_login_budget",
         "_has_place",
         "_inbound",
         "_is_ending",
@@ -110,7 +111,8 @@ class Connection(asyncio.BufferedProtocol):
         self._inbound = RequestReader(dispatcher.scratch, dispatcher.config.max_request_bytes, dispatcher.buffer_pool)
         if sasl is not None:
             self._inbound.limit(sasl.config.max_receive_bytes, "sasl.server.max.receive.size")
-        self._budget = FrameBudget(dispatcher.memory)
+        self._budget = FrameBudget(dispatcher.memory if sasl is None else dispatcher.login_memory)
+        self._has_login_budget = sasl is not None
         self._pending: deque[Buffer] = deque()
         # Where requests are timed: since when some of them wait to be begun; 0 while none does.
         self._waiting_since_ns = 0
@@ -369,6 +371,9 @@ class Connection(asyncio.BufferedProtocol):
         outbound = self._outbound
         if self._pending or outbound is None or not self._may_begin(outbound):
             return False
+        if self._has_login_budget and self.gate is not None and self.gate.is_open:
+            self._has_login_budget = False
+            self._budget = self._budget.moved_to(self._dispatcher.memory, self, self.peer_host)
         return self._budget.reserve(self, self.peer_host, size_bytes)
 
     def _read_on(self) -> None:

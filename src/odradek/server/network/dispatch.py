@@ -18,7 +18,7 @@ from odradek.server.authorization import request_check
 from odradek.server.network.descriptors import Descriptors
 from odradek.server.network.entrance import Entrance, Limits
 from odradek.server.network.listeners import Connections
-from odradek.server.network.request_memory import RequestMemory, capacity_bytes
+from odradek.server.network.request_memory import LOGIN_SHARE, RequestMemory, capacity_bytes
 from odradek.server.network.request_quotas import RequestQuotas
 from odradek.server.network.request_reader import BufferPool, new_scratch
 from odradek.server.network.request_times import SAMPLED_EVERY, RouteTimes
@@ -149,6 +149,8 @@ class Dispatcher:
     scratch: memoryview = field(default_factory=new_scratch)
     buffer_pool: BufferPool = field(default_factory=BufferPool)
     memory: RequestMemory = field(default_factory=RequestMemory)
+    # For what comes before a login, so that those who have logged in never wait for those who have not.
+    login_memory: RequestMemory = field(default_factory=RequestMemory)
     # Ordered, as all that is walked over: the same run must take the same way.
     tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)
     open_scopes: set[str] = field(default_factory=set)
@@ -244,7 +246,8 @@ class Dispatcher:
 
     def close_slow(self, now_ms: int) -> int:
         """Close connections whose request comes too slowly; returns how many. To be called about once a second."""
-        self.memory.note_waits(now_ms, self.config.idle_ms)
+        for memory in (self.memory, self.login_memory):
+            memory.note_waits(now_ms, self.config.idle_ms)
         slow = [(connection, why) for connection in self.connections if (why := connection.slowness(now_ms))]
         for connection, why in slow:
             connection.close_because(why)
@@ -279,5 +282,13 @@ def make_dispatcher(
     arrivals, entrance = Arrivals(quotas.saved_s), Entrance(quotas.saved_s)
     connections = Connections(config, Descriptors(machine.descriptors), arrivals=arrivals, entrance=entrance)
     connections.change_limits(config)
-    memory = RequestMemory(capacity_bytes(config.queued_max_request_bytes, machine.memory_bytes))
-    return Dispatcher(services, config, connections, routes, RequestQuotas(quotas, timer), memory=memory)
+    capacity = capacity_bytes(config.queued_max_request_bytes, machine.memory_bytes)
+    return Dispatcher(
+        services,
+        config,
+        connections,
+        routes,
+        RequestQuotas(quotas, timer),
+        memory=RequestMemory(capacity),
+        login_memory=RequestMemory(capacity // LOGIN_SHARE),
+    )

@@ -66,6 +66,13 @@ class FrameBudget:
         if self.reserved_bytes:
             self._memory.release(self.take())
 
+    def moved_to(self, memory: RequestMemory, taker: Taker, address: str) -> FrameBudget:
+        """The same connection's part of another memory; what requests under way hold of this one, they give back."""
+        moved = FrameBudget(memory)
+        moved.read_ahead(self._ahead_bytes)
+        self.let_go(taker, address)
+        return moved
+
     # -- pace ---------------------------------------------------------------------------------------------------
 
     def frames_came(self) -> None:

@@ -23,6 +23,8 @@ LARGE_BYTES = 2 * 1024 * 1024
 _SHARE = 4
 _MIN_CAPACITY_BYTES = 32 * 1024 * 1024
 _MAX_CAPACITY_BYTES = 1024 * 1024 * 1024
+# What comes before logins has a budget of its own, smaller by so much; a login of 4096 bytes needs none of it.
+LOGIN_SHARE = 8
 # Of the budget: so much may be read ahead.
 _AHEAD_SHARE = 4
 
