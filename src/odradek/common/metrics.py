@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +59,43 @@ Source = Callable[[], Iterable[Family]]
 
 
 @dataclass(slots=True)
+class Written:
+    """What producers wrote to a topic."""
+
+    bytes: int = 0
+    records: int = 0
+
+
+@dataclass(slots=True)
 class Metrics:
-    """What the hot path counts, and who else has something to tell."""
+    """What the hot path counts, and who else has something to show.
+
+    Attributes:
+        topics: what was written, by topic.
+        consumed_bytes, replicated_bytes: what consumers and followers got, by a topic's name or id, as they asked.
+        waiting_produces: Produce requests that wait for their acknowledgement.
+        denials: by API key.
+    """
 
     produced_bytes: int = 0
     produced_records: int = 0
     produced_batches: int = 0
     fetched_bytes: int = 0
     fetch_count: int = 0
+    topics: dict[str, Written] = field(default_factory=dict)
+    consumed_bytes: dict[str | UUID, int] = field(default_factory=dict)
+    replicated_bytes: dict[str | UUID, int] = field(default_factory=dict)
+    waiting_produces: int = 0
+    denials: dict[int, int] = field(default_factory=dict)
     sources: list[Source] = field(default_factory=list)
 
-    def produced(self, size_bytes: int, record_count: int) -> None:
+    def produced(self, topic: str, size_bytes: int, record_count: int) -> None:
         """One batch was appended."""
+        written = self.topics.get(topic)
+        if written is None:
+            written = self.topics[topic] = Written()
+        written.bytes += size_bytes
+        written.records += record_count
         self.produced_bytes += size_bytes
         self.produced_records += record_count
         self.produced_batches += 1
@@ -77,6 +104,17 @@ class Metrics:
         """One Fetch was answered."""
         self.fetched_bytes += size_bytes
         self.fetch_count += 1
+
+    def denied(self, api_key: int) -> None:
+        """An operation was denied."""
+        self.denials[api_key] = self.denials.get(api_key, 0) + 1
+
+    def forget_topics(self, is_gone: Callable[[str | UUID], bool]) -> None:
+        """Drop the counts of topics that are no more."""
+        kept: tuple[dict[Any, Any], ...] = (self.topics, self.consumed_bytes, self.replicated_bytes)
+        for counts in kept:
+            for key in [key for key in counts if is_gone(key)]:
+                del counts[key]
 
     def add(self, *sources: Source) -> None:
         """Scrapes have the families of these, too."""

@@ -11,6 +11,7 @@ from odradek.protocol.messages.produce_response import PartitionProduceResponse,
 from odradek.replica.followers import warn_too_few_in_sync
 
 if TYPE_CHECKING:
+    from odradek.common.metrics import Metrics
     from odradek.replica.partition import Partition
 
 # One partition's answer, and what its acknowledgement waits for.
@@ -30,7 +31,7 @@ def _take_end(
 
 
 def when_acknowledged(
-    response: ProduceResponse, waiting: list[Waiting], request: ProduceRequest
+    response: ProduceResponse, waiting: list[Waiting], request: ProduceRequest, metrics: Metrics
 ) -> asyncio.Future[Any]:
     """A future of the response: when all waits have ended, or at the time-out with those marked that have not."""
     timeout_ms, all_in_sync = request.timeout_ms, request.acks == -1
@@ -57,7 +58,13 @@ def when_acknowledged(
             done.set_result(response)
 
     timer = loop.call_later(max(0, timeout_ms) / 1000, timed_out)
-    done.add_done_callback(lambda _: timer.cancel())
+    metrics.waiting_produces += 1
+
+    def ended(_: asyncio.Future[Any]) -> None:
+        metrics.waiting_produces -= 1
+        timer.cancel()
+
+    done.add_done_callback(ended)
     for answer, partition, wait in waiting:
         wait.add_done_callback(lambda ended, a=answer, p=partition: one_ended(a, p, ended))  # type: ignore[misc]
     return done

@@ -50,6 +50,7 @@ from odradek.raft.driver import RaftDriver
 from odradek.replica.manager import ReplicaManager
 from odradek.server.background.certificates import certificate_families
 from odradek.server.background.maintenance import MaintenanceConfig
+from odradek.server.cluster_metrics import ClusterCounts, cluster_families
 from odradek.server.context import BrokerServices
 from odradek.server.controller_gateway import ControllerGateway
 from odradek.server.health import Health
@@ -298,8 +299,10 @@ class Broker:
         address = self.settings.metrics_address
         if address is not None:
             metrics, below = self.services.metrics, self.dispatcher.connections.descriptors.clients_below
+            counts = ClusterCounts()
             metrics.add(
                 lambda: node_families(self.dispatcher),
+                lambda: cluster_families(self.services, counts),
                 lambda: login_families(self.specs.values()),
                 lambda: quota_families(self.dispatcher.quotas, self.gateway.mutations.ledger),
                 lambda: certificate_families(self._security.contexts()),

@@ -161,6 +161,8 @@ class RequestContext:
             self._check_may_wait(authorizer, operation)
         principal, host = self.principal, self.client_address
         allowed = authorizer.authorize(principal, host, operation, resource_type, name)
+        if not allowed:
+            self.broker.metrics.denied(self.api_key)
         if not allowed or audits_allowed():
             audit(
                 authorizer.why(principal, host, operation, resource_type, name),

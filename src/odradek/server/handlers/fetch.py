@@ -372,6 +372,8 @@ class PendingFetch:
                 return self._throttled(throttle_ms)
         response = FetchResponse(session_id=NO_SESSION if session is None else session.session_id)
         with_records: list[PartitionKey] = []
+        metrics = self._context.broker.metrics
+        given = metrics.replicated_bytes if self.is_follower else metrics.consumed_bytes
         for asked, answer in self.answers:
             must_respond = session is None or asked.must_respond(answer)
             if not must_respond and self._is_incremental:
@@ -380,10 +382,11 @@ class PendingFetch:
                 self._hint(asked, answer, response)
             if isinstance(answer.records, RecordsChunks):
                 with_records.append((asked.topic, asked.partition_id))
+                given[asked.topic] = given.get(asked.topic, 0) + answer.records.size_bytes
             _topic_of(response, asked.topic).partitions.append(answer)
         if session is not None:
             session.move_to_end(*with_records)
-        self._context.broker.metrics.fetched(self.size_bytes)
+        metrics.fetched(self.size_bytes)
         return response
 
     def _throttled(self, throttle_ms: int) -> FetchResponse:

@@ -121,7 +121,9 @@ class _Appends:
             )
         if self._acks == 0:
             return None
-        return when_acknowledged(response, self._waiting, self._request) if self._waiting else response
+        if not self._waiting:
+            return response
+        return when_acknowledged(response, self._waiting, self._request, self._context.broker.metrics)
 
     def _find(self, topic: TopicProduceData, name: str | None, wanted: PartitionProduceData) -> Partition:
         replicas, records = self._context.broker.replicas, wanted.records
@@ -209,7 +211,7 @@ class _Appends:
             check = None
         now_ms = broker.clock.now_ms()
         info = partition.append_as_leader((records,), (header,), required_acks=acks, now_ms=now_ms, verification=check)
-        broker.metrics.produced(len(records), header.record_count)
+        broker.metrics.produced(partition.topic, len(records), header.record_count)
         answer.base_offset = info.base_offset
         answer.log_append_time_ms = info.log_append_time_ms
         answer.log_start_offset = partition.log.log_start_offset

@@ -1,0 +1,147 @@
+"""Metrics of topics, and of the cluster as this node knows it: its quorum, its brokers, its partitions."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from odradek.common.metrics import Family, Metrics, Sample
+from odradek.protocol.apis import ApiKey, api_name
+
+if TYPE_CHECKING:
+    from odradek.metadata.image import MetadataImage
+    from odradek.raft.driver import RaftDriver
+    from odradek.server.context import BrokerServices
+
+UNKNOWN = -1
+
+
+def topic_families(metrics: Metrics, image: MetadataImage) -> Iterator[Family]:
+    """What was written to topics and read from them here; of deleted ones nothing is shown, nor kept."""
+    metrics.forget_topics(lambda key: key not in image.topics_by_name and key not in image.topics_by_id)
+
+    def family(name: str, text: str, counts: Mapping[str, float]) -> Family:
+        samples = tuple(Sample(value, (("topic", topic),)) for topic, value in sorted(counts.items()))
+        return Family(name, "counter", text, samples)
+
+    def named(counts: Mapping[str | UUID, int]) -> Mapping[str, float]:
+        """Newer clients name a topic by its id, older ones by its name."""
+        sums: dict[str, float] = defaultdict(int)
+        for key, count in counts.items():
+            sums[key if isinstance(key, str) else image.topics_by_id[key].name] += count
+        return sums
+
+    written = metrics.topics
+    yield family(
+        "odradek_topic_produced_bytes",
+        "Bytes of batches appended by producers, by topic.",
+        {topic: counts.bytes for topic, counts in written.items()},
+    )
+    yield family(
+        "odradek_topic_produced_records",
+        "Records appended by producers, by topic.",
+        {topic: counts.records for topic, counts in written.items()},
+    )
+    yield family(
+        "odradek_topic_fetched_bytes", "Bytes of batches given to consumers, by topic.", named(metrics.consumed_bytes)
+    )
+    yield family(
+        "odradek_topic_replicated_bytes",
+        "Bytes of batches given to followers, by topic.",
+        named(metrics.replicated_bytes),
+    )
+
+
+def denial_family(metrics: Metrics) -> Family:
+    """What clients were not allowed to do."""
+    samples = [(api_name(ApiKey(key)), count) for key, count in metrics.denials.items()]
+    return Family(
+        "odradek_denials",
+        "counter",
+        "Operations that an authorizer has denied, by the API that asked.",
+        tuple(Sample(count, (("api", name),)) for name, count in sorted(samples)),
+    )
+
+
+def quorum_families(quorum: RaftDriver) -> Iterator[Family]:
+    """The metadata's quorum, and how far behind it this node, or its followers, are."""
+    gauge, leader, lag = Family.gauge, quorum.leader(), quorum.metadata_lag
+    yield gauge(
+        "odradek_metadata_lag_records",
+        "Committed metadata records that this node lacks, as the quorum's leader said last; -1: no leader answers.",
+        UNKNOWN if lag is None else lag,
+    )
+    yield gauge(
+        "odradek_quorum_leader", "Node id of the quorum's leader; -1: none is known.", leader.node_id if leader else -1
+    )
+    yield gauge("odradek_quorum_epoch", "Epoch of the quorum's leader.", quorum.leader_epoch)
+    yield gauge("odradek_quorum_end_offset", "Next offset of this node's copy of the metadata log.", quorum.end_offset)
+    yield gauge(
+        "odradek_quorum_high_watermark",
+        "Up to where the metadata log is known to be committed.",
+        quorum.committed_offset,
+    )
+    yield gauge("odradek_controller_active", "Whether this node is the active controller, 0 or 1.", quorum.leads)
+    node = quorum.node
+    behind = {
+        key.node_id: max(0, quorum.end_offset - max(0, state.end_offset))
+        for key, state in (node.replicas.items() if quorum.leads else ())
+        if key != node.me
+    }
+    yield Family(
+        "odradek_quorum_replica_lag_records",
+        "gauge",
+        "Metadata records that another node has not fetched; the active controller knows.",
+        tuple(Sample(records, (("node", str(node_id)),)) for node_id, records in sorted(behind.items())),
+    )
+
+
+class ClusterCounts:
+    """Counts over all partitions, kept until the image is another one."""
+
+    def __init__(self) -> None:
+        self._seen: MetadataImage | None = None
+        self._families: tuple[Family, ...] = ()
+
+    def families(self, image: MetadataImage) -> tuple[Family, ...]:
+        """Each node knows them all: look at one, or at the largest."""
+        if image is not self._seen:
+            self._seen = image
+            self._families = tuple(_counted(image))
+        return self._families
+
+
+def _counted(image: MetadataImage) -> Iterator[Family]:
+    gauge, brokers = Family.gauge, image.brokers.values()
+    partitions = [each for topic in image.topics_by_name.values() for each in topic.partitions.values()]
+    yield gauge("odradek_cluster_brokers", "Brokers that are registered.", len(image.brokers))
+    yield gauge(
+        "odradek_cluster_brokers_fenced", "Registered brokers that are fenced.", sum(each.fenced for each in brokers)
+    )
+    yield gauge("odradek_cluster_topics", "Topics of the cluster.", len(image.topics_by_name))
+    yield gauge("odradek_cluster_partitions", "Partitions of the cluster.", len(partitions))
+    yield gauge(
+        "odradek_cluster_partitions_without_leader",
+        "Partitions of the cluster that have no leader (Kafka: OfflinePartitionsCount).",
+        sum(not each.has_leader for each in partitions),
+    )
+    yield gauge(
+        "odradek_cluster_partitions_not_preferred",
+        "Partitions of the cluster led by another replica than the first (Kafka: PreferredReplicaImbalanceCount).",
+        sum(each.has_leader and each.leader != each.preferred_leader for each in partitions),
+    )
+
+
+def cluster_families(services: BrokerServices, counts: ClusterCounts) -> Iterator[Family]:
+    """All of this module."""
+    yield from topic_families(services.metrics, services.image)
+    yield denial_family(services.metrics)
+    yield Family.gauge(
+        "odradek_produces_waiting",
+        "Produce requests that wait for in-sync replicas, or for the disk.",
+        services.metrics.waiting_produces,
+    )
+    yield from quorum_families(services.quorum)
+    yield from counts.families(services.image)
