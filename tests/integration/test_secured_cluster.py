@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import json
 import socket
@@ -15,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from odradek.testing import AsyncSecuredCluster, SecuredCluster
 from odradek.testing.secured import LOGINS, Login
@@ -167,3 +168,27 @@ def test_three_brokers_replicate_and_come_back() -> None:
         cluster.kill(eventually(lambda: max(cluster.leader("t"), 0)))
         assert [each.value() for each in read_all(address, "t", **settings)] == [b"1"]
         cluster.restore()
+
+
+def test_settings_go_through_a_controller_elsewhere(tmp_path: Path) -> None:
+    """The broker checks them, the controller seals the secret, and the broker opens it."""
+    keys = tmp_path / "secret.keys"
+    keys.write_text(base64.b64encode(bytes(range(32))).decode())
+    with SecuredCluster(brokers=1, controllers=1, settings={"odradek.secret.key.file": keys}) as cluster:
+        admin = AdminClient(cluster.client("MUTUAL-TLS"))
+        of_sasl = "listener.name.sasl."
+
+        def change(key: str, value: str) -> None:
+            entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+            resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
+            for future in admin.incremental_alter_configs([resource]).values():
+                future.result(60)
+
+        users = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_eve="apple";'
+        change(f"{of_sasl}plain.sasl.jaas.config", users)
+        eve = cluster.client("PLAIN") | {"sasl.username": "eve", "sasl.password": "apple"}
+        assert AdminClient(eve).list_topics(timeout=60).brokers
+        with pytest.raises(KafkaException, match="DIGEST-MD5 is not served"):
+            change(f"{of_sasl}sasl.enabled.mechanisms", "DIGEST-MD5")
+        with pytest.raises(KafkaException, match="No such file or directory"):
+            change(f"{of_sasl}ssl.keystore.location", "/nowhere.pem")
