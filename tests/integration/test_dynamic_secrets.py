@@ -72,7 +72,7 @@ def test_a_secret_is_in_force_over_restarts_and_nowhere_to_be_read(
 ) -> None:
     certificates = Certificates(tmp_path / "certificates")
     first, second = keystore(certificates, "first"), keystore(certificates, "second")
-    store = {**certificates.server(OF_LISTENER), **first}
+    store = {**certificates.server(OF_LISTENER), **first, "ssl.allow.dn.changes": "true"}
     del store[f"{OF_LISTENER}ssl.keystore.location"]
     node = TlsNode(tmp_path / "node", store)
     node.overrides["metadata.log.max.record.bytes.between.snapshots"] = 1

@@ -7,6 +7,7 @@ import socket
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -85,6 +86,13 @@ class Secured:
 
     def shown(self) -> str:
         """The name in the certificate of a new connection."""
+        return str(dict(part[0] for part in self._certificate()["subject"])["commonName"])
+
+    def serial(self) -> object:
+        """The number of the certificate of a new connection."""
+        return self._certificate()["serialNumber"]
+
+    def _certificate(self) -> dict[str, Any]:
         context = ssl.create_default_context(cafile=str(self.certificates.ca))
         with (
             socket.create_connection(("127.0.0.1", self.tls), 30) as raw,
@@ -92,7 +100,7 @@ class Secured:
         ):
             certificate = secured.getpeercert()
         assert certificate is not None
-        return dict(part[0] for part in certificate["subject"])["commonName"]  # type: ignore[misc]
+        return dict(certificate)
 
     def logs_in(self, user: str, password: str) -> bool:
         with Wire(self.logins) as wire:
@@ -150,11 +158,26 @@ def test_a_keystore_of_another_broker_is_looked_at_there(node: Secured) -> None:
 
 
 def test_another_keystore_is_shown_and_so_is_the_first_again(node: Secured) -> None:
-    second = node.certificates.issue("second")
-    assert node.change((LOCATION, SET, str(second))) == (ErrorCode.NONE, "")
-    eventually(lambda: node.shown() == "second")
+    renewed = node.certificates.issue("first", file="renewed")
+    before = node.serial()
+    assert node.change((LOCATION, SET, str(renewed))) == (ErrorCode.NONE, "")
+    eventually(lambda: node.serial() != before)
     assert node.replace() == (ErrorCode.NONE, "")
-    eventually(lambda: node.shown() == "first")
+    eventually(lambda: node.serial() == before)
+
+
+@pytest.mark.parametrize(
+    ("name", "hosts", "reason"),
+    [
+        ("second", ["127.0.0.1"], "is of CN=second, the present one of CN=first; ssl.allow.dn.changes=true"),
+        ("first", ["localhost"], "lacks 127.0.0.1, which the present one names; ssl.allow.san.changes=true"),
+    ],
+)
+def test_a_certificate_of_another_name_is_refused(node: Secured, name: str, hosts: list[str], reason: str) -> None:
+    """KIP-978."""
+    other = node.certificates.issue(name, hosts, file="other")
+    code, text = node.change((LOCATION, SET, str(other)))
+    assert code == ErrorCode.INVALID_REQUEST and reason in text
 
 
 def test_users_of_plain_come_and_go(node: Secured) -> None:

@@ -74,3 +74,13 @@ class TlsConfig:
         default="DEFAULT",
         doc="How the name in a client's certificate becomes the name of its principal (KIP-371).",
     )
+    allow_dn_changes: bool = option(
+        "ssl.allow.dn.changes",
+        default=False,
+        doc="Whether AlterConfigs may give a listener a certificate of another distinguished name (KIP-978).",
+    )
+    allow_san_changes: bool = option(
+        "ssl.allow.san.changes",
+        default=False,
+        doc="Whether AlterConfigs may give a listener a certificate that lacks hosts of the present one (KIP-978).",
+    )

@@ -17,6 +17,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from odradek.security.tls.config import TlsConfig, TlsSettingError
+from odradek.security.tls.distinguished_name import distinguished_name
 from odradek.security.tls.stores import Identity, ReadFile, load_identity, load_trusted
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
@@ -30,15 +31,28 @@ class TlsContext:
 
     Attributes:
         not_after: when the first certificate of its chain expires; None where it has none.
+        subject, hosts: whom the certificate names, and its alternative names; None and none without one.
     """
 
-    __slots__ = ("context", "not_after")
+    __slots__ = ("context", "hosts", "not_after", "subject")
 
     def __init__(self, context: ssl.SSLContext, identity: Identity | None) -> None:
         self.context = context
         self.not_after: datetime | None = None
+        self.subject: str | None = None
+        self.hosts: frozenset[str] = frozenset()
         if identity is not None:
             self.not_after = min(each.not_valid_after_utc for each in identity.chain)
+            self.subject = distinguished_name(identity.chain[0].subject)
+            self.hosts = _alternative_names(identity.chain[0])
+
+
+def _alternative_names(certificate: x509.Certificate) -> frozenset[str]:
+    try:
+        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except x509.ExtensionNotFound:
+        return frozenset()
+    return frozenset(str(each.value) for each in extension.value)
 
 
 def server_context(config: TlsConfig, read: ReadFile) -> TlsContext:

@@ -55,13 +55,13 @@ class RenewableContext:
         return self._config
 
     def check(self, config: TlsConfig) -> None:
-        """Whether there could be a context by other settings.
+        """Whether an administrator may set these settings.
 
         Raises:
-            TlsSettingError: there could not.
+            TlsSettingError: there could be no context, or its certificate would be another one's.
         """
         if config != self._config:
-            self._make(config)
+            _check_replaces(self._present, self._make(config), config)
 
     def change_config(self, config: TlsConfig) -> None:
         """Go by other settings.
@@ -126,6 +126,23 @@ class ListenerTls:
             return None
         name = distinguished_name(x509.load_der_x509_certificate(certificate).subject)
         return f"User:{self._rules.name_of(name)}"
+
+
+def _check_replaces(old: TlsContext, new: TlsContext, config: TlsConfig) -> None:
+    """Others may know the node by what its certificate says."""
+    if old.subject is None or new.subject is None:
+        return
+    if new.subject != old.subject and not config.allow_dn_changes:
+        raise TlsSettingError(
+            f"ssl.keystore: the certificate is of {new.subject}, the present one of {old.subject};"
+            " ssl.allow.dn.changes=true allows that"
+        )
+    missing = sorted(old.hosts - new.hosts)
+    if missing and not config.allow_san_changes:
+        raise TlsSettingError(
+            f"ssl.keystore: the certificate lacks {', '.join(missing)}, which the present one names;"
+            " ssl.allow.san.changes=true allows that"
+        )
 
 
 def outgoing_context(name: str, config: TlsConfig) -> RenewableContext:
