@@ -102,8 +102,8 @@ class TestRolesOfTheirOwn:
         create(admin(separate[1].bootstrap), name, 6)
         seen = []
         for broker in separate.brokers:
-            found = eventually(lambda broker=broker: (topic := topic_at(broker, name)).partitions and topic)
-            seen.append({each.partition_index: each.leader_id for each in found.partitions})
+            found = eventually(lambda broker=broker: topic_at(broker, name).partitions)
+            seen.append({each.partition_index: each.leader_id for each in found})
         assert seen[0] == seen[1]
         assert set(seen[0].values()) == {1, 2}, "leaders are spread over the brokers"
 

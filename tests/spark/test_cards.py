@@ -100,7 +100,7 @@ def send_all(bootstrap: str, made: list[Labelled]) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
     for labelled in made:
         transaction = labelled.transaction
-        headers = [("correlation-id", transaction.id.encode())]
+        headers: dict[str, str | bytes | None] = {"correlation-id": transaction.id.encode()}
         producer.produce(pipeline.REQUESTS, labelled.value(), transaction.card.encode(), headers=headers)
     assert producer.flush(30) == 0
 
@@ -154,7 +154,7 @@ def test_the_queries(spark: Any, odradek: str, tmp_path: Path) -> None:
         value = json.loads(message.value() or b"")
         if value["reasons"] == ["incomplete"]:
             assert not value["approved"] and value["rules_version"] == RULES.version
-            incomplete.append((value.get("id"), (message.headers() or [(None, None)])[0][1]))
+            incomplete.append((value.get("id"), dict(message.headers() or []).get("correlation-id")))
             continue
         assert message.headers() == [("correlation-id", value["id"].encode())]
         assert message.key() == value["card"].encode()

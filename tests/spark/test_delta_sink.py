@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from deltalake.schema import Field, Schema
+from deltalake.schema import Field, PrimitiveType, Schema
 from pyspark.sql.types import (
     BinaryType,
     DayTimeIntervalType,
@@ -27,6 +27,7 @@ from pyspark_odradek.errors import ClusterError, OptionError, StagingError
 from pyspark_odradek.task import Task
 from tests.spark.stores import ROWS, DeltaStore, left, writer
 
+LONG, STRING = PrimitiveType("long"), PrimitiveType("string")
 TASK = Task("query", "run", 0, 0, 0)
 
 
@@ -36,7 +37,7 @@ def store(tmp_path: Path) -> DeltaStore:
 
 
 def made_by_another(path: str, *more: Field, **named: Any) -> DeltaTable:
-    return DeltaTable.create(path, Schema([Field("id", "long"), Field("name", "string"), *more]), **named)
+    return DeltaTable.create(path, Schema([Field("id", LONG), Field("name", STRING), *more]), **named)
 
 
 def checked(path: str) -> None:
@@ -44,7 +45,7 @@ def checked(path: str) -> None:
 
 
 def computed(path: str) -> None:
-    made_by_another(path, Field("twice", "long", metadata={"delta.generationExpression": "id * 2"}))
+    made_by_another(path, Field("twice", LONG, metadata={"delta.generationExpression": "id * 2"}))
 
 
 def mapped(path: str) -> None:
@@ -59,7 +60,7 @@ def mapped(path: str) -> None:
 
 
 def lacking(path: str) -> None:
-    made_by_another(path, Field("must", "string", nullable=False))  # type: ignore[arg-type]
+    made_by_another(path, Field("must", STRING, nullable=False))
 
 
 @pytest.mark.parametrize(
@@ -95,7 +96,7 @@ def test_a_store_that_does_not_let_the_driver_look(store: DeltaStore) -> None:
 
 
 def test_a_column_that_may_not_be_null(store: DeltaStore) -> None:
-    DeltaTable.create(store.path, Schema([Field("id", "long"), Field("name", "string", nullable=False)]))
+    DeltaTable.create(store.path, Schema([Field("id", LONG), Field("name", STRING, nullable=False)]))
     made = writer(store)
     with pytest.raises(
         ClusterError, match=r"batch 0 was refused: rows of it have no name, which the table .* requires"
@@ -108,7 +109,7 @@ def test_a_column_that_may_not_be_null(store: DeltaStore) -> None:
 @pytest.mark.parametrize("by", [{}, {"keyColumns": "id"}], ids=["appended", "merged"])
 def test_an_empty_text_in_a_partition_that_may_not_be_null(store: DeltaStore, by: dict[str, str]) -> None:
     """It is null to Delta: in the log, no reader would take the table any more."""
-    schema = Schema([Field("id", "long"), Field("name", "string", nullable=False)])  # type: ignore[arg-type]
+    schema = Schema([Field("id", LONG), Field("name", STRING, nullable=False)])
     DeltaTable.create(store.path, schema, partition_by=["name"])
     made = writer(store, partitionColumns="name", **by)  # type: ignore[arg-type]
     with pytest.raises(

@@ -295,7 +295,12 @@ def test_a_process_reads_on_from_where_it_was(ours: Query) -> None:
     topic = run.marker_topic
     assert topic is not None
     fetch = topic._fetch
-    topic._fetch = lambda partition, position: (fetched.append(position), fetch(partition, position))[1]  # type: ignore[method-assign]
+
+    def noted(partition: TopicPartition, position: int) -> Any:
+        fetched.append(position)
+        return fetch(partition, position)
+
+    topic._fetch = noted  # type: ignore[method-assign]
     for batch_id in range(4):
         transaction._SESSIONS.clear()
         assert ours.write(batch_id, run)

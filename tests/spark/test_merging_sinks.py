@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, TableFeatures
-from deltalake.schema import Field, Schema
+from deltalake.schema import Field, PrimitiveType, Schema
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
 from pyspark_odradek.errors import ClusterError, FencedError, OptionError, StagingError
@@ -23,6 +23,7 @@ from tests.spark.test_exact_sink import forget_commit
 from tests.support.clients.confluent import create_topic, produce_all
 from tests.support.disks.file_system import small_tmpfs
 
+LONG, STRING = PrimitiveType("long"), PrimitiveType("string")
 GOES = StructType([ROWS["id"], StructField("goes", BooleanType()), ROWS["name"]])
 BY_KEY = {"keyColumns": "id", "deleteColumn": "goes"}
 
@@ -301,9 +302,7 @@ def test_columns_that_do_not_fit_and_new_ones(store: DeltaStore) -> None:
 
 def test_a_column_that_may_not_be_null(store: DeltaStore) -> None:
     """A row that goes needs its key alone."""
-    DeltaTable.create(
-        store.path, Schema([Field("id", "long", nullable=False), Field("name", "string", nullable=False)])
-    )
+    DeltaTable.create(store.path, Schema([Field("id", LONG, nullable=False), Field("name", STRING, nullable=False)]))
     made = writer(store, GOES, **BY_KEY)
     assert merged(made, 0, [(1, False, "a"), (2, False, "b")])
     with pytest.raises(

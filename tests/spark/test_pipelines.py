@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +233,10 @@ def test_a_pipeline_continues_from_the_same_files(shop: Shop, tmp_path: Path) ->
     assert len(shop.rows("visits")) == 6, "nothing was read twice"
 
 
+def has_row(made: Any, page: str) -> bool:
+    return any(row["page"] == page for row in made.rows("visits"))
+
+
 @pytest.mark.slow
 def test_a_jvm_that_is_killed_ends_a_continuous_run(java: None, odradek: str, tmp_path: Path) -> None:
     """With one sentence and exit code 1; the next run goes on, and nothing is lost or there twice."""
@@ -245,7 +250,7 @@ def test_a_jvm_that_is_killed_ends_a_continuous_run(java: None, odradek: str, tm
             wait_for(process, lambda: (made.folder / "storage/_odradek/status.json").exists())
             wait_for(process, lambda: noted(made) == ("continuous", "running"))
             produce_all(odradek, "killed-visits", [(None, f"{page} 3".encode())])
-            wait_for(process, lambda page=page: any(row["page"] == page for row in made.rows("visits")))
+            wait_for(process, partial(has_row, made, page))
             os.kill(jvm_of(process.pid), signal.SIGKILL)
             _, err = process.communicate(timeout=120)
         assert process.returncode == 1, err

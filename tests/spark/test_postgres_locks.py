@@ -136,7 +136,12 @@ def test_the_server_looks_after_the_machine_that_commits(store: PostgresStore) -
     def commits(batch_id: int, **more: str) -> dict[str, str]:
         made = writer(store, **more)  # type: ignore[arg-type]
         clear_up = made._clear_up
-        made._clear_up = lambda connection, *rest: (found.append(limits_of(connection)), clear_up(connection, *rest))
+
+        def noted(connection: Any, *rest: Any) -> None:
+            found.append(limits_of(connection))
+            clear_up(connection, *rest)
+
+        made._clear_up = noted
         assert made.commit_once(task(batch_id), [left(made, task(batch_id), [(1, "a")])])
         return found[-1]
 
@@ -160,7 +165,12 @@ def test_the_server_looks_after_the_machine_that_commits(store: PostgresStore) -
     made = writer(store)
     tasks: list[dict[str, str]] = []
     stage = made._stage_table
-    made._stage_table = lambda connection, *rest: (stage(connection, *rest), tasks.append(limits_of(connection)))
+
+    def noted(connection: Any, *rest: Any) -> None:
+        stage(connection, *rest)
+        tasks.append(limits_of(connection))
+
+    made._stage_table = noted
     assert made.commit_once(task(3), [left(made, task(3), LARGE)])
     assert tasks == [found[0] | {"idle_in_transaction_session_timeout": "0"}], "a task waits for its rows"
 

@@ -74,11 +74,11 @@ def secured(tmp_path_factory: pytest.TempPathFactory, certificate: Path) -> Iter
     with kafka:
         create_topic(kafka.bootstrap, "safe")
         client = admin(kafka.bootstrap)  # one that is collected before it is answered gives up
-        for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
-            wished = UserScramCredentialUpsertion("ann", ScramCredentialInfo(mechanism, 4096), b"s3cret")
+        for kind in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+            wished = UserScramCredentialUpsertion("ann", ScramCredentialInfo(kind, 4096), b"s3cret")
             (future,) = client.alter_user_scram_credentials([wished]).values()
             future.result(30)
-        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):  # type: ignore[assignment]
+        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
             await_login(options(f"localhost:{port}", certificate) | {"sasl.mechanism": mechanism})
         yield kafka, f"localhost:{port}"
 

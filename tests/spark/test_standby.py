@@ -49,16 +49,15 @@ def test_a_movement_that_lacks_a_field_changes_no_balance() -> None:
     assert (entry, balance_cents) == (6, 1070)
     reported = [[None if pd.isna(each) else each for each in row] for row in booked.to_numpy(object)]
     names = ["number", "cents", "entry", "balance_cents", "origin"]
+    wanted: list[list[object]] = [
+        [3, 100, 5, 1100, ""],
+        [None, 7, None, None, "movements 0 1"],
+        [5, None, None, None, "movements 0 2"],
+        [6, -30, 6, 1070, ""],
+    ]
     assert [dict(zip(booked.columns, row, strict=True)) for row in reported] == [
         dict(zip(names, row, strict=True)) | {"offset": offset, "complete": offset in (0, 3)}
-        for offset, row in enumerate(
-            [
-                [3, 100, 5, 1100, ""],
-                [None, 7, None, None, "movements 0 1"],
-                [5, None, None, None, "movements 0 2"],
-                [6, -30, 6, 1070, ""],
-            ]
-        )
+        for offset, row in enumerate(wanted)
     ]
 
 
