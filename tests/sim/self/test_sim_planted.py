@@ -39,6 +39,9 @@ BY_SEED = [bug for bug in MEASURED if caught_by_seed(bug)]
 IN_SHORT = {bug.name for bug in [bug for bug in BY_SEED if KNOWN[bug.name][0] == 1][::2]}
 IN_SHORT -= {"a broker without space keeps what it leads"}
 
+# The first seed is a long run; these catch it in a short one.
+SOONER = {"generations forgotten on load": 2}
+
 
 @pytest.mark.parametrize(
     "bug",
@@ -50,7 +53,8 @@ def test_a_planted_bug_is_caught(bug: Bug) -> None:
     assert known is not None
     with bug.planted():
         others = OTHER_CLUSTER_SEEDS if bug in MANY_NODES else OTHER_SEEDS
-        assert any(problem_of(seed, world_of(bug)) for seed in itertools.chain([known], others)), bug.meaning
+        seeds = itertools.chain([SOONER.get(bug.name, known)], others)
+        assert any(problem_of(seed, world_of(bug)) for seed in seeds), bug.meaning
 
 
 def test_every_bug_is_caught_by_a_seed_or_by_a_scenario() -> None:

@@ -17,11 +17,13 @@ from tests.sim.shrink import shrink
 
 # Needs one answer that is lost, and nothing else of what its seed has.
 BUG = next(bug for bug in ONE_NODE if bug.name == "no sequence check")
+# Shows it in a short run; after a change of the product it must be one of the others.
+CAUGHT_BY = 15
 
 
 def test_single_faults_of_a_real_run_are_left_out() -> None:
     with BUG.planted():
-        for seed in range(1, 30):
+        for seed in (CAUGHT_BY, *range(1, 30)):
             report = run_seed(seed, kind=OneNode)
             if report.failed:
                 break

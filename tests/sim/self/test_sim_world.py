@@ -13,10 +13,10 @@ pytestmark = pytest.mark.usefixtures("no_log_lines")
 
 # `make test` runs the first ones, `make test-all` all of them.
 SEEDS = 200
-SHORT_SEEDS = 20
-CHUNK = 20
+SHORT_SEEDS = 10
+CHUNK = 10
 # Of so many seeds, from the first on, it is looked at what happened in them.
-LOOKED_AT = 15
+LOOKED_AT = 10
 first_reports: dict[int, Report] = {}
 
 
