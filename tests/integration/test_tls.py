@@ -14,8 +14,12 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from odradek.testing import Cluster
+from tests.support.clients.api_calls import fresh_name
 from tests.support.clients.quotas import set_quotas
+from tests.support.clients.wire import Wire
 from tests.support.nodes.certificates import Certificates
 from tests.support.nodes.tls_node import TlsNode, connected, shown
 from tests.support.waiting import eventually
@@ -105,6 +109,27 @@ def test_a_client_in_plain_text_is_refused_with_the_reason(node: TlsNode) -> Non
         while raw.recv(4096):
             pass
     eventually(lambda: "the peer does not speak TLS" in node.log_text())
+
+
+def test_clients_that_do_not_read_hold_little_memory(node: TlsNode, certificates: Certificates) -> None:
+    """Each has asked for megabytes, twice, and read no more than a beginning."""
+    topic, readers = fresh_name(), 40
+    produce(certificates.client(), node.tls_address, topic, [bytes(500_000)] * 20)
+    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=10_000_000)
+    wanted = FetchRequest(
+        max_wait_ms=0, min_bytes=1, max_bytes=10_000_000, topics=[FetchTopic(topic=topic, partitions=[partition])]
+    )
+    context = ssl.create_default_context(cafile=str(certificates.ca))
+    with contextlib.ExitStack() as held:
+        before = node.memory_bytes()
+        for _ in range(readers):
+            reader = held.enter_context(Wire(node.tls_port))
+            reader.socket = context.wrap_socket(reader.socket, server_hostname="127.0.0.1")
+            for _ in range(2):
+                reader.send(ApiKey.FETCH, 11, wanted)
+            assert reader.socket.recv(1)
+        grown = node.memory_bytes() - before
+    assert grown < readers * 800_000, f"{grown // readers} bytes each"
 
 
 def test_connections_beyond_a_quota_get_no_handshake(node: TlsNode, certificates: Certificates) -> None:

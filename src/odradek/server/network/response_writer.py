@@ -30,6 +30,8 @@ SENDFILE_MIN_BYTES = 32 * 1024
 TURN_BYTES = 1024 * 1024
 # A file slice goes through a transport in pieces of this size.
 PIECE_BYTES = 256 * 1024
+# A client over TLS that does not read holds four of them; half as many bytes cost no more processor time.
+TRANSPORT_PIECE_BYTES = 128 * 1024
 MAX_VECTORS = 64
 # How often a peer is offered more where no descriptor is left to watch it by.
 RETRY_S = 0.01
@@ -280,13 +282,13 @@ class TransportWriter(ResponseWriter):
     def __init__(self, transport: asyncio.Transport, on_drained: Callable[[], None]) -> None:
         super().__init__(transport, on_drained)
         self._paused = False
-        transport.set_write_buffer_limits(high=PIECE_BYTES)
+        transport.set_write_buffer_limits(high=TRANSPORT_PIECE_BYTES)
 
     def flush(self) -> None:
         while self._queue and not self._paused and not self._transport.is_closing():
             if is_file_slice(self._queue[0]):
                 try:
-                    data = self._head_piece(PIECE_BYTES)
+                    data = self._head_piece(TRANSPORT_PIECE_BYTES)
                 except OSError:
                     self._transport.abort()
                     return
