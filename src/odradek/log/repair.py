@@ -201,7 +201,8 @@ def _due_at(segment: Segment, position: int, end_offset: int) -> tuple[int, int]
     while begin > 0:
         begin = segment.indexes.offsets.boundary_before(begin - 1)
         at, offset = begin, segment.base_offset
-        while at < position and (header := _batch_at(segment, at, offset, end_offset)) is not None:
+        # At least one offset is left for what lies at the position.
+        while at < position and (header := _batch_at(segment, at, offset, end_offset - 1)) is not None:
             at, offset = at + header.size_bytes, header.last_offset + 1
         if at > begin:
             return at, offset

@@ -11,12 +11,17 @@ from uuid import UUID
 
 import pytest
 
+from odradek.common import ports
 from odradek.common.ports import Buffer, File
 from odradek.log.config import LogConfig
 from odradek.log.log import Log
 from odradek.log.manager import LogManager
+from odradek.log.recovery import snapshot_offsets
+from odradek.log.retention import delete_old_segments
+from odradek.log.rolling import roll
 from odradek.log.search import aborted_transactions
 from odradek.log.segment import Segment
+from odradek.log.segment_file import segment_path
 from odradek.log.truncation import truncate_to
 from odradek.record.batch import BatchHeader
 from odradek.record.control import transaction_marker
@@ -180,3 +185,55 @@ def test_entries_behind_a_damaged_index_are_not_all_of_it() -> None:
     disk.process_died()
     manager, log = start(disk)
     assert aborted(log) == [7, 8, 9]
+
+
+def test_epochs_that_a_cut_had_no_space_for_are_written_by_the_next_flush() -> None:
+    disk, manager, log = make()
+    append(log, b"a")
+    append(log, b"b", epoch=3)
+    log.flush()
+    disk.full_for = ("leader-epoch-checkpoint",)
+    truncate_to(log, 1)
+    disk.full_for = ()
+    log.flush()
+    manager.checkpoint_work()()
+    manager.unlock()
+    disk.lose_power()
+    _, log = start(disk)
+    assert log.epochs.entries() == [(0, 0)]
+    assert ports.read_file(disk, log.directory / "leader-epoch-checkpoint").split()[1:] == [b"1", b"0", b"0"]
+
+
+def test_the_first_flush_of_a_log_makes_the_id_of_its_topic_durable() -> None:
+    for seed in range(8):
+        disk = FullDisk(Random(seed), DiskFaults(), lambda: NOW_MS)
+        _, log = start(disk)
+        append(log, b"a")
+        log.flush()
+        disk.lose_power()
+        manager, _ = start(disk)
+        assert manager.topic_id(KEY) == UUID(int=1)
+
+
+@pytest.mark.parametrize("are_left", [True, False])
+def test_a_start_writes_the_snapshots_that_a_segment_lacks(are_left: bool) -> None:
+    """Once retention has dropped the segments before, only a snapshot knows their producers."""
+    disk, manager, log = make()
+    for number in range(3):
+        append(log, b"v", producer_id=number, sequence=0)
+        roll(log, NOW_MS)
+    log.flush()
+    if not are_left:
+        for offset in snapshot_offsets(disk, log.directory):
+            disk.remove(segment_path(log.directory, offset, ".snapshot"))
+    manager.unlock()
+    disk.process_died()
+    manager, log = start(disk)
+    assert snapshot_offsets(disk, log.directory) == [1, 2, 3]
+    log.update_high_watermark(3)
+    log.advance_log_start(2)
+    assert delete_old_segments(log, NOW_MS) == 2
+    manager.unlock()
+    disk.process_died()
+    _, log = start(disk)
+    assert log.log_start_offset == 2 and sorted(log.producers.producers) == [0, 1, 2]

@@ -15,8 +15,10 @@ from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.real_io import RealClock
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
+from odradek.log.loading import LOGS_PER_STEP
 from odradek.log.manager import LogManager
 from odradek.log.opening import close_log
+from odradek.log.rolling import roll
 from odradek.log.segment import Segment
 from odradek.log.truncation import truncate_fully_and_start_at
 from odradek.record.batch import patch_base_offset
@@ -257,3 +259,72 @@ def test_files_that_are_cut_are_closed(tmp_path: Path) -> None:
         index.offsets.clear()
         index.times.clear()
     assert len(os.listdir("/proc/self/fd")) == count
+
+
+def test_a_directory_that_fails_has_no_more_logs_to_open(tmp_path: Path) -> None:
+    """Each try would wait for the disk again."""
+    disk, (one, two) = UnreadableDisk(), (tmp_path / "one", tmp_path / "two")
+    manager = manager_of(disk, one, two)
+    manager.load()
+    for number in range(4):
+        manager.create("t", number, UUID(int=1), {}, log_dir=two if number else one)
+    manager.close()
+    again = manager_of(disk, one, two)
+    loader = again.begin_load()
+    disk.dead = {two / "t-1"}
+    assert not loader.open_some(two, again.files) and two in loader.failures
+    disk.dead = set()
+    assert not loader.open_some(two, again.files) and loader.opened == 0
+    loader.open_some(one, again.files)
+    assert loader.opened == 1
+    assert again.finish_load(loader) == 1 and again.unopened == {("t", 1), ("t", 2), ("t", 3)}
+    again.unlock()
+    disk.close()
+
+
+def test_a_copy_that_cannot_be_made_leaves_nothing_of_a_full_disk(tmp_path: Path) -> None:
+    class Full(FailingDisk):
+        def is_dead(self, path: Path) -> bool:
+            return path.name == "partition.metadata" and path.parents[1] in self.dead
+
+    disk, (one, two) = Full(errno.ENOSPC), (tmp_path / "one", tmp_path / "two")
+    manager = manager_of(disk, one, two)
+    manager.load()
+    log = manager.create("t", 0, UUID(int=1), {}, log_dir=one)
+    disk.dead = {two}
+    with pytest.raises(ApiError) as caught:
+        manager.futures.create(log, UUID(int=1), two)
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert not [path for path in two.iterdir() if path.is_dir()] and manager.futures.get(("t", 0)) is None
+    disk.dead = set()
+    assert manager.futures.create(log, UUID(int=1), two).log_dir == two
+    manager.unlock()
+    disk.close()
+
+
+def test_indexes_are_read_ahead_where_more_is_wanted_than_the_newest_time(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    log = home.open(index_interval_bytes=1)
+    append(log, *(batch(b"%d" % number) for number in range(9)))
+    roll(log, NOW_MS)
+    indexes = log.segments[0].indexes
+    assert indexes.begin_load() is None, "they are in memory"
+    indexes._unload()
+    assert indexes.begin_load(newest_only=True) is None, "it is known still"
+    work = indexes.begin_load()
+    assert work is not None
+    indexes.install_indexes(work())
+    assert indexes.is_loaded and len(indexes.offsets) == 8
+
+
+def test_a_start_opens_as_many_logs_as_there_are(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    manager = manager_of(disk, tmp_path)
+    manager.load()
+    for number in range(2 * LOGS_PER_STEP):
+        manager.create("t", number, UUID(int=1), {})
+    manager.close()
+    again = manager_of(disk, tmp_path)
+    assert again.load() == 2 * LOGS_PER_STEP
+    again.unlock()
+    disk.close()

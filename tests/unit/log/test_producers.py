@@ -215,3 +215,13 @@ def test_an_end_of_what_was_forgotten_counts_as_the_first_word() -> None:
 
 def with_producer(header: BatchHeader, *, producer_id: int, offset: int) -> BatchHeader:
     return header._replace(producer_id=producer_id, base_offset=offset)
+
+
+@pytest.mark.parametrize("producer_id", [0, 1])
+def test_every_producer_id_is_one(home: Home, producer_id: int) -> None:
+    log = home.open()
+    first = numbered(0, producer_id=producer_id)
+    assert append(log, first).base_offset == 0
+    assert append(log, first).duplicate
+    with pytest.raises(ApiError, match="Out of order"):
+        append(log, numbered(7, producer_id=producer_id))

@@ -12,7 +12,7 @@ from odradek.log.repair import CorruptRange, find_hole, fitting, rewrite_batches
 from odradek.log.replicated import Batch
 from odradek.log.rolling import roll
 from odradek.log.search import aborted_transactions
-from odradek.record.batch import BatchHeader, patch_base_offset, patch_leader_epoch
+from odradek.record.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, patch_base_offset, patch_leader_epoch
 from tests.support.models.batches import NOW_MS, batch
 from tests.unit.log.test_log import Home, append, everything
 from tests.unit.log.test_log_transactions import marker, sent
@@ -153,3 +153,40 @@ def test_batches_written_by_this_process_are_served_unverified(home: Home) -> No
     with pytest.raises(ApiError):
         log.read(0, max_bytes=SIZE)
     assert log.read(1, max_bytes=SIZE).size_bytes == SIZE
+
+
+@pytest.mark.parametrize("cut_bytes", [1, SIZE - HEADER_BYTES, SIZE - HEADER_BYTES + 1, SIZE - 1, SIZE])
+def test_a_last_batch_that_is_not_all_there_is_a_hole_to_the_end(home: Home, cut_bytes: int) -> None:
+    log = filled(home)
+    assert find_hole(log, log.segments[0], 4 * SIZE) is None, "it is whole"
+    path = log.segments[0].path
+    path.write_bytes(path.read_bytes()[:-cut_bytes] + b"\xff" * cut_bytes)
+    hole = find_hole(log, log.segments[0], 4 * SIZE)
+    assert hole == CorruptRange(log.segments[0], 4 * SIZE, 5 * SIZE, 4, 5, is_open=True)
+
+
+@pytest.mark.parametrize("length", [-1, 0, SIZE - LOG_OVERHEAD_BYTES + 1, 2**31 - 1])
+def test_a_batch_of_a_wrong_length_is_a_hole_up_to_the_next(home: Home, length: int) -> None:
+    """The index knows where the next one begins."""
+    log = home.open(index_interval_bytes=1)
+    for number in range(5):
+        append(log, batch(b"%d" % number), epoch=1)
+    path = log.segments[0].path
+    data = bytearray(path.read_bytes())
+    data[2 * SIZE + 8 : 2 * SIZE + 12] = length.to_bytes(4, "big", signed=True)
+    path.write_bytes(data)
+    hole = find_hole(log, log.segments[0], 2 * SIZE)
+    assert hole == CorruptRange(log.segments[0], 2 * SIZE, 3 * SIZE, 2, 3, is_open=False)
+
+
+@pytest.mark.parametrize(("claimed", "first"), [(4, 3), (5, 3), (6, 3), (2, 3), (3, 4)])
+def test_a_repair_begins_at_a_batch_that_claims_another_offset(home: Home, claimed: int, first: int) -> None:
+    """No checksum covers it, and the batch behind it, which is damaged, follows from it."""
+    log = filled(home)
+    path = log.segments[0].path
+    data = bytearray(path.read_bytes())
+    data[3 * SIZE : 3 * SIZE + 8] = claimed.to_bytes(8, "big")
+    data[5 * SIZE - 1] ^= 1
+    path.write_bytes(data)
+    hole = find_hole(log, log.segments[0], 4 * SIZE)
+    assert hole is not None and (hole.position, hole.first_offset) == (first * SIZE, first)
