@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -11,6 +12,9 @@ from tests.mutants.changes import Mutant, changes, mutant
 from tests.mutants.rooms import ROOMS, ROOT, Room
 
 SEPARATOR = " | "
+AT = " @ "
+# Say nothing without the line before them.
+BARE = {"continue", "break", "return"}
 EQUIVALENT = Path(__file__).parent / "equivalent.txt"
 
 
@@ -26,8 +30,14 @@ class Place:
     def mutant(self) -> Mutant:
         return mutant(self.path.read_text(), self.number)
 
-    def key(self, made: Mutant) -> str:
-        return f"{self.path.relative_to(ROOT)}: {made.function}: {made.before} -> {made.after}".replace("\n", " ")
+    def keys(self, made: Mutant) -> set[str]:
+        """What a list may call the change: by its function and text, and by its line, too, where there are several."""
+        key = f"{self.path.relative_to(ROOT)}: {made.function}: {made.before} -> {made.after}".replace("\n", " ")
+        lines = self.path.read_text().splitlines()
+        line = lines[made.line - 1].strip()
+        if line in BARE:
+            line = f"{lines[made.line - 2].strip()} {line}"
+        return {key, key + AT + line}
 
 
 def places(room: Room) -> list[Place]:
@@ -54,7 +64,7 @@ def sample(name: str, size: int, seed: int) -> list[tuple[Place, Mutant]]:
         if len(drawn) == size:
             break
         made = place.mutant()
-        if place.key(made) not in known:
+        if not place.keys(made) & known:
             drawn.append((place, made))
     return sorted(drawn, key=lambda each: (each[0].path, each[0].number))
 
@@ -69,18 +79,15 @@ def of_line(name: str, where: str) -> list[tuple[Place, Mutant]]:
 
 
 def stale_equivalents(known: set[str]) -> set[str]:
-    """Those that fit no change of the product any more."""
-    places_of: dict[tuple[str, str], list[Place]] = {}
-    files = {key.partition(": ")[0] for key in known}
+    """Those that do not fit one change of the product: none any more, or several."""
+    fits: Counter[str] = Counter()
+    functions = {tuple(key.split(": ")[:2]) for key in known}
     for room in ROOMS.values():
         for module, path in room.sources():
-            if str(path.relative_to(ROOT)) in files:
+            file = str(path.relative_to(ROOT))
+            if any(file == each[0] for each in functions):
                 for number, change in enumerate(changes(ast.parse(path.read_text()))):
-                    place = Place(module, path, number, change.line)
-                    places_of.setdefault((str(path.relative_to(ROOT)), change.function), []).append(place)
-
-    def fits(key: str) -> bool:
-        file, function = key.split(": ")[:2]
-        return any(place.key(place.mutant()) == key for place in places_of.get((file, function), []))
-
-    return {key for key in known if not fits(key)}
+                    if (file, change.function) in functions:
+                        place = Place(module, path, number, change.line)
+                        fits.update(place.keys(place.mutant()) & known)
+    return {key for key in known if fits[key] != 1}

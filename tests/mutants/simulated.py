@@ -109,7 +109,7 @@ def text(place: Place, made: Mutant) -> str:
 def report(room: str, seeds: int, killed: Sequence[tuple[Place, Mutant]]) -> None:
     """Try every mutant that the room's tests killed against so many seeds of each world, and print what came of it."""
     known = unseen()
-    seen = [(place, made) for place, made in killed if place.key(made) not in known]
+    seen = [(place, made) for place, made in killed if not place.keys(made) & known]
     print(f"{room}: {seeds} seeds of {', '.join(WORLDS_OF[room])} without a mutant ...", flush=True)
     clean = boxes(room, seeds)
     print(f"{room}: {len(clean.seconds)} runs, {sum(clean.seconds.values()):.0f} s", flush=True)

@@ -191,6 +191,17 @@ def test_every_equivalent_mutant_exists() -> None:
     assert stale_equivalents(equivalents()) == set()
 
 
+def test_a_list_may_name_the_line_of_a_change() -> None:
+    """Where a function has the same change twice, or the change is a word."""
+    (found,) = [each for each in of_line("replica", "replica/isolation.py") if each[1].before == "return"]
+    bare, with_line = sorted(found[0].keys(found[1]))
+    assert bare == "src/odradek/replica/isolation.py: Isolation.look: return -> pass"
+    assert with_line == bare + " @ if not silent and not self.topics: return"
+    assert stale_equivalents({bare, with_line}) == set()
+    twice = "src/odradek/log/epoch_cache.py: EpochCache.assign: -1 -> -2"
+    assert stale_equivalents({twice, bare + " @ return"}) == {twice, bare + " @ return"}
+
+
 def test_every_change_that_no_client_can_see_exists() -> None:
     assert stale_equivalents(unseen()) == set()
     assert not unseen() & equivalents()
