@@ -42,12 +42,14 @@ from tests.sim.planted_directories import DIRECTORY_BUGS
 from tests.sim.planted_lasting import LASTING_BUGS
 from tests.sim.planted_permissions import PERMISSION_BUGS
 from tests.sim.planted_producers import PRODUCER_BUGS
+from tests.sim.planted_quotas import QUOTA_BUGS
 from tests.sim.planted_transactions import TRANSACTIONS
 from tests.sim.producers import ProducersCluster
 from tests.sim.quorum_box import QuorumRun
 from tests.sim.quorum_bugs import BY_SEED, BY_TEST
 from tests.sim.reassignments import MovingCluster
 from tests.sim.runs import Scenario, run_seed
+from tests.sim.throttled import ThrottledCluster
 from tests.sim.transactional import TransactionalNode
 from tests.support.planted.compaction_bugs import AT_DEATH, IN_PEACE, IN_TRANSACTIONS
 
@@ -72,6 +74,7 @@ WORLD_OF: tuple[tuple[type[Scenario], tuple[Bug, ...]], ...] = (
     (ProducersCluster, PRODUCER_BUGS),
     (LastingCluster, LASTING_BUGS),
     (GuardedCluster, PERMISSION_BUGS),
+    (ThrottledCluster, QUOTA_BUGS),
     (QuorumRun, (*(bug for bug, _ in BY_SEED), *BY_TEST)),
     (KeyedCluster, IN_TRANSACTIONS),
     (CompactedNode, tuple(bug for bug in (*IN_PEACE, *AT_DEATH) if bug not in IN_TRANSACTIONS)),

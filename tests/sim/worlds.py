@@ -16,6 +16,7 @@ from tests.sim.producers import ProducersCluster
 from tests.sim.quorum_box import QuorumRun
 from tests.sim.reassignments import MovingCluster
 from tests.sim.runs import Scenario
+from tests.sim.throttled import ThrottledCluster
 from tests.sim.transactional import TransactionalNode
 
 KINDS: tuple[type[Scenario], ...] = (
@@ -30,6 +31,7 @@ KINDS: tuple[type[Scenario], ...] = (
     LastingCluster,
     KeyedCluster,
     GuardedCluster,
+    ThrottledCluster,
     QuorumRun,
 )
 # Those with faults of their own in place of the common ones come last.

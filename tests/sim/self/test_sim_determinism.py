@@ -41,6 +41,7 @@ SEEDS = {
     "lasting": (1, 2),
     "keyed": (1, 4),
     "permissions": (1, 2),
+    "quotas": (1, 2),
     "quorum": (4, 6),
     "damaged": (1, 2),  # no machine loses power there
 }

@@ -20,6 +20,7 @@ from tests.sim.producers import ProducersCluster
 from tests.sim.quorum_box import QuorumRun
 from tests.sim.reassignments import MovingCluster
 from tests.sim.runs import Scenario, run_seed
+from tests.sim.throttled import ThrottledCluster
 from tests.sim.world import World
 from tests.sim.worlds import KINDS
 
@@ -37,6 +38,7 @@ WITH_COPIES = (
     LastingCluster,
     KeyedCluster,
     GuardedCluster,
+    ThrottledCluster,
 )
 ONLY_WITH_COPIES = ("wipe", "older")
 

@@ -1,0 +1,59 @@
+"""Bugs to plant in how quotas reach the nodes and keep clients back; each is caught by the world of `quotas`."""
+
+from __future__ import annotations
+
+from tests.sim.planted import Bug
+
+QUOTA_BUGS = (
+    Bug(
+        "followers are counted as consumers",
+        "server.network.request_quotas:_is_of_broker",
+        "return bool(request.replica_state.replica_id >= 0)",
+        "return False",
+        "copies fall behind by what a quota lets consumers have",
+    ),
+    Bug(
+        "a connection keeps the quotas that it began with",
+        "server.network.request_quotas:RequestQuotas.begin",
+        "or payer.version != self.version",
+        "or False",
+        "a changed quota is in force for new connections alone",
+    ),
+    Bug(
+        "a wait has no end",
+        "server.network.connection:Connection._unmuted",
+        "self.go_on()",
+        "pass",
+        "what a client sent while it waited is never answered",
+    ),
+    Bug(
+        "a client that must wait is served",
+        "server.network.connection:Connection.mute",
+        "self._unmute = loop.call_at(ends_s, self._unmuted)",
+        "pass",
+        "a quota holds for clients that keep to it by themselves",
+    ),
+    Bug(
+        "a snapshot has no quotas",
+        "metadata.image:MetadataImage._quota_records",
+        "for entity, quotas in self.client_quotas.items():",
+        "for entity, quotas in ():",
+        "a node that starts at a snapshot limits none",
+    ),
+    Bug(
+        "a client keeps the limit that it had first",
+        "security.quota.ledger:QuotaLedger.change_quotas",
+        "self._by_client.clear()",
+        "pass",
+        "a quota that is set, changed or removed is in force for new clients alone",
+    ),
+    Bug(
+        "a changed quota keeps its rate",
+        "security.quota.ledger:QuotaLedger._open",
+        "found.change_rate(limit, now_ms)",
+        "pass",
+        "a client that was kept back waits as long as before",
+    ),
+)
+# The first seed of the world that catches it.
+CAUGHT_BY_SEED = dict.fromkeys([bug.name for bug in QUOTA_BUGS], 1)
