@@ -1,5 +1,7 @@
 """Log lines: one per event, `time level event key=value …`, readable by people and by machines.
 
+Where a node is asked to write JSON, each line is one object of the same fields instead.
+
 `get_logger("server.network.connection").info("connection closed", peer=peer, reason=why)`. Values with spaces
 are quoted. No traceback is ever printed for what a user or a client can cause; `error(..., error=exception)` prints
 its kind and text, and `bug(...)` alone adds the traceback, because there it is ours.
@@ -84,29 +86,36 @@ def get_json_logger(name: str) -> EventLogger:
 
 
 class LineFormatter(logging.Formatter):
-    """`2026-01-31T12:00:00.123Z INFO server.connection connection closed peer=10.0.0.1:4711`."""
+    """`2026-01-31T12:00:00.123Z INFO server.connection connection closed peer=10.0.0.1:4711`, or the same in JSON."""
+
+    def __init__(self, *, as_json: bool = False) -> None:
+        super().__init__()
+        self._as_json = as_json
 
     def format(self, record: logging.LogRecord) -> str:
         when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         name = record.name.removeprefix(ROOT + ".")
         fields: dict[str, Any] = getattr(record, "fields", {})
-        if getattr(record, "as_json", False):
+        trace: str = getattr(record, "trace", "")
+        if record.exc_info:
+            trace += self.formatException(record.exc_info)
+        if self._as_json or getattr(record, "as_json", False):
             event = {"time": when, "level": record.levelname, "logger": name, "event": record.getMessage()}
-            return json.dumps(event | fields)
+            whole = event | fields | ({"trace": trace.rstrip()} if trace else {})
+            return json.dumps(whole, default=_text)
         parts = [when, record.levelname, name, record.getMessage()]
         parts += [f"{key}={quoted(value)}" for key, value in fields.items()]
         line = " ".join(parts)
-        trace = getattr(record, "trace", "")
-        if record.exc_info:
-            trace += self.formatException(record.exc_info)
         return f"{line}\n{trace.rstrip()}" if trace else line
+
+
+def _text(value: Any) -> str:
+    return f"{type(value).__name__}: {value}" if isinstance(value, BaseException) else str(value)
 
 
 def quoted(value: Any) -> str:
     """A value as it stands in a line: bare where that is clear, else as a JSON string."""
-    if isinstance(value, BaseException):
-        value = f"{type(value).__name__}: {value}"
-    text = str(value)
+    text = _text(value)
     if text and not _NEEDS_QUOTES.intersection(text) and text.isprintable():
         return text
     return json.dumps(text, ensure_ascii=False)
@@ -181,10 +190,10 @@ def sum_up(now_s: float = -1.0) -> None:
             handler.sum_up(now_s)
 
 
-def write_log_lines(stream: TextIO | None = None, level: str = "INFO") -> None:
+def write_log_lines(stream: TextIO | None = None, level: str = "INFO", *, as_json: bool = False) -> None:
     """Send the events of the project, from `level` on, to a stream (default: standard error)."""
     handler = SummingHandler(stream or sys.stderr)
-    handler.setFormatter(LineFormatter())
+    handler.setFormatter(LineFormatter(as_json=as_json))
     root = logging.getLogger(ROOT)
     root.handlers[:] = [handler]
     root.setLevel(level)

@@ -11,8 +11,8 @@ from odradek.protocol.messages.produce_response import PartitionProduceResponse,
 from odradek.replica.followers import warn_too_few_in_sync
 
 if TYPE_CHECKING:
-    from odradek.common.metrics import Metrics
     from odradek.replica.partition import Partition
+    from odradek.server.context import RequestContext
 
 # One partition's answer, and what its acknowledgement waits for.
 Waiting = tuple[PartitionProduceResponse, "Partition", "asyncio.Future[None]"]
@@ -30,10 +30,17 @@ def _take_end(
         warn_too_few_in_sync(partition, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
 
+def _note_last(context: RequestContext, partition: Partition) -> None:
+    """Where slow requests are looked for, keep what was waited for last."""
+    if context.times is not None and context.times.sender is not None:
+        context.times.sender.waited_for = partition
+
+
 def when_acknowledged(
-    response: ProduceResponse, waiting: list[Waiting], request: ProduceRequest, metrics: Metrics
+    response: ProduceResponse, waiting: list[Waiting], request: ProduceRequest, context: RequestContext
 ) -> asyncio.Future[Any]:
     """A future of the response: when all waits have ended, or at the time-out with those marked that have not."""
+    metrics = context.broker.metrics
     timeout_ms, all_in_sync = request.timeout_ms, request.acks == -1
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Any] = loop.create_future()
@@ -47,12 +54,14 @@ def when_acknowledged(
             return
         _take_end(answer, partition, error, all_in_sync=all_in_sync)
         if not left:
+            _note_last(context, partition)
             done.set_result(response)
 
     def timed_out() -> None:
         for answer, partition, wait in waiting:
             if not wait.done():
                 answer.error_code, answer.base_offset = ErrorCode.REQUEST_TIMED_OUT, -1
+                _note_last(context, partition)
                 answer.error_message = f"{partition.name} was not replicated within {timeout_ms} ms"
         if not done.done():
             done.set_result(response)

@@ -16,7 +16,7 @@ Labels = frozenset[tuple[str, str]]
 
 def metrics_address(node: NodeProcess) -> str:
     """`host:port`; ConnectionRefusedError before the node listens there."""
-    found = re.findall(r"metrics are served address=(\S+)", node.log_text())
+    found = re.findall(r'metrics are served"?,? "?address"?[=:] ?"?([\w.:]+)', node.log_text())
     if not found:
         raise ConnectionRefusedError
     return str(found[-1])

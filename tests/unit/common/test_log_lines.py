@@ -118,6 +118,34 @@ def test_an_inventive_crowd_hides_nothing_that_others_log(written: Written) -> N
     assert lines[-3:] == [f"a disk fails disk={number}" for number in range(3)]
 
 
+def test_a_log_in_json_has_an_object_for_each_event(written: Written) -> None:
+    stream = io.StringIO()
+    write_log_lines(stream, as_json=True)
+    written.log.info("connection closed", peer="10.0.0.1:4711", count=3)
+    try:
+        raise KeyError("x")
+    except KeyError as error:
+        written.log.error("a step failed", error=error)
+        written.log.bug("a handler failed", error)
+    logging.getLogger("asyncio").warning("of another library")
+    closed, failed, bug, other = map(json.loads, stream.getvalue().splitlines())
+    assert closed == {
+        "time": "1970-01-01T00:16:40.000Z",
+        "level": "INFO",
+        "logger": "test.floods",
+        "event": "connection closed",
+        "peer": "10.0.0.1:4711",
+        "count": 3,
+    }
+    assert failed["error"] == "KeyError: 'x'" and "trace" not in failed
+    assert bug["trace"].startswith("Traceback") and bug["trace"].endswith("KeyError: 'x'")
+    assert (other["logger"], other["level"], other["event"]) == ("asyncio", "WARNING", "of another library")
+    for _ in range(50):
+        written.log.warning("closed")
+    sum_up()
+    assert json.loads(stream.getvalue().splitlines()[-1])["repeated"] == 50 - FULL_LINES
+
+
 def test_a_line_of_json_is_one_line_and_drives_no_terminal(written: Written) -> None:
     get_json_logger("audit").warning("denied", resource="a\u2028b\x9b31m\n\u202e", rule=None)
     (line,) = written.lines()

@@ -123,7 +123,7 @@ class _Appends:
             return None
         if not self._waiting:
             return response
-        return when_acknowledged(response, self._waiting, self._request, self._context.broker.metrics)
+        return when_acknowledged(response, self._waiting, self._request, self._context)
 
     def _find(self, topic: TopicProduceData, name: str | None, wanted: PartitionProduceData) -> Partition:
         replicas, records = self._context.broker.replicas, wanted.records

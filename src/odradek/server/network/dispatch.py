@@ -22,6 +22,7 @@ from odradek.server.network.request_memory import LOGIN_SHARE, RequestMemory, ca
 from odradek.server.network.request_quotas import RequestQuotas
 from odradek.server.network.request_reader import BufferPool, new_scratch
 from odradek.server.network.request_times import SAMPLED_EVERY, RouteTimes
+from odradek.server.network.slow_requests import SlowRequests
 from odradek.server.network.tls_acceptor import Handshakes
 
 if TYPE_CHECKING:
@@ -175,6 +176,13 @@ class Dispatcher:
         self.open_scopes.add(scope)
         for connection in self.connections:
             connection.go_on()
+
+    def time_requests(self, slow_ms: int) -> None:
+        """Take times of requests, of all where those that take longer than `slow_ms` are to be logged (0: none)."""
+        self.is_timed = True
+        for by_key in self.routes.values() if slow_ms > 0 else ():
+            for key, route in by_key.items():
+                route.times = RouteTimes(slow=SlowRequests(ApiKey(key), route.name, slow_ms))
 
     def serves(self, scope: str) -> bool:
         """Whether requests on one kind of listener are begun."""

@@ -14,9 +14,13 @@ that the most frequent requests pay little for it, one in SAMPLED_EVERY of them 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from odradek.common.metrics import Family, Histogram
 from odradek.common.spread import Spread, durations, sizes
+
+if TYPE_CHECKING:
+    from odradek.server.network.slow_requests import Sender, SlowRequests
 
 SAMPLED_EVERY = 8
 _NS_PER_MS = 1_000_000
@@ -38,12 +42,18 @@ class RouteTimes:
         "request_bytes",
         "response_bytes",
         "send",
+        "slow",
         "throttle",
         "total",
     )
 
-    def __init__(self, every: int = 1) -> None:
-        """`every`: one request in so many is timed, beginning with the first."""
+    def __init__(self, every: int = 1, slow: SlowRequests | None = None) -> None:
+        """
+        Args:
+            every: one request in so many is timed, beginning with the first.
+            slow: sees each that is timed.
+        """
+        self.slow = slow
         self._every = every
         self._untimed = 0
         self.queue, self.local, self.remote = durations(), durations(), durations()
@@ -79,6 +89,7 @@ class RequestTimes:
         decided_ns: when the handler went on to wait; 0: it answered at once.
         ready_ns: when the answer was encoded.
         end_position: of the answer, in the bytes of the connection.
+        sender: who sent it, where slow requests are looked for.
     """
 
     __slots__ = (
@@ -88,6 +99,7 @@ class RequestTimes:
         "ready_ns",
         "request_bytes",
         "response_bytes",
+        "sender",
         "throttle_ms",
         "times",
         "waiting_since_ns",
@@ -98,6 +110,7 @@ class RequestTimes:
         self.waiting_since_ns = waiting_since_ns
         self.began_ns = began_ns
         self.request_bytes = request_bytes
+        self.sender: Sender | None = None
         self.decided_ns = self.ready_ns = self.throttle_ms = self.end_position = self.response_bytes = 0
 
     def sent(self, now_ns: int) -> None:
@@ -119,6 +132,8 @@ class RequestTimes:
         times.response_bytes.add(self.response_bytes)
         if times.total.is_due:
             times.fold()
+        if times.slow is not None:
+            times.slow.look(self, now_ns)
 
 
 def request_time_families(routes: Iterable[tuple[RouteTimes, Labels]]) -> Iterator[Family]:

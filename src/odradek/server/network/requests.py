@@ -24,6 +24,7 @@ from odradek.server.network.long_messages import IN_STEPS_BYTES, decode_and_hand
 from odradek.server.network.request_failures import failure_response
 from odradek.server.network.request_times import RequestTimes
 from odradek.server.network.response_order import ResponseOrder, ResponseSlot
+from odradek.server.network.slow_requests import Sender
 
 if TYPE_CHECKING:
     from odradek.server.network.connection import Connection
@@ -65,9 +66,11 @@ class Requests:
         try:
             context, route, body_offset = self._read_header(frame)
             if self.is_timed and route.times.is_next():
-                context.times = RequestTimes(
+                times = context.times = RequestTimes(
                     route.times, self._connection.waiting_since_ns, self._dispatcher.quotas.timer(), len(frame)
                 )
+                if route.times.slow is not None:
+                    times.sender = Sender(context)
             if context.api_version not in route.versions:
                 self._refuse_version(context, route)
                 return None

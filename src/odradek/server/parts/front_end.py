@@ -13,6 +13,7 @@ from odradek.server.lifecycle.controlled_shutdown import ControlledShutdown
 from odradek.server.network.dispatch import Dispatcher, make_dispatcher, make_routes
 from odradek.server.network.entrance import limits_of_listeners
 from odradek.server.network.listeners import ConnectionConfig
+from odradek.server.network.slow_requests import LogLinesConfig
 from odradek.server.parts.coordinators import CoordinatorParts
 from odradek.server.parts.ports import Ports
 from odradek.server.parts.quorum import QuorumParts
@@ -78,6 +79,8 @@ def build_front_end(
         ports.timer,
     )
     dispatcher.change_limits(dispatcher.config, limits_of_listeners(settings))
-    dispatcher.is_timed = settings.metrics_address is not None
+    slow_ms = settings.build(LogLinesConfig).slow_request_ms
+    if slow_ms > 0 or settings.metrics_address is not None:
+        dispatcher.time_requests(slow_ms)
     shutdown = ControlledShutdown(dispatcher, settings.node_id, lambda: data.lifecycle.broker_epoch)
     return FrontEnd(services=services, dispatcher=dispatcher, controlled_shutdown=shutdown)

@@ -30,6 +30,7 @@ from odradek.server.fetch_session_cache import FetchSessionConfig
 from odradek.server.handlers.describe_topic_partitions import PageConfig
 from odradek.server.lifecycle.broker_lifecycle import BrokerLifecycleConfig
 from odradek.server.network.listeners import ConnectionConfig
+from odradek.server.network.slow_requests import LogLinesConfig
 from odradek.server.transactions.verification import VerificationConfig
 from odradek.settings.broker import honoured_keys
 from odradek.settings.table import Scope
@@ -49,6 +50,7 @@ CONFIG_CLASSES: tuple[type, ...] = (
     GroupConfig,
     GroupLagConfig,
     LogConfig,
+    LogLinesConfig,
     BrokerLifecycleConfig,
     PageConfig,
     QuotaConfig,

@@ -18,6 +18,7 @@ from odradek.common.real_io import RealClock, RealDisk, RealNetwork, RealRandom,
 from odradek.server.background.garbage_collection import GarbageCollection
 from odradek.server.broker import Broker
 from odradek.server.lifecycle.drain import drain
+from odradek.server.network.slow_requests import JSON, LogLinesConfig
 from odradek.server.startup.internal_topics import warn_of_internal_topics
 from odradek.settings.broker import BrokerSettings
 
@@ -26,7 +27,7 @@ _log = get_logger("server.broker")
 
 def run(settings: BrokerSettings) -> int:
     """Run one node on the real machine until it is stopped; returns the exit code of the process."""
-    write_log_lines()
+    write_log_lines(as_json=settings.build(LogLinesConfig).line_format == JSON)
     for line in settings.warnings:
         _log.warning("configuration", note=line)
     try:
