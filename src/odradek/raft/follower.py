@@ -193,7 +193,7 @@ class Follower:
         self._complaint = ""
         node.leader_heard(self._clock.monotonic_ms())
         try:
-            await self._take(endpoint, fetched, leader_epoch)
+            await self._take_and_note(endpoint, fetched, leader_epoch)
         except ProtocolError as error:
             self._log_fetch_failure(endpoint, str(error), expected=False)
             return False
@@ -236,8 +236,20 @@ class Follower:
             else:
                 _log.info("no metadata from a replica", peer=peer, reason=reason)
 
+    async def _take_and_note(self, endpoint: Endpoint, fetched: wire.Fetched, leader_epoch: int) -> None:
+        # Records are noted once they are here: while they are written, this replica is no further behind than any is.
+        # A snapshot takes long, and who waits for it is behind.
+        if fetched.snapshot_id is not None:
+            self._note_leader(fetched.high_watermark)
+        try:
+            await self._take(endpoint, fetched, leader_epoch)
+        finally:
+            self._note_leader(fetched.high_watermark)
+
+    def _note_leader(self, high_watermark: int) -> None:
+        self.leader_high_watermark = max(self.leader_high_watermark, high_watermark)
+
     async def _take(self, endpoint: Endpoint, fetched: wire.Fetched, leader_epoch: int) -> None:
-        self.leader_high_watermark = max(self.leader_high_watermark, fetched.high_watermark)
         if fetched.snapshot_id is not None:
             await self._fetch_snapshot(endpoint, fetched.snapshot_id, leader_epoch)
             return
