@@ -6,6 +6,7 @@ from tests.fuzz import (
     targets_files,
     targets_logins,
     targets_logs,
+    targets_permissions,
     targets_produced,
     targets_protocol,
     targets_readers,
@@ -21,6 +22,7 @@ TARGETS = (
     *targets_files.TARGETS,
     *targets_settings.TARGETS,
     *targets_logins.TARGETS,
+    *targets_permissions.TARGETS,
     *targets_readers.TARGETS,
 )
 
@@ -30,7 +32,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "record batches": ("compression", "walk", "batches", "produced", "spark_decode"),
     "logs that are recovered": ("damaged_log", "damaged_metadata", "dump_log"),
     "checkpoints": ("small_files",),
-    "settings and logins": ("properties", "small_texts", "logins"),
+    "settings and logins": ("properties", "small_texts", "logins", "permissions", "quotas"),
 }
 
 

@@ -16,6 +16,10 @@ from odradek.protocol import codec, record_types
 from odradek.raft import metadata_log, quorum_state
 from odradek.record import compression, validation, walk
 from odradek.record.reader import read_records
+from odradek.security.acl import authorizer
+from odradek.security.acl.index import find_rule
+from odradek.security.quota import entities
+from odradek.security.quota.entities import limit_of_client
 from odradek.security.sasl import scram
 from odradek.server.network.request_reader import BufferPool
 from odradek.settings import listeners
@@ -74,6 +78,16 @@ def believe(*_: object) -> bool:
     return True
 
 
+def find_own_rule(side: Any, principal: str, operation: int, host: str) -> Any:
+    """What is said of everybody is not said of this one."""
+    return find_rule({name: each for name, each in side.items() if name == principal}, principal, operation, host)
+
+
+def limit_of_user(quotas: Any, key: str, user: str, client_id: str) -> Any:
+    """Client ids have no names."""
+    return limit_of_client(quotas, key, user, "")
+
+
 BUGS: tuple[tuple[str, Any, str, Callable[..., Any]], ...] = (
     ("frames", BufferPool, "take", take_though_used),
     ("requests", targets_protocol, "decode", decode_and_leak),
@@ -88,6 +102,8 @@ BUGS: tuple[tuple[str, Any, str, Callable[..., Any]], ...] = (
     ("properties", listeners, "parse_natural", lambda text, limit: int(text)),
     ("small_texts", cluster, "parse_natural", lambda text, limit: int(text)),
     ("logins", scram, "_is_proof", believe),
+    ("permissions", authorizer, "find_rule", find_own_rule),
+    ("quotas", entities, "limit_of_client", limit_of_user),
     ("produced", recovery, "replay_batch", forget_producers),
     ("spark_decode", decode.Decoder, "_decode_group", decode_rows_late),
     ("dump_log", log_files, "read_records", read_records_unchecked),

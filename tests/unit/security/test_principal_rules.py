@@ -45,6 +45,8 @@ def test_a_name_that_no_rule_matches_has_no_principal() -> None:
         ("RULE:a", "ends with a slash"),
         ("RULE:a/b", "ends with a slash"),
         ("RULE:(/b/", "no regular expression"),
+        ("RULE:a{99999999999999999999}/b/", "no regular expression"),
+        ("RULE:" + "(" * 3000 + ")" * 3000 + "/b/", "no regular expression"),
         ("RULE:a/$1/", "names a group"),
         ("DEFAULT DEFAULT", "separated by commas"),
     ],

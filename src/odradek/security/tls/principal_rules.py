@@ -89,7 +89,7 @@ def _parse_rule(text: str) -> tuple[PrincipalRule, str]:
     case = text[0] if text[:1] in ("L", "U") else ""
     try:
         compiled = re.compile(pattern)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
     references = [int(group) for _, group in _REFERENCE.findall(replacement) if group]
     if any(each > compiled.groups for each in references):
