@@ -21,8 +21,8 @@ from odradek.protocol.codec import RecordsChunks
 from odradek.protocol.messages.fetch_request import FetchRequest
 from odradek.protocol.messages.fetch_response import FetchableTopicResponse, FetchResponse, PartitionData
 from odradek.server.network.response_writer import (
-    PIECE_BYTES,
     SENDFILE_MIN_BYTES,
+    TRANSPORT_PIECE_BYTES,
     ResponseWriter,
     SocketWriter,
     TransportWriter,
@@ -255,7 +255,7 @@ def test_a_transport_holds_no_more_than_a_few_pieces(run: Run, data: Data) -> No
         sender.outbound.flush()
         await asyncio.sleep(0.05)
         assert sender.transport is not None
-        assert sender.transport.get_write_buffer_size() <= 3 * PIECE_BYTES
+        assert sender.transport.get_write_buffer_size() <= 3 * TRANSPORT_PIECE_BYTES
         assert sender.outbound.pending_bytes > 20_000_000
         sender.transport.abort()
         peer.close()

@@ -311,5 +311,5 @@ class TransportWriter(ResponseWriter):
         """The transport's buffer has room again."""
         self._paused = False
         self.flush()
-        if not self._queue:
+        if not self._queue and not self.waiting:  # with its last piece the buffer may be full again
             self._on_drained()
