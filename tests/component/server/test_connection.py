@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -21,7 +22,8 @@ from odradek.protocol.messages.describe_configs_request import DescribeConfigsRe
 from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
 from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
 from odradek.protocol.messages.sync_group_request import SyncGroupRequest
-from odradek.server.network.connection import MAX_OVERLAPPING, MAX_UNSENT_BYTES
+from odradek.server.network.connection import MAX_OVERLAPPING, MAX_UNSENT_BYTES, Connection
+from odradek.server.network.entrance import Entrance
 from odradek.server.network.listeners import ConnectionConfig
 from tests.support.nodes.listener import HEARTBEAT_VERSION, SYNC_VERSION, Client, ScriptedListener
 from tests.support.waiting import PATIENCE_S, eventually_async
@@ -331,6 +333,17 @@ class TestFailures:
         run(test())
 
 
+class _Busy(Connection):
+    """A connection behind which the loop has so much to do that the wait for a place is over when it comes to it."""
+
+    __slots__ = ()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        if not self.has_place:
+            time.sleep(0.3)
+
+
 class TestEnds:
     def test_a_client_that_leaves_takes_its_waits_along(self, run: Run) -> None:
         async def test() -> None:
@@ -419,6 +432,22 @@ class TestEnds:
                 for client in (clients[1], refused, admitted):
                     client.close()
                 await eventually_async(lambda: not listener.connections)
+
+        run(test())
+
+    def test_a_place_that_comes_in_the_next_turn_has_the_client_read(self, run: Run) -> None:
+        async def test() -> None:
+            async with ScriptedListener(ConnectionConfig(max_connection_creation_rate=4)) as listener:
+                listener.made = _Busy
+                entrance = listener.dispatcher.connections.entrance = Entrance(burst_s=0.25)
+                listener.dispatcher.change_limits(listener.dispatcher.config)
+                clients = []
+                while not entrance.waited_count:
+                    clients.append(await listener.client())
+                    await clients[-1].beat(len(clients))
+                    assert await clients[-1].numbers(1) == [len(clients)]
+                for client in clients:
+                    client.close()
 
         run(test())
 

@@ -44,6 +44,7 @@ class ScriptedListener:
         self.begun: list[int] = []
         self.waits: dict[int, asyncio.Future[Any]] = {}
         self.ended: list[int] = []
+        self.made = Connection
         self.fetched: Callable[[], FetchResponse] = FetchResponse
         handlers = (
             Handler(ApiKey.HEARTBEAT, self._heartbeat, 0, 4),
@@ -73,7 +74,7 @@ class ScriptedListener:
 
     async def __aenter__(self) -> ScriptedListener:
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Connection(self.dispatcher, self.spec), "127.0.0.1", 0)
+        self._server = await loop.create_server(lambda: self.made(self.dispatcher, self.spec), "127.0.0.1", 0)
         self.spec.port = self._server.sockets[0].getsockname()[1]
         return self
 

@@ -54,7 +54,6 @@ class Connection(asyncio.BufferedProtocol):
         "_budget",
         "_dispatcher",
         "_has_login_budget",
-        "_has_place",
         "_inbound",
         "_is_ending",
         "_outbound",
@@ -69,6 +68,7 @@ class Connection(asyncio.BufferedProtocol):
         "_waiting_since_ns",
         "clock",
         "gate",
+        "has_place",
         "is_closing",
         "last_active_ms",
         "listener",
@@ -121,7 +121,9 @@ class Connection(asyncio.BufferedProtocol):
         self._reading = True
         self._read_bytes = 0
         self._sent_bytes_seen = 0
-        self.is_closing = self._is_ending = self._has_place = False
+        # Whether it has entered, and has not left.
+        self.has_place = False
+        self.is_closing = self._is_ending = False
         # Ends the time for which the client must wait that has used more than its quota.
         self._unmute: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
@@ -138,21 +140,26 @@ class Connection(asyncio.BufferedProtocol):
         self.local_address = (local[0], local[1])
         self.last_active_ms = self.clock.monotonic_ms()
         if self._tls is not None:
-            self._has_place = True  # which the handshake had
+            self.has_place = True  # which the handshake had
             self._admit(transport)
             return
         refusal = self._dispatcher.connections.entrance.take_place(self.listener, self)
         if refusal:
             self._dispatcher.connections.refused_count += 1
             self._refuse(transport, refusal)
-        elif not self._has_place:
-            asyncio.get_running_loop().call_soon(self._set_reading, False)
+        elif not self.has_place:
+            asyncio.get_running_loop().call_soon(self._wait_unread)
+
+    def _wait_unread(self) -> None:
+        """Read nothing until there is a place, which may have come by now."""
+        if not self.has_place:
+            self._set_reading(False)
 
     def enter(self) -> None:
         """There is a place for the connection, which may have waited for it, and may be gone."""
         transport = self._transport
         assert transport is not None
-        self._has_place = True
+        self.has_place = True
         if self.is_closing:
             self._leave()
         elif self._dispatcher.connections.hold_if_early(
@@ -165,8 +172,8 @@ class Connection(asyncio.BufferedProtocol):
             self.advance()
 
     def _leave(self) -> None:
-        if self._has_place:
-            self._has_place = False
+        if self.has_place:
+            self.has_place = False
             self._dispatcher.connections.entrance.leave(self.listener)
 
     def _admit(self, transport: asyncio.Transport) -> None:
