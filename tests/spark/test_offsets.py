@@ -126,4 +126,8 @@ def test_a_run_ends_at_its_target() -> None:
     start, end = {P0: 10, P1: 10, P2: 10}, {P0: 50, P1: 50, P2: 4}
     target = {P0: 30, P1: 5, P2: 4}
     assert capped(start, end, target) == {P0: 30, P1: 10, P2: 4}, "on, planned further before, recreated"
+    for aim, offset, ends in ((9, 50, 10), (10, 50, 10), (11, 50, 11), (9, 10, 10), (9, 9, 9), (0, 9, 0), (60, 50, 50)):
+        assert capped({P0: 10}, {P0: offset}, {P0: aim}) == {P0: ends}
+    assert capped({}, {P0: 7}, {P0: 3}) == {P0: 3}, "one that the run before did not know begins at its first offset"
+    assert capped({P0: 2}, {P0: 7}, {}) == {P0: 2}, "one that is not in the target is not read"
     assert capped({}, {P0: 7}, {}) == {P0: 0}, "a partition that came after the target was fixed is for the next run"

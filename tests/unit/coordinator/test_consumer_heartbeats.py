@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.coordinator.group.classic.group import Moment
+from odradek.coordinator.group.config import GroupConfig
 from odradek.coordinator.group.consumer.heartbeats import HeartbeatCaller
 from odradek.coordinator.group.consumer.regex import MATCHED_AFTER_MS
 from odradek.coordinator.group.consumer.state import ConsumerGroupState, Partitions
+from odradek.coordinator.group.records import OffsetRecord
 from odradek.protocol.messages.consumer_group_heartbeat_request import (
     ConsumerGroupHeartbeatRequest,
     TopicPartitions,
 )
+from odradek.protocol.messages.offset_commit_key import OffsetCommitKey
 from odradek.protocol.messages.offset_commit_request import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from odradek.protocol.messages.offset_commit_value import OffsetCommitValue
 from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequestGroup
 from tests.support.models.consumer_shard import Box, owned, pairs, refused, view
 
@@ -288,6 +294,41 @@ class TestLeaving:
         box.restart()
         assert box.group.static_members == {"i": "a2"}
 
+    def test_a_heartbeat_without_an_expression_has_the_members(self) -> None:
+        box = Box(view(ta=2, xb=3))
+        expression: dict[str, Any] = {"subscribed_topic_names": None, "subscribed_topic_regex": "t.*"}
+        box.beat("a", instance_id="i", **expression)
+        box.beat("b")
+
+        def regex_of(member_id: str, **fields: Any) -> str | None:
+            request = ConsumerGroupHeartbeatRequest(group_id="g", member_id=member_id, member_epoch=1, **fields)
+            return box.machine.heartbeats.regex_of(request)
+
+        assert regex_of("a") == regex_of("a", instance_id="i") == regex_of("c", instance_id="i") == "t.*"
+        assert regex_of("b") is regex_of("c") is regex_of("c", instance_id="j") is None
+        assert regex_of("a", subscribed_topic_regex="x.*") == "x.*"
+        assert regex_of("a", subscribed_topic_regex="") is None, "it takes back its subscription"
+        unknown = ConsumerGroupHeartbeatRequest(group_id="h", member_id="a", member_epoch=1)
+        assert box.machine.heartbeats.regex_of(unknown) is None
+
+    @pytest.mark.parametrize(
+        ("fields", "is_given"),
+        [
+            ({"subscribed_topic_names": ["ta"], "rebalance_timeout_ms": 10_000, "topic_partitions": []}, True),
+            ({"subscribed_topic_names": [], "rebalance_timeout_ms": 1, "topic_partitions": []}, True),
+            ({"subscribed_topic_regex": "t.*", "rebalance_timeout_ms": 1, "topic_partitions": []}, True),
+            ({"subscribed_topic_names": ["ta"], "topic_partitions": []}, False),
+            ({"subscribed_topic_names": ["ta"], "rebalance_timeout_ms": 10_000}, False),
+            ({"rebalance_timeout_ms": 10_000, "topic_partitions": []}, False),
+            ({}, False),
+        ],
+    )
+    def test_a_member_that_says_everything_is_answered_everything(self, fields: dict[str, Any], is_given: bool) -> None:
+        box = Box()
+        epoch = box.beat("a").member_epoch
+        answer = box.beat("a", epoch, **fields)
+        assert (answer.assignment is not None) == is_given
+
     def test_a_member_that_changes_its_instance_leaves_none_behind(self) -> None:
         box = Box()
         box.beat("a", instance_id="i")
@@ -366,6 +407,58 @@ class TestWithOthers:
         box.machine.groups.get_or_create("g")
         box.beat("a")
         assert box.group.members
+
+    def test_offsets_that_are_not_consumed_expire_by_their_age(self) -> None:
+        box = Box()
+        epoch = box.beat("a", subscribed_topic_names=["ta"]).member_epoch
+        kept_ms = GroupConfig().offsets_retention_minutes * 60_000
+        for name in ("ta", "old"):
+            partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=5)
+            request = OffsetCommitRequest(
+                group_id="g",
+                member_id="a",
+                generation_id_or_member_epoch=epoch,
+                topics=[OffsetCommitRequestTopic(name=name, partitions=[partition])],
+            )
+            box.apply(box.machine.commits.commit(request, 9, box.now))
+        at_ms = box.now.wall_ms
+
+        def expired(after_ms: int, *, limit: int = 100) -> list[str]:
+            found = box.machine.commits.expire(Moment(at_ms + after_ms, 0), limit).records
+            return sorted(each.key.topic for each in found if isinstance(each, OffsetRecord))
+
+        assert [expired(each) for each in (0, kept_ms - 1)] == [[], []]
+        assert [expired(each) for each in (kept_ms, 10 * kept_ms)] == [["old"], ["old"]]
+        asked = OffsetCommitValue(offset=5, commit_timestamp=at_ms, expire_timestamp=at_ms + 100)
+        for name in ("ta", "short"):
+            box.machine.replay(OffsetRecord(OffsetCommitKey(group="g", topic=name, partition=0), asked), 99)
+        assert [expired(each) for each in (99, 100, kept_ms - 1)] == [[], ["short"], ["short"]]
+        assert len(expired(kept_ms)) == 2 and len(expired(kept_ms, limit=1)) == 1
+
+    @pytest.mark.parametrize(
+        ("is_left", "is_old", "is_pending", "goes"),
+        [
+            (True, True, False, True),
+            (False, True, False, False),
+            (True, False, False, False),
+            (True, True, True, False),
+        ],
+    )
+    def test_a_group_goes_with_its_last_offset(self, is_left: bool, is_old: bool, is_pending: bool, goes: bool) -> None:
+        """Not while it has members, or a transaction may bring another offset."""
+        box = Box()
+        box.beat("a")
+        key = OffsetCommitKey(group="g", topic="other", partition=0)
+        value = OffsetCommitValue(offset=5, commit_timestamp=box.now.wall_ms)
+        box.machine.replay(OffsetRecord(key, value), 98)
+        if is_pending:
+            box.machine.replay(OffsetRecord(replace(key, topic="next"), value, producer_id=7), 99)
+        if is_left:
+            box.beat("a", -1)
+        now = Moment(box.now.wall_ms + GroupConfig().offsets_retention_minutes * 60_000 * is_old, 0)
+        found = box.machine.commits.expire(now, 100).records
+        assert sum(isinstance(each, OffsetRecord) for each in found) == is_old
+        assert any(not isinstance(each, OffsetRecord) for each in found) == goes
 
     def test_an_empty_group_expires(self) -> None:
         box = Box()

@@ -92,6 +92,22 @@ def test_non_atomic_writes_are_split_into_batches() -> None:
     assert [record for batch in batches for _, record in decode_batches(RECORDS, batch)[0]] == records
 
 
+@pytest.mark.parametrize(("group_bytes", "count"), [(1, 3), (100, 6), (400, 30), (800, 30)])
+def test_keys_count_for_the_size_of_a_batch(group_bytes: int, count: int) -> None:
+    records = [
+        OffsetRecord(OffsetCommitKey(group="g" * group_bytes, topic="t", partition=number), commit(1).value)
+        for number in range(30)
+    ]
+    batches = encode_batches(RECORDS, records, atomic=False, max_batch_bytes=1000, now_ms=3)
+    assert all(len(batch) <= 1000 for batch in batches)
+    assert len(batches) == count, "a batch takes as many as fit"
+    assert [record for batch in batches for _, record in decode_batches(RECORDS, batch)[0]] == records
+    large = OffsetRecord(OffsetCommitKey(group="g" * 1000, topic="t", partition=0), None)
+    with pytest.raises(ApiError) as caught:
+        encode_batches(RECORDS, [large], atomic=False, max_batch_bytes=1000, now_ms=3)
+    assert caught.value.code == ErrorCode.MESSAGE_TOO_LARGE
+
+
 def test_records_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ApiError) as caught:
         encode_batches(RECORDS, [commit(1, metadata="x" * 600)] * 2, atomic=True, max_batch_bytes=1000, now_ms=3)
