@@ -24,6 +24,9 @@ from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest,
 from odradek.protocol.messages.describe_client_quotas_request import ComponentData, DescribeClientQuotasRequest
 from odradek.protocol.messages.list_groups_request import ListGroupsRequest
 from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from odradek.protocol.messages.offset_for_leader_epoch_request import OffsetForLeaderEpochRequest
+from odradek.protocol.messages.sasl_handshake_request import SaslHandshakeRequest
+from odradek.protocol.messages.write_txn_markers_request import WriteTxnMarkersRequest
 from odradek.server.network.quota_metrics import quota_families
 from odradek.testing.faults import NetworkLinks
 from odradek.testing.node_thread import NodeThread
@@ -40,6 +43,7 @@ from tests.support.clients.cli import odradek
 from tests.support.clients.confluent import create_topic
 from tests.support.clients.quotas import FETCH, PRODUCE, alter, entry, set_quotas
 from tests.support.nodes.node import free_port
+from tests.support.nodes.permissions import allow_rules, remove_authorizer
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.only_ours
@@ -298,6 +302,32 @@ def test_a_client_waits_for_the_time_that_its_requests_took(node: NodeThread, po
         shown = {family.name: family for family in families}
     waited = {dict(each.labels)["client_id"]: each.value for each in shown["odradek_request_throttle_seconds"].samples}
     assert waited[mine] >= wait_ms / 1000
+    set_quotas(port, {"client-id": mine}, request_percentage=None)
+
+
+@pytest.mark.parametrize("key", [ApiKey.SASL_HANDSHAKE, ApiKey.WRITE_TXN_MARKERS, ApiKey.OFFSET_FOR_LEADER_EPOCH])
+def test_what_is_free_for_others_is_counted_out_of_place(node: NodeThread, port: int, key: ApiKey) -> None:
+    """Messages of a login where none is due, and what brokers ask, of one who is none."""
+    mine = fresh_name("app")
+    requests: dict[ApiKey, tuple[int, Any]] = {
+        ApiKey.SASL_HANDSHAKE: (1, SaslHandshakeRequest(mechanism="PLAIN")),
+        ApiKey.WRITE_TXN_MARKERS: (1, WriteTxnMarkersRequest()),
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: (4, OffsetForLeaderEpochRequest(replica_id=2)),
+    }
+    set_quotas(port, {"client-id": mine}, request_percentage=0.1)
+    ledger = node.broker.dispatcher.quotas.request
+    allow_rules(node)
+    try:
+        with Calls(port, client_id=mine) as calls:
+            waits = 0
+            for _ in range(3000):  # ten use up the quota
+                calls.ask(key, *requests[key])
+                waits = max(each.throttle_count for (_, client_id), each in ledger.accounts() if client_id == mine)
+                if waits:
+                    break
+            assert waits
+    finally:
+        remove_authorizer(node)
     set_quotas(port, {"client-id": mine}, request_percentage=None)
 
 

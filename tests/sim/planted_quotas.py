@@ -7,7 +7,7 @@ from tests.sim.planted import Bug
 QUOTA_BUGS = (
     Bug(
         "followers are counted as consumers",
-        "server.network.request_quotas:_is_of_broker",
+        "server.network.request_quotas:_is_exempt",
         "return bool(request.replica_state.replica_id >= 0)",
         "return False",
         "copies fall behind by what a quota lets consumers have",

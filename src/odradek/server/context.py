@@ -163,6 +163,7 @@ class RequestContext:
         allowed = authorizer.authorize(principal, host, operation, resource_type, name)
         if not allowed:
             self.broker.metrics.denied(self.api_key)
+            self._count_if_no_broker(operation)
         if not allowed or audits_allowed():
             audit(
                 authorizer.why(principal, host, operation, resource_type, name),
@@ -183,7 +184,15 @@ class RequestContext:
             return True
         if not authorizer.is_loaded:
             self._check_may_wait(authorizer, operation)
-        return authorizer.authorize(self.principal, self.client_address, operation, resource_type, name)
+        allowed = authorizer.authorize(self.principal, self.client_address, operation, resource_type, name)
+        if not allowed:
+            self._count_if_no_broker(operation)
+        return allowed
+
+    def _count_if_no_broker(self, denied: int) -> None:
+        """Count a request by its client's quotas, though brokers' are not: who sends it was denied what they may."""
+        if denied == AclOperation.CLUSTER_ACTION:
+            self.payer = self.connection.payer
 
     def _check_may_wait(self, authorizer: StandardAuthorizer, operation: int) -> None:
         """

@@ -2,7 +2,8 @@
 
 A Produce is counted when it comes, so that what a client has pipelined behind it waits; a Fetch by what its answer has,
 and the processor's time when the request is answered. The answer leaves at once and names the wait; until it is over
-the connection begins no request, whatever the client does. Requests of brokers to each other are not counted.
+the connection begins no request, whatever the client does. Requests of brokers to each other are not counted, nor are
+logins.
 The Fetch of a client that has used more than its quota is answered without records; as they were read already, one that
 waits for request_percentage keeps them, unlike Kafka's: it would be charged for the next one again before it got any.
 """
@@ -29,15 +30,14 @@ if TYPE_CHECKING:
     from odradek.server.context import RequestContext
     from odradek.server.network.connection import Connection
 
-# What brokers ask of each other, and logins: never counted.
+# What brokers ask of each other: not counted, unless the client is denied what brokers may (`RequestContext`).
 _EXEMPT = frozenset(
     {
         *(key for key, operation in CLUSTER_NEEDS.items() if operation is AclOperation.CLUSTER_ACTION),
         ApiKey.WRITE_TXN_MARKERS,
-        ApiKey.SASL_HANDSHAKE,
-        ApiKey.SASL_AUTHENTICATE,
     }
 )
+_LOGIN = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 # Plain numbers: each request is compared with them.
 _PRODUCE, _FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
 _NS_OF_A_PERCENT = 10_000_000
@@ -128,7 +128,7 @@ class RequestQuotas:
                 throttle_ms = account.pay(frame_bytes, connection.turn_ms)
                 if throttle_ms:
                     _throttle(context, throttle_ms)
-        elif not _is_of_broker(context, request):
+        elif not _is_exempt(context, request):
             context.payer = payer
 
     def _payer_of(self, context: RequestContext) -> Payer:
@@ -224,7 +224,7 @@ class _Steps:
             self._account.use((self._timer() - since_ns) / _NS_OF_A_PERCENT)
 
 
-def _is_of_broker(context: RequestContext, request: Any) -> bool:
+def _is_exempt(context: RequestContext, request: Any) -> bool:
     key = context.api_key
     if key == _FETCH:
         if context.api_version >= _FIRST_FETCH_WITH_REPLICA_STATE:
@@ -234,4 +234,10 @@ def _is_of_broker(context: RequestContext, request: Any) -> bool:
         return bool(request.replica_id >= 0)
     if key == ApiKey.ADD_PARTITIONS_TO_TXN:
         return context.api_version >= _FIRST_ADD_PARTITIONS_OF_BROKERS
-    return key in _EXEMPT
+    return key in _EXEMPT or (key in _LOGIN and _logs_in(context))
+
+
+def _logs_in(context: RequestContext) -> bool:
+    """Whether a login is due: what it costs is no use of a quota. Out of place, its requests are as all others."""
+    gate = context.connection.gate
+    return gate is not None and not gate.is_open
