@@ -37,15 +37,15 @@ def is_installed() -> bool:
     return importlib.util.find_spec("atheris") is not None
 
 
-def run_turn(target: str, seconds: int, seed: int, *, plant: str = "") -> Turn:
-    """Fuzz one target for so long; `plant` is run before, in that process, for tests.
+def run_turn(target: str, seconds: int, seed: int, *, first: str = "", plant: str = "") -> Turn:
+    """Fuzz one target for so long; in that process `first` is run before the product is imported, `plant` after it.
 
     Raises:
         RuntimeError: the process ended otherwise than by its time or a failing input.
     """
     with tempfile.TemporaryDirectory(prefix="odradek-fuzz-") as folder:
         arguments = ["--target", target, "--seconds", str(seconds), "--seed", str(seed), "--folder", folder]
-        program = f"import sys; from tests.fuzz import guided\n{plant}\nguided.main()"
+        program = f"import sys\n{first}\nfrom tests.fuzz import guided\n{plant}\nguided.main()"
         # Linux counts the peak of a process's parent as its own, and libFuzzer ends a process whose peak is
         # too high: so `timeout`, which is small, starts it, and not a process that has run other tests.
         done = subprocess.run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from random import Random
 from typing import Any
 
@@ -15,6 +16,17 @@ from tests.unit.log.test_compaction import play
 from tests.unit.log.test_compaction_crashes import ABORTING, crash_at
 
 STORIES = 400
+DEATH_SEEDS = (0, ABORTING, ABORTING + 21, 1, ABORTING + 1, ABORTING + 11)
+MOST_CHANGES = 60
+# What finds a bug first, where that is late. After a change of compaction it may be another one, which is searched.
+FOUND_BY_STORY = {"segment's end lost": 146}
+FOUND_BY_DEATH = {
+    "swap without fsync": (ABORTING, 4, True),
+    "index without fsync": (ABORTING, 6, True),
+    "log swapped before its indexes": (ABORTING + 1, 13, False),
+    "old segments stay beside the new one": (0, 16, False),
+    "old segments go before the new one counts": (0, 22, False),
+}
 
 
 def random_steps(random: Random) -> list[tuple[Any, ...]]:
@@ -69,7 +81,8 @@ def test_no_story_fails_without_a_bug() -> None:
 @pytest.mark.parametrize("bug", IN_PEACE, ids=ids(IN_PEACE))
 def test_random_logs_find_a_planted_bug(bug: Bug) -> None:
     with bug.planted():
-        for seed in range(STORIES):
+        known = FOUND_BY_STORY.get(bug.name, 0)
+        for seed in dict.fromkeys([known, *range(STORIES)]):
             try:
                 one_story(seed)
             except (AssertionError, OdradekError):
@@ -77,15 +90,22 @@ def test_random_logs_find_a_planted_bug(bug: Bug) -> None:
     pytest.fail(f"{bug.name}: {STORIES} stories did not find it")
 
 
+def finds(seed: int, change: int, power: bool) -> bool:
+    """Whether a death before that change of the cleaning of that log finds a bug."""
+    try:
+        crash_at(seed, change, power=power)
+    except (AssertionError, OdradekError, OSError):
+        return True
+    return False
+
+
 @pytest.mark.parametrize("bug", AT_DEATH, ids=ids(AT_DEATH))
 def test_deaths_find_a_planted_bug(bug: Bug) -> None:
     with bug.planted():
-        for seed in (0, ABORTING, ABORTING + 21, 1, ABORTING + 1, ABORTING + 11):
-            for change in range(1, 60):
-                for power in (False, True):
-                    try:
-                        if not crash_at(seed, change, power=power):
-                            break
-                    except (AssertionError, OdradekError, OSError):
-                        return
+        if bug.name in FOUND_BY_DEATH and finds(*FOUND_BY_DEATH[bug.name]):
+            return
+        for seed in DEATH_SEEDS:
+            for change, power in itertools.product(range(1, MOST_CHANGES), (False, True)):
+                if finds(seed, change, power):
+                    return
     pytest.fail(f"{bug.name}: no death found it")
