@@ -215,12 +215,12 @@ class MetadataLog:
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """(largest epoch up to `leader_epoch`, its end offset exclusive); (-1, -1) where there is none (KIP-101)."""
-        found = (-1, -1)
-        for place in self._places:
-            if place.leader_epoch > leader_epoch:
-                break
-            found = (place.leader_epoch, place.last_offset + 1)
-        return found
+        # Asked by every fetch: a log of many batches is not walked. Epochs never fall.
+        count = bisect_right(self._places, leader_epoch, key=lambda place: place.leader_epoch)
+        if not count:
+            return (-1, -1)
+        last = self._places[count - 1]
+        return (last.leader_epoch, last.last_offset + 1)
 
     def truncate_to(self, offset: int) -> None:
         """Drop all batches that reach to or above `offset`. For followers; never below a watermark.

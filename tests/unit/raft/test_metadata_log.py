@@ -1,0 +1,33 @@
+"""The metadata log, what it answers of its batches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from odradek.protocol.messages.topic_record import TopicRecord
+from odradek.protocol.record_types import encode_metadata_record
+from odradek.raft.batches import data_batch
+from odradek.raft.metadata_log import MetadataLog
+from tests.sim.disk import DiskFaults, SimDisk
+
+HOME = Path("/data/__cluster_metadata-0")
+
+
+def log_of(epochs: list[int]) -> MetadataLog:
+    """A log with one batch, of one record, for each of these leader epochs."""
+    log = MetadataLog(SimDisk(Random(1), DiskFaults(), lambda: 0), HOME)
+    value = encode_metadata_record(TopicRecord(name="orders"), 0)
+    log.append([data_batch([value], base_offset=at, leader_epoch=epoch, now_ms=0) for at, epoch in enumerate(epochs)])
+    return log
+
+
+@pytest.mark.parametrize("epochs", [[], [1], [1, 1, 3, 7, 7, 7], [0, 2, 2, 5], [4, 4, 4]], ids=str)
+def test_an_epoch_ends_where_the_next_larger_one_begins(epochs: list[int]) -> None:
+    log = log_of(epochs)
+    for asked in range(-1, 10):
+        ends = [(epoch, at + 1) for at, epoch in enumerate(epochs) if epoch <= asked]
+        assert log.end_offset_for_epoch(asked) == (ends[-1] if ends else (-1, -1)), asked
+    log.close()
