@@ -14,7 +14,7 @@ CHECKS := check-types check-tidy check-layers check-lint
 # What `make check` has just run.
 CHECKED := --ignore=tests/test_tidy.py --ignore=tests/test_words.py
 # What `make test` gives the fuzzers of each of the five kinds of input: kept inputs and some more; `make test-all`: a minute.
-FUZZ_SECONDS ?= 6
+FUZZ_SECONDS ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: $(CHECKS) help setup demo big-state unit test test-slow test-all check format docs generate golden bench bench-log bench-spark bench-groups bench-validation bench-cluster interop measures sim sim-nightly sim-bugs sim-coverage fuzz mutants chaos lock clean
@@ -38,7 +38,7 @@ big-state: $(STAMP) ## A query with a million keys killed: how long until it is 
 unit: $(STAMP) ## What to run between edits: no test of these waits, opens a socket or starts a process (ARGS="-k NAME")
 	@$(PYTHON) -m pytest -q -m "not slow" -n 2 --dist worksteal tests/unit tests/scenarios/test_scenario_files.py $(ARGS)
 
-test: check ## What CI runs (JOBS=5 test files at once, FUZZ_SECONDS=6 of fuzzing for each kind of input)
+test: check ## What CI runs (JOBS=5 test files at once, FUZZ_SECONDS=3 of fuzzing for each kind of input)
 	@$(JAVA) && FUZZ_SECONDS=$(FUZZ_SECONDS) $(PYTHON) -m pytest -m "not slow" -n $(JOBS) --dist loadfile --no-loadscope-reorder $(CHECKED) $(ARGS)
 
 test-slow: $(STAMP) ## The tests that `make test` leaves out: more seeds, whole foreign suites, kills of Spark

@@ -19,7 +19,7 @@ from tests.sim.world import Machine, World
 
 WATCH_EVERY_S = 0.05
 # All objects of a process are walked through so often.
-WALK_EVERY_S = 8.0
+WALK_EVERY_S = 16.0
 # One thing that is wrong is seen at every look: so many are enough to know of.
 MAX_PROBLEMS = 50
 _SEGMENT = re.compile(r"^/data/(?:\w+/)?(?P<log>[a-z-]+-\d+)/(?P<base>\d{20})\.log$")
