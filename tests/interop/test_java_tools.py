@@ -12,8 +12,8 @@ import pytest
 
 from tests.support.clients.confluent import create_topic, produce_all
 from tests.support.nodes.apache_kafka import (
+    BROKER_CLASSES,
     HOME,
-    TOOL_CLASSES,
     ApacheKafka,
     class_archive_options,
     java_command,
@@ -269,7 +269,7 @@ def test_tools_start_from_a_class_archive() -> None:
     def option_or_reason() -> str | None:
         for reason in HOME.glob("classes-*/why-not.txt"):
             pytest.skip(reason.read_text())
-        return next(iter(class_archive_options(TOOL_CLASSES)[-1:]), None)
+        return next(iter(class_archive_options(BROKER_CLASSES)[-1:]), None)
 
     option = eventually(option_or_reason, "the archives")
     command = java_command("kafka.tools.StorageTool", ["random-uuid"], ["-Xlog:class+load", "-XX:+UseSerialGC"])

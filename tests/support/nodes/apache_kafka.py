@@ -122,7 +122,8 @@ def require_kafka() -> None:
 
 def java_command(main: str, arguments: Sequence[object] = (), jvm_options: Sequence[str] = ()) -> list[str]:
     """The command that runs a class, or a single `.java` file, with all of Kafka on its class path."""
-    return _java(main, arguments, (*class_archive_options(TOOL_CLASSES), *(jvm_options or TOOL_JVM_OPTIONS)))
+    archive = BROKER_CLASSES if main.startswith("kafka.") else TOOL_CLASSES  # the tools in Scala share the broker's
+    return _java(main, arguments, (*class_archive_options(archive), *(jvm_options or TOOL_JVM_OPTIONS)))
 
 
 def _java(main: str, arguments: Sequence[object], jvm_options: Sequence[str]) -> list[str]:
