@@ -79,24 +79,31 @@ def test_kafka_configs(broker: Node | ApacheKafka) -> None:
     assert "log.segment.bytes=1073741824" in everything and "STATIC_BROKER_CONFIG" in everything
 
 
-def test_kafka_configs_sets_quotas(broker: Node | ApacheKafka) -> None:
+ALICE = ("--entity-type", "users", "--entity-name", "alice")
+APP = ("--entity-type", "clients", "--entity-name", "app")
+ANY_CLIENT = ("--entity-type", "clients", "--entity-default")
+
+
+@pytest.mark.parametrize(
+    ("quota", "entity"),
+    [
+        pytest.param("producer_byte_rate=1024", ALICE, marks=pytest.mark.slow),
+        pytest.param("consumer_byte_rate=2048", ANY_CLIENT, marks=pytest.mark.slow),
+        pytest.param("request_percentage=50", (*ALICE, *APP), marks=pytest.mark.slow),
+        ("request_percentage=50", (*ALICE, *ANY_CLIENT)),
+        ("connection_creation_rate=5", ("--entity-type", "ips", "--entity-name", "10.0.0.1")),
+    ],
+)
+def test_kafka_configs_sets_quotas(broker: Node | ApacheKafka, quota: str, entity: tuple[str, ...]) -> None:
+    """Those that are not slow name a user, a default client and an address."""
+
     def configs(*arguments: object) -> str:
         return run_tool("kafka.admin.ConfigCommand", ["--bootstrap-server", broker.bootstrap, *arguments]).stdout
 
-    quotas = (
-        ("producer_byte_rate=1024", ("--entity-type", "users", "--entity-name", "alice")),
-        ("consumer_byte_rate=2048", ("--entity-type", "clients", "--entity-default")),
-        (
-            "request_percentage=50",
-            ("--entity-type", "users", "--entity-name", "alice", "--entity-type", "clients", "--entity-name", "app"),
-        ),
-        ("connection_creation_rate=5", ("--entity-type", "ips", "--entity-name", "10.0.0.1")),
-    )
-    for quota, entity in quotas:
-        configs("--alter", *entity, "--add-config", quota)
-        assert quota in configs("--describe", *entity)
-        configs("--alter", *entity, "--delete-config", quota.partition("=")[0])
-        assert quota.partition("=")[0] not in configs("--describe", *entity)
+    configs("--alter", *entity, "--add-config", quota)
+    assert quota in configs("--describe", *entity)
+    configs("--alter", *entity, "--delete-config", quota.partition("=")[0])
+    assert quota.partition("=")[0] not in configs("--describe", *entity)
 
 
 def test_performance_tools_get_their_quota_within_a_tenth(broker: Node | ApacheKafka) -> None:
