@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import statistics
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer
@@ -15,12 +12,12 @@ from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.metadata_request import MetadataRequest
 from tests.support.clients.api_calls import Calls, fresh_name
 from tests.support.clients.confluent import create_topic
+from tests.support.clients.floods import flood, latencies_ms
 from tests.support.clients.quotas import set_quotas
 from tests.support.nodes.node import Node
 
 pytestmark = [pytest.mark.only_ours, pytest.mark.slow]
 
-ROOT = Path(__file__).resolve().parents[2]
 MIB = 2**20
 VALUE_BYTES = 10_000
 WINDOW_S = 30
@@ -77,31 +74,9 @@ def test_a_consumer_gets_its_quota_within_a_tenth(node: Node) -> None:
     assert 0.9 < rate < 1.1, rate
 
 
-# A process of its own: a thread would hold up the one that measures. Two connections keep the broker supplied.
-FLOOD = """
-import sys
-from odradek.protocol.apis import ApiKey
-from odradek.protocol.messages.metadata_request import MetadataRequest
-from tests.support.clients.api_calls import Calls
-floods = [Calls(int(sys.argv[1]), client_id=sys.argv[2]) for _ in range(2)]
-while True:
-    for calls in floods:
-        for _ in range(100):
-            calls.send(ApiKey.METADATA, 12, MetadataRequest(topics=[]))
-    for calls in floods:
-        for _ in range(100):
-            calls.receive(ApiKey.METADATA, 12)
-"""
-
-
 def p99_ms(calls: Calls, seconds: float) -> float:
-    latencies, ends = [], time.monotonic() + seconds
-    while time.monotonic() < ends:
-        began = time.monotonic()
-        calls.ask(ApiKey.METADATA, 12, MetadataRequest(topics=[]))
-        latencies.append((time.monotonic() - began) * 1000)
-        time.sleep(0.002)
-    return statistics.quantiles(latencies, n=100)[98]
+    asked = MetadataRequest(topics=[])
+    return statistics.quantiles(latencies_ms(lambda: calls.ask(ApiKey.METADATA, 12, asked), seconds), n=100)[98]
 
 
 def test_a_flood_of_small_requests_leaves_another_client_its_latency(node: Node) -> None:
@@ -111,16 +86,11 @@ def test_a_flood_of_small_requests_leaves_another_client_its_latency(node: Node)
     with Calls(node.port) as calls:
         for _ in range(3):
             quiet.append(p99_ms(calls, 5))
-            flood = subprocess.Popen([sys.executable, "-c", FLOOD, str(node.port), mine], cwd=ROOT)
-            try:
+            with flood(node.port, mine):
                 p99_ms(calls, 3)  # it has begun, and what may be used at once is used up
                 used_s = node.cpu_s()
                 beside.append(p99_ms(calls, 5))
                 shares.append((node.cpu_s() - used_s) / 5)
-                assert flood.poll() is None
-            finally:
-                flood.kill()
-                flood.wait()
     set_quotas(node.port, {"client-id": mine}, request_percentage=None)
     print(f"p99 in ms: {quiet} alone, {beside} beside the flood, which had {shares} of a processor")
     # A tenth, what sockets cost beside it, and the client that measures.
