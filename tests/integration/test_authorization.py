@@ -15,12 +15,12 @@ from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRe
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
 from odradek.protocol.messages.list_groups_request import ListGroupsRequest
 from odradek.protocol.messages.list_transactions_request import ListTransactionsRequest
-from odradek.security.acl.authorizer import StandardAuthorizer
+from odradek.security.acl.authorizer import MAX_KEPT_BY_CLIENT, StandardAuthorizer
 from odradek.server.authorization import CLUSTER_NEEDS, NAMED_NEEDS, REFUSALS
 from odradek.server.handlers import HANDLERS, fetch_metadata
 from odradek.server.network.dispatch import Handler
 from odradek.testing.node_thread import NodeThread
-from tests.support.clients.api_calls import NO_ID, Calls, error_codes
+from tests.support.clients.api_calls import NO_ID, Calls, batch, error_codes
 from tests.support.clients.needed_operations import OF_NAMED, OF_THE_CLUSTER, commit_of
 from tests.support.nodes.permissions import allow_rules, node_in_process, port_of, remove_authorizer
 
@@ -185,6 +185,36 @@ def test_listings_have_what_may_be_described(node: NodeThread) -> None:
         assert listed() == (set(), {"y"})
         allow(node, AclOperation.DESCRIBE)  # of the cluster: all groups
         assert listed() == ({"x", "y"}, set())
+
+
+def test_a_change_is_in_force_for_open_connections(node: NodeThread) -> None:
+    """Be it of one authorizer, or another authorizer in its place; also where a client asks for many resources."""
+    remove_authorizer(node)
+    with Calls(port_of(node)) as calls:
+        topic = calls.create_topic()
+        may_write = (AclOperation.WRITE, AclResourceType.TOPIC, topic)
+
+        def write() -> int:
+            return int(calls.produce(topic, batch(b"x")).error_code)
+
+        for _ in range(2):
+            allow_rules(node, may_write)
+            assert [write(), write()] == [0, 0]
+            for number in range(MAX_KEPT_BY_CLIENT + 1):
+                calls.produce(f"absent-{number}", batch(b"x"))
+            assert write() == 0
+            allow_rules(node)
+            assert write() == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            allow_rules(node, may_write)
+            assert write() == 0
+            remove_authorizer(node)
+            assert write() == 0
+        allow_rules(node, may_write)
+        assert write() == 0
+        remove_authorizer(node)
+        allow_rules(node)
+        assert write() == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    remove_authorizer(node)
 
 
 def test_a_controller_without_permissions_is_no_controller_yet(node: NodeThread) -> None:

@@ -157,6 +157,15 @@ class RequestContext:
         authorizer = self.broker.authorizer
         if authorizer is None:
             return True
+        kept = self.connection.permissions
+        if kept.epoch is authorizer.epoch and (operation, resource_type, name) in kept.allowed and not audits_allowed():
+            return True
+        allowed = self._decide(authorizer, operation, resource_type, name)
+        if allowed:
+            kept.keep(authorizer.epoch, operation, resource_type, name)
+        return allowed
+
+    def _decide(self, authorizer: StandardAuthorizer, operation: int, resource_type: int, name: str) -> bool:
         if not authorizer.is_loaded:
             self._check_may_wait(authorizer, operation)
         principal, host = self.principal, self.client_address
@@ -230,6 +239,11 @@ class ForwardedContext(RequestContext):
         )
         self._principal = principal
         self._client_address = client_address
+
+    def authorize(self, operation: int, resource_type: int, name: str) -> bool:
+        """The client is not that of the connection: nothing is kept with it."""
+        authorizer = self.broker.authorizer
+        return authorizer is None or self._decide(authorizer, operation, resource_type, name)
 
     @property
     def client_address(self) -> str:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 from odradek.common.errors import ProtocolError
 from odradek.common.log_lines import get_logger
 from odradek.common.ports import Buffer
+from odradek.security.acl.authorizer import KeptPermissions
 from odradek.server.context import ANONYMOUS
 from odradek.server.network.frame_budget import FrameBudget
 from odradek.server.network.login_gate import Answer, LoginGate
@@ -79,6 +80,7 @@ class Connection(asyncio.BufferedProtocol):
         "payer",
         "peer_host",
         "peer_port",
+        "permissions",
         "principal",
         "quotas",
         "requests",
@@ -93,6 +95,7 @@ class Connection(asyncio.BufferedProtocol):
         self.number = dispatcher.number_connection()
         self.listener = listener
         self.principal = ANONYMOUS
+        self.permissions = KeptPermissions()
         # Whose quotas count the requests; when the loop began to work for this connection, and since when no answer has
         # paid for the work. Between turns the latter is the unpaid time itself, below 0.
         self.payer: Payer | None = None
@@ -503,6 +506,7 @@ class Connection(asyncio.BufferedProtocol):
         answer = gate.heard(outcome, self.peer, self.clock.monotonic_ms(), self.clock.now_ms())
         if gate.is_open:
             self.principal = f"User:{gate.user}"
+            self.permissions.forget()
             self._inbound.limit(self._dispatcher.config.max_request_bytes)
         return answer
 
