@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, Producer
 
 from odradek.cli import errors
 from odradek.common.errors import ErrorCode
+from odradek.common.numbers import INT32_MAX
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.framing import encode_request
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
@@ -173,6 +174,38 @@ def test_each_request_is_counted_by_its_own_client_id(port: int) -> None:
         set_quotas(port, {"client-id": slow}, producer_byte_rate=None)
         assert wait_ms(105, slow) == 0
     set_quotas(port, {"client-id": fast}, producer_byte_rate=None)
+
+
+def test_a_wait_for_years_has_room_in_the_answer(port: int) -> None:
+    mine = fresh_name("app")
+    set_quotas(port, {"client-id": mine}, producer_byte_rate=1)
+    with Calls(port) as calls:
+        topic = calls.create_topic()
+    waits_ms = []
+    for _ in range(4):
+        with Calls(port, client_id=mine) as calls:
+            asked = produce_request(topic, batch(b"x" * 900_000), acks=1)
+            waits_ms.append(calls.ask(ApiKey.PRODUCE, 9, asked).throttle_time_ms)
+    assert waits_ms[0] > 899_000_000
+    assert waits_ms[-1] == INT32_MAX
+    set_quotas(port, {"client-id": mine}, producer_byte_rate=None)
+
+
+def test_long_names_of_clients_are_not_kept(node: NodeThread, port: int) -> None:
+    """One client could have 10,000 of 32 KB remembered, and shown in the metrics."""
+    set_quotas(port, {"client-id": None}, producer_byte_rate=1e9)
+    asked = ApiVersionsRequest(client_software_name="a", client_software_version="1")
+    start = "x" * 32_000
+    with Calls(port) as calls:
+        for number in range(3):
+            calls.socket.sendall(
+                b"".join(encode_request(ApiKey.API_VERSIONS, 3, 100 + number, f"{start}{number}", asked))
+            )
+            calls.receive(ApiKey.API_VERSIONS, 3, 100 + number)
+    names = [name for (_, name), _ in node.broker.dispatcher.quotas.produce.accounts() if name and name[0] == "x"]
+    assert len(names) == 3
+    assert max(map(len, names)) < 400
+    set_quotas(port, {"client-id": None}, producer_byte_rate=None)
 
 
 def test_a_producer_that_asks_for_no_answer_waits_as_well(port: int) -> None:

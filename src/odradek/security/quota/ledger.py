@@ -6,14 +6,21 @@ may be overdrawn; over any time, no more passes than the quota, what was saved u
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
+from typing import TypeVar
 
+from odradek.common.numbers import INT32_MAX
 from odradek.common.token_bucket import TokenBucket
 from odradek.metadata.model import QuotaEntity
 from odradek.security.quota.entities import Sharing, limit_of_client
 
+N = TypeVar("N", str, str | None)
+
 # Clients may call themselves what they like, and each name is remembered.
 MAX_ACCOUNTS = 10_000
+# A name may have 32 KB: of one that is longer than this, an account is named by its beginning and a hash.
+LONGEST_NAME = 256
 # How long a client waits whose quota is 0: as long as Kafka's windows remember.
 WAIT_FOR_NOTHING_MS = 11_000
 
@@ -55,7 +62,8 @@ class Account(TokenBucket):
 
     def _throttled(self, now_ms: int) -> int:
         wait_ms = self.ready_in_ms(now_ms)
-        wait_ms = self.throttle_ms = WAIT_FOR_NOTHING_MS if wait_ms is None else wait_ms
+        # No answer has room for a longer wait than this.
+        wait_ms = self.throttle_ms = WAIT_FOR_NOTHING_MS if wait_ms is None else min(wait_ms, INT32_MAX)
         if wait_ms:
             self.throttle_count += 1
             self.throttled_ms += wait_ms
@@ -101,11 +109,13 @@ class QuotaLedger:
 
     def account(self, user: str, client_id: str, now_ms: int) -> Account | None:
         """That of a client; None where it has no quota."""
-        client = (user, client_id)
+        client = (_short(user), _short(client_id))
         if client in self._by_client:
             return self._by_client[client]
         limit = limit_of_client(self._quotas, self.key, user, client_id)
-        found = None if limit is None else self._open(limit.sharing, limit.value, now_ms)
+        found = None
+        if limit is not None:
+            found = self._open((_short(limit.sharing[0]), _short(limit.sharing[1])), limit.value, now_ms)
         if len(self._by_client) >= MAX_ACCOUNTS:
             self._by_client.clear()
         self._by_client[client] = found
@@ -132,3 +142,9 @@ class QuotaLedger:
             del self._accounts[sharing]
         self._by_client.clear()
         self.forgotten_count += 1
+
+
+def _short(name: N) -> N:
+    if name is None or len(name) <= LONGEST_NAME:
+        return name
+    return f"{name[:LONGEST_NAME]}…{hashlib.sha256(name.encode()).hexdigest()}"
