@@ -159,6 +159,15 @@ so that a leader which does not know it leaves the lag unknown, counted in `odra
 A node shows at most `odradek.group.lag.max.partitions` partitions of groups, those with the largest lag in records;
 `odradek_group_lag_left_out` says how many there are beyond, and `odradek_group_lag_sum_records` of a group counts all.
 
+## Metrics of clients
+
+Librdkafka from 2.5 and Java's clients push metrics of their own where a node asks for them (KIP-714), each to one node.
+`odradek client-metrics set NAME metrics=org.apache.kafka.producer interval.ms=60000 match=client_id=app.*` asks;
+`metrics=*` asks for all. The numbers are `odradek_client_metric` with the labels `metric`, `client_id`, `client` (the
+instance's id) and `attributes`, as `node_id=1`; what is pushed as a change is shown as the sum since the first push. A
+node keeps `odradek.client.metrics.max.series` numbers, and those of a client until it ends or has been silent for three
+intervals. Without `odradek.metrics.listener` clients are not invited to push.
+
 ## All metrics
 """
 

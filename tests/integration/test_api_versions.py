@@ -51,6 +51,7 @@ from odradek.protocol.messages.describe_user_scram_credentials_request import De
 from odradek.protocol.messages.expire_delegation_token_request import ExpireDelegationTokenRequest
 from odradek.protocol.messages.fetch_request import FetchRequest
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
+from odradek.protocol.messages.get_telemetry_subscriptions_request import GetTelemetrySubscriptionsRequest
 from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
 from odradek.protocol.messages.incremental_alter_configs_request import AlterableConfig as IncrementalConfig
 from odradek.protocol.messages.incremental_alter_configs_request import AlterConfigsResource as IncrementalResource
@@ -88,6 +89,7 @@ from odradek.protocol.messages.offset_for_leader_epoch_request import (
     OffsetForLeaderTopic,
 )
 from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.push_telemetry_request import PushTelemetryRequest
 from odradek.protocol.messages.renew_delegation_token_request import RenewDelegationTokenRequest
 from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest
 from odradek.protocol.messages.sasl_handshake_request import SaslHandshakeRequest
@@ -382,6 +384,8 @@ REQUESTS: dict[ApiKey, Callable[[World, int], Any]] = {
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: lambda world, version: AlterUserScramCredentialsRequest(),
     ApiKey.DESCRIBE_CLIENT_QUOTAS: lambda world, version: DescribeClientQuotasRequest(),
     ApiKey.ALTER_CLIENT_QUOTAS: lambda world, version: AlterClientQuotasRequest(),
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: lambda world, version: GetTelemetrySubscriptionsRequest(),
+    ApiKey.PUSH_TELEMETRY: lambda world, version: PushTelemetryRequest(),
     ApiKey.LIST_CONFIG_RESOURCES: lambda world, version: ListConfigResourcesRequest(),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _describe_topic_partitions,
 }
@@ -396,7 +400,12 @@ _OF_NAMED_USERS = {
     ApiKey.EXPIRE_DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
     ApiKey.DESCRIBE_DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
     ApiKey.DESCRIBE_ACLS: ErrorCode.SECURITY_DISABLED,
+    ApiKey.PUSH_TELEMETRY: ErrorCode.INVALID_REQUEST,
 }
+
+
+# Clients are invited to push metrics where a node shows them, see test_client_telemetry.
+WHERE_METRICS_ARE_SHOWN = {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY}
 
 
 def advertised(port: int) -> dict[int, tuple[int, int]]:
@@ -415,7 +424,7 @@ def test_this_file_has_a_request_for_every_row_of_the_table() -> None:
 
 @pytest.mark.parametrize("api_key", REQUESTS, ids=lambda key: key.name)
 def test_every_advertised_version_is_answered(world: World, node: Node, api_key: ApiKey) -> None:
-    first, last = advertised(node.port)[api_key]
+    first, last = advertised(node.port).get(api_key, (0, 0))
     if api_key == ApiKey.PRODUCE:
         first = 3
     for version in range(first, min(last, API[api_key].max_version) + 1):
@@ -429,6 +438,9 @@ def test_api_versions_is_the_table_of_handlers(node: Node) -> None:
     said = advertised(node.port)
     for handler in HANDLERS:
         if "broker" not in handler.listeners:
+            continue
+        if handler.api_key in WHERE_METRICS_ARE_SHOWN:
+            assert handler.api_key not in said
             continue
         lowest = handler.min_version if handler.advertised_min is None else handler.advertised_min
         assert said.pop(handler.api_key) == (lowest, handler.max_version), handler.api_key.name

@@ -27,7 +27,13 @@ from tests.support.nodes.permissions import allow_rules, node_in_process, port_o
 pytestmark = pytest.mark.only_ours
 
 # Answered to everybody, as in Kafka: what a client needs before it can be known.
-OPEN = {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
+OPEN = {
+    ApiKey.API_VERSIONS,
+    ApiKey.SASL_HANDSHAKE,
+    ApiKey.SASL_AUTHENTICATE,
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+    ApiKey.PUSH_TELEMETRY,
+}
 # Tested with ACLs of their own, in test_api_acls.
 OF_ACLS = {ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS}
 # What a client may not describe is left out.

@@ -34,6 +34,7 @@ COMMANDS = {
     "acls": ("acls", "List, add and remove ACLs; explain a decision."),
     "users": ("users", "List, add and remove users that log in by SCRAM."),
     "quotas": ("quotas", "List, set and remove quotas of clients."),
+    "client-metrics": ("client_metrics", "List, set and remove which of their metrics clients push."),
     "cluster": ("cluster", "Show the cluster: id, brokers, features, quorum."),
     "partitions": ("partitions", "Plan and move replicas, and elect leaders."),
     "certs": ("certs", "Make certificates for development."),

@@ -303,6 +303,7 @@ class Broker:
             metrics.add(
                 lambda: node_families(self.dispatcher),
                 lambda: cluster_families(self.services, counts),
+                lambda: self.services.telemetry.families(self._ports.clock.monotonic_ms()),
                 lambda: login_families(self.specs.values()),
                 lambda: quota_families(self.dispatcher.quotas, self.gateway.mutations.ledger),
                 lambda: certificate_families(self._security.contexts()),

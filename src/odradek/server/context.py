@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from odradek.server.network.dispatch import Route
     from odradek.server.network.request_quotas import Payer
     from odradek.server.network.request_times import RequestTimes
+    from odradek.server.telemetry.store import ClientTelemetry
     from odradek.server.transactions.marker_writer import MarkerWriter
     from odradek.server.transactions.producer_ids import ProducerIdBlocks
     from odradek.server.transactions.verification import TransactionVerifier
@@ -63,6 +64,7 @@ class BrokerServices:
         verifier: asks, for this broker's partitions, whether transactions include them.
         markers: writes the ends of transactions into this broker's partitions.
         topic_creator: makes topics that were asked for without being there.
+        telemetry: what clients push of their own metrics.
         routes: the handlers, by kind of listener and API key.
         authorizer: what decides who may do what; None: everybody may do everything.
         check_security: whether connections could be made secure if settings of this node were changed (None takes one
@@ -91,6 +93,7 @@ class BrokerServices:
     verifier: TransactionVerifier
     markers: MarkerWriter
     topic_creator: TopicCreator
+    telemetry: ClientTelemetry
     routes: dict[str, dict[int, Route]]
     authorizer: StandardAuthorizer | None = None
     check_security: Callable[[MetadataImage, Mapping[str, str | None]], None] = lambda image, changed: None

@@ -13,8 +13,9 @@ from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 from odradek.common.errors import ConfigError
-from odradek.common.numbers import parse_natural
 from odradek.settings.broker import BrokerSettings, topic_default
+from odradek.settings.client_metrics import KEYS as CLIENT_METRICS_KEYS
+from odradek.settings.client_metrics import client_metrics_problems
 from odradek.settings.listeners import LISTENER_PREFIX, split_listener_key
 from odradek.settings.options import OptionSpec
 from odradek.settings.rules import check_relations, unserved_guards
@@ -34,8 +35,6 @@ from odradek.settings.table import (
 )
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
-_CLIENT_METRICS_KEYS = {"interval.ms": "300000", "match": "", "metrics": ""}
-_CLIENT_METRICS_INTERVAL = range(100, 3_600_001)
 _SCOPES = {TOPIC: Scope.TOPIC, BROKER: Scope.BROKER, GROUP: Scope.GROUP}
 # What Kafka's brokers change while they run, and ours do not: a value that is described must be the one that counts.
 _FIXED_HERE = frozenset({"listeners", "listener.security.protocol.map"})
@@ -207,7 +206,7 @@ class SettingRules:
             TOPIC: self._topic_problems,
             BROKER: self._broker_problems,
             GROUP: self._group_problems,
-            CLIENT_METRICS: _client_metrics_problems,
+            CLIENT_METRICS: client_metrics_problems,
         }
         if resource_type in check and (problems := check[resource_type](resource_name, settings)):
             raise ConfigError(problems)
@@ -239,7 +238,7 @@ class SettingRules:
         if resource_type == GROUP and (row := setting(Scope.GROUP, key)):
             behind = GROUP_SYNONYM_PREFIX + key
             return format_value(settings.values.get(behind, row.default_value()))
-        return _CLIENT_METRICS_KEYS.get(key) if resource_type == CLIENT_METRICS else None
+        return CLIENT_METRICS_KEYS.get(key) if resource_type == CLIENT_METRICS else None
 
     def effective_topic(self, overrides: Mapping[str, str], layers: BrokerLayers) -> list[EffectiveSetting]:
         """What each setting of a topic with these overrides comes to, and from which layer.
@@ -330,7 +329,7 @@ class SettingRules:
     def describe_client_metrics(self, overrides: Mapping[str, str]) -> list[ConfigEntry]:
         """The settings of one client metrics subscription."""
         entries = []
-        for name, default in _CLIENT_METRICS_KEYS.items():
+        for name, default in CLIENT_METRICS_KEYS.items():
             kind = "int" if name == "interval.ms" else "list"
             row = Setting(Scope.GROUP, name, kind, UpdateMode.ALWAYS, default, False, "")
             synonyms = _own_layer(row, overrides, ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG)
@@ -446,14 +445,6 @@ def _broker_value_problems(name: str, settings: Mapping[str, str]) -> list[str]:
             problems.append(f"Cannot update these configs at default cluster level, broker configs must be used: {key}")
         else:
             problems += _value_problems(row, key, text)
-    return problems
-
-
-def _client_metrics_problems(_name: str, settings: Mapping[str, str]) -> list[str]:
-    problems = [f"Unknown client metrics config {key}" for key in settings if key not in _CLIENT_METRICS_KEYS]
-    interval = settings.get("interval.ms", "300000")
-    if parse_natural(interval, _CLIENT_METRICS_INTERVAL[-1]) not in _CLIENT_METRICS_INTERVAL:
-        problems.append(f"Invalid value {interval} for interval.ms, interval must be between 100 and 3600000 (1 hour)")
     return problems
 
 

@@ -201,6 +201,9 @@ OWN = {
         Setting(
             Scope.BROKER, "odradek.log.scrub.bytes.per.second", "int", UpdateMode.READ_ONLY, "4194304", False, "[1,...]"
         ),
+        Setting(
+            Scope.BROKER, "odradek.client.metrics.max.series", "int", UpdateMode.READ_ONLY, "2000", False, "[0,...]"
+        ),
         Setting(Scope.BROKER, "odradek.log.format", "string", UpdateMode.READ_ONLY, "text", False, "[text, json]"),
         Setting(Scope.BROKER, "odradek.request.slow.ms", "long", UpdateMode.READ_ONLY, "0", False, "[0,...]"),
         Setting(Scope.BROKER, "odradek.group.lag.interval.ms", "long", UpdateMode.READ_ONLY, "30000", False, "[0,...]"),

@@ -12,6 +12,7 @@ import struct
 import time
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 from odradek.common.errors import ApiError, ErrorCode, ProtocolError
 from odradek.common.metrics import Metrics
@@ -30,6 +31,7 @@ from odradek.server.context import BrokerServices, RequestContext
 from odradek.server.network.connection import TURN_MS, Connection
 from odradek.server.network.dispatch import Handler, make_dispatcher, make_routes
 from odradek.server.network.listeners import ConnectionConfig, ListenerSpec
+from odradek.server.telemetry.store import ClientTelemetry, TelemetryConfig
 from tests.support.waiting import PATIENCE_S, eventually_async
 
 HEARTBEAT_VERSION, SYNC_VERSION, FETCH_VERSION = 4, 5, 12
@@ -59,7 +61,9 @@ class ScriptedListener:
         nothing: Any = None
         services = BrokerServices(
             node_id=1, cluster_id="c", settings=nothing, setting_rules=nothing, clock=clock or RealClock(),
-            metrics=Metrics(), publisher=nothing, log_manager=nothing, cleaner=nothing, scrub_counts=nothing,
+            metrics=Metrics(), publisher=nothing,
+            telemetry=ClientTelemetry(TelemetryConfig(), uuid4, is_on=True),
+            log_manager=nothing, cleaner=nothing, scrub_counts=nothing,
             replicas=nothing,
             fetch_sessions=nothing, producer_ids=nothing, controller=nothing, quorum=nothing,
             coordinator=nothing, transactions=nothing,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from odradek.common.errors import ErrorCode
 from odradek.metadata.features import KRAFT_VERSION, offered_features
+from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.api_versions_response import (
     ApiVersion,
@@ -29,6 +30,8 @@ from odradek.protocol.messages.api_versions_response import (
 if TYPE_CHECKING:
     from odradek.server.context import RequestContext
 
+# Clients are not invited to push what no one would see.
+_TELEMETRY = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
 
 
@@ -52,6 +55,7 @@ def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsR
         api_keys=[
             ApiVersion(api_key=key, min_version=route.advertised_min, max_version=route.versions.last)
             for key, route in sorted(routes.items())
+            if context.broker.telemetry.is_on or key not in _TELEMETRY
         ],
         supported_features=[
             SupportedFeatureKey(

@@ -19,6 +19,8 @@ from odradek.server.parts.ports import Ports
 from odradek.server.parts.quorum import QuorumParts
 from odradek.server.parts.replicas import ReplicaParts
 from odradek.server.parts.security import SecurityParts
+from odradek.server.startup.format import random_id
+from odradek.server.telemetry.store import ClientTelemetry, TelemetryConfig
 from odradek.settings.broker import BrokerSettings
 
 
@@ -66,6 +68,11 @@ def build_front_end(
         liveness=quorum.liveness,
         suspected_brokers=quorum.suspected_brokers,
         topic_creator=coordinators.topic_creator,
+        telemetry=ClientTelemetry(
+            settings.build(TelemetryConfig),
+            lambda: random_id(ports.random),
+            is_on=settings.metrics_address is not None,
+        ),
         routes=routes,
         check_security=security.check,
         authorizer=security.authorizer,

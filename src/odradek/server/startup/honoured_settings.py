@@ -31,6 +31,7 @@ from odradek.server.handlers.describe_topic_partitions import PageConfig
 from odradek.server.lifecycle.broker_lifecycle import BrokerLifecycleConfig
 from odradek.server.network.listeners import ConnectionConfig
 from odradek.server.network.slow_requests import LogLinesConfig
+from odradek.server.telemetry.store import TelemetryConfig
 from odradek.server.transactions.verification import VerificationConfig
 from odradek.settings.broker import honoured_keys
 from odradek.settings.table import Scope
@@ -62,6 +63,7 @@ CONFIG_CLASSES: tuple[type, ...] = (
     SecretsConfig,
     ThrottleConfig,
     TlsConfig,
+    TelemetryConfig,
     TokenConfig,
     TransactionConfig,
     MaintenanceConfig,

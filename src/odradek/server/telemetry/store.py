@@ -1,0 +1,143 @@
+"""What clients have pushed, kept for the next scrapes: so many clients, so many series, each until it falls silent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from odradek.common.errors import ErrorCode
+from odradek.common.metrics import Family, Sample
+from odradek.server.telemetry.otlp import Point
+from odradek.settings.options import config, option
+
+# As Kafka: the clients that were heard of last.
+MAX_CLIENTS = 16_384
+# A client that has pushed nothing for so many of its intervals is gone.
+SILENT_INTERVALS = 3
+# A push that comes a little early is one whose answer before was fast.
+_EARLY = 0.9
+# After these a client asks again at once, and must be answered.
+_ASKS_AGAIN = (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+Key = tuple[str, tuple[tuple[str, str], ...]]
+
+
+@config
+class TelemetryConfig:
+    """What is taken of clients' telemetry."""
+
+    max_bytes: int = option(
+        "telemetry.max.bytes",
+        default=1_048_576,
+        unit="bytes",
+        doc="The largest push of metrics that is taken from a client.",
+    )
+    max_series: int = option(
+        "odradek.client.metrics.max.series",
+        default=2000,
+        unit="count",
+        doc="Series of clients' metrics that a node keeps and shows; what comes beyond is counted.",
+    )
+
+
+@dataclass(slots=True)
+class Client:
+    """One client instance; times are monotonic ms, -1 for never."""
+
+    client_id: str = ""
+    interval_ms: int = 0
+    asked_ms: int = -1
+    pushed_ms: int = -1
+    last_error: int = 0
+    is_terminating: bool = False
+    series: dict[Key, float] = field(default_factory=dict)
+
+    def may_ask(self, now_ms: int) -> bool:
+        """Whether it is time to ask for the subscription."""
+        newest_ms = max(self.asked_ms, self.pushed_ms)
+        return newest_ms < 0 or self.last_error in _ASKS_AGAIN or self._is_over(newest_ms, now_ms)
+
+    def may_push(self, now_ms: int) -> bool:
+        """Whether it is time to push; the first push after a subscription comes when it likes."""
+        return self.asked_ms > self.pushed_ms or self.pushed_ms < 0 or self._is_over(self.pushed_ms, now_ms)
+
+    def _is_over(self, since_ms: int, now_ms: int) -> bool:
+        return now_ms - since_ms >= self.interval_ms * _EARLY
+
+
+class ClientTelemetry:
+    """The telemetry of all clients of one node.
+
+    Attributes:
+        is_on: whether anything shows it: without, clients are not invited to push.
+    """
+
+    def __init__(self, settings: TelemetryConfig, new_instance: Callable[[], UUID], *, is_on: bool) -> None:
+        """`new_instance` draws an id for a client that has none."""
+        self.config = settings
+        self.new_instance = new_instance
+        self.is_on = is_on
+        self._clients: dict[UUID, Client] = {}
+        self._series_count = 0
+        self.pushes = 0
+        self.refused_pushes = 0
+        self.left_out = 0
+
+    def client(self, instance: UUID, client_id: str) -> Client:
+        """A client; of too many, those that were heard of longest ago are forgotten."""
+        known = self._clients.pop(instance, None) or Client()
+        self._clients[instance] = known
+        known.client_id = client_id
+        if len(self._clients) > MAX_CLIENTS:
+            self._forget(next(iter(self._clients)))
+        return known
+
+    def take(self, client: Client, points: Sequence[Point]) -> None:
+        """Keep what was pushed."""
+        self.pushes += 1
+        for point in points:
+            key = (point.name, point.attributes)
+            before = client.series.get(key)
+            if before is None and self._series_count >= self.config.max_series:
+                self.left_out += 1
+                continue
+            self._series_count += before is None
+            client.series[key] = point.value + (before or 0.0) if point.is_delta else point.value
+
+    def _forget(self, instance: UUID) -> None:
+        self._series_count -= len(self._clients.pop(instance).series)
+
+    def families(self, now_ms: int) -> Iterator[Family]:
+        """What is known of clients that still push."""
+        for instance, client in list(self._clients.items()):
+            heard_ms = max(client.asked_ms, client.pushed_ms)
+            if client.is_terminating or now_ms - heard_ms > SILENT_INTERVALS * max(client.interval_ms, 1000):
+                self._forget(instance)
+        samples = tuple(
+            Sample(value, _labels(name, client.client_id, instance, attributes))
+            for instance, client in self._clients.items()
+            for (name, attributes), value in client.series.items()
+        )
+        yield Family(
+            "odradek_client_metric", "gauge", "What clients push of themselves (KIP-714), sums as totals.", samples
+        )
+        yield Family.gauge("odradek_client_metrics_clients", "Clients that push metrics here.", len(self._clients))
+        yield Family.counter("odradek_client_metrics_pushes", "Pushes of metrics that were taken.", self.pushes)
+        yield Family.counter(
+            "odradek_client_metrics_pushes_refused",
+            "Pushes of metrics that were refused.",
+            self.refused_pushes,
+        )
+        yield Family.counter(
+            "odradek_client_metrics_left_out",
+            "Numbers beyond odradek.client.metrics.max.series that were not kept.",
+            self.left_out,
+        )
+
+
+def _labels(
+    name: str, client_id: str, instance: UUID, attributes: tuple[tuple[str, str], ...]
+) -> tuple[tuple[str, str], ...]:
+    """A metric's own attributes are one label, as `node_id=1`."""
+    own = ",".join(f"{key}={value}" for key, value in attributes)
+    return ("metric", name), ("client_id", client_id), ("client", str(instance)), ("attributes", own)
