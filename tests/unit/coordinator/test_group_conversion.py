@@ -11,6 +11,7 @@ import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.coordinator.group.classic.group import ClassicGroup, Member
+from odradek.coordinator.group.classic.membership import Caller
 from odradek.coordinator.group.classic.state import GroupState
 from odradek.coordinator.group.consumer.records import ConsumerGroupRecord
 from odradek.coordinator.group.consumer.state import ConsumerGroupState
@@ -18,6 +19,7 @@ from odradek.coordinator.group.records import GroupRecord
 from odradek.protocol.messages.consumer_group_target_assignment_metadata_value import (
     ConsumerGroupTargetAssignmentMetadataValue,
 )
+from odradek.protocol.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
 from odradek.protocol.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
 from odradek.protocol.messages.offset_commit_request import (
     OffsetCommitRequest,
@@ -338,6 +340,32 @@ def test_leave_answers_for_each_member_of_either_protocol() -> None:
     assert {(each.member_id, each.group_instance_id): each.error_code for each in answers} == wanted
     group = shard.machine.consumers.find(GROUP)
     assert group is not None and list(group.members) == [stays.member_id]
+
+
+@pytest.mark.parametrize(("version", "instance_id", "is_asked"), [(3, None, False), (4, None, True), (4, "i", False)])
+def test_a_classic_member_is_asked_for_its_id_from_version_4_on(
+    version: int, instance_id: str | None, is_asked: bool
+) -> None:
+    """Also where the group is of the consumer protocol; nothing is remembered of one that does not come back."""
+    shard = MixedShard(topics_view(ta=4))
+    rounds([*classics(shard, 1), NewClient(shard, "n", ["ta"])])
+    group = shard.machine.consumers.find(GROUP)
+    assert group is not None
+    before = len(group.members)
+    request = JoinGroupRequest(
+        group_id=GROUP,
+        group_instance_id=instance_id,
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=60_000,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=subscription_bytes(["ta"], frozenset()))],
+    )
+    caller = Caller("c", "/127.0.0.1", version, 10_000, "id")
+    shard.apply(shard.machine.join(request, caller, shard.now), 10_000)
+    answer = shard.answers.get(10_000)
+    code = ErrorCode.NONE if answer is None else ErrorCode(answer.error_code)
+    assert (code is ErrorCode.MEMBER_ID_REQUIRED) == is_asked
+    assert len(group.members) - before == (not is_asked)
 
 
 def test_classic_members_commit_with_their_generation() -> None:

@@ -232,6 +232,21 @@ def test_retention_begins_when_the_last_member_has_left(shard: Any) -> None:
     assert list(shard.machine.groups.ids()) == []
 
 
+def test_another_coordinator_knows_since_when_a_group_is_empty(shard: Any) -> None:
+    """Its offsets would expire by their last commit, which may be long ago."""
+    (member,), generation_id = shard.stable(1, session_ms=1_800_000, protocols=[("range", subscription("t"))])
+    shard.commit(1, member_id=member, generation_id=generation_id)
+    for _ in range(RETENTION_MS // 1_700_000 + 2):
+        shard.advance(1_700_000)
+        shard.heartbeat(member, generation_id)
+    shard.leave((member, None))
+    again = shard.restarted()
+    again.advance(RETENTION_MS - 700_000)
+    assert again.committed() == 1
+    again.advance(1_400_000)
+    assert again.committed() == -1
+
+
 def test_members_that_do_not_say_what_they_consume_keep_all_offsets(shard: Any) -> None:
     (member,), generation_id = shard.stable(1, session_ms=1_800_000, protocol_type="connect")
     shard.commit(1, member_id=member, generation_id=generation_id)

@@ -503,3 +503,16 @@ def test_the_newest_time_of_a_log_that_was_cut_is_of_what_stays(home: Home, keep
     positions = [offsets.boundary_after(position) for position in range(0, 12 * size, size)]
     boundaries = sorted({each for each in positions if each is not None})
     assert boundaries == [number * size for number in (3, 6, 9)]
+
+
+@pytest.mark.parametrize(("recovery_point", "at_once"), [(2, False), (3, True)])
+def test_epochs_are_durable_at_once_behind_a_checkpoint_that_says_more(
+    home: Home, recovery_point: int, at_once: bool
+) -> None:
+    """The log has lost its end since, and the next start would believe the epochs below that point."""
+    log = home.open()
+    append(log, batch(b"a"), batch(b"b"))
+    close_log(log)
+    again = home.open(clean=True, recovery_point=recovery_point)
+    append(again, batch(b"c"), epoch=5)
+    assert ("5 2" in (home.directory / "leader-epoch-checkpoint").read_text().splitlines()) == at_once
