@@ -20,6 +20,14 @@ AUTHORIZER = {
 }
 
 
+def guarded(directory: Path, settings: dict[str, object]) -> Node:
+    node = Node(directory, AUTHORIZER | settings)
+    # In this order: a wait for the last one finds both.
+    controller, plain = f"CONTROLLER://127.0.0.1:{node.controller_port}", f"PLAINTEXT://127.0.0.1:{node.port}"
+    node.overrides["listeners"] = f"{controller},{plain}"
+    return node
+
+
 def is_served(port: int, patience_s: float) -> bool:
     with Wire(port, timeout_s=patience_s) as wire:
         try:
@@ -32,7 +40,7 @@ def is_served(port: int, patience_s: float) -> bool:
 def test_which_controllers_serve_before_they_have_a_leader(
     tmp_path: Path, early: dict[str, object], served: bool
 ) -> None:
-    node = Node(tmp_path, AUTHORIZER | early)
+    node = guarded(tmp_path, early)
     with silent_port() as other:
         # Of two voters one is missing: no metadata comes.
         node.overrides["controller.quorum.voters"] = f"1@127.0.0.1:{node.controller_port},2@127.0.0.1:{other}"
@@ -42,7 +50,7 @@ def test_which_controllers_serve_before_they_have_a_leader(
 
 
 def test_a_late_controller_serves_once_the_permissions_are_known(tmp_path: Path) -> None:
-    with Node(tmp_path, AUTHORIZER | {"early.start.listeners": "PLAINTEXT"}) as node:
+    with guarded(tmp_path, {"early.start.listeners": "PLAINTEXT"}) as node:
         eventually(lambda: is_served(node.controller_port, 10))
 
 
