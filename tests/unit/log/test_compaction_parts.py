@@ -129,3 +129,21 @@ def test_the_time_index_of_a_cleaned_segment_ends_with_its_newest_time(tmp_path:
     fresh.finish([])
     assert cleaned_paths(tmp_path, 7)[1].read_bytes() == struct.pack(">qi", NOW_MS + 5, 2)
     disk.close()
+
+
+def test_a_plan_knows_aborts_whose_marker_lies_segments_behind() -> None:
+    """Records that were taken back would else replace those before them, and stay."""
+    story = Story(min_compaction_lag_ms=1000)
+    story.append([(b"a", b"kept")])
+    story.in_transaction(8, [(b"a", b"taken back")], "none")
+    story.roll()
+    story.now_ms += 5000
+    for _ in range(2):
+        story.append([(b"b", b"young")])
+        story.roll()
+    story.end_transaction(8, commit=False)
+    story.roll()
+    story.append([(b"c", b"active")])
+    plan = make_plan(story.log, examine(story.log, story.now_ms), CleanerConfig(), story.now_ms)
+    assert len(plan.segments) == 1, "the others are too young"
+    assert [(each.producer_id, each.first_offset) for each in plan.aborted] == [(8, 1)]
