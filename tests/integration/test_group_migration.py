@@ -8,7 +8,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from confluent_kafka import ConsumerGroupState
 
+from tests.support.clients.confluent import admin
 from tests.support.clients.group_fleet import PARTITIONS, SESSION_S, SETTINGS, Fleet, commit_all, committed, drained
 from tests.support.nodes.node import Node
 from tests.support.waiting import PATIENCE_S
@@ -99,3 +101,28 @@ def test_static_members_are_rolled_in_place(quick_node: Node, closing: ExitStack
         assert (fleet.members[0].owned, untouched.owned) == (was, kept), "each has what it had"
         assert fleet.group_type() == kind
     drained(fleet)
+
+
+def test_a_consumer_joins_a_classic_group_in_its_first_rebalance(tmp_path: Path, closing: ExitStack) -> None:
+    """Which has no generation then, and in this test would not have one before its session is over."""
+    delay = {"group.initial.rebalance.delay.ms": int(SESSION_S * 2000)}
+    node = closing.enter_context(Node(tmp_path, SETTINGS | delay))
+    fleet = Fleet(node, "first-rebalance", "range")
+    closing.callback(fleet.close)
+    client = admin(node.bootstrap)
+
+    def is_waiting() -> bool:
+        group = client.describe_consumer_groups([fleet.topic])[fleet.topic].result(timeout=PATIENCE_S)
+        return group.state is ConsumerGroupState.PREPARING_REBALANCING and len(group.members) == 1
+
+    old = fleet.add("classic")
+    fleet.until(is_waiting, "a classic member waits for others")
+    new = fleet.add("consumer")
+    fleet.until(fleet.shared, "both share at once")
+    assert fleet.group_type() == "CONSUMER"
+    fleet.stop(new)
+    fleet.until(fleet.shared, "the classic one has everything")
+    assert fleet.group_type() == "CLASSIC"
+    drained(fleet)
+    # What was waiting for the first generation joins again, as on Kafka; librdkafka says so, and does.
+    assert [each for each in old.errors if "REBALANCE_IN_PROGRESS" not in each] == new.errors == []
