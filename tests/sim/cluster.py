@@ -47,6 +47,8 @@ class ManyNodes(OneNode):
     copies = COPIES
     # Of what one copy acknowledged, the others may know nothing.
     acks = (-1,)
+    # What brokers listen on beside the usual, with a comma before it; of their `{host}`.
+    more_listeners: str = ""
     durable_settings: ClassVar[dict[str, str]] = {"log.flush.interval.messages": "1"}
 
     @classmethod
@@ -76,12 +78,15 @@ class ManyNodes(OneNode):
             for node_id in controllers:
                 self._add(node_id, voters, "controller", f"CONTROLLER://node-{node_id}:{PORT + 1}")
             for node_id in numbers:
-                self._add(node_id, voters, "broker", f"PLAINTEXT://node-{node_id}:{PORT}")
+                self._add(node_id, voters, "broker", f"PLAINTEXT://node-{node_id}:{PORT}{self._more(node_id)}")
             return
         voters = ",".join(f"{node_id}@node-{node_id}:{PORT + 1}" for node_id in numbers)
         for node_id in numbers:
             listeners = f"PLAINTEXT://node-{node_id}:{PORT},CONTROLLER://node-{node_id}:{PORT + 1}"
-            self._add(node_id, voters, "broker,controller", listeners)
+            self._add(node_id, voters, "broker,controller", listeners + self._more(node_id))
+
+    def _more(self, node_id: int) -> str:
+        return self.more_listeners.format(host=f"node-{node_id}")
 
     def _add(self, node_id: int, voters: str, roles: str, listeners: str) -> Machine:
         settings = {

@@ -1,96 +1,140 @@
-"""The world of a guarded cluster: ACLs and SCRAM credentials are changed while its nodes fail.
+"""The world of a guarded cluster: ACLs, SCRAM users and delegation tokens are changed while its nodes fail.
 
 Three clients change entries of their own, one after the other, each asking once. A change that was answered is in force
-on the node that answered it, at once, and in the end on every node: in what DescribeAcls and
-DescribeUserScramCredentials say there, and in what the node's authorizer decides. A change of which no answer came may
+on the node that answered it, at once, and in the end on every node: in what DescribeAcls, DescribeUserScramCredentials
+and DescribeDelegationToken say there, in what the node's authorizer decides, and in who can log in: a user with the
+last password and not with the other, a token that lives, and none that has ended. A change of which no answer came may
 have happened, may not, and may happen later: its entry is left alone from then on.
+
+In seeds that are odd, tokens are changed and clients log in; in the others there are ACLs and users alone.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import ClassVar
+from functools import partial
+from typing import ClassVar, TypeVar
 
 from odradek.client.connection import Connection
-from odradek.common.errors import ErrorCode, OdradekError
+from odradek.client.login import RefusedLoginError
+from odradek.client.sasl import Credentials
+from odradek.common.errors import OdradekError
 from odradek.metadata.acls import AclOperation, AclResourceType, PatternType, PermissionType
-from odradek.protocol.messages import (
-    alter_user_scram_credentials_request as alter_users,
-)
-from odradek.protocol.messages import (
-    create_acls_request,
-    delete_acls_request,
-    describe_acls_request,
-    describe_user_scram_credentials_request,
-)
-from odradek.protocol.messages.alter_user_scram_credentials_response import AlterUserScramCredentialsResponse
+from odradek.protocol.messages import create_acls_request, delete_acls_request, describe_acls_request
 from odradek.protocol.messages.create_acls_response import CreateAclsResponse
 from odradek.protocol.messages.delete_acls_response import DeleteAclsResponse
 from odradek.protocol.messages.describe_acls_response import DescribeAclsResponse
-from odradek.protocol.messages.describe_user_scram_credentials_response import DescribeUserScramCredentialsResponse
 from odradek.settings.formats import STANDARD_AUTHORIZER
+from tests.sim import logins
 from tests.sim.clients import RETRY_S, Client, Recorder
 from tests.sim.cluster import ManyNodes
 from tests.sim.one_node import PROGRESS_S, TROUBLE_S
 from tests.sim.progress import progress
 from tests.sim.world import Machine, World
 
+T = TypeVar("T")
 CHANGERS = 3
 # Entries that a client changes at a time; one whose fate is not known gives its place to a new one.
 ENTRIES = 4
 PRINCIPAL = "User:alice"
 RESTS_S = (0.0, 0.05, 0.2, 0.6)
-SCRAM_SHA_256 = 1
-ITERATIONS = 4096
-SALTED_PASSWORD = bytes(32)
 # How often nodes that were away find the metadata log gone, and begin at a snapshot while they run.
 OFTEN_BEHIND = 0.5
 SMALL_METADATA_LOG = {"metadata.log.max.record.bytes.between.snapshots": "1500", "metadata.max.retention.bytes": "3000"}
-# What DescribeUserScramCredentials says of a user without any.
-NO_CREDENTIALS = ErrorCode.RESOURCE_NOT_FOUND
 
 
 class Changer(Client):
-    """Adds and removes its own ACLs and users, and remembers what it was answered."""
+    """Changes its own ACLs, users and tokens, and remembers what it was answered."""
 
-    def __init__(self, world: World, name: str, process: int, recorder: Recorder) -> None:
+    def __init__(self, world: World, name: str, process: int, recorder: Recorder, *, logs_in: bool) -> None:
         super().__init__(world, name, process, recorder)
         self.stopping = False
-        # Whether each is there, as it was answered last; of those that are not among them nothing is known.
-        self.topics: dict[str, bool] = {}
-        self.users: dict[str, bool] = {}
+        self._logs_in = logs_in
+        # What each is as it was answered last, 0 for not there; of those that are not among them nothing is known.
+        self.topics: dict[str, int] = {}
+        self.users: dict[str, int] = {}
+        self.ends: dict[str, int] = {}
+        # The tokens of `ends`, and those that have ended.
+        self.tokens: dict[str, logins.Token] = {}
+        self.ended: list[logins.Token] = []
         self.changes = 0
         self._made = 0
+        self._kinds = [("topic", self.topics), ("user", self.users)] + [("token", self.ends)] * logs_in
 
     async def run(self) -> None:
         """Change one entry after the other until `stopping`."""
         while not self.stopping:
-            kind, entries = self.random.choice((("topic", self.topics), ("user", self.users)))
+            kind, entries = self.random.choice(self._kinds)
             while len(entries) < ENTRIES:
                 self._made += 1
-                entries[f"{self.name}-{kind}-{self._made}"] = False
-            name = self.random.choice(list(entries))
-            await self._change(kind, entries, name, present=not entries[name])
+                entries[f"{self.name}-{kind}-{self._made}"] = 0
+            await self._change(kind, entries, self.random.choice(list(entries)))
             await asyncio.sleep(self.random.choice(RESTS_S))
 
-    async def _change(self, kind: str, entries: dict[str, bool], name: str, *, present: bool) -> None:
+    async def _change(self, kind: str, entries: dict[str, int], name: str) -> None:
         """Ask once; where no answer comes, forget the entry."""
-        was_sent = False
+        connection: Connection | None = None
+        is_answered = False
         try:
-            connection = await self.cluster.any_connection()
-            was_sent = True
-            await (self._change_acl if kind == "topic" else self._change_user)(connection, name, present=present)
-            entries[name] = present
+            connection = await self._connection(kind)
+            before = entries[name]
+            number = await self._ask_for(kind, connection, name, before)
+            is_answered = True
+            entries[name] = number
             self.changes += 1
-            seen = await (has_acl if kind == "topic" else has_user)(self, connection, name)
-            if seen != present:
-                at = self.network.process_at(connection)
-                self.problem(f"{at} answered that {name} {_state(present)}, and says now that it {_state(seen)}")
+            await self._look(kind, connection, name, number)
         except OdradekError:
-            if was_sent and entries[name] != present:
+            if connection is not None and not is_answered:
                 del entries[name]
             await asyncio.sleep(RETRY_S)
+        finally:
+            if kind == "token" and connection is not None:
+                connection.close()
+
+    async def _connection(self, kind: str) -> Connection:
+        """One of somebody without a name; for tokens, one that has logged in."""
+        if kind != "token":
+            return await self.cluster.any_connection()
+        brokers = [machine for machine in self.world.machines.values() if machine.is_broker]
+        return await logins.log_in(self, self.random.choice(brokers).name, logins.owner(self))
+
+    async def _ask_for(self, kind: str, connection: Connection, name: str, before: int) -> int:
+        """Ask for another state than the one before, and return it. Raises OdradekError."""
+        if kind == "topic":
+            await self._change_acl(connection, name, present=not before)
+            return 1 - before
+        if kind == "user":
+            number = 1 - before
+            if self._logs_in:
+                number = self.random.choice([each for each in (0, *logins.PASSWORDS) if each != before])
+            await logins.change_user(self, connection, name, number, keeps_salt=self._logs_in)
+            return number
+        if not before:
+            self.tokens[name], ends_ms = await logins.create_token(self, connection)
+            return ends_ms
+        ends_ms = await logins.change_token(self, connection, self.tokens[name])
+        if not ends_ms:
+            self.ended.append(self.tokens[name])
+        return ends_ms
+
+    async def _look(self, kind: str, connection: Connection, name: str, number: int) -> None:
+        """The node that has answered says so, and lets in who may come in now. Raises OdradekError."""
+        at = self.network.process_at(connection)
+        if kind == "token":
+            seen = await logins.end_of_token(self, connection, self.tokens[name])
+            if seen != number:
+                self.problem(f"{at} answered that {name} ends at {number}, and says now that it ends at {seen}")
+            pairs = [(self.tokens[name].credentials(self), bool(number))]
+        else:
+            there = await (has_acl if kind == "topic" else logins.has_user)(self, connection, name)
+            if there != bool(number):
+                self.problem(f"{at} answered that {name} {_state(bool(number))}, and says now that it {_state(there)}")
+            pairs = logins_of(self, name, number) if kind == "user" and self._logs_in else []
+        for credentials, expected in pairs:
+            allowed, process = await logins.may_log_in(self, connection.address.partition(":")[0], credentials)
+            if process == at and allowed != expected:
+                self.problem(f"{at} has answered, and {_login(allowed)} {name}")
 
     async def _change_acl(self, connection: Connection, name: str, *, present: bool) -> None:
         if present:
@@ -104,7 +148,7 @@ class Changer(Client):
             )
             created = create_acls_request.CreateAclsRequest(creations=[creation])
             answer = await self.ask(connection, created, CreateAclsResponse)
-            _check(answer.results[0].error_code)
+            logins.check_code(answer.results[0].error_code)
             return
         filters = [
             delete_acls_request.DeleteAclsFilter(
@@ -117,33 +161,16 @@ class Changer(Client):
             )
         ]
         answer = await self.ask(connection, delete_acls_request.DeleteAclsRequest(filters=filters), DeleteAclsResponse)
-        _check(answer.filter_results[0].error_code)
-
-    async def _change_user(self, connection: Connection, name: str, *, present: bool) -> None:
-        request = alter_users.AlterUserScramCredentialsRequest()
-        if present:
-            request.upsertions = [
-                alter_users.ScramCredentialUpsertion(
-                    name=name,
-                    mechanism=SCRAM_SHA_256,
-                    iterations=ITERATIONS,
-                    salt=self.random.randbytes(16),
-                    salted_password=SALTED_PASSWORD,
-                )
-            ]
-        else:
-            request.deletions = [alter_users.ScramCredentialDeletion(name=name, mechanism=SCRAM_SHA_256)]
-        answer = await self.ask(connection, request, AlterUserScramCredentialsResponse)
-        _check(answer.results[0].error_code)
+        logins.check_code(answer.filter_results[0].error_code)
 
 
-def _check(code: int) -> None:
-    """
-    Raises:
-        OdradekError: it was refused, or its outcome is not known.
-    """
-    if code:
-        raise OdradekError(ErrorCode(code).name)
+def logins_of(client: Client, name: str, number: int) -> list[tuple[Credentials, bool]]:
+    """A user with each password, and whether that is the one."""
+    return [(logins.user(client, name, each), each == number) for each in logins.PASSWORDS]
+
+
+def _login(allowed: bool) -> str:
+    return "lets in" if allowed else "does not let in"
 
 
 def _state(present: bool) -> str:
@@ -162,20 +189,19 @@ async def has_acl(client: Client, connection: Connection, name: str) -> bool:
         permission_type=PermissionType.ANY,
     )
     answer = await client.ask(connection, request, DescribeAclsResponse)
-    _check(answer.error_code)
+    logins.check_code(answer.error_code)
     return bool(answer.resources)
 
 
-async def has_user(client: Client, connection: Connection, name: str) -> bool:
-    """Whether a node says that a user can log in. Raises OdradekError."""
-    named = [describe_user_scram_credentials_request.UserName(name=name)]
-    request = describe_user_scram_credentials_request.DescribeUserScramCredentialsRequest(users=named)
-    answer = await client.ask(connection, request, DescribeUserScramCredentialsResponse)
-    _check(answer.error_code)
-    (found,) = answer.results
-    if found.error_code not in (ErrorCode.NONE, NO_CREDENTIALS):
-        _check(found.error_code)
-    return bool(found.credential_infos)
+async def _until_heard(ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask a node until it answers: nothing fails any more."""
+    while True:
+        try:
+            return await ask()
+        except RefusedLoginError:
+            raise
+        except OdradekError:
+            await asyncio.sleep(RETRY_S)
 
 
 class GuardedCluster(ManyNodes):
@@ -191,6 +217,11 @@ class GuardedCluster(ManyNodes):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
+        # In each second run users and tokens log in, too.
+        self._logs_in = world.seed % 2 == 1
+        if self._logs_in:
+            world.settings = {**logins.SASL_SETTINGS, **world.settings}
+            self.more_listeners = f",EXTERNAL://{{host}}:{logins.SASL_PORT}"
         if self.random.random() < OFTEN_BEHIND:
             world.settings = {**SMALL_METADATA_LOG, **world.settings}
         self._changers: list[Changer] = []
@@ -205,7 +236,8 @@ class GuardedCluster(ManyNodes):
         for machine in world.machines.values():
             machine.start()
         self._changers = [
-            Changer(world, f"changer-{number}", number, self.recorder) for number in range(1, CHANGERS + 1)
+            Changer(world, f"changer-{number}", number, self.recorder, logs_in=self._logs_in)
+            for number in range(1, CHANGERS + 1)
         ]
         tasks = [world.loop.spawn(each.name, each.run(), name=each.name) for each in self._changers]
         await world.make_trouble(self.random.uniform(*TROUBLE_S))
@@ -228,19 +260,46 @@ class GuardedCluster(ManyNodes):
             self.recorder.problems += [f"{client.name}: {text}" for text in client.network.violations()]
 
     async def _look_at(self, machine: Machine, auditor: Client) -> None:
-        """What a node says, and decides, is what was answered last."""
-        broker = machine.broker
-        assert broker is not None and broker.services.authorizer is not None
+        """What a node says, decides, and lets in, is what was answered last."""
         for changer in self._changers:
-            for name, present in changer.topics.items():
-                may = broker.services.authorizer.authorize(
-                    PRINCIPAL, "10.0.0.1", int(AclOperation.READ), int(AclResourceType.TOPIC), name
-                )
-                if may != present:
-                    self.recorder.problems.append(f"{machine.name} decides as if the ACL of {name} {_state(may)}")
-                await self._compare(machine, auditor, has_acl, name, present)
-            for name, present in changer.users.items():
-                await self._compare(machine, auditor, has_user, name, present)
+            await self._look_at_entries(machine, auditor, changer)
+            if self._logs_in:
+                await self._look_at_tokens(machine, auditor, changer)
+
+    async def _look_at_entries(self, machine: Machine, auditor: Client, changer: Changer) -> None:
+        assert machine.broker is not None and machine.broker.services.authorizer is not None
+        for name, number in changer.topics.items():
+            may = machine.broker.services.authorizer.authorize(
+                PRINCIPAL, "10.0.0.1", int(AclOperation.READ), int(AclResourceType.TOPIC), name
+            )
+            if may != bool(number):
+                self.recorder.problems.append(f"{machine.name} decides as if the ACL of {name} {_state(may)}")
+            await self._compare(machine, auditor, has_acl, name, bool(number))
+        for name, number in changer.users.items():
+            await self._compare(machine, auditor, logins.has_user, name, bool(number))
+            for credentials, expected in logins_of(auditor, name, number) if self._logs_in else ():
+                await self._log_in(machine, auditor, credentials, expected)
+
+    async def _look_at_tokens(self, machine: Machine, auditor: Client, changer: Changer) -> None:
+        connection = await _until_heard(lambda: logins.log_in(auditor, machine.name, logins.owner(auditor)))
+        try:
+            for name, number in changer.ends.items():
+                if name in changer.tokens:
+                    token = changer.tokens[name]
+                    seen = await _until_heard(partial(logins.end_of_token, auditor, connection, token))
+                    if seen != number:
+                        text = f"{machine.name} says that {name} ends at {seen}, and it was answered that at {number}"
+                        self.recorder.problems.append(text)
+                    await self._log_in(machine, auditor, token.credentials(auditor), bool(number))
+        finally:
+            connection.close()
+        for token in changer.ended[-ENTRIES:]:
+            await self._log_in(machine, auditor, token.credentials(auditor), False)
+
+    async def _log_in(self, machine: Machine, auditor: Client, credentials: Credentials, expected: bool) -> None:
+        allowed, _ = await _until_heard(lambda: logins.may_log_in(auditor, machine.name, credentials))
+        if allowed != expected:
+            self.recorder.problems.append(f"{machine.name} {_login(allowed)} {credentials.username}")
 
     async def _compare(
         self,
@@ -250,13 +309,11 @@ class GuardedCluster(ManyNodes):
         name: str,
         present: bool,
     ) -> None:
-        while True:
-            try:
-                await auditor.cluster.metadata()
-                seen = await ask(auditor, await auditor.cluster.connection_to(machine.node_id), name)
-                break
-            except OdradekError:
-                await asyncio.sleep(RETRY_S)
+        async def asked() -> bool:
+            await auditor.cluster.metadata()
+            return await ask(auditor, await auditor.cluster.connection_to(machine.node_id), name)
+
+        seen = await _until_heard(asked)
         if seen != present:
             text = f"{machine.name} says that {name} {_state(seen)}, and was answered that it {_state(present)}"
             self.recorder.problems.append(text)

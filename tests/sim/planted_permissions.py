@@ -47,6 +47,41 @@ PERMISSION_BUGS = (
         "pass",
         "a node that was behind, and gets a snapshot, allows what was forbidden meanwhile",
     ),
+    Bug(
+        "a user that was taken away still logs in",
+        "security.sasl.scram:ScramUsers.challenge",
+        "found = credentials.get((name, self.mechanism.number))",
+        'found = self.__dict__.setdefault("kept", {}).setdefault(name, credentials.get((name, self.mechanism.number)))',
+        "who has logged in at a node does so with a password that counts no more",
+    ),
+    Bug(
+        "a new password is answered when there is any",
+        "server.handlers.alter_user_scram_credentials:_has",
+        "image.scram.get(key) == credential",
+        "key in image.scram",
+        "the node that has answered lets in by the old password, and not by the new one",
+    ),
+    Bug(
+        "a token that has ended still logs in",
+        "security.sasl.delegation:TokenCredentials.find",
+        "token = self._tokens().get(token_id)",
+        'token = self.__dict__.setdefault("kept", {}).setdefault(token_id, self._tokens().get(token_id))',
+        "who has a token goes on with it at nodes that have seen it",
+    ),
+    Bug(
+        "a token's end is answered before its node knows",
+        "server.handlers.delegation:ShownToken.wait_until_it_ends",
+        "return token is None or token.expiration_timestamp_ms == ends_ms",
+        "return True",
+        "the node that has answered lets in by a token that has ended",
+    ),
+    Bug(
+        "a snapshot has no tokens",
+        "metadata.image:MetadataImage._security_records",
+        "for token in self.delegation_tokens.values():",
+        "for token in ():",
+        "no one logs in by a token at a node that starts at a snapshot",
+    ),
 )
 # The first seed of the world that catches it.
 CAUGHT_BY_SEED = {
@@ -56,4 +91,9 @@ CAUGHT_BY_SEED = {
     "a snapshot has no ACLs": 1,
     "a snapshot has no credentials": 1,
     "a snapshot leaves removed ACLs in force": 2,
+    "a user that was taken away still logs in": 5,
+    "a new password is answered when there is any": 5,
+    "a token that has ended still logs in": 5,
+    "a token's end is answered before its node knows": 5,
+    "a snapshot has no tokens": 1,
 }

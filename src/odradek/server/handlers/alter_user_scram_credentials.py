@@ -6,8 +6,14 @@ The controller decides. The answer waits until this broker knows, so that a user
 from __future__ import annotations
 
 from odradek.common.errors import ApiError
+from odradek.common.scram import SCRAM_BY_NUMBER, keys_of
 from odradek.metadata.acls import AclOperation
-from odradek.protocol.messages.alter_user_scram_credentials_request import AlterUserScramCredentialsRequest
+from odradek.metadata.image import MetadataImage
+from odradek.metadata.model import ScramCredential
+from odradek.protocol.messages.alter_user_scram_credentials_request import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialUpsertion,
+)
 from odradek.protocol.messages.alter_user_scram_credentials_response import (
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
@@ -31,12 +37,17 @@ async def handle(
         return AlterUserScramCredentialsResponse(results=results)
     changed = {result.user for result in response.results if not result.error_code}
     gone = {(each.name, each.mechanism) for each in request.deletions if each.name in changed}
-    salts = {(each.name, each.mechanism): bytes(each.salt) for each in request.upsertions if each.name in changed}
-    await wait_until_seen(
-        context.broker.publisher,
-        lambda image: (
-            gone.isdisjoint(image.scram)
-            and all((found := image.scram.get(key)) and found.salt == salt for key, salt in salts.items())
-        ),
-    )
+    # The salt alone does not say which password it is: a client may use one again.
+    new = {(each.name, each.mechanism): _kept(each) for each in request.upsertions if each.name in changed}
+    await wait_until_seen(context.broker.publisher, lambda image: gone.isdisjoint(image.scram) and _has(image, new))
     return response
+
+
+def _has(image: MetadataImage, new: dict[tuple[str, int], ScramCredential]) -> bool:
+    return all(image.scram.get(key) == credential for key, credential in new.items())
+
+
+def _kept(change: ScramCredentialUpsertion) -> ScramCredential:
+    """What servers keep of a new password."""
+    keys = keys_of(SCRAM_BY_NUMBER[change.mechanism], bytes(change.salted_password))
+    return ScramCredential(bytes(change.salt), keys.stored_key, keys.server_key, change.iterations)

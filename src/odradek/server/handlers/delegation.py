@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import hmac
+from typing import TYPE_CHECKING
+
+from odradek.common.delegation import token_hmac
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.controller.tokens import DelegationTokenConfig
+from odradek.server.auto_topic_creation import wait_until_seen
 from odradek.server.context import ANONYMOUS, RequestContext
+
+if TYPE_CHECKING:
+    from odradek.metadata.image import MetadataImage
 
 
 def check_may_ask(context: RequestContext) -> None:
@@ -15,3 +24,34 @@ def check_may_ask(context: RequestContext) -> None:
     gate = context.connection.gate
     if context.principal == ANONYMOUS or (gate is not None and gate.by_token):
         raise ApiError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
+
+
+class ShownToken:
+    """The token that a client shows in a request, which it names by nothing else."""
+
+    def __init__(self, context: RequestContext, shown: bytes) -> None:
+        self._publisher = context.broker.publisher
+        self._secret_key = context.broker.settings.build(DelegationTokenConfig).secret_key or ""
+        self._shown = shown
+        self._token_id = self._id_in(context.broker.image)
+
+    async def wait_until_it_ends(self, ends_ms: int) -> None:
+        """Wait until this node knows that it ends then, or that it has ended: logins here go by that."""
+
+        def is_seen(image: MetadataImage) -> bool:
+            if self._token_id is None:  # made through another node just now
+                self._token_id = self._id_in(image)
+                if self._token_id is None:
+                    return False
+            token = image.delegation_tokens.get(self._token_id)
+            return token is None or token.expiration_timestamp_ms == ends_ms
+
+        await wait_until_seen(self._publisher, is_seen)
+
+    def _id_in(self, image: MetadataImage) -> str | None:
+        found = (
+            token_id
+            for token_id in image.delegation_tokens
+            if hmac.compare_digest(token_hmac(self._secret_key, token_id), self._shown)
+        )
+        return next(found, None)

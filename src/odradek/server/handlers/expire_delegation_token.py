@@ -1,6 +1,7 @@
 """ExpireDelegationToken: key 40, versions 1-2. Ends a token, at once or at another time (KIP-48).
 
-The controller decides: the token's owner, who asked for it, and its renewers may. Versions: 2 flexible.
+The controller decides: the token's owner, who asked for it, and its renewers may. The answer waits until logins at
+this node go by it. Versions: 2 flexible.
 """
 
 from __future__ import annotations
@@ -9,13 +10,17 @@ from odradek.common.errors import ApiError
 from odradek.protocol.messages.expire_delegation_token_request import ExpireDelegationTokenRequest
 from odradek.protocol.messages.expire_delegation_token_response import ExpireDelegationTokenResponse
 from odradek.server.context import RequestContext
-from odradek.server.handlers.delegation import check_may_ask
+from odradek.server.handlers.delegation import ShownToken, check_may_ask
 
 
 async def handle(context: RequestContext, request: ExpireDelegationTokenRequest) -> ExpireDelegationTokenResponse:
     """End it."""
     try:
         check_may_ask(context)
-        return await context.broker.controller.ask(request, ExpireDelegationTokenResponse, context)
+        token = ShownToken(context, bytes(request.hmac))
+        response = await context.broker.controller.ask(request, ExpireDelegationTokenResponse, context)
     except ApiError as error:
         return ExpireDelegationTokenResponse(error_code=error.code, expiry_timestamp_ms=-1)
+    if not response.error_code:
+        await token.wait_until_it_ends(response.expiry_timestamp_ms)
+    return response
