@@ -125,7 +125,7 @@ chaos: $(STAMP) ## Real nodes killed, paused, cut off, without disk, power or th
 lock: $(STAMP) ## Resolve requirements/dev.txt anew from pyproject.toml, and kerberos.txt (needs libkrb5-dev)
 	@$(VENV)/bin/pip install -q pip-tools
 	@$(VENV)/bin/pip-compile -q --strip-extras --generate-hashes --no-emit-index-url --no-emit-trusted-host \
-		--allow-unsafe --extra spark --extra pipelines --extra demo --extra dev -o requirements/dev.txt pyproject.toml
+		--allow-unsafe --extra spark --extra avro --extra delta --extra protobuf --extra pipelines --extra demo --extra dev -o requirements/dev.txt pyproject.toml
 	@$(VENV)/bin/pip-compile -q --strip-extras --generate-hashes --no-emit-index-url --no-emit-trusted-host \
 		--allow-unsafe -o requirements/kerberos.txt requirements/kerberos.in
 

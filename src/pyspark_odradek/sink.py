@@ -20,7 +20,8 @@ from pyspark.sql.types import StructType
 from odradek.common.numbers import INT64_MAX
 from pyspark_odradek.cluster import ClientSettings, shared_cluster
 from pyspark_odradek.encode import refuse_before_1970
-from pyspark_odradek.errors import ClusterError, OptionError, one_line
+from pyspark_odradek.errors import ClusterError, OptionError
+from pyspark_odradek.extras import needing
 from pyspark_odradek.options import lowered
 from pyspark_odradek.sink_options import EXACTLY_ONCE, LEVELS, SinkOptions, number_setting, parse_sink_options
 from pyspark_odradek.spark_api import DataSourceStreamArrowWriter
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("pyspark_odradek")
 
 SINKS = ("topic", "delta", "iceberg", "postgres")
-EXTRAS = {"delta": "spark", "iceberg": "iceberg", "postgres": "postgres"}  # of this distribution, with what they need
 AT_LEAST_ONCE = (
     "the topic sink is at-least-once: a task or batch that runs again writes its records again; "
     "let readers tell them by key or id"
@@ -223,7 +223,7 @@ def stream_writer(given: Mapping[str, str], schema: StructType, overwrite: bool)
 
 def table_writer(sink: str) -> type[TableStreamWriter]:
     """The writer of one of the sinks into tables. Raises OptionError where a package that it needs is missing."""
-    try:
+    with needing(sink, f"sink={sink}"):
         if sink == "delta":
             from pyspark_odradek.delta_sink import DeltaStreamWriter
 
@@ -235,10 +235,6 @@ def table_writer(sink: str) -> type[TableStreamWriter]:
         from pyspark_odradek.postgres_sink import PostgresStreamWriter
 
         return PostgresStreamWriter
-    except ImportError as error:
-        raise OptionError(
-            f'sink={sink} needs a package that is missing ({one_line(error)}): pip install "odradek[{EXTRAS[sink]}]"'
-        ) from None
 
 
 def _sink(given: Mapping[str, str]) -> str:

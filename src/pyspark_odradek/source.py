@@ -24,6 +24,7 @@ from pyspark.sql.types import (
 
 from pyspark_odradek import sql_table
 from pyspark_odradek.errors import OptionError
+from pyspark_odradek.extras import needing
 from pyspark_odradek.options import READ_OPTIONS, WRITE_OPTIONS, ReadOptions, parse_read_options
 
 log = logging.getLogger("pyspark_odradek")
@@ -127,12 +128,14 @@ class OdradekDataSource(DataSource):
 def decoded_schema(options: ReadOptions, schema: StructType) -> StructType:
     """The columns with a value as the options decode it. Raises OptionError."""
     if options.value_format == "avro":
-        from pyspark_odradek.avro_values import spark_schema
+        with needing("avro", "valueFormat=avro"):
+            from pyspark_odradek.avro_values import spark_schema
 
         assert options.value_schema is not None
         return with_value(schema, spark_schema(options.value_schema))
     if options.value_format == "protobuf":
-        from pyspark_odradek import protobuf_values
+        with needing("protobuf", "valueFormat=protobuf"):
+            from pyspark_odradek import protobuf_values
 
         assert options.value_schema is not None
         return with_value(schema, protobuf_values.spark_schema(options.value_schema, options.value_message))

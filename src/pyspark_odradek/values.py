@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from confluent_kafka import KafkaException, Producer
 
 from pyspark_odradek.errors import BadRecordError, ClusterError, OptionError
+from pyspark_odradek.extras import needing
 from pyspark_odradek.options import ReadOptions
 
 log = logging.getLogger("pyspark_odradek")
@@ -64,10 +65,12 @@ def decoder(options: ReadOptions, wanted: Any) -> Values:
         return JsonValues(wanted)
     assert options.value_schema is not None
     if options.value_format == "protobuf":
-        from pyspark_odradek.protobuf_values import ProtobufValues
+        with needing("protobuf", "valueFormat=protobuf"):
+            from pyspark_odradek.protobuf_values import ProtobufValues
 
         return ProtobufValues(options.value_schema, options.value_message, wanted)
-    from pyspark_odradek.avro_values import AvroValues
+    with needing("avro", "valueFormat=avro"):
+        from pyspark_odradek.avro_values import AvroValues
 
     return AvroValues(options.value_schema, wanted)
 

@@ -162,6 +162,7 @@ def test_a_topic_is_not_overwritten(spark: Any, odradek: str) -> None:
 HIDING = """
 import sys
 from pyspark.sql.types import StringType, StructField, StructType
+from pyspark_odradek import DefaultSource
 from pyspark_odradek.errors import OptionError
 from pyspark_odradek.pipelines.ends import End, look
 from pyspark_odradek.sink import stream_writer
@@ -173,6 +174,13 @@ for sink in ("delta", "iceberg", "postgres"):
         stream_writer({"sink": sink}, schema, False)
     except OptionError as error:
         print(error, str(found) == f"flow: {error}" and found.stops, sep="|")
+sys.modules.update({"fastavro": None, "google.protobuf": None})
+for form in ("avro", "protobuf"):
+    options = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "valueFormat": form, "valueSchema": "{}"}
+    try:
+        DefaultSource(options).schema()
+    except OptionError as error:
+        print(error, True, sep="|")
 """
 
 
@@ -182,11 +190,13 @@ def test_a_package_that_is_missing_is_reported_with_its_extra() -> None:
     done = subprocess.run([sys.executable, "-c", HIDING], capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     reported = [
-        rf"sink={sink} needs a package that is missing \(.*{module}.*\): pip install \"odradek\[{extra}\]\"\|True"
-        for sink, module, extra in (
-            ("delta", "deltalake", "spark"),
-            ("iceberg", "sqlalchemy", "iceberg"),
-            ("postgres", "psycopg", "postgres"),
+        rf"{feature} needs a package that is missing \(.*{module}.*\): pip install \"odradek\[{extra}\]\"\|True"
+        for feature, module, extra in (
+            ("sink=delta", "deltalake", "delta"),
+            ("sink=iceberg", "sqlalchemy", "iceberg"),
+            ("sink=postgres", "psycopg", "postgres"),
+            ("valueFormat=avro", "fastavro", "avro"),
+            ("valueFormat=protobuf", "google.protobuf", "protobuf"),
         )
     ]
     assert re.fullmatch("\n".join(reported), done.stdout.strip()), done.stdout

@@ -19,7 +19,7 @@ from pyspark_odradek.options import parse_read_options
 from tests.spark.queries import drain, load, load_stream
 from tests.support.clients.confluent import create_topic, produce_all, read_committed
 
-pytest.importorskip("google.protobuf", reason='needs protobuf: pip install "odradek[spark]"')
+pytest.importorskip("google.protobuf", reason='needs protobuf: pip install "odradek[protobuf]"')
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2, wrappers_pb2
 

@@ -23,6 +23,19 @@ ROOT = Path(__file__).resolve().parents[2]
 OTHERS = ("4.0", "4.1", "4.2")
 
 
+HIDING = """
+import sys
+from importlib.machinery import PathFinder
+
+class Hiding(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name in {} else super().find_spec(name, path, target)
+
+sys.meta_path[:] = [Hiding if each is PathFinder else each for each in sys.meta_path]
+"""
+
+
 def interpreter_with(version: str) -> Path:
     """Of an environment with this Spark, and beside it what this interpreter has; skips where it cannot be fetched."""
     home = ROOT / ".cache" / f"spark-{version}"
@@ -53,11 +66,11 @@ def interpreter_with(version: str) -> Path:
     return python
 
 
-def ran(python: str | Path, bootstrap: str, folder: Path) -> dict[str, Any]:
-    environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+def ran(python: str | Path, bootstrap: str, folder: Path, *sinks: str, before: str = "") -> dict[str, Any]:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([before, str(ROOT / "src"), str(ROOT)])}
     environment.pop("SPARK_HOME", None)
     done = subprocess.run(
-        [python, "-m", "tests.spark.version_job", bootstrap, folder],
+        [python, "-m", "tests.spark.version_job", bootstrap, folder, *sinks],
         env=environment,
         cwd=ROOT,
         capture_output=True,
@@ -69,17 +82,34 @@ def ran(python: str | Path, bootstrap: str, folder: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("version", OTHERS)
-def test_the_core_with(version: str, tmp_path: Path) -> None:
-    """Reading and both deliveries, as a batch and as a stream with limits, into topics and a table, over two runs."""
+def require_java() -> None:
     try:
         find_java()
     except KafkaUnavailableError as error:
         pytest.skip(f"needs Java 17 for Spark: {error}")
+
+
+@pytest.mark.slow
+def test_a_plain_query_needs_the_extra_spark_alone(tmp_path: Path) -> None:
+    """Driver, planners and workers find none of the packages of other extras."""
+    require_java()
+    hidden = ("deltalake", "fastavro", "google.protobuf", "grpc", "pandas", "psycopg", "pyiceberg", "yaml")
+    (tmp_path / "hiding").mkdir()
+    (tmp_path / "hiding" / "sitecustomize.py").write_text(HIDING.format(hidden))
+    with Cluster(1) as cluster:
+        found = ran(sys.executable, cluster.bootstrap_servers, tmp_path, before=str(tmp_path / "hiding"))
+    for name in ("in", "exact", "once"):
+        assert found[name] == list(range(2 * RECORDS)), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", OTHERS)
+def test_the_core_with(version: str, tmp_path: Path) -> None:
+    """Reading and both deliveries, as a batch and as a stream with limits, into topics and a table, over two runs."""
+    require_java()
     python = interpreter_with(version)
     with Cluster(1) as cluster:
-        found = [ran(python, cluster.bootstrap_servers, tmp_path) for _ in range(2)]
+        found = [ran(python, cluster.bootstrap_servers, tmp_path, "delta") for _ in range(2)]
     for run, each in enumerate(found, 1):
         assert each["version"].startswith(f"{version}.")
         everything = list(range(run * 2 * RECORDS))
