@@ -169,7 +169,7 @@ def of_aiokafka(cluster: SecuredCluster, login: Login, tokens: object) -> dict[s
 
 
 def test_the_table_of_the_page_names_tests() -> None:
-    head, _, *rows = re.findall(r"^\|.*\|$", PAGE.read_text().partition("### Clients")[2].partition("\n## ")[0], re.M)
+    head, _, *rows = re.findall(r"^\|.*\|$", PAGE.read_text().partition("### Clients")[2].partition("\n#")[0], re.M)
     assert tuple(each.strip() for each in head.split("|")[2:-2]) == LOGINS
     assert len(rows) == 6
     for row in rows:

@@ -248,7 +248,7 @@ def test_a_name_that_the_certificate_has_not(secured: tuple[ApacheKafka, str], c
         ({"security.protocol": "SSL", "ssl.truststore.type": "BKS", "ssl.truststore.location": __file__}, "BKS is unk"),
         ({"security.protocol": "SSL", "ssl.truststore.location": __file__}, "is ssl.truststore.password right"),
         ({"security.protocol": "SSL", "ssl.certificate.location": __file__}, "holds no certificate in PEM"),
-        ({"security.protocol": "SSL", "ssl.enabled.protocols": "SSLv3"}, "must name TLSv1.2 or TLSv1.3"),
+        ({"security.protocol": "SSL", "ssl.enabled.protocols": "SSLv3"}, r"SSLv3 is not served; TLSv1\.2 and"),
     ],
 )
 def test_settings_that_cannot_be(settings: dict[str, str], sentence: str) -> None:
