@@ -42,6 +42,7 @@ from odradek.server.handlers import HANDLERS
 from odradek.server.network.connection import Connection
 from odradek.server.network.dispatch import Dispatcher, make_routes
 from odradek.server.network.listeners import ConnectionConfig, Connections, ListenerSpec
+from odradek.server.telemetry.store import ClientTelemetry, TelemetryConfig
 from odradek.testing.layout import free_ports
 from tests.support.disks.failing import FailingDisk
 from tests.support.models.controller_harness import CLUSTER, Schema
@@ -50,6 +51,12 @@ from tests.support.waiting import eventually_async
 LISTENER = "CONTROLLER"
 # Short time-outs, so that elections take a tenth of the usual time.
 FAST = {"election_timeout_ms": 200, "fetch_timeout_ms": 400, "request_timeout_ms": 400, "election_backoff_max_ms": 100}
+
+
+def services_with(**parts: Any) -> BrokerServices:
+    """What the quorum's handlers use of a node; they use no more."""
+    nothing: dict[str, Any] = dict.fromkeys(each.name for each in fields(BrokerServices))
+    return BrokerServices(**(nothing | parts))
 
 
 class Parts:
@@ -108,18 +115,17 @@ class Parts:
         self.service.attach(self.driver)
         routes = {"controller": make_routes(HANDLERS, "controller")}
         no_channel: Any = None  # all requests come over the controller listener, and are answered here
-        parts: dict[str, Any] = dict.fromkeys(each.name for each in fields(BrokerServices))
-        parts |= {
-            "node_id": key.node_id,
-            "cluster_id": cluster_id,
-            "clock": clock,
-            "metrics": Metrics(),
-            "publisher": publisher,
-            "controller": ControllerGateway(self.service, no_channel, no_channel, clock, lambda: self.driver.leads),
-            "quorum": self.driver,
-            "routes": routes,
-        }
-        services = BrokerServices(**parts)  # the quorum's handlers use no more of a node
+        services = services_with(
+            node_id=key.node_id,
+            cluster_id=cluster_id,
+            clock=clock,
+            metrics=Metrics(),
+            publisher=publisher,
+            controller=ControllerGateway(self.service, no_channel, no_channel, clock, lambda: self.driver.leads),
+            quorum=self.driver,
+            routes=routes,
+            telemetry=ClientTelemetry(TelemetryConfig(), lambda: UUID(int=1), is_on=False),
+        )
         limits = ConnectionConfig()
         connections = Connections(limits)
         connections.change_limits(limits)
