@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import socket
+import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -173,3 +175,14 @@ def test_a_handshake_that_fails_gives_its_place_back(node: LimitedNode) -> None:
         for wire in (slow, waits):
             wire.socket.sendall(b"no handshake" * 100)
             assert wire.is_closed_by_peer()
+
+
+def test_clients_that_leave_before_a_handshake_take_no_place_along(node: LimitedNode) -> None:
+    """A reset may come between the connection and the first step of its handshake."""
+    for _ in range(100):
+        with socket.create_connection(("127.0.0.1", node.ports["SECURED"])) as leaving:
+            leaving.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    with node.connect("SECURED") as wire:
+        wire.socket.sendall(b"no handshake" * 100)
+        assert wire.is_closed_by_peer()
+    eventually(lambda: node.entrance.waiting_count == 0)

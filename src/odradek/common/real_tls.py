@@ -53,7 +53,8 @@ async def start_tls(
     transport: asyncio.Transport, protocol: asyncio.BaseProtocol, context: ssl.SSLContext, **options: Any
 ) -> asyncio.Transport | None:
     """The loop's `start_tls`; None where the connection ended amid the handshake."""
-    sock = transport.get_extra_info("socket")
+    # A transport that has ended has no socket to ask for.
+    sock = None if transport.is_closing() else transport.get_extra_info("socket")
     if sock is None:
         return None
     handshake = _unused.pop() if _unused else _Handshake(ssl.PROTOCOL_TLS_SERVER)

@@ -92,19 +92,23 @@ class TlsAcceptor(asyncio.Protocol):
         self._tls = tls
         self._make_connection = make_connection
         self._transport: asyncio.Transport | None = None
+        self._peer: tuple[str, int] = ("", 0)
         self._gave_way = self._has_begun = False
         self._hello = bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        # Now: of a transport that has ended nothing can be asked any more.
+        peer = transport.get_extra_info("peername") or ("", 0)
+        self._peer = (peer[0], peer[1])
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.fileno() >= self._dispatcher.connections.descriptors.clients_below:
             self._transport.abort()
             return
         refusal = self._dispatcher.connections.entrance.take_place(self._listener, self)
         if refusal:
-            peer, name = transport.get_extra_info("peername") or ("", 0), self._listener.name
-            _log.warning("connection refused", alike=name, peer=f"{peer[0]}:{peer[1]}", listener=name, reason=refusal)
+            name = self._listener.name
+            _log.warning("connection refused", alike=name, peer=self._address, listener=name, reason=refusal)
             self._dispatcher.connections.refused_count += 1
             self._transport.abort()
         elif not self._has_begun:
@@ -115,10 +119,9 @@ class TlsAcceptor(asyncio.Protocol):
         transport = self._transport
         assert transport is not None
         self._has_begun = True
-        host = (transport.get_extra_info("peername") or ("",))[0]
         now_ms = self._dispatcher.services.clock.monotonic_ms()
         connections = self._dispatcher.connections
-        if transport.is_closing() or connections.hold_if_early(self._listener, host, transport, now_ms):
+        if transport.is_closing() or connections.hold_if_early(self._listener, self._peer[0], transport, now_ms):
             connections.entrance.leave(self._listener)
             return
         self._dispatcher.handshakes.begin(self)
@@ -145,6 +148,24 @@ class TlsAcceptor(asyncio.Protocol):
 
     async def _shake_hands(self, transport: asyncio.Transport) -> None:
         early = _EarlyData()
+        secured = None
+        try:
+            secured = await self._secured(transport, early)
+        finally:
+            self._dispatcher.handshakes.end(self)
+            if secured is None:
+                self._dispatcher.connections.entrance.leave(self._listener)
+        if secured is None:
+            transport.abort()
+            return
+        connection = self._make_connection()
+        secured.set_protocol(connection)
+        connection.connection_made(secured)
+        if early.data and not connection.is_closing:
+            feed(connection, bytes(early.data))
+
+    async def _secured(self, transport: asyncio.Transport, early: _EarlyData) -> asyncio.Transport | None:
+        """The connection behind its handshake; None where that came to nothing."""
         handshake = asyncio.get_running_loop().create_task(
             start_tls(
                 transport,
@@ -159,21 +180,10 @@ class TlsAcceptor(asyncio.Protocol):
             await self._pass_on_hello(transport)
             secured = await handshake
         except (TimeoutError, OSError, ssl.SSLError) as error:
-            self._dispatcher.connections.entrance.leave(self._listener)
             if not self._gave_way:
                 self._failed(transport, _reason(error))
-            return
-        finally:
-            self._dispatcher.handshakes.end(self)
-        if secured is None or early.ended or self._gave_way:
-            self._dispatcher.connections.entrance.leave(self._listener)
-            transport.abort()
-            return
-        connection = self._make_connection()
-        secured.set_protocol(connection)
-        connection.connection_made(secured)
-        if early.data and not connection.is_closing:
-            feed(connection, bytes(early.data))
+            return None
+        return None if early.ended or self._gave_way else secured
 
     async def _pass_on_hello(self, transport: asyncio.Transport) -> None:
         """Give the handshake what the peer has sent before it began.
@@ -191,11 +201,12 @@ class TlsAcceptor(asyncio.Protocol):
     def _failed(self, transport: asyncio.Transport, reason: str) -> None:
         transport.abort()
         self._dispatcher.handshakes.failed_count += 1
-        peer = transport.get_extra_info("peername") or ("", 0)
         name = self._tls.name
-        _log.warning(
-            "TLS handshake failed", alike=name + reason, peer=f"{peer[0]}:{peer[1]}", listener=name, reason=reason
-        )
+        _log.warning("TLS handshake failed", alike=name + reason, peer=self._address, listener=name, reason=reason)
+
+    @property
+    def _address(self) -> str:
+        return f"{self._peer[0]}:{self._peer[1]}"
 
 
 def feed(protocol: asyncio.BufferedProtocol, data: bytes) -> None:
