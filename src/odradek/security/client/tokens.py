@@ -25,8 +25,9 @@ from odradek.security.tls.config import TlsConfig, TlsSettingError
 from odradek.security.tls.contexts import client_context
 
 REFRESH_AFTER = 0.8
-# An issuer that does not say how long a token lives is asked again after a minute.
+# An issuer that does not say how long a token lives, or says what cannot be, is asked again after a minute.
 UNKNOWN_LIFETIME_S = 60.0
+LONGEST_LIFETIME_S = 86_400.0 * 365
 # Names in the order in which they count: KIP-1139's, librdkafka's, and the options of a JAAS entry.
 _ID = ("sasl.oauthbearer.client.credentials.client.id", "sasl.oauthbearer.client.id")
 _SECRET = ("sasl.oauthbearer.client.credentials.client.secret", "sasl.oauthbearer.client.secret")
@@ -112,7 +113,9 @@ def _ask(grant: _Grant) -> Token:
         raise SaslSettingError(f"{ENDPOINT_KEY}: {grant.url} gives no token: {error}") from None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise SaslSettingError(f"{ENDPOINT_KEY}: {grant.url} answered without an access_token in JSON") from None
-    return Token(text, time.monotonic() + REFRESH_AFTER * lifetime_s)
+    # NaN is what no comparison holds for.
+    lives_s = lifetime_s if 0 < lifetime_s < LONGEST_LIFETIME_S else UNKNOWN_LIFETIME_S
+    return Token(text, time.monotonic() + REFRESH_AFTER * lives_s)
 
 
 def _context(authorities: tuple[str | None, str | None, str]) -> ssl.SSLContext:

@@ -1,0 +1,82 @@
+"""Tokens from an issuer: what it may answer, and how long a token is kept."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from odradek.client.sasl import ENDPOINT_KEY, SaslSettingError
+from odradek.security.client import tokens
+
+
+@contextmanager
+def issuer(body: bytes, status: int = 200, **headers: str) -> Iterator[dict[str, str]]:
+    """Settings of a client whose issuer answers each request with this; the number of requests is under `asked`."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            settings["asked"] = str(int(settings["asked"]) + 1)
+            self.send_response(status)
+            for name, value in (headers | {"Content-Length": str(len(body))}).items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *arguments: object) -> None:
+            """Nothing is printed into the test's output."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        settings = {
+            ENDPOINT_KEY: f"http://127.0.0.1:{server.server_port}/token",
+            "sasl.oauthbearer.client.id": "a",
+            "sasl.oauthbearer.client.secret": "s3cret",
+            "asked": "0",
+        }
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield settings
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_token_is_kept_while_it_is_good() -> None:
+    with issuer(b'{"access_token": "t", "expires_in": 3600}') as settings:
+        assert [tokens.current_token(settings) for _ in range(3)] == ["t"] * 3
+        assert settings["asked"] == "1"
+    with issuer(b'{"access_token": "t", "expires_in": 1e-9}') as settings:
+        assert [tokens.current_token(settings) for _ in range(3)] == ["t"] * 3
+        assert settings["asked"] == "3"
+
+
+@pytest.mark.parametrize("lifetime", [b"NaN", b"Infinity", b"-1", b"1e300"])
+def test_a_lifetime_that_cannot_be_is_taken_for_unknown(lifetime: bytes) -> None:
+    with issuer(b'{"access_token": "t", "expires_in": %s}' % lifetime) as settings:
+        assert tokens.current_token(settings) == "t"
+        (kept,) = (kept for grant, kept in tokens._granted.items() if grant.url == settings[ENDPOINT_KEY])
+        assert kept.refresh_at_s <= time.monotonic() + tokens.UNKNOWN_LIFETIME_S
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "headers", "says"),
+    [
+        (b"{}", 200, {}, "answered without an access_token in JSON"),
+        (b"[]", 200, {}, "answered without an access_token in JSON"),
+        (b"", 200, {}, "answered without an access_token in JSON"),
+        (b'{"access_token": "t"}', 401, {}, "answered 401"),
+        (b"", 302, {"Location": "http://127.0.0.1:1/"}, "answered 302"),
+        (b" " * (2 << 20), 200, {}, "gives no token: the document has more than"),
+    ],
+    ids=["none", "a list", "nothing", "refused", "elsewhere", "too long"],
+)
+def test_an_answer_without_a_token(body: bytes, status: int, headers: dict[str, str], says: str) -> None:
+    with issuer(body, status, **headers) as settings:
+        with pytest.raises(SaslSettingError, match=says) as raised:
+            tokens.current_token(settings)
+        assert "s3cret" not in str(raised.value)
