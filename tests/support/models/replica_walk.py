@@ -13,7 +13,7 @@ import functools
 import random
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -42,7 +42,7 @@ from odradek.replica.followers import isr_answered, maybe_shrink
 from odradek.replica.in_sync import IsrChange, outcome_of
 from odradek.replica.manager import ReplicaManager
 from odradek.replica.partition import Partition
-from odradek.server.context import BrokerServices, RequestContext
+from odradek.server.context import RequestContext
 from odradek.server.fetch_session_cache import FetchSessionCache, FetchSessionConfig
 from odradek.server.handlers import fetch, list_offsets
 from odradek.server.network.listeners import ListenerSpec
@@ -52,6 +52,7 @@ from odradek.settings.config_providers import Sources
 from odradek.settings.node import zero_config
 from tests.support.models.batches import NOW_MS, batch, header_of
 from tests.support.models.controller_harness import CLUSTER, Harness
+from tests.support.nodes.services import services_with
 
 TOPIC = "t"
 LAG_MS = 1000
@@ -128,19 +129,17 @@ class WalkBroker:
         self.replicas.attach(cast(Any, self), cast(Any, self))
         self.publisher = MetadataPublisher(CLUSTER)
         self.publisher.subscribe(self.replicas.on_metadata)
-        parts: dict[str, Any] = dict.fromkeys(each.name for each in fields(BrokerServices))
         sessions = FetchSessionCache(FetchSessionConfig(), self.walk.random, self.walk.monotonic_ms)
-        parts |= {
-            "node_id": self.broker_id,
-            "settings": settings(),
-            "clock": self.walk,
-            "metrics": Metrics(),
-            "publisher": self.publisher,
-            "log_manager": self.logs,
-            "replicas": self.replicas,
-            "fetch_sessions": sessions,
-        }
-        self.services = BrokerServices(**parts)
+        self.services = services_with(
+            node_id=self.broker_id,
+            settings=settings(),
+            clock=self.walk,
+            metrics=Metrics(),
+            publisher=self.publisher,
+            log_manager=self.logs,
+            replicas=self.replicas,
+            fetch_sessions=sessions,
+        )
         self.running = True
 
     def stop(self) -> None:

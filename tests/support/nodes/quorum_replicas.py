@@ -10,7 +10,7 @@ import asyncio
 import errno
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Self
@@ -36,27 +36,20 @@ from odradek.raft.peers import QuorumPeers
 from odradek.raft.snapshot import SnapshotId, encode_snapshot, write_snapshot
 from odradek.raft.voter_history import record_of
 from odradek.raft.voters import Leader, ReplicaKey, Voter, VoterSet
-from odradek.server.context import BrokerServices
 from odradek.server.controller_gateway import ControllerGateway
 from odradek.server.handlers import HANDLERS
 from odradek.server.network.connection import Connection
 from odradek.server.network.dispatch import Dispatcher, make_routes
 from odradek.server.network.listeners import ConnectionConfig, Connections, ListenerSpec
-from odradek.server.telemetry.store import ClientTelemetry, TelemetryConfig
 from odradek.testing.layout import free_ports
 from tests.support.disks.failing import FailingDisk
 from tests.support.models.controller_harness import CLUSTER, Schema
+from tests.support.nodes.services import services_with
 from tests.support.waiting import eventually_async
 
 LISTENER = "CONTROLLER"
 # Short time-outs, so that elections take a tenth of the usual time.
 FAST = {"election_timeout_ms": 200, "fetch_timeout_ms": 400, "request_timeout_ms": 400, "election_backoff_max_ms": 100}
-
-
-def services_with(**parts: Any) -> BrokerServices:
-    """What the quorum's handlers use of a node; they use no more."""
-    nothing: dict[str, Any] = dict.fromkeys(each.name for each in fields(BrokerServices))
-    return BrokerServices(**(nothing | parts))
 
 
 class Parts:
@@ -124,7 +117,6 @@ class Parts:
             controller=ControllerGateway(self.service, no_channel, no_channel, clock, lambda: self.driver.leads),
             quorum=self.driver,
             routes=routes,
-            telemetry=ClientTelemetry(TelemetryConfig(), lambda: UUID(int=1), is_on=False),
         )
         limits = ConnectionConfig()
         connections = Connections(limits)

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 from random import Random
-from typing import Any, cast
+from typing import cast
 from uuid import UUID
 
 from odradek.client.connection import Connection as ClientConnection
@@ -33,7 +32,6 @@ from odradek.replica.config import ReplicaConfig
 from odradek.replica.manager import ReplicaManager
 from odradek.replica.partition import Partition
 from odradek.replica.selector import selector_named
-from odradek.server.context import BrokerServices
 from odradek.server.fetch_session_cache import FetchSessionCache, FetchSessionConfig
 from odradek.server.handlers import HANDLERS
 from odradek.server.lifecycle.suspected_brokers import SuspectedBrokers
@@ -48,6 +46,7 @@ from odradek.settings.node import zero_config
 from odradek.statemachine.machine import Result
 from tests.support.models.batches import batch, header_of
 from tests.support.models.controller_harness import CLUSTER, Harness
+from tests.support.nodes.services import services_with
 from tests.support.waiting import PATIENCE_S
 
 TOPIC = "t"
@@ -104,20 +103,18 @@ class ReplicaNode:
     async def _listen(self) -> None:
         routes = {"broker": make_routes(HANDLERS, "broker")}
         # The services of a node that Fetch, Produce and ListOffsets use; the rest of it is not needed here.
-        parts: dict[str, Any] = dict.fromkeys(each.name for each in fields(BrokerServices))
-        parts |= {
-            "node_id": self.node_id,
-            "cluster_id": CLUSTER,
-            "settings": self.settings,
-            "clock": self.clock,
-            "metrics": Metrics(),
-            "publisher": self.publisher,
-            "log_manager": self.logs,
-            "replicas": self.replicas,
-            "fetch_sessions": FetchSessionCache(FetchSessionConfig(), Random(self.node_id), self.clock.monotonic_ms),
-            "routes": routes,
-        }
-        self.services = BrokerServices(**parts)
+        self.services = services_with(
+            node_id=self.node_id,
+            cluster_id=CLUSTER,
+            settings=self.settings,
+            clock=self.clock,
+            metrics=Metrics(),
+            publisher=self.publisher,
+            log_manager=self.logs,
+            replicas=self.replicas,
+            fetch_sessions=FetchSessionCache(FetchSessionConfig(), Random(self.node_id), self.clock.monotonic_ms),
+            routes=routes,
+        )
         config = ConnectionConfig()
         self.dispatcher = Dispatcher(self.services, config, Connections(config), routes)
         self.dispatcher.start_serving("broker")
