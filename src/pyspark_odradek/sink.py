@@ -254,7 +254,7 @@ def producer_config(settings: Mapping[str, str]) -> dict[str, Any]:
 
 def client_config(settings: Mapping[str, str]) -> dict[str, Any]:
     """What of these settings says how to reach a cluster, as a configuration of librdkafka."""
-    reaching = ("bootstrap.servers", "client.id", "security.", "ssl.", "sasl.")
+    reaching = ("bootstrap.servers", "client.id", "security.", "ssl.", "sasl.", "https.")
     return {"client.id": DEFAULTS["client.id"]} | translated(
         {name: value for name, value in settings.items() if name.startswith(reaching)}
     )
@@ -268,9 +268,8 @@ def translated(settings: Mapping[str, str]) -> dict[str, Any]:
 
     named = {JAVA_NAMES.get(name, name): value for name, value in settings.items()}
     if "buffer.memory" in settings:
-        named["queue.buffering.max.kbytes"] = str(
-            max(1, number_setting(settings, "buffer.memory", 1 << 25, 1024, INT64_MAX) >> 10)
-        )
+        memory_bytes = number_setting(settings, "buffer.memory", 1 << 25, 1024, INT64_MAX)
+        named["queue.buffering.max.kbytes"] = str(memory_bytes >> 10)
     levels = {codec: named.pop(f"compression.{codec}.level", None) for codec in LEVELS}
     level = levels.get(settings.get("compression.type", "none").lower())
     if level is not None:

@@ -268,7 +268,7 @@ class ThrottledCluster(ManyNodes):
             probe.problem(f"{machine.name} keeps a connection back by a quota that is gone")
 
     async def _connection(self, client: Client, machine: Machine) -> Connection:
-        """To one node, made anew where it must be."""
+        """To one node; a new one where the last has ended."""
         while True:
             try:
                 await client.cluster.metadata()

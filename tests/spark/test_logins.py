@@ -19,7 +19,7 @@ from odradek.testing.secured import LOGINS, Login
 from pyspark_odradek.cluster import ClientSettings, Cluster
 from pyspark_odradek.connection import security_from
 from pyspark_odradek.errors import OptionError
-from pyspark_odradek.sink import producer_config
+from pyspark_odradek.sink import client_config, producer_config
 from tests.spark.queries import values
 
 
@@ -75,10 +75,18 @@ def test_certificates_as_text_need_no_file(secured: SecuredCluster) -> None:
 def test_an_issuer_that_refuses_is_named_and_the_secret_is_not(secured: SecuredCluster) -> None:
     settings = secured.java_client("OAUTHBEARER", "alice")
     wrong = settings | {"sasl.jaas.config": settings["sasl.jaas.config"].replace("alice-secret", "guess")}
-    for refusing in (security_from, producer_config):
+    for refusing in (security_from, producer_config, client_config):
         with pytest.raises(OptionError, match=f"{secured.issuer.token_url} answered 401") as raised:
             refusing(wrong)
         assert "guess" not in str(raised.value)
+
+
+def test_an_issuer_is_trusted_by_the_names_of_librdkafka(secured: SecuredCluster) -> None:
+    """For dead letters and members of groups, which need only what says how to reach a cluster."""
+    settings = secured.client("OAUTHBEARER", "alice")
+    del settings["sasl.oauthbearer.method"]  # by which librdkafka would fetch the token itself
+    token, _ = client_config(settings)["oauth_cb"]("")
+    assert token.count(".") == 2
 
 
 def test_an_issuer_that_is_not_trusted_or_not_there(secured: SecuredCluster, tmp_path: Path) -> None:

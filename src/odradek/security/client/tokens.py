@@ -49,7 +49,7 @@ class _Grant:
     client_id: str
     secret: str = field(repr=False)
     scope: str
-    authorities: tuple[str | None, str | None, str]  # a file, its password, its type
+    authorities: tuple[str | None, str | None, str] = field(repr=False)  # a file, its password, its type
 
 
 _granted: dict[_Grant, Token] = {}
