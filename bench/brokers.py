@@ -17,6 +17,7 @@ KAFKA_HEAP = "1g"
 # Deleted topics leave the disk at once; everything else is as each broker has it by default.
 SETTINGS: Mapping[str, object] = {"log.segment.delete.delay.ms": 0, "auto.create.topics.enable": "false"}
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_CPUCLOCK_SCHED = 2
 
 
 class Contestant:
@@ -32,8 +33,8 @@ class Contestant:
 
     def cpu_s(self) -> float:
         """Processor seconds of the process so far, of all its threads, in user and kernel."""
-        stat = Path(f"/proc/{self.broker.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(stat[11]) + int(stat[12])) / TICKS_PER_S
+        # The clock of another process, numbered as clock_getcpuclockid(3) does: nanoseconds, where /proc has ticks.
+        return time.clock_gettime(~self.broker.pid << 3 | _CPUCLOCK_SCHED)
 
     def memory_bytes(self) -> int:
         """Resident memory of the process."""

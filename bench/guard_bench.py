@@ -37,8 +37,8 @@ ACLS = 10_000
 ROUNDS = 7
 SCRAPE_S = 1.0
 # Records of each cell: size in bytes and number.
-SIZES = {1024: 60_000, 100 * 1024: 1_500}
-SINGLE_RECORDS = 15_000
+SIZES = {1024: 200_000, 100 * 1024: 4_000}
+SINGLE_RECORDS = 30_000
 
 
 def acl(number: int) -> AclBinding:
