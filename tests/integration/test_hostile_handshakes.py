@@ -28,7 +28,8 @@ MEBIBYTE = 2**20
 HALF = 2000
 # Each that is under way has a connection of OpenSSL with its buffers: 40 MiB for those that may be, 110 for all.
 MOST_GROWTH = 72 * MEBIBYTE
-MOST_PAUSE_S = 1.0
+# Of the node's processor; the canary's own thread may wait for its turn meanwhile on a busy machine.
+MOST_PAUSE_S = 5.0
 
 
 @pytest.fixture(scope="module")

@@ -55,6 +55,8 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.only_ours
 
 MEBIBYTE = 2**20
+# Of the node's processor; the canary's own thread may wait for its turn meanwhile on a busy machine.
+MOST_PAUSE_S = 5.0
 TOPIC = "guarded"
 ALLOWED, DENIED = ErrorCode.NONE, ErrorCode.TOPIC_AUTHORIZATION_FAILED
 USERS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="plain-secret" user_*="star";'
@@ -104,7 +106,7 @@ def node(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -
         before = node.memory_bytes()
         with Canary(node.port, node.cpu_s) as canary:
             yield node
-        assert canary.longest_wait_s < 1.0
+        assert canary.longest_wait_s < MOST_PAUSE_S
         assert node.memory_bytes() - before < 64 * MEBIBYTE
         assert_no_traceback(node)
 
