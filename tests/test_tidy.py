@@ -40,6 +40,18 @@ WORLD_ROOMS = (
 )
 # Modules that start simulations and measure them run outside of them; the sandbox knows what it keeps out.
 OUTSIDE_THE_BOX = ("sandbox.py", "__main__.py", "bugs.py", "coverage.py", "failures.py", "drawn.py")
+# Fields of dataclasses that hold secrets, as their names say; a `repr` gets into logs and tracebacks.
+NAMES_OF_SECRETS = re.compile(
+    r"pass(word|phrase)|secret|token|credential|jaas|salt|hmac|(stored|server|private|client)_key"
+    r"|^(explicit|properties|options|environment)$|scram"
+)
+TYPES_OF_SECRETS = re.compile(r"\b(str|bytes|Value)\b")
+NO_SECRETS = {
+    "DelegationToken.token_id",  # the id alone, which is the user's name in a login
+    "MetadataImage.delegation_tokens",  # without their secrets
+    "MetadataImage.scram",  # whose credentials hide themselves
+    "Named.delegation_token",  # ids
+}
 BANNED = re.compile(r"raise NotImplementedError|except Exception:\s*pass|\b(TODO|FIXME|XXX)\b")
 NO_PLACE_IN_A_PROJECT = re.compile(
     r"(?<![\w.])/work/|\.\./shared|pypi\.org|pythonhosted|registry\.npmjs|repo1?\.maven|proxy\.golang|crates\.io"
@@ -109,6 +121,34 @@ def test_a_seed_gives_the_same_run_each_time() -> None:
     box = [path for path in sorted((ROOT / "tests" / "sim").glob("*.py")) if path.name not in OUTSIDE_THE_BOX]
     found = [f"{name_of(path)}:{line}: {text}" for path, line, text in findings([*product, *box])]
     assert not found, "these make two runs of one seed differ:\n" + "\n".join(found)
+
+
+def is_of_fields(node: ast.AST) -> bool:
+    """Whether this is a dataclass, or one of settings."""
+    decorators = [ast.unparse(each) for each in node.decorator_list] if isinstance(node, ast.ClassDef) else []
+    return any(each == "config" or each.startswith(("dataclass", "dataclasses.dataclass")) for each in decorators)
+
+
+def is_shown_secret(field: ast.AnnAssign) -> bool:
+    """Whether a field of a dataclass holds a secret by its name and type, and its `repr` shows it."""
+    name, kind = ast.unparse(field.target), ast.unparse(field.annotation)
+    if not NAMES_OF_SECRETS.search(name) or not TYPES_OF_SECRETS.search(kind) or "Callable" in kind:
+        return False
+    value = "" if field.value is None else ast.unparse(field.value)
+    return "repr=False" not in value and not value.startswith("option(")  # which hides them by Kafka's table
+
+
+def test_secrets_are_in_the_repr_of_no_dataclass() -> None:
+    shown = [
+        f"{name_of(path)}:{field.lineno} {node.name}.{ast.unparse(field.target)}"
+        for path in python_files(SOURCES)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and is_of_fields(node)
+        for field in node.body
+        if isinstance(field, ast.AnnAssign) and is_shown_secret(field)
+    ]
+    shown = [each for each in shown if each.rpartition(" ")[2] not in NO_SECRETS]
+    assert not shown, "field(repr=False), or a line in NO_SECRETS:\n" + "\n".join(shown)
 
 
 def waits_or_reaches_out(node: ast.AST) -> bool:

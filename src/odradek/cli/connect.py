@@ -63,7 +63,7 @@ class Target:
     """Which cluster, and how to reach it."""
 
     bootstrap: str
-    properties: dict[str, str] = field(default_factory=dict)
+    properties: dict[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def timeout_ms(self) -> int:

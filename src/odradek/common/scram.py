@@ -10,7 +10,7 @@ import base64
 import binascii
 import hashlib
 import hmac
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 MIN_ITERATIONS = 4096  # fewer would make a stolen credential, or our proof, too easy to guess the password from
 MAX_ITERATIONS = 16384  # Kafka's; each login of the user costs so much
@@ -43,8 +43,8 @@ SCRAM_BY_NUMBER = {each.number: each for each in SCRAM_MECHANISMS.values()}
 class ScramKeys:
     """What a broker keeps of a password, besides salt and iterations."""
 
-    stored_key: bytes
-    server_key: bytes
+    stored_key: bytes = field(repr=False)
+    server_key: bytes = field(repr=False)
 
 
 def salted_password(mechanism: ScramMechanism, password: bytes, salt: bytes, iterations: int) -> bytes:

@@ -68,7 +68,7 @@ class MetadataImage:
     topics_by_id: Mapping[UUID, TopicImage] = field(default_factory=_empty)
     brokers: Mapping[int, BrokerImage] = field(default_factory=_empty)
     controllers: Mapping[int, ControllerImage] = field(default_factory=_empty)
-    configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=_empty)
+    configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=_empty, repr=False)
     client_quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=_empty)
     acls: Mapping[UUID, Acl] = field(default_factory=_empty)
     scram: Mapping[tuple[str, int], ScramCredential] = field(default_factory=_empty)

@@ -211,9 +211,9 @@ def acl_record(acl_id: UUID, acl: Acl) -> AccessControlEntryRecord:
 class ScramCredential:
     """What a server keeps of a user's password (RFC 5802)."""
 
-    salt: bytes
-    stored_key: bytes
-    server_key: bytes
+    salt: bytes = field(repr=False)
+    stored_key: bytes = field(repr=False)
+    server_key: bytes = field(repr=False)
     iterations: int
 
 

@@ -298,11 +298,14 @@ class Message(metaclass=MessageType):
         for spec in self.FIELDS:
             value = getattr(self, "_" + spec.name if spec.is_lazy() else spec.name)
             if value is not UNSET and value != spec.new_default():
-                shown.append(f"{spec.name}={value!r}")
+                shown.append(f"{spec.name}={'[hidden]' if spec.name in _SECRETS else repr(value)}")
         if self.unknown_tagged_fields:
             shown.append(f"unknown_tagged_fields={self.unknown_tagged_fields!r}")
         return f"{type(self).__name__}({', '.join(shown)})"
 
+
+# Fields of messages that are shown in no repr, which may get into a log or a traceback.
+_SECRETS = frozenset({"auth_bytes", "hmac", "salt", "salted_password", "server_key", "stored_key"})
 
 _GETTERS: dict[type, Callable[[Any], Any]] = {}
 

@@ -62,8 +62,8 @@ class BrokerSettings:
         warnings: one line each, to be logged once at start.
     """
 
-    explicit: Mapping[str, str]
-    values: Mapping[str, Value]
+    explicit: Mapping[str, str] = field(repr=False)
+    values: Mapping[str, Value] = field(repr=False)
     listeners: tuple[ListenerAddress, ...]
     advertised: tuple[ListenerAddress, ...]
     warnings: tuple[str, ...] = field(default=())

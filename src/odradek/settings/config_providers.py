@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from odradek.settings.properties import parse_properties
@@ -26,7 +26,7 @@ _KNOWN = {
 class Sources:
     """What providers read: the process's environment, and text files by path (raises OSError)."""
 
-    environment: Mapping[str, str]
+    environment: Mapping[str, str] = field(repr=False)
     read_text: Callable[[Path], str]
 
 

@@ -11,6 +11,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, TypeVar, dataclass_transform
 
+from odradek.settings.table import is_secret
+
 T = TypeVar("T")
 
 
@@ -38,6 +40,8 @@ def option(
 ) -> Any:
     """Declare one setting. Type, bounds and update mode come from Kafka's table for `key` (or the topic or group key).
 
+    A secret is left out of the `repr` of the settings, which may get into a log or a traceback.
+
     Args:
         key: Kafka's dotted broker key.
         default: the value where the file does not name it; a test holds it equal to Kafka's.
@@ -47,7 +51,7 @@ def option(
         synonyms: broker keys that set the same thing, by falling precedence, as `log.retention.minutes`.
     """
     spec = OptionSpec(key, topic_key, group_key, doc, unit, synonyms)
-    return dataclasses.field(default=default, metadata={"option": spec})
+    return dataclasses.field(default=default, repr=not is_secret(key), metadata={"option": spec})
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(option,))

@@ -8,7 +8,7 @@ metadata image. Nothing here changes anything.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
@@ -111,8 +111,8 @@ class EffectiveSetting(NamedTuple):
 class BrokerLayers:
     """The dynamic settings of one broker, and those of all brokers together."""
 
-    broker: Mapping[str, str]
-    cluster: Mapping[str, str]
+    broker: Mapping[str, str] = field(repr=False)
+    cluster: Mapping[str, str] = field(repr=False)
 
 
 NO_DYNAMIC = BrokerLayers({}, {})

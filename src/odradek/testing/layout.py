@@ -11,7 +11,7 @@ import socket
 import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from random import SystemRandom
@@ -52,7 +52,7 @@ class NodePlan:
     controller_port: int
     rack: str
     directory: Path
-    properties: Mapping[str, str]
+    properties: Mapping[str, str] = field(repr=False)
     host: str = HOST
 
     @property

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from odradek.common.errors import ProtocolError
@@ -34,7 +34,7 @@ class End:
     """
 
     flow: str
-    options: Mapping[str, str]
+    options: Mapping[str, str] = field(repr=False)
     schema: Any = None
 
 

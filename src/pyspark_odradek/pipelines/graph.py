@@ -25,7 +25,7 @@ class Source:
 
     format: str
     name: str
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
     streaming: bool = False
 
 

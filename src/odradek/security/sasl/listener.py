@@ -107,7 +107,7 @@ class Surroundings:
     credentials: Callable[[], Credentials]
     find_token: FindToken
     random: Random
-    secret: bytes
+    secret: bytes = field(repr=False)
     now_ms: Callable[[], int]
 
 

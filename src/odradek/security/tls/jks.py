@@ -35,7 +35,7 @@ class JksStore:
         trusted: certificates of trusted authorities.
     """
 
-    keys: list[tuple[bytes, list[bytes]]] = field(default_factory=list)
+    keys: list[tuple[bytes, list[bytes]]] = field(default_factory=list, repr=False)
     trusted: list[bytes] = field(default_factory=list)
 
 

@@ -81,7 +81,7 @@ class FormatOptions:
     standalone: bool = False
     initial_controllers: Sequence[str] = ()
     no_initial_controllers: bool = False
-    scram_users: Sequence[str] = ()
+    scram_users: Sequence[str] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)
