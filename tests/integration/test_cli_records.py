@@ -58,6 +58,14 @@ def test_a_topic_that_comes_to_be_is_named(node: Node) -> None:
         assert (answer["created"], answer["records_per_second"]) == (created, None)
 
 
+def test_a_login_has_no_effect_where_the_protocol_has_none(node: Node, tmp_path: Path) -> None:
+    config = tmp_path / "client.properties"
+    for login in ('PlainLoginModule required username="a" password="b";', "unreadable"):
+        config.write_text(f"sasl.jaas.config={login}\nsasl.oauthbearer.client.credentials.client.id=a\n")
+        odradek_process(node.bootstrap, "produce", "--topic", "plain", "--command-config", config, stdin=b"x\n")
+    assert [message.value() for message in read_all(node.bootstrap, "plain")] == [b"x", b"x"]
+
+
 def test_keys_headers_and_nulls(node: Node) -> None:
     create_topic(node.bootstrap, "keyed", 3)
     odradek_process(

@@ -82,6 +82,11 @@ class Credentials:
     kerberos: KerberosLogin | None = None
 
 
+def has_sasl(settings: Mapping[str, str]) -> bool:
+    """Whether the protocol has logins; without, whatever else is said of them has no effect."""
+    return settings.get("security.protocol", "PLAINTEXT").upper().startswith("SASL")
+
+
 def credentials_from(
     settings: Mapping[str, str], random: Random, *, token: Callable[[Mapping[str, str]], str] | None = None
 ) -> Credentials | None:
@@ -92,7 +97,7 @@ def credentials_from(
     Raises:
         SaslSettingError: a mechanism that is not supported, or no name and password.
     """
-    if not settings.get("security.protocol", "PLAINTEXT").upper().startswith("SASL"):
+    if not has_sasl(settings):
         return None
     mechanism = settings.get("sasl.mechanism", "GSSAPI").upper()
     if mechanism not in MECHANISMS:

@@ -14,7 +14,7 @@ from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any
 
-from odradek.client.sasl import ENDPOINT_KEY, Credentials, credentials_from, ticket_from
+from odradek.client.sasl import ENDPOINT_KEY, Credentials, credentials_from, has_sasl, ticket_from
 
 if TYPE_CHECKING:
     import ssl
@@ -32,8 +32,9 @@ _RENAMED = {
     "ssl.keystore.key": "ssl.key.pem",
 }
 _TYPES = ("ssl.keystore.type", "ssl.truststore.type")
-# Where tokens come from: they are fetched here, but where librdkafka's own way (`oidc`) is asked for by its name.
-_OF_TOKENS = ("sasl.oauthbearer.", "sasl.login.", "sasl.jaas.config", "https.ca.")
+# Settings of logins that librdkafka does not know, or means otherwise: tokens are fetched here, but where its own way
+# (`oidc`) is asked for by name.
+_OF_LOGINS = ("sasl.oauthbearer.", "sasl.login.", "sasl.jaas.config", "https.ca.")
 _METHOD = "sasl.oauthbearer.method"
 # Settings that name stores, or belong to them: librdkafka gets what the stores hold.
 _STORES = (
@@ -80,9 +81,11 @@ def librdkafka_settings(settings: Mapping[str, str]) -> dict[str, Any]:
         for name in _STORES:
             found.pop(name, None)
         found |= _stores_as_pem(tls_config(settings))
-    is_by_token = settings.get("sasl.mechanism", "").upper() == "OAUTHBEARER"
-    if is_by_token and ENDPOINT_KEY in settings and _METHOD not in settings:
-        found = {name: value for name, value in found.items() if not name.startswith(_OF_TOKENS)}
+    is_by_token = settings.get("sasl.mechanism", "").upper() == "OAUTHBEARER" and ENDPOINT_KEY in settings
+    if not has_sasl(settings):
+        found = _without_logins(found)
+    elif is_by_token and _METHOD not in settings:
+        found = _without_logins(found)
         credentials(settings)  # what gives no token is an error at once, not a line in the log of librdkafka
         found["oauth_cb"] = partial(_token, dict(settings))
     elif found.pop("sasl.jaas.config", None):
@@ -90,6 +93,10 @@ def librdkafka_settings(settings: Mapping[str, str]) -> dict[str, Any]:
     if found.get("ssl.endpoint.identification.algorithm") == "":
         found["ssl.endpoint.identification.algorithm"] = "none"
     return found
+
+
+def _without_logins(found: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in found.items() if not name.startswith(_OF_LOGINS)}
 
 
 def _of_entry(settings: Mapping[str, str]) -> dict[str, str]:
