@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from odradek.cli.connect import DEFAULT_BOOTSTRAP, BootstrapOption, CommandConfigOption, administer, target
+from odradek.cli.connect import DEFAULT_BOOTSTRAP, BootstrapOption, CommandConfigOption, Target, administer, target
 from odradek.cli.errors import FAILED, NOT_FOUND, USAGE, CliError
 from odradek.cli.output import JsonOption, note, print_json, ranges_text
 from odradek.common.numbers import INT32_MAX, parse_natural
@@ -21,6 +22,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=True)
 
 UNKNOWN_TIME = -1
 POLL_S = 0.1
+DEFAULT_PROBES = "127.0.0.1:9404"
 
 
 def parse_until(text: str | None, now_s: float) -> int:
@@ -46,7 +48,7 @@ def parse_until(text: str | None, now_s: float) -> int:
 
 @app.command()
 def drain(
-    broker: Annotated[int, typer.Argument(help="The broker's id.", min=0, max=INT32_MAX)],
+    broker: Annotated[int | None, typer.Argument(help="The broker's id.", min=0, max=INT32_MAX)] = None,
     until: Annotated[
         str | None, typer.Option("--until", help="When it is expected back: 15m, 2h, or a time. Plans wait for it.")
     ] = None,
@@ -57,6 +59,12 @@ def drain(
         typer.Option("--force", help="Also where partitions fall below min.insync.replicas, or lose all replicas."),
     ] = False,
     timeout: Annotated[int, typer.Option("--timeout", help="Seconds to wait for leaders to move.", min=1)] = 60,
+    process: Annotated[
+        int | None, typer.Option("--process", help="The broker of this process here, in place of an id.", min=1)
+    ] = None,
+    probes: Annotated[
+        str, typer.Option("--probes", help="With --process: HOST:PORT of its odradek.metrics.listener.")
+    ] = DEFAULT_PROBES,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
     command_config: CommandConfigOption = None,
     as_json: JsonOption = False,
@@ -66,25 +74,38 @@ def drain(
     Nothing is copied: its replicas stay where they are, and catch up when it is back. The drain ends when it has
     stopped and started again.
     """
-    if end and (stop or until):
-        raise CliError("--end goes with neither --stop nor --until", code=USAGE)
-    until_ms = parse_until(until, time.time())
-    where = target(bootstrap_server, command_config)
-    if end:
-        administer(where, lambda cluster: _set(cluster, broker, None, stop=False))
-        if as_json:
-            print_json({"broker": broker, "draining": False})
-        else:
-            typer.echo(f"Broker {broker} may lead again: `odradek partitions elect --all` gives it its leaders back.")
-        return
+    if process is not None:
+        if broker is not None or until or any((stop, end, force)):
+            raise CliError("--process goes with --probes, --timeout and --json alone", code=USAGE)
+        _drain_here(process, probes, timeout, as_json=as_json)
+    elif broker is None:
+        raise CliError("name a broker by its id, or the one of this machine by --process", code=USAGE)
+    elif end:
+        if stop or until:
+            raise CliError("--end goes with neither --stop nor --until", code=USAGE)
+        _end(broker, target(bootstrap_server, command_config), as_json=as_json)
+    else:
+        asked = _Asked(broker, parse_until(until, time.time()), stop, force, timeout)
+        _drain_from_afar(asked, target(bootstrap_server, command_config), as_json=as_json)
 
-    async def work(cluster: Cluster) -> dict[str, Any]:
-        return await _drain(cluster, broker, until_ms, stop=stop, force=force, timeout_s=timeout)
 
-    found = administer(where, work)
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a drain over the cluster's protocol is asked to do."""
+
+    broker: int
+    until_ms: int
+    stop: bool
+    force: bool
+    timeout_s: int
+
+
+def _drain_from_afar(asked: _Asked, where: Target, *, as_json: bool) -> None:
+    found = administer(where, lambda cluster: _drain(cluster, asked))
+    broker = asked.broker
     if as_json:
         print_json(found)
-    elif stop:
+    elif asked.stop:
         typer.echo(f"Broker {broker} leads nothing and stops.")
     else:
         typer.echo(
@@ -94,23 +115,40 @@ def drain(
         note(line)
 
 
-async def _drain(
-    cluster: Cluster, broker: int, until_ms: int, *, stop: bool, force: bool, timeout_s: int
-) -> dict[str, Any]:
+def _end(broker: int, where: Target, *, as_json: bool) -> None:
+    administer(where, lambda cluster: _set(cluster, broker, None, stop=False))
+    if as_json:
+        print_json({"broker": broker, "draining": False})
+    else:
+        typer.echo(f"Broker {broker} may lead again: `odradek partitions elect --all` gives it its leaders back.")
+
+
+def _drain_here(process: int, probes: str, timeout_s: int, *, as_json: bool) -> None:
+    from odradek.cli.local_drain import drain_process
+
+    said = drain_process(process, probes, timeout_s)
+    if as_json:
+        print_json(said)
+    else:
+        typer.echo(f"The broker of process {process} is drained.")
+
+
+async def _drain(cluster: Cluster, asked: _Asked) -> dict[str, Any]:
     from odradek.cli.partition_moves import look
 
+    broker = asked.broker
     view = await look(cluster)
     if broker not in view.racks:
         raise CliError(f"the cluster has no broker {broker}; `odradek cluster brokers` shows them", code=NOT_FOUND)
     warnings = await _absence(cluster, view, broker)
-    if warnings and not force:
+    if warnings and not asked.force:
         listed = "".join(f"\n  {line}" for line in warnings)
         raise CliError(
             f"nothing was done; without broker {broker} (--force drains it all the same):{listed}", code=FAILED
         )
-    await _set(cluster, broker, until_ms, stop=stop)
-    leads = await _wait_until_it_leads_nothing_else(cluster, view, broker, timeout_s)
-    return {"broker": broker, "draining": True, "until_ms": until_ms, "leads": leads, "warnings": warnings}
+    await _set(cluster, broker, asked.until_ms, stop=asked.stop)
+    leads = await _wait_until_it_leads_nothing_else(cluster, view, broker, asked.timeout_s)
+    return {"broker": broker, "draining": True, "until_ms": asked.until_ms, "leads": leads, "warnings": warnings}
 
 
 async def _absence(cluster: Cluster, view: View, broker: int) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import resource
 import signal
 import socket
@@ -61,6 +62,8 @@ async def _serve(settings: BrokerSettings) -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal)
+    drain_signalled = asyncio.Event()
+    loop.add_signal_handler(signal.SIGUSR1, drain_signalled.set)
     _raise_descriptor_limit()
     clock = RealClock()
     began_ms = clock.monotonic_ms()
@@ -86,8 +89,7 @@ async def _serve(settings: BrokerSettings) -> int:
         warn_of_internal_topics(broker)
         _say_who_may_connect(broker)
         _announce(broker, clock.monotonic_ms() - began_ms)
-        drain_signalled = asyncio.Event()
-        loop.add_signal_handler(signal.SIGUSR1, drain_signalled.set)
+        notify_manager("READY=1")
         tasks = [loop.create_task(step) for step in (stop_requested.wait(), broker.stop_requested.wait())]
         helpers = [loop.create_task(_drain_on_signal(broker, drain_signalled)), loop.create_task(long_lived.run())]
         waits: set[asyncio.Future[Any]] = {*tasks, broker.failure}
@@ -98,6 +100,7 @@ async def _serve(settings: BrokerSettings) -> int:
         failure = broker.failure.result() if broker.failure.done() else None
         if failure is not None:
             _log.error("the node cannot go on", error=failure)
+        notify_manager("STOPPING=1")
         await broker.stop(clean=failure is None)
         _log.info("stopped", node_id=settings.node_id)
         return 0 if failure is None else 1
@@ -118,6 +121,17 @@ async def _drain_on_signal(broker: Broker, signalled: asyncio.Event) -> None:
             _log.info("draining", node_id=broker.settings.node_id)
         except OdradekError as error:
             _log.error("the drain of this broker was not registered", error=error)
+
+
+def notify_manager(state: str) -> None:
+    """Say to systemd that the node serves or ends, where the unit has `Type=notify`."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    name = "\0" + address[1:] if address.startswith("@") else address  # a name without a file
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.setblocking(False)
+        sock.sendto(state.encode(), name)
 
 
 def _raise_descriptor_limit() -> None:

@@ -1,0 +1,118 @@
+"""deploy/systemd: systemd reads the units, and their commands start and stop real nodes."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from odradek.cli.errors import BAD_CONFIG, USAGE
+from tests.support.clients.cli import odradek
+from tests.support.nodes.node import free_port
+from tests.support.nodes.systemd_unit import BIN, UNITS, Unit, settings_of
+from tests.support.waiting import PATIENCE_S, eventually
+
+FAST = "group.initial.rebalance.delay.ms=0\noffsets.topic.num.partitions=4\noffsets.topic.replication.factor=1\n"
+
+
+def write_settings(root: Path, name: str, changes: dict[str, str]) -> None:
+    """The properties that `deploy/systemd` ships, with some changed, where the unit reads them."""
+    (root / "etc").mkdir(exist_ok=True)
+    (root / "etc" / "cluster.env").write_text("CLUSTER_ID=4L6g3nShT-eMCtK--X86sw\n")
+    shipped = (UNITS / "server.properties").read_text().replace("/var/lib", str(root / "var"))
+    settings = dict(line.split("=", 1) for line in shipped.splitlines() if not line.startswith("#"))
+    lines = [f"{key}={value}\n" for key, value in (settings | changes).items() if value]
+    (root / "etc" / name).write_text("".join(lines) + FAST)
+
+
+@pytest.mark.parametrize("file", ["odradek.service", "odradek@.service", "odradek.target"])
+def test_systemd_has_nothing_to_say_about_the_units(file: str, tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not installed")
+    text = (UNITS / file).read_text().replace("/opt/odradek/bin", str(BIN))
+    (tmp_path / file.replace("@", "@1")).write_text(text)
+    (tmp_path / "odradek.target").write_text((UNITS / "odradek.target").read_text())
+    command = ["systemd-analyze", "verify", "--man=no", str(tmp_path / file.replace("@", "@1"))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+    about_ours = [line for line in done.stderr.splitlines() if "odradek" in line]
+    assert not about_ours
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_unit_starts_and_stops_a_node(tmp_path: Path) -> None:
+    port, controller = free_port(), free_port()
+    listeners = f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}"
+    changes = {
+        "listeners": listeners,
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+    }
+    write_settings(tmp_path, "server.properties", changes)
+    with Unit(tmp_path, "odradek.service", f"127.0.0.1:{free_port()}") as unit:
+        # It serves when systemd holds it for started: the first request is answered.
+        odradek(f"127.0.0.1:{port}", "topics", "create", "orders")
+        assert unit.exec_stop() == 0
+        assert unit.exec_stop(main_pid="") == 0  # as after a node that ended by itself
+        assert unit.terminate() == 0
+        unit.start()
+        assert "orders" in odradek(f"127.0.0.1:{port}", "topics", "list").out
+        assert unit.terminate() == 0
+
+
+def test_a_host_of_two_nodes_hands_over_what_one_of_them_leads(tmp_path: Path) -> None:
+    ports, controller = {1: free_port(), 2: free_port()}, free_port()
+    for number, port in ports.items():
+        listener = f"PLAINTEXT://127.0.0.1:{port}"
+        changes = {
+            "process.roles": "broker,controller" if number == 1 else "broker",
+            "node.id": str(number),
+            "listeners": f"{listener},CONTROLLER://127.0.0.1:{controller}" if number == 1 else listener,
+            "advertised.listeners": listener,
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "log.dirs": str(tmp_path / "var" / "odradek" / str(number)),
+        }
+        write_settings(tmp_path, f"{number}.properties", changes)
+    probes = {number: f"127.0.0.1:{free_port()}" for number in ports}
+    first, second = (Unit(tmp_path, "odradek@.service", probes[number], str(number)) for number in ports)
+    with first, second:
+        bootstrap = f"127.0.0.1:{ports[1]}"
+        odradek(bootstrap, "topics", "create", "orders", "--replica-assignment", "2:1,1:2")
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+
+        def leaders() -> set[int]:
+            return {each.leader for each in admin.list_topics("orders").topics["orders"].partitions.values()}
+
+        def copies() -> set[int]:
+            return {len(each.isrs) for each in admin.list_topics("orders").topics["orders"].partitions.values()}
+
+        eventually(lambda: leaders() == {1, 2} and copies() == {2})
+        assert second.exec_stop() == 0
+        assert second.process is not None and second.process.poll() is None
+        eventually(lambda: leaders() == {1}, "the one that stops leads nothing before it gets its signal")
+        assert second.terminate() == 0
+        # A process that is not there, and a probe that nothing answers.
+        wrong = ("drain", "--process", 2**22 + 1, "--timeout", 1, "--probes")
+        assert "no such process" in odradek(bootstrap, *wrong, probes[1], code=USAGE).err
+        assert "odradek.metrics.listener" in odradek(bootstrap, *wrong, probes[2], code=BAD_CONFIG).err
+        assert odradek(bootstrap, "drain", 1, "--process", 1, code=USAGE).err
+        assert odradek(bootstrap, "drain", code=USAGE).err
+        assert first.terminate() == 0
+
+
+def test_the_units_differ_in_the_instance_alone() -> None:
+    one, several = (settings_of((UNITS / name).read_text()) for name in ("odradek.service", "odradek@.service"))
+    assert several.pop("PartOf") == ["odradek.target"]
+    assert several["EnvironmentFile"].pop() == "-/etc/odradek/%i.env"
+    plain = {
+        key: [re.sub(r" %i|/%i$|%i$", "", value.replace("%i.properties", "server.properties")) for value in values]
+        for key, values in several.items()
+    }
+    assert plain.pop("Environment") == ["ODRADEK_PROBES=127.0.0.1:940"]
+    assert one.pop("Environment") == ["ODRADEK_PROBES=127.0.0.1:9404"]
+    assert several.pop("WantedBy") == ["odradek.target"]
+    assert plain.pop("WantedBy") and one.pop("WantedBy")
+    assert plain == one
