@@ -10,6 +10,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "src"
 SCENARIO = "tests/scenarios/test_scenario_files.py::test_a_scenario"
 # Whether planted bugs are found says nothing of a mutant; where steps are counted, so are the marks of the first run.
+# Every default of a setting is in Kafka's table, or in the one of our own settings.
+DEFAULTS = "unit/settings/test_broker_settings.py"
 LEFT_OUT = ("_planted.py", "_bugs.py", "test_log_many_segments.py")
 
 
@@ -49,7 +51,7 @@ class Room:
 
 
 def _of(name: str, *scenarios: str) -> Room:
-    return Room((f"odradek/{name}",), (f"unit/{name}", f"component/{name}"), scenarios)
+    return Room((f"odradek/{name}",), (f"unit/{name}", f"component/{name}", DEFAULTS), scenarios)
 
 
 COMMIT = (
@@ -65,19 +67,31 @@ ROOMS = {
     "record": _of("record"),
     "log": Room(
         ("odradek/log",),
-        ("unit/log", "component/log", "unit/replica/test_log_dir_moves.py", "component/replica/test_repair_service.py"),
+        (
+            "unit/log",
+            "component/log",
+            "unit/replica/test_log_dir_moves.py",
+            "component/replica/test_repair_service.py",
+            DEFAULTS,
+        ),
     ),
     "replica": Room(
         ("odradek/replica",),
-        ("unit/replica", "component/replica", "integration/test_replication.py", "integration/test_repair.py"),
+        (
+            "unit/replica",
+            "component/replica",
+            "integration/test_replication.py",
+            "integration/test_repair.py",
+            DEFAULTS,
+        ),
         ("isr_",),
     ),
     "raft": Room(
-        ("odradek/raft",), ("unit/raft", "component/raft", "scenarios/test_controller_restart.py"), ("raft_",)
+        ("odradek/raft",), ("unit/raft", "component/raft", "scenarios/test_controller_restart.py", DEFAULTS), ("raft_",)
     ),
     "controller": Room(
         ("odradek/controller",),
-        ("unit/controller", "scenarios/test_controller_restart.py", "scenarios/test_metadata_dump.py"),
+        ("unit/controller", "scenarios/test_controller_restart.py", "scenarios/test_metadata_dump.py", DEFAULTS),
         ("controller_",),
     ),
     "coordinator": _of("coordinator", "group_", "txn_"),

@@ -121,6 +121,10 @@ class SimDisk:
         """Every directory, for a restart with an older disk."""
         return self._tree.directories()
 
+    def uncertain(self) -> set[Path]:
+        """What a loss of power may change: names, and files whose bytes are not all durable."""
+        return self._tree.uncertain()
+
     def restore(self, files: dict[Path, bytes], directories: Sequence[Path] = ()) -> None:
         """Put back an older state of the disk, as a restored backup does; empty, it is another disk."""
         self.process_died()

@@ -156,6 +156,12 @@ class Tree:
         _collect(Path("/"), self.root, found)
         return found
 
+    def uncertain(self) -> set[Path]:
+        """Every name that a loss of power may take or bring back, and every file of which it may take bytes."""
+        found: set[Path] = set()
+        _collect_uncertain(Path("/"), self.root, found)
+        return found
+
     # -- changing -----------------------------------------------------------------------------------------------
 
     def change(self, *steps: tuple[Directory, str, Node | None]) -> None:
@@ -234,6 +240,15 @@ def _collect(path: Path, directory: Directory, found: dict[Path, Inode]) -> None
             _collect(path / name, node, found)
         else:
             found[path / name] = node
+
+
+def _collect_uncertain(path: Path, directory: Directory, found: set[Path]) -> None:
+    for name in directory.seen.keys() | directory.durable.keys():
+        node = directory.seen.get(name)
+        if node is not directory.durable.get(name) or (isinstance(node, Inode) and node.pending):
+            found.add(path / name)
+        if isinstance(node, Directory):
+            _collect_uncertain(path / name, node, found)
 
 
 def _collect_directories(path: Path, directory: Directory, found: list[Path]) -> None:

@@ -5,11 +5,17 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from odradek.common.errors import ErrorCode
 from odradek.protocol.api_key import ApiKey
+from odradek.protocol.messages.describe_configs_response import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
 from odradek.record.batch import BatchHeader
 from odradek.record.builder import build_batch
 from odradek.record.record import Record
@@ -70,6 +76,34 @@ def test_the_batch_behind_one_that_is_there_is_written_at_once(played: PlayedClu
     before = len(played.steps())
     assert committing.commit(work(7))
     assert played.steps()[before:] == ["ADD_PARTITIONS_TO_TXN", "END_TXN", *WHOLE]
+
+
+@pytest.mark.parametrize(
+    ("kept_min", "planned_before_min", "warned"),
+    [("1", 2, True), ("10080", 2, False), ("0", 2, False), ("1", 0, False), (None, 2, False)],
+)
+def test_a_marker_that_may_have_expired_is_warned_of_once(
+    played: PlayedCluster,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    kept_min: str | None,
+    planned_before_min: int,
+    warned: bool,
+) -> None:
+    configs = [DescribeConfigsResourceResult(name="offsets.retention.minutes", value=kept_min)] if kept_min else []
+    answer = DescribeConfigsResponse(results=[DescribeConfigsResult(resource_name="1", configs=configs)])
+    played.peer.on(ApiKey.DESCRIBE_CONFIGS, lambda *_: answer)
+    (tmp_path / "offsets").mkdir()
+    for batch_id in range(2):
+        planned_ms = int(time.time() * 1000) - planned_before_min * 60_000
+        (tmp_path / "offsets" / str(batch_id)).write_text(f'v1\n{{"batchTimestampMs": {planned_ms}}}\n')
+    committing = TransactionalCommit(played.connected(), QUERY, checkpoint=str(tmp_path))
+    assert committing.commit(work(0))
+    played.codes[ApiKey.ADD_PARTITIONS_TO_TXN] = [ErrorCode.INVALID_TXN_STATE]  # the marker is looked for again
+    assert committing.commit(work(1))
+    warnings = [each.getMessage() for each in caplog.records if "no marker of this query" in each.getMessage()]
+    assert len(warnings) == warned
+    assert all(each.startswith("batch 0 was planned at ") and "option markerTopic" in each for each in warnings)
 
 
 def test_a_new_epoch_of_the_producer_begins_with_sequence_0(played: PlayedCluster) -> None:

@@ -141,6 +141,32 @@ async def test_a_created_topic_is_waited_for_until_its_metadata_arrives() -> Non
     await node.service.close()
 
 
+async def test_a_topic_is_created_once_for_all_who_wait_and_again_behind_a_refusal() -> None:
+    node = Node()
+    made, node.image = node.image, MetadataImage()
+    created, may_end = asyncio.Event(), asyncio.Event()
+
+    async def create() -> None:
+        created.set()
+        await may_end.wait()
+        if len(node.created) == 1:
+            raise ApiError(ErrorCode.POLICY_VIOLATION, "not now")
+        node.image = made
+
+    node.on_create = create
+    asking = [asyncio.ensure_future(node.service.find_coordinator(name, "PLAINTEXT")) for name in ("g", "h")]
+    await created.wait()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert len(node.created) == 1
+    may_end.set()
+    for refused in await asyncio.gather(*asking, return_exceptions=True):
+        assert isinstance(refused, ApiError) and "not now" in refused.message
+    assert (await node.service.find_coordinator("g", "PLAINTEXT"))[0] == 1
+    assert len(node.created) == 2
+    await node.service.close()
+
+
 async def test_a_group_without_a_name_takes_no_offsets_of_a_transaction() -> None:
     node = Node()
     node.service.on_elected(0, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from random import Random
@@ -11,6 +12,7 @@ from uuid import UUID
 
 import pytest
 
+from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.ports import MakeAnswer, Worker
 from odradek.common.real_io import RealDisk
 from odradek.log.checkpoints import CLEANED, read_offsets
@@ -221,6 +223,33 @@ async def test_a_damaged_log_is_logged_once_and_others_go_on(shop: Shop, caplog:
     log.damage.repaired(log.segments[0], 0)
     assert await shop.cleaner.clean_dirtiest()
     assert len(kept_records(log)) == 5
+
+
+async def test_a_full_disk_is_looked_at_again_later(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    """Not at once, which would keep the loop busy; and the log stays one that can be compacted."""
+    log = shop.create()
+    shop.fill(log)
+    errors = [
+        OSError(errno.ENOSPC, "no space"),
+        ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "no space"),
+        OSError(errno.ENOSPC, "no space"),
+    ]
+
+    def fail() -> None:
+        raise errors.pop()
+
+    def reports() -> int:
+        return sum("no space on the disk to compact" in record.getMessage() for record in caplog.records)
+
+    shop.disk.before_answer += [fail, fail]
+    assert [await shop.cleaner.clean_dirtiest() for _ in range(2)] == [False, False]
+    assert (shop.cleaner.reason_uncleanable(log), shop.cleaner.running, reports()) == ("", {}, 1)
+    assert await shop.cleaner.clean_dirtiest()
+    assert len(kept_records(log)) == 5
+    shop.fill(log)
+    shop.disk.before_answer.append(fail)
+    assert not await shop.cleaner.clean_dirtiest()
+    assert reports() == 2, "it lasted no longer, and began again"
 
 
 async def test_a_stop_ends_the_worker(shop: Shop) -> None:

@@ -68,3 +68,17 @@ def test_another_leadership_is_not_written_under(machine: Machine) -> None:
         machine.append(1)
     assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert (machine.log.end_offset, machine.failed) == (1, [])
+
+
+async def loaded(machine: Machine) -> list[int]:
+    return [offset for records in [part async for part in machine.log.read_all()] for offset, _ in records]
+
+
+async def test_a_load_begins_with_the_first_record_that_is_kept(machine: Machine) -> None:
+    """Records were deleted up to the middle of a batch; what is not deleted is state."""
+    machine.append(3)
+    machine.append(2)
+    assert await loaded(machine) == [0, 1, 2, 3, 4]
+    machine.home.fetched(FOLLOWER, 5)
+    machine.home.log.advance_log_start(1)
+    assert await loaded(machine) == [1, 2, 3, 4]
