@@ -243,7 +243,7 @@ def _collect(path: Path, directory: Directory, found: dict[Path, Inode]) -> None
 
 
 def _collect_uncertain(path: Path, directory: Directory, found: set[Path]) -> None:
-    for name in directory.seen.keys() | directory.durable.keys():
+    for name in {**directory.seen, **directory.durable}:
         node = directory.seen.get(name)
         if node is not directory.durable.get(name) or (isinstance(node, Inode) and node.pending):
             found.add(path / name)

@@ -141,7 +141,7 @@ async def test_a_created_topic_is_waited_for_until_its_metadata_arrives() -> Non
     await node.service.close()
 
 
-async def test_a_topic_is_created_once_for_all_who_wait_and_again_behind_a_refusal() -> None:
+async def test_a_topic_is_created_once_for_all_and_again_after_a_refusal() -> None:
     node = Node()
     made, node.image = node.image, MetadataImage()
     created, may_end = asyncio.Event(), asyncio.Event()

@@ -13,6 +13,7 @@ from odradek.common.errors import ErrorCode, StorageError
 from odradek.common.real_io import RealNetwork
 from odradek.log.files import FileCache
 from odradek.log.recovery import load_producers
+from odradek.log.truncation import truncate_to
 from odradek.protocol.api_key import ApiKey
 from odradek.protocol.messages.fetch_request import FetchRequest
 from odradek.protocol.messages.fetch_response import FetchableTopicResponse, FetchResponse, PartitionData
@@ -43,6 +44,7 @@ class Repairing:
         damaged[2 * self.size - 1] ^= 1
         self.path.write_bytes(damaged)
         self.failed: list[StorageError] = []
+        self.connect_error: Exception | None = None
         self.answers: list[PartitionData | FetchResponse] = []
         peer.on(ApiKey.FETCH, self._answer)
         clock: Any = self
@@ -63,6 +65,9 @@ class Repairing:
 
     async def _connect(self, broker_id: int) -> Connection:
         assert broker_id == 2
+        error, self.connect_error = self.connect_error, None
+        if error is not None:
+            raise error
         return await connect(RealNetwork(), *self.peer.address, client_id="test", timeout_s=60)
 
     def _answer(self, request: FetchRequest, version: int) -> FetchResponse:
@@ -136,6 +141,38 @@ async def test_where_no_replica_has_it_the_next_try_comes_after_a_pause(
     assert repairing.request()
     await repairing.ends()
     assert repairing.path.read_bytes() == repairing.whole
+
+
+@pytest.mark.parametrize("error", [StorageError(Path("/data"), "gone"), ValueError("of ours")], ids=["disk", "other"])
+async def test_an_error_ends_a_repair_and_not_the_service(
+    repairing: Repairing, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    repairing.connect_error = error
+    assert repairing.request()
+    await repairing.ends()
+    is_storage = isinstance(error, StorageError)
+    assert repairing.failed == ([error] if is_storage else [])
+    assert ("a repair failed" in caplog.text) is not is_storage
+    assert repairing.service.counts.failures == 1
+    assert not repairing.request(), "the next try comes after a pause"
+    repairing.at_ms += PAUSE_MS
+    assert repairing.request()
+    await repairing.ends()
+    assert repairing.path.read_bytes() == repairing.whole
+
+
+async def test_a_log_that_is_cut_meanwhile_is_not_written(repairing: Repairing) -> None:
+    log = repairing.home.log
+
+    def cuts(request: FetchRequest, version: int) -> FetchResponse:
+        truncate_to(log, 1)
+        return repairing._answer(request, version)
+
+    repairing.peer.on(ApiKey.FETCH, cuts)
+    assert repairing.request()
+    await repairing.ends()
+    assert repairing.path.read_bytes() == repairing.whole[: repairing.size]
+    assert (repairing.service.counts.failures, repairing.service.counts.repaired_batches) == (1, 0)
 
 
 async def test_a_replica_that_has_nothing_yet_is_asked_again(repairing: Repairing) -> None:

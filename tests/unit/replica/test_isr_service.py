@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from random import Random
 from typing import Any
 from uuid import UUID
 
@@ -17,7 +16,6 @@ from odradek.protocol.messages.alter_partition_response import AlterPartitionRes
 from odradek.replica import isr_service
 from odradek.replica.isr_service import IsrService
 from odradek.replica.partition import Partition
-from tests.sim.loop import SimLoop
 from tests.support.waiting import eventually_async
 from tests.unit.replica.test_partition import ME, Home
 
@@ -204,34 +202,6 @@ async def test_a_lagging_replica_is_removed_by_an_isr_change(asking: Asking, cap
     fields = line.__dict__["fields"]
     assert (fields["broker"], fields["reason"], fields["lag"], fields["falls"]) == (2, "stuck", 1, 1)
     assert fields["behind_for_ms"] == 5000
-
-
-def test_followers_are_looked_at_twice_in_the_time_that_they_may_lag() -> None:
-    looks: list[float] = []
-
-    with SimLoop(Random(1), start_s=0) as loop:
-
-        def partitions() -> list[Partition]:
-            looks.append(loop.time())
-            return []
-
-        async def scenario() -> None:
-            service = IsrService(
-                StandingClock(),
-                broker_id=ME,
-                broker_epoch=lambda: OWN_EPOCH,
-                send=lambda _: asyncio.sleep(0, AlterPartitionResponse()),
-                partitions=partitions,
-                max_lag_ms=30_000,
-            )
-            service.start()
-            await asyncio.sleep(46)
-            service.max_lag_ms = 4
-            await asyncio.sleep(14.015)
-            await service.stop()
-
-        loop.run_world(scenario(), limit_s=100)
-    assert looks == pytest.approx([15, 30, 45, 60, 60.01])
 
 
 async def test_after_a_stop_nothing_is_asked(asking: Asking) -> None:
