@@ -37,6 +37,7 @@ COMMANDS = {
     "client-metrics": ("client_metrics", "List, set and remove which of their metrics clients push."),
     "cluster": ("cluster", "Show the cluster: id, brokers, features, quorum."),
     "partitions": ("partitions", "Plan and move replicas, and elect leaders."),
+    "doctor": ("doctor.command", "Say what to fix: of a machine, a configuration, a running cluster."),
     "certs": ("certs", "Make certificates for development."),
     "drain": ("drain", "Take work away from a broker before it stops."),
     "pipeline": ("pipeline", "Make, check, run and watch a pipeline of Spark's over topics."),

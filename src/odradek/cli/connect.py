@@ -123,7 +123,7 @@ def administer(where: Target, work: Callable[[Cluster], Awaitable[T]]) -> T:
         addresses = parse_bootstrap(where.bootstrap)
     except ValueError as error:
         raise CliError(f"--bootstrap-server: {error}; give host:port[,host:port]…", code=BAD_CONFIG) from None
-    tls = _tls(where)
+    tls = tls_of(where)
     try:
         sasl = credentials(where.properties)
     except SaslSettingError as error:
@@ -156,7 +156,8 @@ def unreachable(where: Target, reason: str) -> CliError:
     return CliError(f"{reason}; {hint}", code=UNREACHABLE)
 
 
-def _tls(where: Target) -> ssl.SSLContext | None:
+def tls_of(where: Target) -> ssl.SSLContext | None:
+    """The client's own TLS; None where its protocol has none. Raises CliError."""
     protocol = where.security_protocol
     if protocol not in PROTOCOLS:
         raise CliError(

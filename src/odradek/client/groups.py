@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from odradek.client.cluster import Cluster, check
-from odradek.client.connection import UnsupportedRequestError
+from odradek.client.connection import RequestTimeoutError, UnreachableError, UnsupportedRequestError
 from odradek.common.errors import ApiError, ErrorCode, ProtocolError
 from odradek.protocol.codec import decode_prefix
 from odradek.protocol.extras import GROUP_TIMELINES_VERSION, read_timelines, timelines_field
@@ -82,8 +82,14 @@ class CommittedOffset:
     metadata: str = ""
 
 
-async def list_groups(cluster: Cluster) -> list[ListedGroup]:
-    """All groups of all brokers, by name. Raises ApiError."""
+async def list_groups(cluster: Cluster, *, silent: list[int] | None = None) -> list[ListedGroup]:
+    """All groups of all brokers, by name.
+
+    Args:
+        silent: takes the ids of brokers that do not answer; without it each of them is an error.
+    Raises:
+        ApiError.
+    """
     await cluster.metadata([])
 
     async def ask(node_id: int) -> list[ListedGroup]:
@@ -92,7 +98,13 @@ async def list_groups(cluster: Cluster) -> list[ListedGroup]:
             check(response.error_code, f"groups of broker {node_id}")
             return response.groups
 
-        return await cluster.retried(attempt)
+        try:
+            return await cluster.retried(attempt)
+        except (UnreachableError, RequestTimeoutError):
+            if silent is None:
+                raise
+            silent.append(node_id)
+            return []
 
     answers = await asyncio.gather(*(ask(node_id) for node_id in sorted(cluster.brokers)))
     return sorted((group for groups in answers for group in groups), key=lambda group: group.group_id)

@@ -7,6 +7,7 @@ and nothing follows from them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 
 from odradek.common.log_lines import get_logger
 from odradek.metadata.delta import MetadataDelta
@@ -28,16 +29,27 @@ _OTHER_BROKER_KEYS = frozenset({LEADER_RATE, FOLLOWER_RATE, DRAIN_KEY, DRAIN_STO
 _log = get_logger("server.settings")
 
 
+@cache
+def _honoured() -> dict[Scope, frozenset[str]]:
+    return {
+        Scope.BROKER: honoured_settings() | READ_BY_THE_NODE.keys() | _OTHER_BROKER_KEYS,
+        Scope.TOPIC: honoured_overrides(Scope.TOPIC),
+        Scope.GROUP: honoured_overrides(Scope.GROUP),
+    }
+
+
+def has_effect(scope: str, key: str, value: str | None) -> bool:
+    """Whether a setting of a "topic" or "broker" is acted on, or changes nothing anyway; a hidden value is None."""
+    of = Scope(scope)
+    return _plain(key) in _honoured()[of] or (value is not None and _is_default(of, key, value))
+
+
 class IgnoredSettings:
     """Warns once for each key of each change, however many topics it was set on."""
 
     def __init__(self, node_id: int) -> None:
         self._node_id = node_id
-        self._honoured = {
-            Scope.BROKER: honoured_settings() | READ_BY_THE_NODE.keys() | _OTHER_BROKER_KEYS,
-            Scope.TOPIC: honoured_overrides(Scope.TOPIC),
-            Scope.GROUP: honoured_overrides(Scope.GROUP),
-        }
+        self._honoured = _honoured()
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Tell of what was set and is not acted on."""

@@ -1,0 +1,114 @@
+"""`odradek doctor`: what to fix, worst first, on a machine, in a configuration file, in a running cluster."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from odradek.cli.connect import CommandConfigOption, Target, administer, target, tls_of
+from odradek.cli.doctor.finding import Report, Severity, counted
+from odradek.cli.errors import FAILED
+from odradek.cli.output import JsonOption, note, print_json, say
+
+if TYPE_CHECKING:
+    from odradek.client.cluster import Cluster
+
+app = typer.Typer(add_completion=False)
+
+APART_S = 5.0
+
+
+@app.command()
+def doctor(
+    bootstrap_server: Annotated[
+        str | None,
+        typer.Option(
+            "--bootstrap-server",
+            "-b",
+            help="Look at the running cluster of these brokers.",
+            envvar="ODRADEK_BOOTSTRAP_SERVER",
+            metavar="HOST:PORT",
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", help="Look at a node's properties file, and at its directories here."),
+    ] = None,
+    directory: Annotated[
+        list[Path] | None, typer.Option("--directory", "-d", help="Look at a directory's disk; may be given often.")
+    ] = None,
+    watch: Annotated[
+        float, typer.Option("--watch", help="Seconds between two looks at how far groups are.", min=0.1, max=3600)
+    ] = APART_S,
+    command_config: CommandConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what to fix, worst first: of this machine, of a configuration (-c), of a running cluster (-b).
+
+    Without -b it looks at this machine: its limits, swap, and the disks of --directory, of the configuration, or of
+    the directory where you are. Ends with 1 where something is bad.
+    """
+    report = Report()
+    directories = list(directory or [])
+    if config is not None:
+        directories += _look_at_configuration(config, report)
+    if bootstrap_server is None or directories:
+        _look_at_machine(directories or [Path()], report)
+    if bootstrap_server is not None:
+        _look_at_cluster(target(bootstrap_server, command_config), watch, report)
+    _show(report, as_json=as_json)
+    if report.is_bad:
+        raise typer.Exit(FAILED)
+
+
+def _look_at_configuration(config: Path, report: Report) -> list[Path]:
+    """Check a properties file; returns its directories. Raises ConfigError with what is wrong in it."""
+    from odradek.cli.doctor.configuration import check_settings
+    from odradek.common.real_io import RealDisk
+    from odradek.server.startup.honoured_settings import honoured_settings
+    from odradek.settings.node import load_node_settings
+
+    disk = RealDisk()
+    try:
+        settings = load_node_settings(disk, config, environment=os.environ, honoured=honoured_settings())
+    finally:
+        disk.close()
+    report.add(check_settings(settings, datetime.now(UTC)))
+    return [Path(each) for each in dict.fromkeys([*settings.log_dirs, settings.metadata_log_dir])]
+
+
+def _look_at_machine(directories: list[Path], report: Report) -> None:
+    from odradek.cli.doctor.machine import check_machine, look_at_machine
+
+    report.add(check_machine(look_at_machine(directories)))
+
+
+def _look_at_cluster(where: Target, watch_s: float, report: Report) -> None:
+    from odradek.cli.doctor.cluster_checks import check_cluster
+    from odradek.cli.doctor.cluster_facts import ClusterFacts, Look
+    from odradek.server.startup.ignored_settings import has_effect
+
+    async def work(cluster: Cluster) -> ClusterFacts:
+        return await Look(cluster, report, watch_s, tls_of(where)).run()
+
+    facts = administer(where, work)
+    report.add(check_cluster(facts, now=datetime.now(UTC), apart_s=watch_s, honoured=has_effect))
+
+
+def _show(report: Report, *, as_json: bool) -> None:
+    if as_json:
+        print_json(report.as_json())
+        return
+    for each in report.worst_first:
+        say(f"{each.severity.name:<8} {each.line}")
+        say(f"{'':<9}why: {each.why}")
+        say(f"{'':<9}fix: {each.fix}")
+    for what, why in report.skipped.items():
+        note(f"not looked at: {what}: {why}")
+    counts = [sum(each.severity is severity for each in report.findings) for severity in Severity]
+    bad, warnings, notes = counts
+    say(f"{bad} bad, {counted(warnings, 'warning', 'warnings')}, {counted(notes, 'note', 'notes')}")

@@ -1,0 +1,126 @@
+"""A node's properties file: what it sets that loses records, and what it sets for nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import cast
+
+from odradek.cli.doctor.finding import Finding, Severity
+from odradek.settings.broker import BrokerSettings
+
+SAFE_COPIES = 3
+SOON_DAYS, VERY_SOON_DAYS = 30, 7
+MIN_ISR = "min.insync.replicas"
+_FACTORS = (
+    "default.replication.factor",
+    "offsets.topic.replication.factor",
+    "transaction.state.log.replication.factor",
+)
+
+
+def check_settings(settings: BrokerSettings, now: datetime) -> Iterator[Finding]:
+    """What to fix in a configuration; `now` is for certificates that expire."""
+    if "broker" in settings.roles:
+        yield from _check_copies(settings)
+    yield from _check_quorum(settings)
+    unknown = [line for line in settings.warnings if line.startswith("unknown setting ")]
+    ignored = [line for line in settings.warnings if not line.startswith("unknown setting ")]
+    for lines, check, seen in (
+        (unknown, "unknown-setting", "settings are unknown"),
+        (ignored, "ignored-setting", "settings have no effect"),
+    ):
+        if lines:
+            yield Finding(
+                Severity.WARNING,
+                check,
+                seen,
+                "the file asks for something that does not happen",
+                "correct their names, or take them out",
+                lines,
+            )
+    yield from _check_certificates(settings, now)
+
+
+def _check_copies(settings: BrokerSettings) -> Iterator[Finding]:
+    single = [f"{key}={settings[key]}" for key in _FACTORS if settings[key] == 1]
+    if single:
+        yield Finding(
+            Severity.BAD,
+            "replication-factor",
+            "topics get one replica",
+            "what is on a broker is gone with its disk, and cannot be read while it is away",
+            f"set them to {SAFE_COPIES}",
+            single,
+        )
+    copies = cast(int, settings["default.replication.factor"])
+    if copies > 1 and settings[MIN_ISR] == 1:
+        yield Finding(
+            Severity.BAD,
+            "min-insync-replicas",
+            f"{MIN_ISR} is 1 for topics of {copies} replicas",
+            "acks=all is answered when one broker has a record; it is lost with that broker",
+            f"set {MIN_ISR}={copies - 1 if copies > 2 else 2}",
+        )
+    if settings["unclean.leader.election.enable"]:
+        yield Finding(
+            Severity.BAD,
+            "unclean-election",
+            "unclean.leader.election.enable is true",
+            "a replica that lacks acknowledged records may lead, and they are lost",
+            "set it to false; `odradek partitions elect --unclean` does it for one partition where it must be",
+        )
+
+
+def _check_quorum(settings: BrokerSettings) -> Iterator[Finding]:
+    voters = cast("list[str]", settings["controller.quorum.voters"] or [])
+    if 0 < len(voters) < SAFE_COPIES:
+        yield few_voters(len(voters))
+
+
+def few_voters(count: int) -> Finding:
+    """The quorum is too small to lose a node."""
+    return Finding(
+        Severity.BAD,
+        "few-voters",
+        f"the quorum has {count} voter{'s' if count > 1 else ''}",
+        "without a majority no leader is elected and no topic changes; so few outlive no failure",
+        "have three controllers, or five",
+    )
+
+
+def _check_certificates(settings: BrokerSettings, now: datetime) -> Iterator[Finding]:
+    for listener in settings.listeners:
+        if not listener.security_protocol.endswith("SSL"):
+            continue
+        from odradek.security.tls.config import TlsConfig, TlsSettingError
+        from odradek.security.tls.contexts import server_context
+
+        try:
+            not_after = server_context(settings.of_listener(listener.name).build(TlsConfig), Path.read_bytes).not_after
+        except TlsSettingError as error:
+            yield Finding(
+                Severity.BAD,
+                "certificate",
+                f"listener {listener.name} has no certificate that can be used: {error}",
+                "the node does not start",
+                "see docs/security.md",
+            )
+            continue
+        if not_after is not None:
+            yield from check_expiry(f"listener {listener.name}", not_after, now)
+
+
+def check_expiry(whose: str, not_after: datetime, now: datetime) -> Iterator[Finding]:
+    """Whether a certificate ends soon."""
+    days = (not_after - now).total_seconds() / 86_400
+    if days > SOON_DAYS:
+        return
+    yield Finding(
+        Severity.BAD if days < VERY_SOON_DAYS else Severity.WARNING,
+        "certificate",
+        f"the certificate of {whose} {f'expires in {days:.0f} days' if days > 0 else 'has expired'}",
+        "clients and brokers end every handshake with it when it has expired",
+        "put a renewed one into the same file: nodes take it without a restart",
+    )

@@ -1,0 +1,94 @@
+"""One thing to fix: what was seen, why it matters, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+# How many names a line has; JSON has all of them.
+NAMES_IN_A_LINE = 4
+
+
+class Severity(IntEnum):
+    """How bad it is, worst first: BAD loses records or stops clients; a WARNING will; a NOTE may be as it should be."""
+
+    BAD = 0
+    WARNING = 1
+    NOTE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is wrong with some things of one kind.
+
+    Attributes:
+        check: a name that stays, for programs.
+        seen: begins a sentence that the subjects end, where there are any.
+        subjects: topics, partitions, groups, brokers, directories or settings.
+    """
+
+    severity: Severity
+    check: str
+    seen: str
+    why: str
+    fix: str
+    subjects: Sequence[str] = ()
+
+    @property
+    def line(self) -> str:
+        """What was seen, with a few names."""
+        return f"{self.seen}: {named(self.subjects)}" if self.subjects else self.seen
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "severity": self.severity.name.lower(),
+            "check": self.check,
+            "seen": self.line,
+            "why": self.why,
+            "fix": self.fix,
+            "subjects": list(self.subjects),
+        }
+
+
+@dataclass
+class Report:
+    """All findings, and what could not be looked at."""
+
+    findings: list[Finding] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    def add(self, findings: Iterable[Finding]) -> None:
+        self.findings += findings
+
+    def skip(self, what: str, why: object) -> None:
+        """Say once why something could not be looked at."""
+        self.skipped.setdefault(what, str(why))
+
+    @property
+    def worst_first(self) -> list[Finding]:
+        return sorted(self.findings, key=lambda each: (each.severity, each.check))
+
+    @property
+    def is_bad(self) -> bool:
+        return any(each.severity is Severity.BAD for each in self.findings)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "bad": self.is_bad,
+            "findings": [each.as_json() for each in self.worst_first],
+            "skipped": self.skipped,
+        }
+
+
+def named(subjects: Sequence[str]) -> str:
+    """The first few names, and how many others there are."""
+    more = len(subjects) - NAMES_IN_A_LINE
+    first = ", ".join(subjects[:NAMES_IN_A_LINE])
+    return f"{first} and {more} more" if more > 0 else first
+
+
+def counted(number: int, one: str, many: str) -> str:
+    """`1 topic has`, `3 topics have`."""
+    return f"{number} {one if number == 1 else many}"
