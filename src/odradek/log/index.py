@@ -284,8 +284,8 @@ class TransactionIndex(IndexFile):
         self._unsynced = True
 
     def note_unsynced(self) -> None:
-        """What is in the file may be in the page cache alone: a process that was killed wrote it."""
-        self._unsynced = bool(self.entries)
+        """What was written to the file, or cut from it, may be in the page cache alone: the process was killed."""
+        self._unsynced = self._exists
 
     @property
     def is_written(self) -> bool:
@@ -302,6 +302,8 @@ class TransactionIndex(IndexFile):
         if len(kept) < len(self.entries):
             self.entries = kept
             self._cut_to(len(kept) * _TXN_ENTRY.size)
+            # Behind the recovery point a start would believe in what was cut, and hide records that came since.
+            self._unsynced = True
 
     def clear(self) -> None:
         if self.entries or self.size_bytes or self.disk.exists(self.path):

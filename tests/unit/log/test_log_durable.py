@@ -17,6 +17,7 @@ from odradek.log.files import FileCache
 from odradek.log.log import Log
 from odradek.log.opening import open_log
 from odradek.log.rolling import advance_end_to, roll
+from odradek.log.search import aborted_transactions
 from odradek.log.truncation import truncate_fully_and_start_at, truncate_to
 from odradek.record.batch import BatchHeader
 from odradek.record.builder import build_batch
@@ -124,6 +125,24 @@ def a_cut(home: Home) -> None:
     home.append(1, epoch=2)
 
 
+def a_cut_of_an_aborted_transaction(home: Home) -> None:
+    home.append(2)
+    home.abort()
+    home.log.flush()
+    truncate_to(home.log, 2)
+    home.append(3)
+
+
+def a_kill_behind_such_a_cut(home: Home) -> None:
+    home.append(2)
+    home.abort()
+    home.log.flush()
+    truncate_to(home.log, 2)
+    home.disk.process_died()
+    home.log = home.open(2)
+    home.append(3)
+
+
 def a_restart_elsewhere(home: Home) -> None:
     several_segments(home)
     home.log.flush()
@@ -158,6 +177,8 @@ HISTORIES: list[Callable[[Home], None]] = [
     an_aborted_transaction,
     leader_epochs,
     a_cut,
+    a_cut_of_an_aborted_transaction,
+    a_kill_behind_such_a_cut,
     a_restart_elsewhere,
     a_kill,
     a_kill_behind_a_flush,
@@ -174,6 +195,7 @@ def test_a_flush_leaves_nothing_uncertain(history: Callable[[Home], None]) -> No
     assert home.uncertain() == set()
     assert home.log.recovery_point == home.log.log_end_offset
     before, end = home.sizes(), home.log.log_end_offset
+    aborted = aborted_transactions(home.log, 0, end)
     epochs, producers = home.log.epochs.lines(), home.log.producers.snapshot()
     home.disk.lose_power()
     kept = home.sizes()
@@ -183,6 +205,7 @@ def test_a_flush_leaves_nothing_uncertain(history: Callable[[Home], None]) -> No
     }
     again = home.open(end)
     assert (again.log_end_offset, again.epochs.lines(), again.producers.snapshot()) == (end, epochs, producers)
+    assert aborted_transactions(again, 0, end) == aborted
 
 
 def test_a_flush_syncs_what_is_new_and_no_name_without_need() -> None:
