@@ -31,7 +31,10 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One metric with all its samples; `kind` is "counter", "gauge", or "histogram", which has histograms instead."""
+    """One metric with all its samples.
+
+    `kind` is "counter", "gauge", "untyped", or "histogram", which has histograms instead.
+    """
 
     name: str
     kind: str
@@ -64,6 +67,15 @@ class Written:
 
     bytes: int = 0
     records: int = 0
+    batches: int = 0
+
+
+@dataclass(slots=True)
+class Given:
+    """What readers got of a topic, and in how many answers."""
+
+    bytes: int = 0
+    answers: int = 0
 
 
 @dataclass(slots=True)
@@ -72,7 +84,9 @@ class Metrics:
 
     Attributes:
         topics: what was written, by topic.
-        consumed_bytes, replicated_bytes: what consumers and followers got, by a topic's name or id, as they asked.
+        consumed, replicated: what consumers and followers got, by a topic's name or id, as they asked.
+        refused, unread: partitions in Produce requests that were refused, and partitions led here that a Fetch could
+            not read, by the name of the topic.
         waiting_produces: Produce requests that wait for their acknowledgement.
         denials: by API key.
     """
@@ -83,8 +97,13 @@ class Metrics:
     fetched_bytes: int = 0
     fetch_count: int = 0
     topics: dict[str, Written] = field(default_factory=dict)
-    consumed_bytes: dict[str | UUID, int] = field(default_factory=dict)
-    replicated_bytes: dict[str | UUID, int] = field(default_factory=dict)
+    consumed: dict[str | UUID, Given] = field(default_factory=dict)
+    replicated: dict[str | UUID, Given] = field(default_factory=dict)
+    refused: dict[str, int] = field(default_factory=dict)
+    unread: dict[str, int] = field(default_factory=dict)
+    refused_count: int = 0
+    unread_count: int = 0
+    replicated_bytes: int = 0
     waiting_produces: int = 0
     denials: dict[int, int] = field(default_factory=dict)
     sources: list[Source] = field(default_factory=list)
@@ -96,14 +115,27 @@ class Metrics:
             written = self.topics[topic] = Written()
         written.bytes += size_bytes
         written.records += record_count
+        written.batches += 1
         self.produced_bytes += size_bytes
         self.produced_records += record_count
         self.produced_batches += 1
 
-    def fetched(self, size_bytes: int) -> None:
+    def fetched(self, size_bytes: int, *, is_follower: bool = False) -> None:
         """One Fetch was answered."""
         self.fetched_bytes += size_bytes
         self.fetch_count += 1
+        if is_follower:
+            self.replicated_bytes += size_bytes
+
+    def produce_failed(self, topic: str) -> None:
+        """What was to be written to a partition of a topic was refused."""
+        self.refused_count += 1
+        self.refused[topic] = self.refused.get(topic, 0) + 1
+
+    def fetch_failed(self, topic: str) -> None:
+        """A partition of a topic could not be read."""
+        self.unread_count += 1
+        self.unread[topic] = self.unread.get(topic, 0) + 1
 
     def denied(self, api_key: int) -> None:
         """An operation was denied."""
@@ -111,7 +143,7 @@ class Metrics:
 
     def forget_topics(self, is_gone: Callable[[str | UUID], bool]) -> None:
         """Drop the counts of topics that are no more."""
-        kept: tuple[dict[Any, Any], ...] = (self.topics, self.consumed_bytes, self.replicated_bytes)
+        kept: tuple[dict[Any, Any], ...] = (self.topics, self.consumed, self.replicated, self.refused, self.unread)
         for counts in kept:
             for key in [key for key in counts if is_gone(key)]:
                 del counts[key]
@@ -128,5 +160,14 @@ class Metrics:
             Family.counter("odradek_produced_batches", "Record batches appended by producers.", self.produced_batches),
             Family.counter("odradek_fetched_bytes", "Bytes of record batches given to readers.", self.fetched_bytes),
             Family.counter("odradek_fetches", "Fetch requests answered.", self.fetch_count),
+            Family.counter(
+                "odradek_replicated_bytes", "Bytes of record batches given to followers.", self.replicated_bytes
+            ),
+            Family.counter(
+                "odradek_produce_failures", "Partitions in Produce requests that were refused.", self.refused_count
+            ),
+            Family.counter(
+                "odradek_fetch_failures", "Partitions led here that a Fetch could not read.", self.unread_count
+            ),
         ]
         return own + [family for source in self.sources for family in source()]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.log_lines import get_logger
 from odradek.replica.in_sync import IsrChange, Outcome
+from odradek.replica.isr import effective_min_in_sync
 from odradek.replica.selector import Candidate, Selector
 
 if TYPE_CHECKING:
@@ -136,6 +137,12 @@ def preferred_read_replica(
 def is_under_replicated(partition: Partition) -> bool:
     """Whether a replica is not in sync, seen by the leader."""
     return partition.is_leader and len(partition.isr) < len(partition.assigned_replicas)
+
+
+def is_at_min_isr(partition: Partition) -> bool:
+    """Whether writing with acks=all fails when one more replica falls out, seen by the leader."""
+    least = effective_min_in_sync(partition.min_in_sync_replicas, len(partition.assigned_replicas))
+    return partition.is_leader and len(partition.isr) == least
 
 
 def warn_too_few_in_sync(partition: Partition, code: ErrorCode) -> None:

@@ -138,6 +138,11 @@ class ReplicaManager:
             self._assign(partition)
 
     @property
+    def offline_count(self) -> int:
+        """How many partitions are in directories that failed."""
+        return len(self._offline)
+
+    @property
     def fetchers(self) -> ReplicaFetcherManager | None:
         """What fetches for followers here; None before this broker is registered."""
         return self._fetchers

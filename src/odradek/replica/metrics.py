@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from odradek.common.metrics import Family, Sample
-from odradek.replica.followers import is_under_replicated
+from odradek.replica.followers import is_at_min_isr, is_under_replicated
 
 if TYPE_CHECKING:
     from odradek.replica.manager import ReplicaManager
@@ -39,6 +39,14 @@ def replication_families(replicas: ReplicaManager) -> Iterator[Family]:
         "Partitions led here with fewer in-sync replicas than min.insync.replicas.",
         sum(partition.too_few_in_sync() for partition in leading),
     )
+    yield Family.gauge(
+        "odradek_partitions_at_min_isr",
+        "Partitions led here with as many in-sync replicas as min.insync.replicas, and none to spare.",
+        sum(is_at_min_isr(partition) for partition in leading),
+    )
+    yield Family.gauge(
+        "odradek_partitions_offline", "Partitions of this broker whose log directory failed.", replicas.offline_count
+    )
     yield Family.counter(
         "odradek_isr_shrinks", "In-sync sets of partitions led here that lost members.", counts.shrinks
     )
@@ -48,6 +56,11 @@ def replication_families(replicas: ReplicaManager) -> Iterator[Family]:
     yield Family("odradek_follower_lag_records", "gauge", "Records that a follower has not fetched.", lags)
     yield from _out_families(replicas, leading)
     fetchers = replicas.fetchers
+    yield Family.gauge(
+        "odradek_replica_max_lag_records",
+        "Records that the follower here which is furthest behind lacks, up to its leader's high watermark.",
+        max((each.lag or 0 for each in fetchers or ()), default=0),
+    )
     yield Family.counter(
         "odradek_replica_fetched_bytes",
         "Bytes of record batches fetched from leaders.",

@@ -50,10 +50,11 @@ from odradek.raft.driver import RaftDriver
 from odradek.replica.manager import ReplicaManager
 from odradek.server.background.certificates import certificate_families
 from odradek.server.background.maintenance import MaintenanceConfig
-from odradek.server.cluster_metrics import ClusterCounts, cluster_families
+from odradek.server.cluster_metrics import ClusterCounts, UncleanElections, cluster_families
 from odradek.server.context import BrokerServices
 from odradek.server.controller_gateway import ControllerGateway
 from odradek.server.health import Health
+from odradek.server.kafka_names.names import OWN, KafkaNames, MetricNamesConfig, shown_families
 from odradek.server.lifecycle.broker_lifecycle import BrokerLifecycle, BrokerLifecycleConfig, cordon
 from odradek.server.lifecycle.drain import asked_to_stop
 from odradek.server.lifecycle.registration_request import broker_registration_request
@@ -299,10 +300,11 @@ class Broker:
         address = self.settings.metrics_address
         if address is not None:
             metrics, below = self.services.metrics, self.dispatcher.connections.descriptors.clients_below
-            counts = ClusterCounts()
+            counts, unclean = ClusterCounts(), UncleanElections()
+            self.publisher.subscribe(unclean.on_metadata)
             metrics.add(
                 lambda: node_families(self.dispatcher),
-                lambda: cluster_families(self.services, counts),
+                lambda: cluster_families(self.services, counts, unclean),
                 lambda: self.services.telemetry.families(self._ports.clock.monotonic_ms()),
                 lambda: login_families(self.specs.values()),
                 lambda: quota_families(self.dispatcher.quotas, self.gateway.mutations.ledger),
@@ -310,7 +312,11 @@ class Broker:
                 lambda: self._jobs.loop_watch.families(),
                 lambda: lag_families(self._jobs.group_lag.lags, self._ports.clock.now_ms()),
             )
-            pages = {b"/metrics": lambda: Page(exposition(metrics)), **self._health().pages()}
+            names = self.settings.build(MetricNamesConfig).names
+            kafka = KafkaNames(self.services, lambda: self._jobs.group_lag.lags)
+            page = partial(shown_families, names, metrics, kafka)
+            processes = names != OWN
+            pages = {b"/metrics": lambda: Page(exposition(page(), processes=processes)), **self._health().pages()}
             listener = await bind(self._ports.network, lambda: HttpConnection(pages, below), METRICS_LISTENER, *address)
             self._listeners.append(listener)
             _log.info("metrics are served", address=f"{address[0]}:{listener.port}")

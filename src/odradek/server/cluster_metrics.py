@@ -7,11 +7,13 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from odradek.common.metrics import Family, Metrics, Sample
+from odradek.common.metrics import Family, Given, Metrics, Sample
 from odradek.protocol.apis import ApiKey, api_name
 
 if TYPE_CHECKING:
+    from odradek.metadata.delta import MetadataDelta
     from odradek.metadata.image import MetadataImage
+    from odradek.metadata.model import PartitionImage
     from odradek.raft.driver import RaftDriver
     from odradek.server.context import BrokerServices
 
@@ -26,31 +28,36 @@ def topic_families(metrics: Metrics, image: MetadataImage) -> Iterator[Family]:
         samples = tuple(Sample(value, (("topic", topic),)) for topic, value in sorted(counts.items()))
         return Family(name, "counter", text, samples)
 
-    def named(counts: Mapping[str | UUID, int]) -> Mapping[str, float]:
+    def named(given: Mapping[str | UUID, Given], attribute: str) -> Mapping[str, float]:
         """Newer clients name a topic by its id, older ones by its name."""
         sums: dict[str, float] = defaultdict(int)
-        for key, count in counts.items():
-            sums[key if isinstance(key, str) else image.topics_by_id[key].name] += count
+        for key, each in given.items():
+            sums[key if isinstance(key, str) else image.topics_by_id[key].name] += getattr(each, attribute)
         return sums
 
-    written = metrics.topics
+    def written(attribute: str) -> Mapping[str, float]:
+        return {topic: getattr(counts, attribute) for topic, counts in metrics.topics.items()}
+
+    produced, given = "appended by producers, by topic.", "Bytes of batches given to"
+    yield family("odradek_topic_produced_bytes", f"Bytes of batches {produced}", written("bytes"))
+    yield family("odradek_topic_produced_records", f"Records {produced}", written("records"))
+    yield family("odradek_topic_produced_batches", f"Batches {produced}", written("batches"))
     yield family(
-        "odradek_topic_produced_bytes",
-        "Bytes of batches appended by producers, by topic.",
-        {topic: counts.bytes for topic, counts in written.items()},
+        "odradek_topic_produce_failures",
+        "Partitions in Produce requests that were refused, by topic.",
+        dict.fromkeys(metrics.topics, 0) | metrics.refused,
+    )
+    yield family("odradek_topic_fetched_bytes", f"{given} consumers, by topic.", named(metrics.consumed, "bytes"))
+    yield family("odradek_topic_replicated_bytes", f"{given} followers, by topic.", named(metrics.replicated, "bytes"))
+    yield family(
+        "odradek_topic_fetches",
+        "Answers that gave a consumer batches of a topic, for each partition.",
+        named(metrics.consumed, "answers"),
     )
     yield family(
-        "odradek_topic_produced_records",
-        "Records appended by producers, by topic.",
-        {topic: counts.records for topic, counts in written.items()},
-    )
-    yield family(
-        "odradek_topic_fetched_bytes", "Bytes of batches given to consumers, by topic.", named(metrics.consumed_bytes)
-    )
-    yield family(
-        "odradek_topic_replicated_bytes",
-        "Bytes of batches given to followers, by topic.",
-        named(metrics.replicated_bytes),
+        "odradek_topic_fetch_failures",
+        "Partitions led here that a Fetch could not read, by topic.",
+        dict.fromkeys(named(metrics.consumed, "bytes"), 0) | metrics.unread,
     )
 
 
@@ -134,7 +141,27 @@ def _counted(image: MetadataImage) -> Iterator[Family]:
     )
 
 
-def cluster_families(services: BrokerServices, counts: ClusterCounts) -> Iterator[Family]:
+class UncleanElections:
+    """Counts leaders that came to lead without having been in the in-sync set."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Look at what has changed; what was so before this node knew the partition is not counted."""
+        for topic_id, numbers in delta.changed_partitions.items():
+            before = delta.image.topics_by_id.get(topic_id)
+            if before is not None:
+                after = image.topics_by_id[topic_id].partitions
+                self.count += sum(_is_unclean(before.partitions.get(each), after[each]) for each in numbers)
+
+
+def _is_unclean(before: PartitionImage | None, after: PartitionImage) -> bool:
+    recovers = after.leader_recovery_state and after.has_leader
+    return bool(before is not None and recovers and not before.leader_recovery_state)
+
+
+def cluster_families(services: BrokerServices, counts: ClusterCounts, unclean: UncleanElections) -> Iterator[Family]:
     """All of this module."""
     yield from topic_families(services.metrics, services.image)
     yield denial_family(services.metrics)
@@ -145,3 +172,8 @@ def cluster_families(services: BrokerServices, counts: ClusterCounts) -> Iterato
     )
     yield from quorum_families(services.quorum)
     yield from counts.families(services.image)
+    yield Family.counter(
+        "odradek_cluster_unclean_elections",
+        "Partitions whose leader was not in sync when it was elected, seen by this node.",
+        unclean.count,
+    )

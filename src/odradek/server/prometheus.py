@@ -6,16 +6,19 @@ scrape.
 
 from __future__ import annotations
 
+import contextlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
-from odradek.common.metrics import Family, Metrics, Sample
+from odradek.common.metrics import Family, Sample
 from odradek.log.compaction.metrics import cleaner_families
 from odradek.replica.metrics import replication_families
 from odradek.server.network.request_times import request_time_families
 from odradek.server.transactions.metrics import exactly_once_families
 
 if TYPE_CHECKING:
+    from odradek.log.manager import LogManager
     from odradek.server.network.dispatch import Dispatcher
 
 
@@ -32,12 +35,18 @@ def node_families(dispatcher: Dispatcher) -> Iterator[Family]:
     logs = services.log_manager.logs
     per_log = [(log, (("topic", topic), ("partition", str(number)))) for (topic, number), log in sorted(logs.items())]
     led = sum(partition.is_leader for partition in replicas)
-    offline = sum(each.offline for each in services.log_manager.directories)
     yield Family("odradek_requests", "counter", "Requests, by API.", _samples(routes, "request_count"))
     yield Family("odradek_request_errors", "counter", "Requests that failed whole.", _samples(routes, "error_count"))
     yield Family("odradek_request_bytes", "counter", "Bytes of requests, by API.", _samples(routes, "request_bytes"))
     yield from request_time_families((route.times, labels) for route, labels in routes)
     yield Family.gauge("odradek_connections", "Connections that are open.", len(connections))
+    of_listeners = Counter(each.listener.name for each in connections)
+    yield Family(
+        "odradek_listener_connections",
+        "gauge",
+        "Connections that are open, by listener.",
+        tuple(Sample(count, (("listener", name),)) for name, count in sorted(of_listeners.items())),
+    )
     yield Family.counter("odradek_connections_accepted", "Connections that were taken.", connections.accepted_count)
     yield Family.counter("odradek_connections_refused", "Connections beyond the limits.", connections.refused_count)
     yield Family.counter(
@@ -56,7 +65,7 @@ def node_families(dispatcher: Dispatcher) -> Iterator[Family]:
     yield Family.gauge("odradek_partitions", "Partitions that lie on this broker.", len(replicas))
     yield Family.gauge("odradek_partitions_led", "Partitions that this broker leads.", led)
     yield from replication_families(replicas)
-    yield Family.gauge("odradek_log_directories_offline", "Log directories whose disk failed.", offline)
+    yield from _directory_families(services.log_manager)
     yield Family.gauge("odradek_metadata_offset", "The last metadata record that this node goes by.", image.offset)
     yield Family("odradek_log_size_bytes", "gauge", "Bytes of a log's segments.", _samples(per_log, "size_bytes"))
     yield Family("odradek_log_start_offset", "gauge", "A log's first offset.", _samples(per_log, "log_start_offset"))
@@ -71,30 +80,51 @@ def _samples(items: Iterable[tuple[Any, tuple[tuple[str, str], ...]]], attribute
     return tuple(Sample(getattr(item, attribute), labels) for item, labels in items)
 
 
-def exposition(metrics: Metrics) -> bytes:
-    """All metrics in the text format."""
-    from prometheus_client import CollectorRegistry, generate_latest
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+def _directory_families(log_manager: LogManager) -> Iterator[Family]:
+    """Log directories: which have failed, and how much space the others have."""
+    working = [each for each in log_manager.directories if not each.offline]
+    offline = len(log_manager.directories) - len(working)
+    yield Family.gauge("odradek_log_directories_offline", "Log directories whose disk failed.", offline)
+    usages = []
+    for each in working:
+        with contextlib.suppress(OSError):  # the next write there reports it
+            usages.append((log_manager.disk.usage(each.path), (("directory", str(each.path)),)))
+    yield Family(
+        "odradek_log_directory_size_bytes",
+        "gauge",
+        "Size of the file system of a log directory.",
+        _samples(usages, "total_bytes"),
+    )
+    yield Family(
+        "odradek_log_directory_free_bytes",
+        "gauge",
+        "Bytes of it that this process may still write.",
+        _samples(usages, "usable_bytes"),
+    )
 
-    kinds: dict[str, Any] = {
-        "counter": CounterMetricFamily,
-        "gauge": GaugeMetricFamily,
-        "histogram": HistogramMetricFamily,
-    }
+
+def exposition(families: Iterable[Family], *, processes: bool = False) -> bytes:
+    """Families in the text format; `processes`: with what the system knows of this process, as `process_open_fds`."""
+    from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+    from prometheus_client.core import HistogramMetricFamily, Metric
 
     class Collector:
         def collect(self) -> Iterator[Any]:
-            for family in metrics.families():
-                samples = family.samples or family.histograms
-                labels = [name for name, _ in samples[0].labels] if samples else []
-                shown = kinds[family.kind](family.name, family.help, labels=labels)
-                for sample in family.samples:
-                    shown.add_metric([value for _, value in sample.labels], sample.value)
-                for each in family.histograms:
-                    shown.add_metric([value for _, value in each.labels], each.buckets, each.sum)
+            for family in families:
+                if family.kind == "histogram":
+                    labels = [name for name, _ in family.histograms[0].labels] if family.histograms else []
+                    shown: Any = HistogramMetricFamily(family.name, family.help, labels=labels)
+                    for each in family.histograms:
+                        shown.add_metric([value for _, value in each.labels], each.buckets, each.sum)
+                else:
+                    shown = Metric(family.name, family.help, family.kind)
+                    for sample in family.samples:
+                        shown.add_sample(family.exposed_name, dict(sample.labels), sample.value)
                 yield shown
 
     registry = CollectorRegistry()
     registry.register(cast(Any, Collector()))
+    if processes:
+        ProcessCollector(registry=registry)
     text: bytes = generate_latest(registry)
     return text

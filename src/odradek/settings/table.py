@@ -205,6 +205,15 @@ OWN = {
             Scope.BROKER, "odradek.client.metrics.max.series", "int", UpdateMode.READ_ONLY, "2000", False, "[0,...]"
         ),
         Setting(Scope.BROKER, "odradek.log.format", "string", UpdateMode.READ_ONLY, "text", False, "[text, json]"),
+        Setting(
+            Scope.BROKER,
+            "odradek.metrics.names",
+            "string",
+            UpdateMode.READ_ONLY,
+            "odradek",
+            False,
+            "[odradek, kafka, both]",
+        ),
         Setting(Scope.BROKER, "odradek.request.slow.ms", "long", UpdateMode.READ_ONLY, "0", False, "[0,...]"),
         Setting(Scope.BROKER, "odradek.group.lag.interval.ms", "long", UpdateMode.READ_ONLY, "30000", False, "[0,...]"),
         Setting(

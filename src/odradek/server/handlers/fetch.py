@@ -33,6 +33,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
+from odradek.common.metrics import Given
 from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.protocol.codec import RecordsChunks
 from odradek.protocol.messages.fetch_request import FetchRequest
@@ -228,6 +229,8 @@ class PendingFetch:
                 self.partitions.append(partition)
                 self._fill(answer, _nothing_of(partition))
             else:
+                if partition is not None:
+                    self._context.broker.metrics.fetch_failed(partition.topic)
                 self._fail(answer, error)
             return
         self.partitions.append(partition)
@@ -373,7 +376,7 @@ class PendingFetch:
         response = FetchResponse(session_id=NO_SESSION if session is None else session.session_id)
         with_records: list[PartitionKey] = []
         metrics = self._context.broker.metrics
-        given = metrics.replicated_bytes if self.is_follower else metrics.consumed_bytes
+        by_topic = metrics.replicated if self.is_follower else metrics.consumed
         for asked, answer in self.answers:
             must_respond = session is None or asked.must_respond(answer)
             if not must_respond and self._is_incremental:
@@ -382,11 +385,15 @@ class PendingFetch:
                 self._hint(asked, answer, response)
             if isinstance(answer.records, RecordsChunks):
                 with_records.append((asked.topic, asked.partition_id))
-                given[asked.topic] = given.get(asked.topic, 0) + answer.records.size_bytes
+                given = by_topic.get(asked.topic)
+                if given is None:
+                    given = by_topic[asked.topic] = Given()
+                given.bytes += answer.records.size_bytes
+                given.answers += 1
             _topic_of(response, asked.topic).partitions.append(answer)
         if session is not None:
             session.move_to_end(*with_records)
-        metrics.fetched(self.size_bytes)
+        metrics.fetched(self.size_bytes, is_follower=self.is_follower)
         return response
 
     def _throttled(self, throttle_ms: int) -> FetchResponse:

@@ -222,6 +222,8 @@ class _Appends:
 
     def _refuse(self, answer: PartitionProduceResponse, name: str, error: ApiError | StorageError) -> None:
         answer.base_offset = -1
+        if name in self._image.topics_by_name:
+            self._context.broker.metrics.produce_failed(name)
         if not self._acks:
             self._context.connection.close_because("a record sent with acks=0 was refused")
         if isinstance(error, StorageError):

@@ -28,6 +28,7 @@ from odradek.server.background.maintenance import MaintenanceConfig
 from odradek.server.controller_gateway import ChannelConfig
 from odradek.server.fetch_session_cache import FetchSessionConfig
 from odradek.server.handlers.describe_topic_partitions import PageConfig
+from odradek.server.kafka_names.names import MetricNamesConfig
 from odradek.server.lifecycle.broker_lifecycle import BrokerLifecycleConfig
 from odradek.server.network.listeners import ConnectionConfig
 from odradek.server.network.slow_requests import LogLinesConfig
@@ -52,6 +53,7 @@ CONFIG_CLASSES: tuple[type, ...] = (
     GroupLagConfig,
     LogConfig,
     LogLinesConfig,
+    MetricNamesConfig,
     BrokerLifecycleConfig,
     PageConfig,
     QuotaConfig,

@@ -1,0 +1,70 @@
+"""What counters gained of late: Kafka has rates and quantiles of the last minutes, where ours count from the start.
+
+A scrape keeps what it saw, and later ones subtract that. Nothing is kept where nothing is scraped.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from odradek.common.metrics import Histogram
+
+# "The last minute" ends with this scrape and begins with the last one that was so long before it.
+WINDOW_MS = 60_000
+# Scrapes that come closer together than this keep nothing of their own.
+SPACING_MS = 10_000
+Values = dict[str, tuple[float, ...]]
+
+
+class Recent:
+    """Numbers that only grow, by key, as they were at scrapes."""
+
+    def __init__(self, now_ms: int) -> None:
+        """All are taken to be 0 at `now_ms`, in monotonic ms."""
+        self._kept: deque[tuple[int, Values]] = deque([(now_ms, {})])
+        self._seen: Values = {}
+        self._now_ms = now_ms
+
+    def begin(self, now_ms: int) -> None:
+        """A scrape begins: remember what the last one saw, and forget what is too old."""
+        if self._seen and self._now_ms - self._kept[-1][0] >= SPACING_MS:
+            self._kept.append((self._now_ms, self._seen))
+        while len(self._kept) > 1 and now_ms - self._kept[1][0] >= WINDOW_MS:
+            self._kept.popleft()
+        self._now_ms, self._seen = now_ms, {}
+
+    @property
+    def seconds(self) -> float:
+        """How long the window is; never 0."""
+        return max(1, self._now_ms - self._kept[0][0]) / 1000
+
+    def gained(self, key: str, values: Sequence[float]) -> list[float]:
+        """What each of these has won in the window; what fell began again from 0."""
+        self._seen[key] = tuple(values)
+        before = self._kept[0][1].get(key, ())
+        if len(before) != len(values) or any(now < then for now, then in zip(values, before, strict=True)):
+            return list(values)
+        return [now - then for now, then in zip(values, before, strict=True)]
+
+    def rate(self, key: str, value: float) -> float:
+        """What it has won in a second of the window."""
+        return self.gained(key, (value,))[0] / self.seconds
+
+    def quantiles(self, key: str, spread: Histogram, wanted: Sequence[float]) -> list[float]:
+        """Quantiles of what came in the window, interpolated inside a bucket; 0 where nothing came."""
+        counts = self.gained(key, [count for _, count in spread.buckets])
+        bounds = [float(bound) for bound, _ in spread.buckets]
+        return [_quantile(bounds, counts, each) for each in wanted]
+
+
+def _quantile(bounds: Sequence[float], counts: Sequence[float], wanted: float) -> float:
+    """`counts` are cumulative; of the last bucket, which has no end, its beginning is taken."""
+    rank = wanted * counts[-1]
+    if not rank:
+        return 0.0
+    number = next(place for place, count in enumerate(counts) if count >= rank)
+    below, lower = (counts[number - 1], bounds[number - 1]) if number else (0, 0.0)
+    if number == len(bounds) - 1:
+        return lower
+    return lower + (bounds[number] - lower) * (rank - below) / (counts[number] - below)
