@@ -31,6 +31,7 @@ WORLD_ROOMS = (
     "common/real_https.py",
     "common/real_io.py",
     "common/real_kerberos.py",
+    "common/real_threads.py",
     "common/real_tls.py",
     "common/real_worker.py",
     "server/startup/process.py",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from odradek.client.security import PLAINTEXT, OutgoingSecurity
 from odradek.common.errors import ErrorCode, OdradekError, ProtocolError
 from odradek.common.ports import Network
+from odradek.common.real_threads import off_loop
 from odradek.protocol.apis import API, ApiKey
 from odradek.protocol.codec import decode
 from odradek.protocol.declare import Message
@@ -219,23 +220,22 @@ class Connection(asyncio.BufferedProtocol):
         while step is not None:
             answer = await self.request(*step, timeout_s=timeout_s)
             if who.mechanism in OFF_THE_LOOP:
-                step = await self._off_loop(partial(go_on, asking, answer), timeout_s)
+                step = await self._off_loop(partial(go_on, asking, answer), who.mechanism, timeout_s)
             else:
                 step = go_on(asking, answer)
         session_ms = answer.session_lifetime_ms
         if session_ms > 0:
             self._session_ends_s = asyncio.get_running_loop().time() + SESSION_SHARE * session_ms / 1000
 
-    async def _off_loop(self, work: Callable[[], T], timeout_s: float) -> T:
-        """Wait for what blocks. Raises RequestTimeoutError, and what it raises."""
-        from odradek.common.real_kerberos import in_thread
-
+    async def _off_loop(self, work: Callable[[], T], mechanism: str, timeout_s: float) -> T:
+        """Wait for a step of a login. Raises RequestTimeoutError, and what it raises."""
         try:
             async with asyncio.timeout(timeout_s):
-                return await in_thread(work)
+                return await off_loop(work)
         except TimeoutError:
             self.close()
-            raise RequestTimeoutError(f"Kerberos did not answer within {timeout_s:g} s") from None
+            what = "Kerberos did not answer" if mechanism == "GSSAPI" else "the password was not hashed"
+            raise RequestTimeoutError(f"{what} within {timeout_s:g} s") from None
 
     def close(self) -> None:
         """Close it; requests that wait fail."""

@@ -54,7 +54,7 @@ def login(who: Credentials, address: str) -> Login:
 def go_on(asking: Login, answer: Any) -> tuple[Message, type[Any]] | None:
     """What is asked next, once the answer to what was asked last is here (None at first); None where all is done.
 
-    It may block for a mechanism of OFF_THE_LOOP. Raises as `login`.
+    It may block, or compute for long, for a mechanism of OFF_THE_LOOP. Raises as `login`.
     """
     try:
         return asking.send(answer)

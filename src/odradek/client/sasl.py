@@ -41,14 +41,14 @@ from odradek.common.scram import (
 Dialogue: TypeAlias = Generator[bytes, bytes, None]
 
 MECHANISMS = ("PLAIN", *SCRAM_MECHANISMS, "OAUTHBEARER", "GSSAPI")
-# Their steps may block: where there is a loop, they run in a thread.
-OFF_THE_LOOP = frozenset({"GSSAPI"})
+# Their steps block, or take as long as the broker says: where there is a loop, they run in a thread.
+OFF_THE_LOOP = frozenset({"GSSAPI", *SCRAM_MECHANISMS})
 ENDPOINT_KEY = "sasl.oauthbearer.token.endpoint.url"
 _FILE = "file://"
 # Kafka's brokers have at most 16,384; a false one would have us compute for as long as it likes.
 MOST_ITERATIONS = 100_000
 NONCE_BYTES = 24
-# A node connects often with one password, and hashing takes milliseconds, in which its loop does nothing else.
+# A node connects often with one password, and hashing takes milliseconds.
 _salted_password = lru_cache(maxsize=8)(salted_password)
 # An option of a JAAS entry; its value stands in quotes, or is a word.
 _JAAS_OPTION = re.compile(r"""([\w.]+)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;'"]+)""")

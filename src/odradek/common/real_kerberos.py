@@ -5,16 +5,12 @@ Its calls read keytabs, the replay cache and credentials, and ask the KDC: they 
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any
 
 from odradek.common.errors import OdradekError
-
-T = TypeVar("T")
 
 INSTALL = (
     'GSSAPI needs the extra: pip install "odradek[kerberos]", which is built with Debian\'s gcc, python3-dev and'
@@ -179,11 +175,6 @@ def default_realm() -> str:
     except library.exceptions.GSSError:
         return ""
     return str(name).rpartition("@")[2]
-
-
-async def in_thread(work: Callable[[], T]) -> T:
-    """Wait for steps that may block. A caller that is cancelled does not end them."""
-    return await asyncio.to_thread(work)
 
 
 def load() -> Any:

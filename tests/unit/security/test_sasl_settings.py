@@ -11,6 +11,7 @@ from odradek.common.errors import ConfigError
 from odradek.common.ports import NO_LIMITS
 from odradek.common.real_io import RealClock, RealDisk, RealNetwork
 from odradek.metadata.image import MetadataImage
+from odradek.server.network.login_gate import LoginGate
 from odradek.server.parts.logins import Logins, own_credentials
 from odradek.server.parts.ports import Ports
 from odradek.settings.broker import BrokerSettings, resolve
@@ -72,6 +73,18 @@ def logins(**given: str) -> list[str]:
 )
 def test_mechanisms_are_offered_in_their_order(given: dict[str, str], offered: list[str]) -> None:
     assert logins(**given) == offered
+
+
+@pytest.mark.parametrize(("secret", "blocking"), [({}, False), ({"delegation.token.secret.key": "of all"}, True)])
+def test_hashes_of_delegation_tokens_are_made_beside_the_loop(secret: dict[str, str], blocking: bool) -> None:
+    given = {"sasl.enabled.mechanisms": "SCRAM-SHA-256,PLAIN", "sasl.jaas.config": f"{PLAIN} user_a=b;"} | secret
+    listener = Logins(settings(**given), MetadataImage, PORTS, ()).listeners["EXTERNAL"]
+    blocks = {}
+    for mechanism in listener.mechanisms:
+        gate = LoginGate(listener, now_ms=0)
+        gate.choose(mechanism, 1, 0)
+        blocks[mechanism] = gate.blocks
+    assert blocks == {"SCRAM-SHA-256": blocking, "PLAIN": False}
 
 
 @pytest.mark.parametrize(

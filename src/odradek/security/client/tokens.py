@@ -53,7 +53,7 @@ class _Grant:
 
 
 _granted: dict[_Grant, Token] = {}
-_lock = threading.Lock()
+_asking: dict[_Grant, threading.Lock] = {}
 
 
 def current_token(settings: Mapping[str, str]) -> str:
@@ -69,7 +69,8 @@ def current_token(settings: Mapping[str, str]) -> str:
     if not settings.get(ENDPOINT_KEY, "").startswith(("https:", "http:")):
         return read_token(settings)
     grant = _grant_of(settings)
-    with _lock:
+    # One asks for all who want the same token; a slow issuer keeps none waiting who ask another one.
+    with _asking.setdefault(grant, threading.Lock()):
         known = _granted.get(grant)
         if known is None or known.refresh_at_s < time.monotonic():
             known = _granted[grant] = _ask(grant)

@@ -53,6 +53,6 @@ class TokenCredentials:
             keys = keys_of(mechanism, salted_password(mechanism, password, salt, DEFAULT_ITERATIONS))
             found = ScramCredential(salt, keys.stored_key, keys.server_key, DEFAULT_ITERATIONS)
             if len(self._made) >= MOST_KEPT:
-                del self._made[next(iter(self._made))]
+                self._made.pop(next(iter(self._made)), None)  # which another thread may have done
             self._made[key] = found
         return found

@@ -36,8 +36,6 @@ _USER = "user_"
 PLAIN = "PLAIN"
 OAUTHBEARER = "OAUTHBEARER"
 SERVED = (PLAIN, *SCRAM_MECHANISMS, OAUTHBEARER, GSSAPI)
-# Their steps may block.
-OFF_THE_LOOP = frozenset({GSSAPI})
 _HANDLER_KEY = "sasl.server.callback.handler.class"
 # Kafka's own name for tokens that no one signed, for development; without it there must be keys.
 _UNSIGNED = "OAuthBearerUnsecuredValidatorCallbackHandler"
@@ -71,6 +69,7 @@ class ListenerSasl:
     Attributes:
         mechanisms: what begins a login by each, in the order in which they are offered.
         tokens: by what those of OAUTHBEARER are checked; None where that is not offered.
+        off_loop: mechanisms whose steps may block, or compute for long.
         sessions_expired: connections that went on without logging in again, and were closed.
     """
 
@@ -78,6 +77,7 @@ class ListenerSasl:
     config: SaslConfig
     mechanisms: Mapping[str, Callable[[], Exchange]]
     tokens: TokenChecks | None = None
+    off_loop: frozenset[str] = frozenset()
     counts: dict[str, AuthenticationCounts] = field(default_factory=dict)
     sessions_expired: int = 0
 
@@ -87,6 +87,7 @@ class ListenerSasl:
         if self.tokens is not None and new.tokens is not None:
             new.tokens.keys.replace(self.tokens.keys.keys)
         self.config, self.mechanisms, self.tokens = new.config, new.mechanisms, new.tokens
+        self.off_loop = new.off_loop
 
     def counts_of(self, mechanism: str) -> AuthenticationCounts:
         return self.counts.setdefault(mechanism, AuthenticationCounts())
@@ -137,7 +138,9 @@ def build_listener_sasl(name: str, settings: BrokerSettings, node: Surroundings)
             mechanisms[each] = _gssapi(settings)
         else:
             raise SaslSettingError(f"sasl.enabled.mechanisms: {each} is not served; {', '.join(SERVED)} are")
-    return ListenerSasl(name, config, mechanisms, tokens)
+    # Of a delegation token the password is hashed here, once; of other users the keys are kept.
+    off_loop = {GSSAPI, *SCRAM_MECHANISMS} if node.secret else {GSSAPI}
+    return ListenerSasl(name, config, mechanisms, tokens, frozenset(off_loop))
 
 
 def _plain(settings: BrokerSettings) -> Callable[[], Exchange]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 from odradek.common.errors import ProtocolError
 from odradek.common.log_lines import get_logger
 from odradek.common.ports import Buffer
+from odradek.common.real_threads import off_loop
 from odradek.security.acl.authorizer import KeptPermissions
 from odradek.server.context import ANONYMOUS
 from odradek.server.network.frame_budget import FrameBudget
@@ -498,9 +499,7 @@ class Connection(asyncio.BufferedProtocol):
 
     async def hear_off_loop(self, gate: LoginGate, message: bytes) -> Answer:
         """As `hear`, for a mechanism that blocks."""
-        from odradek.common.real_kerberos import in_thread
-
-        return self._heard(gate, await in_thread(partial(gate.step, message)))
+        return self._heard(gate, await off_loop(partial(gate.step, message)))
 
     def _heard(self, gate: LoginGate, outcome: bytes | LoggedIn | AuthenticationError) -> Answer:
         answer = gate.heard(outcome, self.peer, self.clock.monotonic_ms(), self.clock.now_ms())

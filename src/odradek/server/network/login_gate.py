@@ -14,7 +14,7 @@ from odradek.common.errors import ErrorCode
 from odradek.common.log_lines import get_logger
 from odradek.protocol.apis import ApiKey
 from odradek.security.sasl.exchange import AuthenticationError, Exchange, LoggedIn
-from odradek.security.sasl.listener import OFF_THE_LOOP, ListenerSasl
+from odradek.security.sasl.listener import ListenerSasl
 
 # A client that connects logs in at once.
 LOGIN_TIMEOUT_MS = 30_000
@@ -97,8 +97,8 @@ class LoginGate:
 
     @property
     def blocks(self) -> bool:
-        """Whether the next message is one whose `step` may block."""
-        return self._mechanism in OFF_THE_LOOP
+        """Whether the next message is one whose `step` may block, or compute for long."""
+        return self._mechanism in self._listener.off_loop
 
     def wait_began(self, now_ms: int) -> None:
         """The node serves no client yet: the time for a login begins later."""

@@ -1,0 +1,25 @@
+"""What blocks, or computes for milliseconds, in a thread beside the loop that serves others meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Aside(Generic[T]):
+    """Work for a thread, which touches nothing that the loop changes: a simulated loop does it at once."""
+
+    work: Callable[[], T]
+
+    def __call__(self) -> T:
+        return self.work()
+
+
+async def off_loop(work: Callable[[], T]) -> T:
+    """Wait for work in a thread. A caller that is cancelled does not end it."""
+    return await asyncio.get_running_loop().run_in_executor(None, Aside(work))
