@@ -1,0 +1,5 @@
+"""What `odradek perf` measures with: load on a schedule, histograms, tables and pictures.
+
+The C client sends and reads, as it does in applications. A record has a time when it is due; latency counts from there,
+so that a stall is seen by every record that waits for it, and not by the one that is under way alone.
+"""
