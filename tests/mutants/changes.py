@@ -1,7 +1,8 @@
 """The small wrong changes that can be made to a module, in the order of its source.
 
 Left alone is what no test should look at: annotations, decorators, docstrings and texts, what is logged, assertions,
-`__repr__`, declarations of protocols, `if TYPE_CHECKING`. What is assigned in `__init__` is not removed either.
+`__repr__`, declarations of protocols, `if TYPE_CHECKING`, the instant of a real clock. What is assigned in `__init__`
+is not removed either.
 """
 
 from __future__ import annotations
@@ -225,7 +226,7 @@ class _Finder:
                 return
             case ast.Call(func=ast.Name(id=called) as function) if called in FUNCTIONS:
                 self._rename(node, function, FUNCTIONS[called])
-            case ast.Compare():
+            case ast.Compare() if not _asks_clock(node):
                 for index in range(len(node.ops)):
                     self._comparison(node, index)
             case ast.BoolOp():
@@ -337,6 +338,11 @@ def _logs(call: ast.Call) -> bool:
         case ast.Attribute(attr=level, value=ast.Name(id=receiver) | ast.Attribute(attr=receiver)):
             return level in LEVELS and receiver.lower() in LOGGERS
     return False
+
+
+def _asks_clock(node: ast.Compare) -> bool:
+    """Whether the time of the machine is compared: the instant of a deadline itself is no other answer."""
+    return any(ast.unparse(side).startswith("time.monotonic()") for side in (node.left, *node.comparators))
 
 
 def _is_isinstance(call: ast.Call) -> bool:

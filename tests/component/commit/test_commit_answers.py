@@ -308,6 +308,11 @@ def held(group: str, covered: int, run_id: str = "run", epoch: int = 0) -> list[
     return [(TOPIC, 0, covered, f'{{"group":"{group}","turn":{epoch},"run":"{run_id}"}}')]
 
 
+def waited(played: PlayedCluster) -> list[bool]:
+    """Of each question for offsets, whether an open transaction that may change them is waited for."""
+    return [each.require_stable for each in played.asked(ApiKey.OFFSET_FETCH)]
+
+
 def leased(played: PlayedCluster, span: Span = SPAN, **settings: str) -> LeasedCommit:
     return LeasedCommit(played.connected(**settings), LEASE, GROUP, span)
 
@@ -317,6 +322,7 @@ def test_a_batch_moves_the_lease_and_the_next_one_goes_on_from_there(played: Pla
     cluster = played.connected()
     assert LeasedCommit(cluster, LEASE, GROUP, SPAN).commit(work(0))
     assert played.steps() == FIRST
+    assert waited(played) == [False, True], "a holder that is about to write looks once more"
     assert LeasedCommit(cluster, LEASE, GROUP, Span({PARTITION: 10}, {PARTITION: 20})).commit(work(1))
     assert played.steps() == FIRST + WHOLE[2:], "no other can have moved it"
     moved = [each.topics[0].partitions[0] for each in played.asked(ApiKey.TXN_OFFSET_COMMIT)]
@@ -380,6 +386,7 @@ def test_a_writer_that_is_fenced_reads_the_lease_again(
     if is_fenced:
         with pytest.raises(FencedError, match="another run of this query writes for the group a"):
             leased(played).commit(work())
+        assert waited(played) == [False, True, False], "it may be what holds this one up"
     else:
         assert leased(played).commit(work()) is (then == held(GROUP, 0, "run"))
         assert played.asked(ApiKey.INIT_PRODUCER_ID)[-1].producer_id == -1
@@ -403,6 +410,8 @@ def test_a_batch_without_the_lease_is_refused(
     with pytest.raises(error, match=says):
         leased(played, span).commit(work())
     assert "PRODUCE" not in played.steps()
+    if found == [[], []]:
+        assert waited(played) == [False, True], "one that is being made is waited for"
 
 
 def creates(played: PlayedCluster, **settings: str) -> Callable[[], str]:
@@ -413,6 +422,7 @@ def creates(played: PlayedCluster, **settings: str) -> Callable[[], str]:
 def test_a_lease_is_created_by_one_query_alone(played: PlayedCluster) -> None:
     assert creates(played)() == GROUP
     assert played.steps() == ["INIT_PRODUCER_ID", "OFFSET_FETCH", *WHOLE[4:]]
+    assert waited(played) == [True]
     (moved,) = played.asked(ApiKey.TXN_OFFSET_COMMIT)
     assert (moved.producer_id, moved.producer_epoch) == PRODUCER
     assert moved.topics[0].partitions[0].committed_offset == 4

@@ -98,7 +98,7 @@ class B:
         assert y > 1, f"{y + 1}"
         LOG.warning("%d", y + 1)
         self._logger.debug("%d", y + 1)
-        while True:
+        while time.monotonic() < y:
             z = "a" + f"{y + 1}"
         return None
     def __repr__(self):
