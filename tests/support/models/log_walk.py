@@ -350,6 +350,38 @@ class LogWalk:
         if model.start < model.end:
             self._look_at_times()
         self._look_at_transactions()
+        self._look_at_producers()
+        self._look_at_files()
+
+    def _look_at_producers(self) -> None:
+        """Of each producer with a batch in the log the last sequence is known, and the window of its last batches."""
+        for producer in (*IDEMPOTENT, *TRANSACTIONAL):
+            sent = [each for each in self.model.batches if each.producer_id == producer and not each.is_marker]
+            if not sent:
+                continue
+            entry = self.log.producers.producers.get(producer)
+            assert entry is not None and entry.last_sequence == self.sequences[producer] - 1, f"{producer}: {entry}"
+            known = [(each.last_offset - each.offset_delta, each.last_offset) for each in entry.batches]
+            wanted = [(each.base_offset, each.last_offset) for each in sent[-WINDOW:]]
+            assert known[-len(wanted) :] == wanted, f"the last batches of {producer}"
+
+    def _look_at_files(self) -> None:
+        log, model = self.log, self.model
+        names = self.disk.list_dir(log.directory)
+        assert [int(name[:20]) for name in names if name.endswith(".log")] == log.segments.bases
+        assert log.size_bytes == sum(each.size_bytes for each in model.batches)
+        ends = [*log.segments.bases[1:], model.end]
+        for segment, end in zip(log.segments, ends, strict=True):
+            if not segment.indexes.is_loaded:
+                continue
+            held = [each for each in model.batches if segment.base_offset <= each.base_offset < end]
+            boundaries = {sum(each.size_bytes for each in held[:number]): each for number, each in enumerate(held)}
+            offsets = segment.indexes.offsets
+            for position in offsets.positions_after(-1):
+                assert position in boundaries, f"{segment.path}: no batch begins at {position}"
+                assert offsets.position_for(boundaries[position].last_offset) == position
+            newest = max((time for each in held for time in each.timestamps), default=-1)
+            assert segment.indexes.max_timestamp_ms == newest, f"{segment.path}: the newest timestamp"
 
     def _look_at_batches(self) -> None:
         """From some offset on, everything, in slices of some size."""
