@@ -151,6 +151,7 @@ class FlushState:
             for segment in segments.summary.take_undurable(recovery_point)
             if segment.has_unsynced_cut
             or segment.has_unsynced_indexes
+            or segment.indexes.transactions.is_unsynced  # of a cut: the log may end at the recovery point
             or segments.end_of(segment, end_offset) > recovery_point
         ]
 

@@ -292,8 +292,13 @@ class TransactionIndex(IndexFile):
         """Whether its file has all of it."""
         return not self._pending and not self._is_longer
 
+    @property
+    def is_unsynced(self) -> bool:
+        """Whether there are entries, or a cut, that no sync covers yet."""
+        return self._unsynced
+
     def take_unsynced(self) -> bool:
-        """Whether there are entries that no sync covers yet; the caller is about to flush and sync them."""
+        """As `is_unsynced`; the caller is about to flush and sync the file."""
         unsynced, self._unsynced = self._unsynced, False
         return unsynced
 

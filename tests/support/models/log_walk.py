@@ -206,11 +206,8 @@ class LogWalk:
             assert (info.base_offset, info.last_offset) == (batch.base_offset, batch.last_offset)
 
     def _flush(self) -> None:
-        before = self.log.recovery_point
         self.log.flush()
         self.model.durable = self.model.end
-        if self.log.recovery_point == before:
-            return  # what was cut is cut by a start, too
         uncertain = {path.name for path in self.disk.uncertain() if path.parent == self.log.directory}
         present = uncertain & set(self.disk.list_dir(self.log.directory))
         # Offset and time indexes are looked at before they are believed, and producers are in the batches, too.

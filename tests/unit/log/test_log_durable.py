@@ -15,7 +15,7 @@ from odradek.log.checkpoints import PARTITION_METADATA
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
 from odradek.log.log import Log
-from odradek.log.opening import open_log
+from odradek.log.opening import close_log, open_log
 from odradek.log.rolling import advance_end_to, roll
 from odradek.log.search import aborted_transactions
 from odradek.log.truncation import truncate_fully_and_start_at, truncate_to
@@ -143,6 +143,19 @@ def a_kill_behind_such_a_cut(home: Home) -> None:
     home.append(3)
 
 
+def a_stop_behind_such_a_cut(home: Home) -> None:
+    home.append(2)
+    home.abort()
+    home.log.flush()
+    truncate_to(home.log, 2)
+    close_log(home.log)
+    home.disk.process_died()
+    home.disk.remove(DIRECTORY / "00000000000000000002.snapshot")  # it may be lost: a start reads the log then
+    home.disk.sync_dir(DIRECTORY)
+    home.log = home.open(2, clean_shutdown=True)
+    home.append(3)
+
+
 def a_restart_elsewhere(home: Home) -> None:
     several_segments(home)
     home.log.flush()
@@ -179,6 +192,7 @@ HISTORIES: list[Callable[[Home], None]] = [
     a_cut,
     a_cut_of_an_aborted_transaction,
     a_kill_behind_such_a_cut,
+    a_stop_behind_such_a_cut,
     a_restart_elsewhere,
     a_kill,
     a_kill_behind_a_flush,
@@ -248,6 +262,8 @@ def test_a_start_stores_what_may_not_be_durable_again(recovery_point: int, rewri
     logs = [(int(Path(path).stem), position // batch_bytes) for path, position in written if path.endswith(".log")]
     assert (logs, again.recovery_point) == (rewritten, 11)
     home.log = again
+    indexes = [home.disk.size(DIRECTORY / f"{base:020}.index") for base, _ in rewritten]
+    assert all(indexes), "a start believes the indexes of what is durable"
     assert not [name for name in home.uncertain() if name.endswith(".log") and int(name[:20]) >= recovery_point]
 
 
