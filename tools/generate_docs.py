@@ -24,6 +24,7 @@ from odradek.settings.options import OptionSpec
 from odradek.settings.rules import GUARDS, NOT_LOADED, READ_BY_THE_NODE, WITHOUT_MEANING
 from odradek.settings.table import GROUP_SYNONYM_PREFIX, OWN, Scope, Setting, UpdateMode, broker_synonyms, table
 from odradek.testing import EmbeddedBroker
+from tools.grafana_dashboard import dashboard
 from tools.known_dashboards import panels
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -381,7 +382,7 @@ def kafka_metrics_page() -> str:
     lines += ["", "## Not given", "", "| Metric | Why |", "|---|---|"]
     lines += [f"| `{name}` | {reason} |" for name, reason in NOT_GIVEN.items()]
     lines += ["", _DASHBOARDS.rstrip(), "", "| Dashboard | Panel | Queries with data | Without |", "|---|---|---|---|"]
-    for (dashboard, panel), queries in panels().items():
+    for (board, panel), queries in panels().items():
         filled = sum(not each.why_not for each in queries)
         missing = [each for each in queries if each.why_not]
         reasons = dict.fromkeys(each.why_not for each in missing)
@@ -389,7 +390,7 @@ def kafka_metrics_page() -> str:
             f"{', '.join(f'`{each.metric}`' for each in missing if each.why_not == reason)}: {reason}"
             for reason in reasons
         )
-        lines.append(f"| {dashboard} | {panel} | {filled} of {len(queries)} | {why} |")
+        lines.append(f"| {board} | {panel} | {filled} of {len(queries)} | {why} |")
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
@@ -410,6 +411,7 @@ PAGES = {
     ROOT / "docs" / "metrics.md": metrics_page,
     ROOT / "docs" / "metrics-kafka.md": kafka_metrics_page,
     ROOT / "docs" / "ARCHITECTURE.md": architecture_page,
+    ROOT / "deploy" / "monitoring" / "odradek-dashboard.json": dashboard,
 }
 
 

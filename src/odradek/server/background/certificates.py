@@ -68,7 +68,6 @@ def certificate_families(contexts: Iterable[RenewableContext]) -> Iterator[Famil
         for each in contexts
         if each.not_after is not None
     )
-    if samples:
-        yield Family(
-            "odradek_certificate_expiry_seconds", "gauge", "When a listener's certificate expires (Unix time).", samples
-        )
+    yield Family(
+        "odradek_certificate_expiry_seconds", "gauge", "When a listener's certificate expires (Unix time).", samples
+    )
