@@ -17,7 +17,7 @@ CHECKED := --ignore=tests/test_tidy.py --ignore=tests/test_words.py
 FUZZ_SECONDS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: $(CHECKS) help setup demo big-state unit test test-slow test-all check format docs generate golden bench bench-log bench-spark bench-groups bench-validation bench-cluster interop measures sim sim-nightly sim-bugs sim-coverage fuzz mutants chaos lock clean
+.PHONY: $(CHECKS) help setup demo big-state unit test test-slow test-all check format docs manifests generate golden bench bench-log bench-spark bench-groups bench-validation bench-cluster interop measures sim sim-nightly sim-bugs sim-coverage fuzz mutants chaos lock clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ format: $(STAMP) ## Format and mend what can be mended
 
 docs: $(STAMP) ## Write the generated pages of docs/ anew
 	@$(PYTHON) -m tools.generate_docs
+
+manifests: $(STAMP) ## Render deploy/kubernetes from the chart of deploy/helm (builds Helm with Go where it is missing)
+	@$(PYTHON) -m tools.render_manifests
 
 generate: $(STAMP) ## Write protocol/messages anew from Kafka's definitions and show what changed (needs Maven)
 	@$(PYTHON) -m tools.generate_messages

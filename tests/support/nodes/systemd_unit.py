@@ -94,7 +94,9 @@ class Unit:
         assert self.process is not None
         pid = str(self.process.pid) if main_pid is None else main_pid
         environment = self.environment | {"MAINPID": pid}
-        return subprocess.run(self.command("ExecStop"), env=environment, timeout=PATIENCE_S).returncode
+        # A machine with far too much to do needs longer than the unit waits.
+        command = [word.replace("--timeout 30", f"--timeout {PATIENCE_S:.0f}") for word in self.command("ExecStop")]
+        return subprocess.run(command, env=environment, timeout=2 * PATIENCE_S).returncode
 
     def terminate(self) -> int:
         """What comes after ExecStop; returns the exit code of the node."""

@@ -1,0 +1,235 @@
+"""deploy/kubernetes: pods of the manifests as processes here, started, probed, drained and replaced one by one."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import json
+import re
+import ssl
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.clients.cli import odradek
+from tests.support.clients.confluent import create_topic, read_all
+from tests.support.clients.steady_producer import Steady
+from tests.support.nodes.certificates import Certificates
+from tests.support.nodes.node import free_port
+from tests.support.nodes.pod import ACCOUNT, Manifest, Pod
+from tests.support.waiting import PATIENCE_S, eventually
+
+# Beside what the manifest says: little internal topics, and no waiting for more members.
+QUICK = "\noffsets.topic.num.partitions=1\ntransaction.state.log.num.partitions=1\ngroup.initial.rebalance.delay.ms=0\n"
+CLUSTER = {"CLUSTER_ID": "4L6g3nShT-eMCtK--X86sw"}
+TOKEN = "the token of the pod's account"
+LABEL = "topology.kubernetes.io/zone"
+
+
+class NodesOnly(http.server.BaseHTTPRequestHandler):
+    """What Kubernetes answers to a pod that may read nodes."""
+
+    def do_GET(self) -> None:
+        name = self.path.removeprefix("/api/v1/nodes/")
+        allowed = self.headers["Authorization"] == f"Bearer {TOKEN}"
+        labels = {LABEL: f"zone-{name[-1]}"} if name != "bare" else {}
+        body = json.dumps({"kind": "Node", "metadata": {"name": name, "labels": labels}}).encode()
+        self.send_response(200 if allowed and self.path.startswith("/api/v1/nodes/") else 403)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: object) -> None:
+        """Nothing is printed."""
+
+
+@pytest.fixture
+def kubernetes(tmp_path: Path) -> Iterator[tuple[dict[str, str], Path]]:
+    """Variables that lead to an API server that knows nodes, and the folder of a pod's account."""
+    certificates = Certificates(tmp_path / "kubernetes")
+    account = tmp_path / "account"
+    account.mkdir()
+    (account / "token").write_text(f"{TOKEN}\n")
+    (account / "ca.crt").write_text(certificates.ca.read_text())
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.issue("kubernetes"))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), NodesOnly) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        port = server.server_address[1]
+        yield {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(port)}, account
+        server.shutdown()
+        thread.join()
+
+
+def broker_spec(manifest: Manifest) -> dict[str, Any]:
+    return dict(manifest.named("StatefulSet", "odradek-broker")["spec"]["template"]["spec"])
+
+
+def controller(root: Path, manifest: Manifest, port: int) -> Pod:
+    environment = {
+        "ODRADEK_LISTENERS": f"CONTROLLER://127.0.0.1:{port}",
+        "ODRADEK_VOTERS": f"1000@127.0.0.1:{port}",
+        "ODRADEK_PROBES": f"127.0.0.1:{free_port()}",
+    }
+    spec = manifest.named("StatefulSet", "odradek-controller")["spec"]["template"]["spec"]
+    return Pod(root, "odradek-controller-0", manifest, spec, environment=environment)
+
+
+def broker(
+    root: Path, manifest: Manifest, quorum: Pod, ordinal: int, port: int, kubernetes: tuple[dict[str, str], Path]
+) -> Pod:
+    """A broker's pod of odradek.yaml, for clients at that port."""
+    variables, account = kubernetes
+    addresses = f"INTERNAL://127.0.0.1:{free_port()},CLIENT://127.0.0.1:{port}"
+    environment = {
+        "ODRADEK_LISTENERS": addresses,
+        "ODRADEK_ADVERTISED": addresses,
+        "ODRADEK_VOTERS": quorum.variable("ODRADEK_VOTERS"),
+        "ODRADEK_PROBES": f"127.0.0.1:{free_port()}",
+        "ODRADEK_DRAIN_SECONDS": str(int(PATIENCE_S)),
+        **variables,
+    }
+    return Pod(
+        root,
+        f"odradek-broker-{ordinal}",
+        manifest,
+        broker_spec(manifest),
+        environment=environment,
+        known={"spec.nodeName": f"node-{ordinal}"},
+        secrets={ACCOUNT: account},
+    )
+
+
+def replace(pod: Pod) -> None:
+    """As a StatefulSet does, which goes on when the new pod is ready."""
+    if "lifecycle" in pod.container:
+        done = pod.pre_stop()
+        assert done.returncode == 0, done.stdout
+    assert pod.answers("/drained") and pod.probe("livenessProbe")
+    assert pod.terminate() == 0
+    pod.start()
+    pod.await_ready()
+
+
+def test_pods_are_replaced_one_by_one_and_nothing_is_lost(
+    tmp_path: Path, kubernetes: tuple[dict[str, str], Path]
+) -> None:
+    settings = Manifest("odradek.yaml").maps["odradek-settings"]["common.properties"] + QUICK
+    maps = {"odradek-settings": {"common.properties": settings}, "odradek-cluster": CLUSTER}
+    manifest = Manifest("odradek.yaml", maps)
+    quorum = controller(tmp_path, manifest, free_port())
+    clients = [free_port() for _ in range(3)]
+    bootstrap = ",".join(f"127.0.0.1:{port}" for port in clients)
+    pods = [broker(tmp_path, manifest, quorum, ordinal, port, kubernetes) for ordinal, port in enumerate(clients)]
+    with contextlib.ExitStack() as stack:
+        for pod in (quorum, *pods):
+            stack.callback(pod.kill)
+            pod.start()
+        for pod in (quorum, *pods):
+            pod.await_ready()
+        brokers = odradek(bootstrap, "cluster", "brokers", "--json").json
+        assert sorted((each["broker"], each["rack"]) for each in brokers) == [(n, f"zone-{n}") for n in range(3)]
+        create_topic(bootstrap, "orders", 3, copies=3)
+        once: dict[str, str | int | float | bool] = {"enable.idempotence": True, "log_level": 0}
+        writers = [Steady(bootstrap, "orders", number, once) for number in range(3)]
+        with contextlib.ExitStack() as writing:
+            for writer in writers:
+                writing.enter_context(writer)
+            for pod in (*reversed(pods), quorum):
+                replace(pod)
+        stored = [(message.partition(), message.value() or b"") for message in read_all(bootstrap, "orders", 3)]
+        for partition, writer in enumerate(writers):
+            assert not writer.errors and writer.acknowledged
+            here = [value for number, value in stored if number == partition]
+            assert sorted(here) == sorted(value for value, _ in writer.acknowledged), "each once"
+
+        loading = Manifest("odradek-load.yaml", manifest.maps)
+        load = loading.named("Job", "odradek-load")["spec"]["template"]["spec"]
+        few = {"ODRADEK_BOOTSTRAP_SERVER": bootstrap, "LOAD_RECORDS": "500", "LOAD_RECORD_BYTES": "100"}
+        job = Pod(tmp_path, "odradek-load", loading, load, environment=few)
+        stack.callback(job.kill)
+        job.start()
+        assert job.wait() == 0, job.output.read_text()
+        assert "500 written, 500 read" in job.output.read_text()
+        for pod in (*pods, quorum):
+            assert pod.terminate() == 0
+
+
+def test_a_pod_whose_node_has_no_zone_says_so(tmp_path: Path, kubernetes: tuple[dict[str, str], Path]) -> None:
+    variables, account = kubernetes
+    manifest = Manifest("odradek.yaml", {"odradek-cluster": CLUSTER})
+    spec = broker_spec(manifest)
+    pod = Pod(
+        tmp_path,
+        "odradek-broker-0",
+        manifest,
+        spec,
+        environment=variables,
+        known={"spec.nodeName": "bare"},
+        secrets={ACCOUNT: account},
+    )
+    with pytest.raises(AssertionError, match=f"has no label {LABEL}"):
+        pod.start()
+
+
+def test_a_pod_with_tls_has_an_address_outside(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path / "certificates")
+    alone = "".join(
+        f"{key}=1\n"
+        for key in ("default.replication.factor", "min.insync.replicas", "offsets.topic.replication.factor")
+    )
+    plain = Manifest("odradek-tls.yaml").maps["odradek-settings"]["common.properties"]
+    settings = {"common.properties": plain + QUICK + alone}
+    manifest = Manifest("odradek-tls.yaml", {"odradek-settings": settings})
+    secrets = {}
+    for name in ("odradek-broker-tls", "odradek-controller-tls", "odradek-passwords"):
+        secrets[name] = tmp_path / name
+        secrets[name].mkdir()
+    identity = certificates.issue("odradek")
+    for name in ("odradek-broker-tls", "odradek-controller-tls"):
+        # As cert-manager writes them; the broker has both in one file, too.
+        blocks = re.findall(r"-----BEGIN .*?-----END [^-]+-----\n", identity.read_text(), re.DOTALL)
+        (secrets[name] / "tls.key").write_text("".join(each for each in blocks if "PRIVATE KEY" in each))
+        (secrets[name] / "tls.crt").write_text("".join(each for each in blocks if "PRIVATE KEY" not in each))
+        (secrets[name] / "ca.crt").write_text(certificates.ca.read_text())
+    (secrets["odradek-broker-tls"] / "tls-combined.pem").write_text(identity.read_text())
+    quorum = controller(tmp_path, manifest, free_port())
+    quorum.secrets = secrets
+    internal, client, external = (free_port() for _ in range(3))
+    spec = broker_spec(manifest)
+    advertised = next(each["value"] for each in spec["containers"][0]["env"] if each["name"] == "ODRADEK_ADVERTISED")
+    outside = advertised.rpartition(",")[2].replace("9095", str(external))
+    inside = f"INTERNAL://127.0.0.1:{internal},CLIENT://127.0.0.1:{client}"
+    environment = {
+        "ODRADEK_LISTENERS": f"{inside},EXTERNAL://127.0.0.1:{external}",
+        "ODRADEK_ADVERTISED": f"{inside},{outside}",
+        "ODRADEK_VOTERS": quorum.variable("ODRADEK_VOTERS"),
+        "ODRADEK_PROBES": f"127.0.0.1:{free_port()}",
+        "ODRADEK_DRAIN_SECONDS": str(int(PATIENCE_S)),
+    }
+    known = {f"metadata.labels['{LABEL}']": "zone-c"}
+    outer = Pod(tmp_path, "odradek-broker-0", manifest, spec, environment=environment, known=known, secrets=secrets)
+    admin = tmp_path / "admin.properties"
+    lines = {"security.protocol": "SSL", "ssl.truststore.type": "PEM", "ssl.truststore.location": certificates.ca}
+    lines |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": identity}
+    admin.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
+    with contextlib.ExitStack() as stack:
+        for pod in (quorum, outer):
+            stack.callback(pod.kill)
+            pod.start()
+        for pod in (quorum, outer):
+            pod.await_ready()
+        asked = ("cluster", "brokers", "--json", "--command-config", admin)
+        (seen,) = odradek(f"127.0.0.1:{client}", *asked).json
+        assert (seen["port"], seen["rack"]) == (client, "zone-c")
+        (seen,) = odradek(f"127.0.0.1:{external}", *asked).json
+        assert (seen["host"], seen["port"]) == ("odradek-broker-0.kafka.example.com", external)
+        eventually(lambda: outer.probe("livenessProbe"))
+        assert outer.pre_stop().returncode == 0
+        assert outer.terminate() == 0
+        assert quorum.terminate() == 0
