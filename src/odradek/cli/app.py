@@ -38,6 +38,7 @@ COMMANDS = {
     "cluster": ("cluster", "Show the cluster: id, brokers, features, quorum."),
     "partitions": ("partitions", "Plan and move replicas, and elect leaders."),
     "doctor": ("doctor.command", "Say what to fix: of a machine, a configuration, a running cluster."),
+    "plan": ("plan.command", "Say how many brokers of what size, and their settings."),
     "perf": ("perf.command", "Measure how fast and how soon records pass."),
     "certs": ("certs", "Make certificates for development."),
     "drain": ("drain", "Take work away from a broker before it stops."),

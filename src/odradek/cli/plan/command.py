@@ -1,0 +1,95 @@
+"""`odradek plan`: how many brokers of what size, and their settings, from what a topic has to carry."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from odradek.cli.errors import USAGE, CliError
+from odradek.cli.output import JsonOption, note, print_json, print_table, say
+
+app = typer.Typer(add_completion=False)
+
+_BYTES = {"": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
+_SECONDS = {"ms": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+_NUMBER = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)\s*([A-Za-z]*)")
+
+
+@app.command()
+def plan(
+    size: Annotated[str, typer.Option("--size", help="Of an event: 512, 10KB, 2MiB.", metavar="BYTES")],
+    rate: Annotated[float, typer.Option("--rate", help="Events a second, at the busiest time of today.", min=0.001)],
+    latency: Annotated[str, typer.Option("--latency", help="To the acknowledgement, at most.")] = "100ms",
+    retention: Annotated[str, typer.Option("--retention", help="How long events are kept: 12h, 7d.")] = "7d",
+    growth: Annotated[float, typer.Option("--growth", help="What the rate may become, as a factor.", min=1)] = 1,
+    outlive: Annotated[int, typer.Option("--outlive", help="How many brokers may fail at once.", min=0, max=5)] = 1,
+    readers: Annotated[int, typer.Option("--readers", help="Groups that read everything.", min=0)] = 2,
+    consumer_rate: Annotated[
+        float, typer.Option("--consumer-rate", help="Events a second that one consumer gets done.", min=0.001)
+    ] = 10_000,
+    compression: Annotated[
+        float, typer.Option("--compression", help="Bytes of events for a byte that is sent and stored.", min=1)
+    ] = 1,
+    profile: Annotated[
+        Literal["resilience", "throughput", "payload"], typer.Option("--profile", help="What the settings are for.")
+    ] = "resilience",
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write the settings as files into this directory.", metavar="DIRECTORY")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what it takes, where each number comes from, and how sure it is; with ready settings for a profile."""
+    from odradek.cli.plan import profiles, sizing
+
+    demand = sizing.Demand(
+        size=round(_amount("--size", size, {key.upper(): factor for key, factor in _BYTES.items()}, upper=True)),
+        rate=rate,
+        latency_ms=_amount("--latency", latency, _SECONDS) * 1000,
+        retention_s=_amount("--retention", retention, _SECONDS),
+        growth=growth,
+        outlive=outlive,
+        readers=readers,
+        consumer_rate=consumer_rate,
+        compression=compression,
+    )
+    found = sizing.plan(demand)
+    files = profiles.settings(profile, demand, found)
+    lines, warnings = list(sizing.lines(demand, found)), list(sizing.warnings(demand, found))
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        for name, properties in files.items():
+            (out / name).write_text(profiles.as_text(properties), encoding="utf-8")
+    if as_json:
+        print_json(
+            {
+                "demand": asdict(demand),
+                "sizing": asdict(found),
+                "lines": [asdict(line) for line in lines],
+                "warnings": warnings,
+                "profile": profile,
+                "settings": files,
+            }
+        )
+        return
+    print_table(["WHAT", "NEEDED", "SURE", "FROM"], [[line.what, line.amount, line.sure, line.why] for line in lines])
+    typer.echo("")
+    for warning in warnings:
+        note(f"odradek: {warning}")
+    say(f"Profile {profile}: {profiles.WHAT[profile]}.")
+    for name, properties in files.items() if out is None else ():
+        typer.echo(f"\n# {name}\n{profiles.as_text(properties)}", nl=False)
+    if out is not None:
+        say(f"Written to {out}: {', '.join(files)}.")
+
+
+def _amount(option: str, text: str, units: dict[str, float], *, upper: bool = False) -> float:
+    """A number with its unit. Raises CliError."""
+    found = _NUMBER.fullmatch(text.strip())
+    unit = (found[2].upper() if upper else found[2]) if found else ""
+    if found is None or unit not in units or float(found[1]) <= 0:
+        raise CliError(f"{option} {text}: give a number with one of {', '.join(filter(None, units))}", code=USAGE)
+    return float(found[1]) * units[unit]
