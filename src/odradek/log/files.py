@@ -132,11 +132,24 @@ class FileCache:
                 del table[path]
 
 
-def make_durable(disk: Disk, held: Sequence[SharedFile], paths: Sequence[Path], directories: Sequence[Path]) -> None:
-    """Sync open files, files by name where they are, and last the names in directories; blocks, raises OSError."""
+def make_durable(
+    disk: Disk,
+    held: Sequence[SharedFile],
+    paths: Sequence[Path],
+    directories: Sequence[Path],
+    is_over: Callable[[], bool] = lambda: False,
+) -> None:
+    """Sync open files, files by name where they are, and last the names in directories; blocks, raises OSError.
+
+    `is_over` is asked before each file: whether nothing of it matters any more.
+    """
     for shared in held:
+        if is_over():
+            return
         shared.file.sync()
     for path in paths:
+        if is_over():
+            return
         try:
             file = disk.open(path)
         except FileNotFoundError:

@@ -138,8 +138,9 @@ class FlushState:
         self._was_cut_before_flush, self.was_cut = self.was_cut, False
 
         def job(disk: Disk) -> None:
-            make_durable(disk, held, paths, directories)
-            if epochs is not None:
+            # A log that is deleted meanwhile may have thousands of files, and a disk may take long for each.
+            make_durable(disk, held, paths, directories, lambda: partition_dir.has_left)
+            if epochs is not None and not partition_dir.has_left:
                 self._epochs_failed = not write_lines_if_space(disk, epochs_path, epochs)
 
         return partition_dir.work(job, by_name=bool(paths or directories or epochs is not None))

@@ -450,16 +450,16 @@ class LogManager:
             ApiError: KAFKA_STORAGE_ERROR, no space for a new segment. StorageError.
         """
         log.producers.expire(self.clock.monotonic_ms(), producer_expiration_ms)
-        try:
-            while not log.has_left and (unread := (found := deletable(log, now_ms)).unread) is not None:
+        while not log.has_left and (unread := (found := deletable(log, now_ms)).unread) is not None:
+            try:
                 load = unread.indexes.begin_load(newest_only=True)
                 twin = None if load is None else await self.disk.run_blocking(load)
                 if twin is not None and not log.has_left:
                     unread.indexes.install_indexes(twin)
-        except OSError as error:
-            if log.has_left:
-                return 0
-            raise StorageError(log.log_dir, f"{log.directory}: {error}") from error
+            except OSError as error:
+                # Meanwhile the log may be deleted, and the segment cut off or compacted.
+                if not (log.has_left or unread.batches.is_dropped):
+                    raise StorageError(log.log_dir, f"{log.directory}: {error}") from error
         if not log.has_left and found.segment_count:
             finish_delete(log, await self.disk.run_blocking(begin_delete(log, found.segment_count, now_ms)))
             return found.segment_count

@@ -39,17 +39,24 @@ class PartitionDir:
         """What an operation on the files raises for an error of the disk: the log directory goes offline."""
         return StorageError(self.log_dir, f"{self.path}: {error}")
 
-    def work(self, job: Callable[[Disk], T], *, by_name: bool = True) -> Callable[[], T | None]:
-        """Blocking work on the log for another thread; `by_name` says that it uses names in the directory.
+    def work(
+        self, job: Callable[[Disk], T], *, by_name: bool = True, is_dropped: Callable[[], bool] = lambda: False
+    ) -> Callable[[], T | None]:
+        """Blocking work on the log for another thread.
 
         The job gets a disk on which the directory keeps its name, so that it never touches another log's that has the
-        name by then. What cannot be done because the log has left its directory is no fault of the disk: then the work
-        returns None.
+        name by then. What cannot be done because the log has left its directory, or has dropped what the job is about,
+        is no fault of the disk: then the work returns None.
 
+        Args:
+            by_name: it uses names in the directory.
+            is_dropped: asked by the other thread; true before the files get other names.
         Raises:
             StorageError: the disk failed; so does the work.
         """
         path = self.path
+        if self.has_left:
+            return lambda: None
         try:
             disk = self.files.disk.hold(path) if by_name else self.files.disk
         except OSError as error:
@@ -59,7 +66,7 @@ class PartitionDir:
             try:
                 return job(disk)
             except (OSError, StorageError) as error:
-                if self.has_left:
+                if self.has_left or is_dropped():
                     return None
                 if isinstance(error, StorageError):
                     raise

@@ -9,7 +9,7 @@ is rebuilt beside the old one and takes its place as a cleaned one does. Everyth
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -151,6 +151,13 @@ def rewrite_batches(disk: Disk, log: Log, hole: CorruptRange, batches: Sequence[
         fresh.finish(twin.indexes.transactions.entries)
     except OSError as error:
         raise StorageError(log.log_dir, f"{old.path}: {error}") from error
+
+
+def rewriting(log: Log, hole: CorruptRange, batches: Sequence[Batch]) -> Callable[[], None]:
+    """`rewrite_batches` as work for another thread; it does nothing where the log or the segment goes meanwhile."""
+    return log.partition_dir.work(
+        lambda disk: rewrite_batches(disk, log, hole, batches), is_dropped=lambda: hole.segment.batches.is_dropped
+    )
 
 
 def take_place(log: Log, files: FileCache, hole: CorruptRange) -> bool:

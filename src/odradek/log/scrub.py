@@ -112,8 +112,11 @@ class SegmentCheck:
         return not self._log.has_left and self.segment in self._log.segments[:-1]
 
     def next_piece(self) -> Callable[[], Piece | None]:
-        """Work that verifies some more; None comes of it where the log is gone. It raises StorageError."""
-        return self._log.partition_dir.work(lambda disk: self._verify(), by_name=False)
+        """Work that verifies some more; None comes of it where log or segment are gone. It raises StorageError."""
+        batches = self.segment.batches
+        return self._log.partition_dir.work(
+            lambda disk: self._verify(), by_name=False, is_dropped=lambda: batches.is_dropped
+        )
 
     def _verify(self) -> Piece:
         read = cost = 0

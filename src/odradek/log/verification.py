@@ -29,10 +29,10 @@ def check_batches(
     """Every batch with its bytes, verified by CRC and order of offsets; a `Damage` is the last item, if any."""
     window = _Window(segment.hold().file, read_bytes)
     while position < segment.size_bytes:
-        if segment.size_bytes - position < HEADER_BYTES:
+        head = window.at(position, HEADER_BYTES)  # less where the segment was cut meanwhile
+        if min(len(head), segment.size_bytes - position) < HEADER_BYTES:
             yield Damage(position, "the file ends inside a header")
             return
-        head = window.at(position, HEADER_BYTES)
         _, size = read_size(head, 0)
         header = BatchHeader.read(head)
         if size < HEADER_BYTES or header.magic != MAGIC or position + size > segment.size_bytes:

@@ -24,7 +24,7 @@ from odradek.log.repair import (
     fitting,
     hole_filled,
     overwrite,
-    rewrite_batches,
+    rewriting,
     take_place,
 )
 from odradek.log.rolling import roll
@@ -207,9 +207,7 @@ class RepairService:
         elif is_full and log.config.compacted:
             if hole.segment is log.segments[-1]:
                 roll(log, self._clock.now_ms())
-            await self._disk.run_blocking(
-                log.partition_dir.work(lambda disk: rewrite_batches(disk, log, hole, batches))
-            )
+            await self._disk.run_blocking(rewriting(log, hole, batches))
             if not _is_there(partition, log, hole) or not take_place(log, self._files, hole):
                 raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} has changed meanwhile")
             hole_filled(log, hole)

@@ -25,9 +25,12 @@ from odradek.log.compaction.config import CleanerConfig
 from odradek.log.config import LogConfig
 from odradek.log.log import Log
 from odradek.log.manager import LogManager
-from odradek.log.repair import CorruptRange, rewrite_batches
+from odradek.log.repair import CorruptRange, rewriting
 from odradek.log.replicated import read_replicated
+from odradek.log.retention import begin_delete, finish_delete
+from odradek.log.scrub import SegmentCheck
 from odradek.log.search import search_timestamp
+from odradek.log.truncation import truncate_to
 from tests.support.models.batches import NOW_MS, batch, header_of
 
 T = TypeVar("T")
@@ -108,7 +111,8 @@ class InlineWorker:
         return self._calls.run(lambda: self._answer(question))
 
     async def close(self) -> None:
-        """Nothing of it is left."""
+        """A process takes its time to end."""
+        self._calls.run(lambda: None)
 
 
 class Home:
@@ -234,7 +238,17 @@ def mend(home: Home) -> None:
     )[:1]
     size, end = batches[0][1].size_bytes, batches[0][1].last_offset + 1
     hole = CorruptRange(segment, 0, size, segment.base_offset, end, is_open=False)
-    home.disk.calls.run(log.partition_dir.work(lambda disk: rewrite_batches(disk, log, hole, batches)))
+    home.disk.calls.run(rewriting(log, hole, batches))
+
+
+def scrub(home: Home) -> None:
+    for segment in home.log.segments[:-1]:
+        if not home.log.has_left:
+            check = SegmentCheck(home.disk, home.log, segment)
+            while check.is_there:
+                piece = home.disk.calls.run(check.next_piece())
+                if piece is None or piece.is_last:
+                    break
 
 
 def _full(path: Path, calls: SystemCalls, **config: Any) -> Home:
@@ -269,7 +283,22 @@ WORK: dict[Callable[[Home], None], Callable[[Path, SystemCalls], Home]] = {
     load: _unread,
     compact: _compacted,
     mend: _compacted,
+    scrub: _full,
 }
+
+
+def dropped(home: Home) -> None:
+    finish_delete(home.log, begin_delete(home.log, 2, NOW_MS)())
+
+
+def cut(home: Home) -> None:
+    truncate_to(home.log, 1)
+
+
+def _unread_and_old(path: Path, calls: SystemCalls) -> Home:
+    home = _retained(path, calls)
+    home.again()
+    return home
 
 
 @pytest.fixture
@@ -298,6 +327,40 @@ def test_work_on_a_log_that_leaves_fails_no_one_and_touches_no_other_log(
             assert home.files() == there, f"something was done to another log, {meanwhile.__name__} before step {at}"
         home.close()
         if not happened:
+            break
+        at += 1
+    assert at > 3, "the work makes no system call that counts"
+
+
+@pytest.mark.parametrize("meanwhile", [dropped, cut], ids=lambda event: event.__name__)
+@pytest.mark.parametrize(
+    ("work", "make"),
+    [(flush, _full), (retain, _unread_and_old), (compact, _compacted), (mend, _compacted), (scrub, _full)],
+    ids=lambda each: each.__name__,
+)
+def test_work_on_a_segment_that_its_log_drops_meanwhile_fails_no_one(
+    tmp_path: Path,
+    calls: SystemCalls,
+    work: Callable[[Home], None],
+    make: Callable[[Path, SystemCalls], Home],
+    meanwhile: Callable[[Home], None],
+) -> None:
+    at = 0
+    while True:
+        home = make(tmp_path / str(at), calls)
+        happened: list[int] = []
+
+        def event(home: Home = home, happened: list[int] = happened) -> None:
+            happened.append(len(home.log.segments))
+            if len(home.log.segments) > 2:
+                meanwhile(home)
+
+        calls.begin(at, event)
+        work(home)  # raises where the disk is blamed
+        done = not happened
+        calls.end()
+        home.close()
+        if done:
             break
         at += 1
     assert at > 3, "the work makes no system call that counts"
