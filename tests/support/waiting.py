@@ -14,6 +14,8 @@ T = TypeVar("T")
 PATIENCE_S = 150.0
 PAUSE_S = 0.02
 SHORT_PAUSE_S = 0.005
+# A connection is accepted, begun, made, refused, and lost, each in a turn of its own.
+TURNS = 8
 
 
 def eventually(
@@ -66,6 +68,15 @@ async def eventually_async(condition: Callable[..., Any], what: object = "", *, 
         if loop.time() >= deadline:
             raise AssertionError(_never(what, found, PATIENCE_S))
         await asyncio.sleep(pause_s)
+
+
+async def some_turns() -> None:
+    """Return when what was accepted, closed or cancelled just now has ended: all of it takes some turns of the loop.
+
+    Time does not do: a process that the system has stopped for a while finds all its timers over in one turn.
+    """
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
 
 
 def _never(what: object, last: object, limit_s: float) -> str:

@@ -56,7 +56,7 @@ async def test_a_connection_that_ends_is_made_again_at_once(tmp_path: Path) -> N
         leader = await quorum.leader()
         await leader.set("1")
         await quorum.converged("1")
-        await leader.parts.dispatcher.close()
+        leader.parts.dispatcher.disconnect_all("controller")
         async with asyncio.timeout(PATIENCE_S):
             assert await leader.set("2") == 0
         await quorum.converged("2")

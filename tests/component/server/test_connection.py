@@ -387,6 +387,18 @@ class TestEnds:
 
         run(test())
 
+    def test_a_connection_that_comes_when_the_others_are_closed_is_ended(self, run: Run) -> None:
+        """The system had it when the listener closed."""
+
+        async def test() -> None:
+            async with ScriptedListener() as listener:
+                await listener.dispatcher.close()
+                late = Client(listener.spec.port)
+                assert await late.is_closed()
+                late.close()
+
+        run(test())
+
     def test_idle_connections_are_closed_and_busy_ones_are_not(self, run: Run) -> None:
         async def test() -> None:
             async with ScriptedListener(ConnectionConfig(idle_ms=1000)) as listener:

@@ -32,7 +32,7 @@ from odradek.server.network.connection import TURN_MS, Connection
 from odradek.server.network.dispatch import Handler, make_dispatcher, make_routes
 from odradek.server.network.listeners import ConnectionConfig, ListenerSpec
 from odradek.server.telemetry.store import ClientTelemetry, TelemetryConfig
-from tests.support.waiting import PATIENCE_S, eventually_async
+from tests.support.waiting import PATIENCE_S, eventually_async, some_turns
 
 HEARTBEAT_VERSION, SYNC_VERSION, FETCH_VERSION = 4, 5, 12
 
@@ -86,7 +86,7 @@ class ScriptedListener:
         assert self._server is not None
         self._server.close()
         await self.dispatcher.close()
-        await asyncio.sleep(0)
+        await some_turns()
 
     @property
     def connections(self) -> list[Connection]:

@@ -45,7 +45,7 @@ from odradek.testing.layout import free_ports
 from tests.support.disks.failing import FailingDisk
 from tests.support.models.controller_harness import CLUSTER, Schema
 from tests.support.nodes.services import services_with
-from tests.support.waiting import eventually_async
+from tests.support.waiting import eventually_async, some_turns
 
 LISTENER = "CONTROLLER"
 # Short time-outs, so that elections take a tenth of the usual time.
@@ -136,12 +136,6 @@ class Parts:
         if self.is_controller:
             self.listener.close()
 
-    async def close_late(self) -> None:
-        """Close connections that were being accepted while the listener closed."""
-        await asyncio.sleep(0.01)
-        await self.dispatcher.close()
-        await asyncio.sleep(0.01)
-
     async def stop(self) -> None:
         """Stop in good order."""
         self.close_listener()
@@ -215,7 +209,7 @@ class Replica:
         self.running = False
         await self.parts.stop()
         self.disk.close()
-        await self.parts.close_late()
+        await some_turns()
 
     async def kill(self) -> None:
         """End as kill -9 ends a process."""
@@ -229,7 +223,7 @@ class Replica:
         await self.driver._courier.close()
         self.driver.log.close()
         self.disk.close()
-        await self.parts.close_late()
+        await some_turns()
 
     async def set(self, value: str, name: str = "g") -> int:
         """Write one record of metadata through this node's controller; returns the error code."""
@@ -273,7 +267,7 @@ class Quorum:
         for replica in self.replicas.values():
             if replica.running:
                 await replica.stop()
-        await asyncio.sleep(0.01)  # transports end one turn of the loop after they were closed
+        await some_turns()
 
     async def observer(self, number: int = 101, **options: Any) -> Replica:
         """Start an observer, which finds the leader through bootstrap servers."""

@@ -47,7 +47,7 @@ from odradek.statemachine.machine import Result
 from tests.support.models.batches import batch, header_of
 from tests.support.models.controller_harness import CLUSTER, Harness
 from tests.support.nodes.services import services_with
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, some_turns
 
 TOPIC = "t"
 
@@ -133,6 +133,7 @@ class ReplicaNode:
         await self.replicas.close()
         self.logs.unlock()
         self.disk.close()
+        await some_turns()
 
     def partition(self, partition_id: int = 0) -> Partition:
         found = self.replicas.partition(TOPIC, partition_id)

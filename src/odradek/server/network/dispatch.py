@@ -263,7 +263,7 @@ class Dispatcher:
         return len(slow)
 
     async def close(self) -> None:
-        """End all connections and the handlers that still wait."""
+        """End all connections and the handlers that still wait; connections that come later are refused."""
         self.connections.close_held()
         for connection in self.connections:
             connection.close()

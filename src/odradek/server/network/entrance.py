@@ -92,6 +92,7 @@ class Entrance:
         self._bucket = TokenBucket(burst_s=burst_s)
         self._ways: dict[str, _Way] = {}
         self._open_count = 0
+        self._is_closed = False
         self.waited_count = 0
 
     @property
@@ -113,6 +114,8 @@ class Entrance:
 
     def take_place(self, listener: ListenerSpec, newcomer: Newcomer) -> str:
         """A connection comes and enters, now or later; or why it is refused. One that has entered must `leave`."""
+        if self._is_closed:
+            return "the node stops"
         way = self._ways.get(listener.name) or self._open_way(listener)
         if not way.waiting and self._wait_ms(way) == 0:
             self._enter(way, newcomer)
@@ -133,7 +136,8 @@ class Entrance:
             self._let_in_soon(each)
 
     def close(self) -> None:
-        """End those that wait."""
+        """End those that wait, and let none in any more: one may have been accepted, and comes a turn of the loop later."""
+        self._is_closed = True
         for way in self._ways.values():
             if way.timer is not None:
                 way.timer.cancel()

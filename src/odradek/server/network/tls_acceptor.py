@@ -155,8 +155,8 @@ class TlsAcceptor(asyncio.Protocol):
             self._dispatcher.handshakes.end(self)
             if secured is None:
                 self._dispatcher.connections.entrance.leave(self._listener)
+                transport.abort()
         if secured is None:
-            transport.abort()
             return
         connection = self._make_connection()
         secured.set_protocol(connection)
@@ -183,6 +183,8 @@ class TlsAcceptor(asyncio.Protocol):
             if not self._gave_way:
                 self._failed(transport, _reason(error))
             return None
+        finally:
+            handshake.cancel()  # where this node stops amid it
         return None if early.ended or self._gave_way else secured
 
     async def _pass_on_hello(self, transport: asyncio.Transport) -> None:
