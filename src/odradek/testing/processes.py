@@ -56,6 +56,7 @@ class NodeProcess:
         self.environment: dict[str, str] = {}
         self.output = plan.directory / "node.log"
         self.process: subprocess.Popen[bytes] | None = None
+        self.stop_timeout_s = STOP_TIMEOUT_S
         self.paused = False
 
     @property
@@ -159,11 +160,11 @@ class NodeProcess:
         self.process = None
         process.send_signal(how)
         try:
-            return process.wait(timeout=STOP_TIMEOUT_S)
+            return process.wait(timeout=self.stop_timeout_s)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-            raise self.failed(f"did not stop in {STOP_TIMEOUT_S:g} s") from None
+            raise self.failed(f"did not stop in {self.stop_timeout_s:g} s") from None
 
 
 def await_all_ready(nodes: Sequence[NodeProcess], timeout_s: float = START_TIMEOUT_S) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.describe_cluster_request import DescribeClusterRequest
@@ -22,7 +23,23 @@ CONTROLLERS = 2
 
 
 class Cluster(ProcessCluster):
-    """A cluster of processes; node ids are those of `odradek.testing.layout`."""
+    """A cluster of processes; node ids are those of `odradek.testing.layout`.
+
+    A node that ended by itself is reported where the test prints, with all that says why.
+    """
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        """As `ProcessCluster`."""
+        super().__init__(*given, **named)
+        for node in self.nodes.values():
+            node.stop_timeout_s = PATIENCE_S
+
+    def stop(self) -> None:
+        """Report who is gone, and stop all that runs. Raises NodeFailedError."""
+        for node in self.nodes.values():
+            if node.process is not None and not node.running:
+                sys.stderr.write(node.failed(f"ended by itself with {node.process.returncode}").args[0] + "\n")
+        super().stop()
 
     def active_controller(self) -> int:
         """The leader of the quorum, as the first controller that answers knows it; -1 where it knows none."""

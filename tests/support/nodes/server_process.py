@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 from types import TracebackType
@@ -116,7 +117,10 @@ class ServerProcess(abc.ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self.process is not None:
-            self.resume()
+            if self.process.poll() is not None:
+                sys.stderr.write(f"{self.what} ended by itself with {self.process.returncode}:\n{self.log_tail()}\n")
+            else:
+                self.resume()
             self.stop()
 
     def _end(self, how: signal.Signals) -> int:
