@@ -136,7 +136,7 @@ class Entrance:
             self._let_in_soon(each)
 
     def close(self) -> None:
-        """End those that wait, and let none in any more: one may have been accepted, and comes a turn of the loop later."""
+        """End those that wait, and let none in any more: one that was accepted comes a turn of the loop later."""
         self._is_closed = True
         for way in self._ways.values():
             if way.timer is not None:
