@@ -10,13 +10,19 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from odradek.testing.processes import NodeProcess
 from tests.sim import drawn
+from tests.support.nodes.forked import begin_in_a_group
 from tests.support.nodes.node import Node
 from tests.support.order import UnitScheduling, longest_first
 
 # An example that the scheduler has stopped for a fifth of a second is no failure; a hang meets pytest's timeout.
 settings.register_profile("busy", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
+
+
+Node.forked = True
+NodeProcess.begin = staticmethod(begin_in_a_group)
 
 
 def pytest_report_header() -> str:

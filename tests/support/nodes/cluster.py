@@ -38,7 +38,7 @@ class Cluster(ProcessCluster):
         """Report who is gone, and stop all that runs. Raises NodeFailedError."""
         for node in self.nodes.values():
             if node.process is not None and not node.running:
-                sys.stderr.write(node.failed(f"ended by itself with {node.process.returncode}").args[0] + "\n")
+                sys.stderr.write(node.failed(f"ended by itself with {node.process.poll()}").args[0] + "\n")
         super().stop()
 
     def active_controller(self) -> int:

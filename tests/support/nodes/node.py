@@ -8,8 +8,11 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO, ClassVar
 
 from odradek.testing.layout import free_ports
+from odradek.testing.processes import RunningProcess
+from tests.support.nodes.forked import forks, node_environment
 from tests.support.nodes.server_process import ServerProcess
 
 START_TIMEOUT_S = 120.0
@@ -34,8 +37,12 @@ class Node(ServerProcess):
     Args:
         directory: holds the data directory and the log of the process.
         overrides: settings by Kafka's keys, on top of a single combined node with small internal topics.
+
+    Attributes:
+        forked: whether its process is forked from one that has imported it, as in tests; benchmarks have real starts.
     """
 
+    forked: ClassVar[bool] = False
     what = "the node"
     start_timeout_s = START_TIMEOUT_S
 
@@ -53,9 +60,7 @@ class Node(ServerProcess):
         } | dict(overrides or {})
 
     def environment(self) -> dict[str, str]:
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # compiled files, as where pip installed it
-        return environment
+        return node_environment()
 
     def command(self) -> list[str]:
         """The command line of the process."""
@@ -63,6 +68,14 @@ class Node(ServerProcess):
         for key, value in self.overrides.items():
             command += ["--override", f"{key}={value}"]
         return command
+
+    def begin(self, output: BinaryIO) -> RunningProcess:
+        """Forked, where that is the same."""
+        if self.forked:
+            command, environment = self.command(), self.environment()
+            if forks().can_start(command, environment):
+                return forks().start(command, environment, output)
+        return super().begin(output)
 
     def memory_bytes(self) -> int:
         """Resident memory of the process now."""

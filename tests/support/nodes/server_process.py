@@ -11,7 +11,9 @@ import sys
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import BinaryIO, ClassVar, Self
+
+from odradek.testing.processes import RunningProcess
 
 LOG_TAIL_CHARS = 4000
 POLL_S = 0.02
@@ -34,7 +36,7 @@ class ServerProcess(abc.ABC):
         self.directory = Path(directory)
         self.output = self.directory / output
         self.port = port
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: RunningProcess | None = None
 
     @abc.abstractmethod
     def command(self) -> list[str]:
@@ -64,21 +66,26 @@ class ServerProcess(abc.ABC):
         assert self.process is None, f"{self.what} runs already"
         self.directory.mkdir(parents=True, exist_ok=True)
         with self.output.open("ab") as output:
-            self.process = subprocess.Popen(
-                self.command(),
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                env=self.environment(),
-            )
+            self.process = self.begin(output)
+
+    def begin(self, output: BinaryIO) -> RunningProcess:
+        """A process that runs the command and prints to `output`."""
+        return subprocess.Popen(
+            self.command(),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            env=self.environment(),
+        )
 
     def await_port(self) -> None:
         """Wait until the port accepts; fails with the output of the process where it ends or takes too long."""
         assert self.process is not None
         deadline = time.monotonic() + self.start_timeout_s
         while time.monotonic() < deadline:
-            if self.process.poll() is not None:
-                code, self.process = self.process.returncode, None
+            code = self.process.poll()
+            if code is not None:
+                self.process = None
                 raise AssertionError(f"{self.what} ended with {code} at start:\n{self.log_tail()}")
             try:
                 socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
@@ -118,7 +125,7 @@ class ServerProcess(abc.ABC):
     ) -> None:
         if self.process is not None:
             if self.process.poll() is not None:
-                sys.stderr.write(f"{self.what} ended by itself with {self.process.returncode}:\n{self.log_tail()}\n")
+                sys.stderr.write(f"{self.what} ended by itself with {self.process.poll()}:\n{self.log_tail()}\n")
             else:
                 self.resume()
             self.stop()
