@@ -8,10 +8,10 @@ end. Needs root and Linux.
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import count
 
 import pytest
 
@@ -21,14 +21,13 @@ from tests.support.disks.file_system import run, skip_unless_root
 NETWORK = "10.231.{}.{}"
 US = 254
 NOWHERE = "02:00:00:00:00:01"
-_numbers = count(os.getpid() % 200)
 
 
 class Hosts:
     """Some machines on one switch; this process reaches them all, and cuts are between them alone."""
 
     def __init__(self, how_many: int) -> None:
-        self._number = next(_numbers) % 250 + 1
+        self._number, self._held = _own_number()
         self._prefix = f"odr{os.getpid()}-{self._number}"
         self.addresses = [NETWORK.format(self._number, host) for host in range(1, how_many + 1)]
         self._cuts: set[tuple[str, str]] = set()
@@ -63,6 +62,7 @@ class Hosts:
         commands.append(("ip", "netns", "del", f"{self._prefix}-hub"))
         for command in commands:
             subprocess.run(command, check=False, capture_output=True)
+        self._held.close()
 
     def cut(self, sender: str, receiver: str) -> None:
         """Drop traffic from one to the other from now on; the other way stays as it is."""
@@ -99,6 +99,19 @@ class Hosts:
     @property
     def _own_link(self) -> str:
         return f"odr{os.getpid() % 100_000}x{self._number}"
+
+
+def _own_number() -> tuple[int, socket.socket]:
+    """The number of a network that no other process of this machine has, and what holds it until it is closed."""
+    for number in range(1, 251):
+        held = socket.socket(socket.AF_UNIX)
+        try:
+            held.bind(f"\0odradek-chaos-network-{number}")
+        except OSError:
+            held.close()
+        else:
+            return number, held
+    raise RuntimeError("250 networks are in use")
 
 
 @contextmanager
