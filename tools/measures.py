@@ -58,13 +58,16 @@ with EmbeddedBroker() as broker:
     producer = Producer(settings | {"log_level": 0})
     producer.produce("traced", b"first")
     producer.flush()
+    reading = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "traced", "enable.auto.commit": False}
+    consumer = Consumer(reading | {"log_level": 0})
+    # The group's topic is made, and its coordinator is known, before anything is noted.
+    consumer.commit(offsets=[TopicPartition("traced", 0, 0)], asynchronous=False)
     lines = ways["produce"]
     set_hook(broker, note)
     for number in range(1000):
         producer.produce("traced", b"v" * 100)
     producer.flush()
     set_hook(broker, None)
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "traced", "log_level": 0})
     consumer.assign([TopicPartition("traced", 0, 0)])
     assert len(consumer.consume(1, 60)) == 1  # connected, and the session is made
     consumer.seek(TopicPartition("traced", 0, 0))

@@ -21,6 +21,9 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "ARCHITECTURE.md"
 # A row: | `server/network/connection.py` | `Connection.buffer_updated`, `Connection._begin` |
 ROW = re.compile(r"^\| `([a-z_/]+\.py)` \| (`.*`) \|", re.MULTILINE)
 
+# One of the six: | 1 | `src/odradek/server/network/requests.py` | 197 | …
+SIX = re.compile(r"^\| \d \| `src/odradek/([a-z_/]+\.py)` \|", re.MULTILINE)
+
 
 def on_the_page(title: str) -> list[tuple[str, str]]:
     """(file, function) of the table below a heading, in order."""
@@ -33,13 +36,14 @@ class Trace:
 
     def __init__(self, broker: EmbeddedBroker) -> None:
         self.calls: list[tuple[str, str]] = []
+        self.lines: dict[str, set[int]] = {}  # of each file, those of the functions that were passed
         self._broker = broker
 
-    def during(self, work: Callable[[], Any]) -> list[tuple[str, str]]:
+    def during(self, work: Callable[[], Any]) -> Trace:
         self._set(self._note)
         work()
         self._set(None)
-        return self.calls
+        return self
 
     def _set(self, hook: Callable[[FrameType, str, Any], None] | None) -> None:
         node, done = self._broker._node, threading.Event()
@@ -50,7 +54,10 @@ class Trace:
     def _note(self, frame: FrameType, event: str, argument: Any) -> None:
         file = frame.f_code.co_filename
         if event == "call" and file.startswith(f"{PACKAGE}/"):
-            self.calls.append((file[len(str(PACKAGE)) + 1 :], frame.f_code.co_qualname))
+            name, code = file[len(str(PACKAGE)) + 1 :], frame.f_code
+            self.calls.append((name, code.co_qualname))
+            last = max(line for _, _, line in code.co_lines() if line)
+            self.lines.setdefault(name, set()).update(range(code.co_firstlineno, last + 1))
 
 
 @pytest.fixture(scope="module")
@@ -79,9 +86,20 @@ def test_a_produce_and_a_fetch_pass_what_the_page_names(broker: EmbeddedBroker, 
     )
     calls.produce(topic, first)
     produced = Trace(broker).during(lambda: calls.produce(topic, second))
-    assert missing(on_the_page("Produce"), produced) is None
+    assert missing(on_the_page("Produce"), produced.calls) is None
     fetched = Trace(broker).during(lambda: calls.read(topic, 1))
-    assert missing(on_the_page("Fetch"), fetched) is None
+    waited = Trace(broker).during(lambda: calls.read(topic, 2, max_wait_ms=10))
+    assert missing(on_the_page("Fetch"), fetched.calls) is None
+    assert_most_is_on_the_way(produced, fetched, waited)
+
+
+def assert_most_is_on_the_way(*ways: Trace) -> None:
+    """Of the six files' lines, more than half are of functions that a Produce or a Fetch passes."""
+    files = SIX.findall(PAGE.read_text())
+    assert len(files) == 6
+    whole = sum(len((PACKAGE / file).read_text().splitlines()) for file in files)
+    passed = sum(len(set().union(*(way.lines.get(file, set()) for way in ways))) for file in files)
+    assert whole <= 2000 and passed > whole / 2, f"{passed} of {whole} lines are on the way"
 
 
 def test_a_function_that_is_not_passed_is_noticed() -> None:

@@ -92,7 +92,7 @@ ONE_NODE = (
         "server.handlers.produce:_Appends._write",
         "info = partition.append_as_leader("
         "(records,), (header,), required_acks=acks, now_ms=now_ms, verification=check)",
-        "from odradek.log.log import AppendInfo\n"
+        "from odradek.log.append_info import AppendInfo\n"
         "end = partition.log.log_end_offset\n"
         "info = AppendInfo(end, end + header.last_offset_delta)\n"
         "later = partition.append_as_leader\n"
@@ -133,7 +133,7 @@ ONE_NODE = (
     ),
     Bug(
         "log end before the write",
-        "log.log:Log._append",
+        "log.log:Log.append_placed",
         "position = segment.write(chunks)",
         "self.log_end_offset = headers[-1].last_offset + 1\nposition = segment.write(chunks)",
         "an append that fails, for a disk that is full, has moved the log's end",
@@ -259,17 +259,17 @@ ONE_NODE = (
     Bug(
         "cut one batch short",
         "log.recovery:_recover",
-        "segment.truncate_to(damage.position, end)",
+        "truncate_segment(segment, damage.position, end)",
         "good = [(at, header) for at, header in segment.headers(0) if at < damage.position]\n"
         "if good:\n"
         "    damage, end = Damage(good[-1][0], damage.reason), good[-1][1].base_offset\n"
-        "segment.truncate_to(damage.position, end)",
+        "truncate_segment(segment, damage.position, end)",
         "the last good batch before a torn one is dropped with it",
     ),
     Bug(
         "cut leaves the torn bytes",
         "log.recovery:_recover",
-        "segment.truncate_to(damage.position, end)",
+        "truncate_segment(segment, damage.position, end)",
         "pass",
         "new batches are written behind the torn one",
     ),
@@ -283,7 +283,7 @@ ONE_NODE = (
     Bug(
         "later segments survive a cut",
         "log.recovery:_recover",
-        "later.mark_deleted()",
+        "mark_deleted(later)",
         "pass",
         "segments behind a lost tail come back at the next start",
     ),

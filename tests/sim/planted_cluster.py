@@ -109,12 +109,13 @@ MANY_NODES = (
     ),
     Bug(
         "cut to the watermark",
-        "replica.partition:Partition.update",
-        "if led and (not self.is_leader or began):",
-        "if not began and self.log.log_end_offset > self.log.high_watermark and image.leader_epoch != old_epoch:\n"
+        "replica.leadership:take_image",
+        "if led and (not partition.is_leader or began):",
+        "log = partition.log\n"
+        "if not began and log.log_end_offset > log.high_watermark and image.leader_epoch != old_epoch:\n"
         "    from odradek.log.truncation import truncate_to\n"
-        "    truncate_to(self.log, self.log.high_watermark)\n"
-        "if led and (not self.is_leader or began):",
+        "    truncate_to(log, log.high_watermark)\n"
+        "if led and (not partition.is_leader or began):",
         "a follower drops what it has acknowledged and does not know to be committed (KIP-101)",
     ),
     Bug(

@@ -35,9 +35,9 @@ COPYING = (
     ),
     Bug(
         "followers know no producers",
-        "log.log:Log.append_as_follower",
-        "self.log_start_offset = max(self.log_start_offset, start)",
-        "self.log_start_offset = max(self.log_start_offset, start)\nself.producers = type(self.producers)()",
+        "log.follower_append:append_as_follower",
+        "log.log_start_offset = max(log.log_start_offset, start)",
+        "log.log_start_offset = max(log.log_start_offset, start)\nlog.producers = type(log.producers)()",
         "who leads next takes what is sent again for new, and does not know which transactions are open",
     ),
     Bug(

@@ -162,6 +162,12 @@ def make_durable(
         disk.sync_dir(directory)
 
 
+def remove_now(disk: Disk, paths: list[Path], delay_ms: int) -> None:
+    """Remove files at once, whatever the delay."""
+    for path in paths:
+        disk.remove(path)
+
+
 def rename_deleted(disk: Disk, paths: Sequence[Path]) -> list[Path]:
     """Give files the suffix `.deleted`; returns the new names. Blocks, may run off the loop, raises OSError."""
     renamed = []

@@ -131,7 +131,7 @@ class FlushState:
             paths.append(partition_dir.path / PARTITION_METADATA)
             partition_dir.is_new = False
         # A closed segment's batches are not read again to rebuild its indexes.
-        paths += [path for segment in dirty if segment.is_sealed for path in segment.paths()[1:]]
+        paths += [path for segment in dirty if segment.indexes.is_sealed for path in segment.paths()[1:]]
         epochs = None if self.epochs_are_written else self._epochs.lines()
         epochs_path = partition_dir.path / LEADER_EPOCHS
         self.epochs_are_written = True
@@ -150,7 +150,7 @@ class FlushState:
         return [
             segment
             for segment in segments.summary.take_undurable(recovery_point)
-            if segment.has_unsynced_cut
+            if segment.batches.has_unsynced_cut
             or segment.has_unsynced_indexes
             or segment.indexes.transactions.is_unsynced  # of a cut: the log may end at the recovery point
             or segments.end_of(segment, end_offset) > recovery_point
@@ -160,7 +160,7 @@ class FlushState:
         """Hand the index entries that are in memory to the page cache; returns the segments' open files."""
         for segment in dirty:
             ignore_disk_full(segment.indexes.flush)
-            segment.has_unsynced_cut = segment.has_unsynced_indexes = False
+            segment.batches.has_unsynced_cut = segment.has_unsynced_indexes = False
         held = [segment.hold() for segment in dirty]
         self._aborted_left_out = not all(segment.indexes.transactions.is_written for segment in dirty)
         return held
@@ -203,7 +203,7 @@ class FlushState:
         self.was_cut |= self._was_cut_before_flush
         self._segments.summary.distrust()
         for segment in self._segments:
-            segment.has_unsynced_cut = True
+            segment.batches.has_unsynced_cut = True
         # Without descriptors they may not be found: one that a loss of power takes is made again.
         with contextlib.suppress(OSError):
             offsets = snapshot_offsets(self._dir.files.disk, self._dir.path)

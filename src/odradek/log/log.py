@@ -8,8 +8,9 @@
 
 A log is made of parts that know of each other, and not of it: its directory (`partition_dir`), its segments
 (`segment_list`), its producers (`producer_state`), its leader epochs (`epoch_cache`) and its flushes (`flush_state`).
-Here they come together: appending, reading, cutting, and the marks. What is done to logs from outside is elsewhere:
-retention in `retention`, searching in `search`, compaction in `compaction/`, copies between directories in `future`.
+Here they come together: appending, reading, and the marks. What is done to logs from outside is elsewhere: replication
+in `follower_append`, cutting in `truncation`, retention in `retention`, searching in `search`, compaction in
+`compaction/`, copies between directories in `future`.
 
 Every method is plain and runs on the broker's loop, but for the work that `begin_flush` returns. A write moves the
 log's end, then the index: a reader never sees a batch that is not whole. Source: Kafka UnifiedLog, LogSegment.
@@ -18,26 +19,25 @@ log's end, then the index: a reader never sees a batch that is not whole. Source
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.ports import is_out_of_descriptors
+from odradek.log.append_info import NOTHING, AppendInfo, ReadResult
 from odradek.log.checkpoints import TopicPartition
 from odradek.log.config import LogConfig
 from odradek.log.damage import DamageReports
-from odradek.log.files import FileCache, FileSlice, no_space
+from odradek.log.files import FileCache, no_space, remove_now
 from odradek.log.flush_state import FlushState
 from odradek.log.partition_dir import PartitionDir
 from odradek.log.producer_state import NOT_REQUIRED, Verification
 from odradek.log.recovery import LoadedLog
-from odradek.log.replicated import in_portions, read_replicated
 from odradek.log.rolling import must_roll, roll_before
 from odradek.log.segment import DamagedBatchError, Segment
 from odradek.log.segment_list import SegmentList
 from odradek.log.transactions import note_batch
-from odradek.log.truncation import truncate_fully_and_start_at
 from odradek.record.batch import (
     BatchHeader,
     patch_base_offset,
@@ -48,32 +48,6 @@ from odradek.record.batch import (
 
 MutableBatch = bytearray | memoryview
 RemoveLater = Callable[[list[Path], int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class AppendInfo:
-    """Where an append lies; offsets inclusive.
-
-    Attributes:
-        log_append_time_ms: the broker's time where the topic wants it, else -1.
-        duplicate: the batch had been appended before; the offsets are those of then.
-    """
-
-    base_offset: int
-    last_offset: int
-    log_append_time_ms: int = -1
-    duplicate: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ReadResult:
-    """What a read found: slices of files, nothing copied; empty at the end of what may be read."""
-
-    chunks: list[FileSlice]
-    size_bytes: int
-
-
-NOTHING = ReadResult([], 0)
 
 
 class Log:
@@ -116,7 +90,7 @@ class Log:
         self.cleaned_offset = 0
         self.truncation_count = 0
         self._jitter = jitter
-        self._remove_later = remove_later or self._remove_now
+        self._remove_later = remove_later or partial(remove_now, files.disk)
         self._clear_listeners()
         self._check_marks()
 
@@ -250,7 +224,7 @@ class Log:
                     return AppendInfo(known.base_offset, known.last_offset, -1, duplicate=True)
         first, stamp_ms = self.log_end_offset, now_ms if self.config.log_append_time else -1
         chunks, placed = self._give_offsets(batches, headers, leader_epoch, stamp_ms)
-        self._append(chunks, placed, now_ms)
+        self.append_placed(chunks, placed, now_ms)
         return AppendInfo(first, self.log_end_offset - 1, stamp_ms)
 
     def _give_offsets(
@@ -277,30 +251,8 @@ class Log:
             offset = header.last_offset + 1
         return chunks, placed
 
-    def append_as_follower(
-        self, data: bytes | MutableBatch, *, now_ms: int, leader_epoch: int = 2**31 - 1
-    ) -> AppendInfo | None:
-        """Append what the leader of `leader_epoch` sent, offsets and epochs as they are; None for no whole batch.
-
-        Raises:
-            ApiError: CORRUPT_MESSAGE, as `read_replicated`; nothing was written. KAFKA_STORAGE_ERROR. StorageError.
-        """
-        start, end, latest = self.log_start_offset, self.log_end_offset, self.epochs.latest_epoch
-        batches = read_replicated(
-            data, next_offset=end, latest_epoch=latest, leader_epoch=leader_epoch, is_empty=start == end
-        )
-        if not batches:
-            return None
-        first = batches[0][1].base_offset
-        if first < end:
-            # The leader's log begins inside this batch (DeleteRecords); the files begin with the batch.
-            truncate_fully_and_start_at(self, first, now_ms=now_ms)
-        for portion in in_portions(batches, self.config.segment_bytes):
-            self._append([chunk for chunk, _ in portion], [header for _, header in portion], now_ms)
-        self.log_start_offset = max(self.log_start_offset, start)
-        return AppendInfo(first, self.log_end_offset - 1)
-
-    def _append(self, chunks: Sequence[MutableBatch], headers: Sequence[BatchHeader], now_ms: int) -> None:
+    def append_placed(self, chunks: Sequence[MutableBatch], headers: Sequence[BatchHeader], now_ms: int) -> None:
+        """Write batches that bear their offsets and leader epochs. Raises as `append_as_leader`."""
         size, segments = total_bytes(headers), self.segments
         assert headers[0].base_offset >= self.log_end_offset, "no offset is given twice"
         try:
@@ -425,10 +377,6 @@ class Log:
     def remove_later(self, paths: list[Path]) -> None:
         """These files are no longer the log's; they are removed after file.delete.delay.ms."""
         self._remove_later(paths, self.config.file_delete_delay_ms)
-
-    def _remove_now(self, paths: list[Path], delay_ms: int) -> None:
-        for path in paths:
-            self.partition_dir.files.disk.remove(path)
 
     def begin_flush(self) -> tuple[int, Callable[[], None]]:
         """What must be done to make the log durable up to its end as it is now.

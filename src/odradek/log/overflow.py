@@ -17,6 +17,7 @@ from odradek.log.compaction.output import CLEANED
 from odradek.log.compaction.swap import SWAP, settle_swap
 from odradek.log.files import FileCache, raw_batches
 from odradek.log.segment import Segment
+from odradek.log.segment_cut import truncate_segment
 from odradek.log.segment_file import MAX_RELATIVE_OFFSET, segment_path
 
 COPY_BYTES = 1 << 20
@@ -68,7 +69,7 @@ def split_off(
         disk.rename(segment_path(directory, base, ".log" + CLEANED), segment_path(directory, base, ".log" + SWAP))
     disk.sync_dir(directory)
     settle_swap(disk, directory, [])
-    segment.truncate_to(position, expected_offset)
+    truncate_segment(segment, position, expected_offset)
     segment.sync_file_and_directory()
     made = []
     for base, _, _ in parts:

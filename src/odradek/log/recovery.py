@@ -27,7 +27,10 @@ from odradek.log.holes import Hole
 from odradek.log.overflow import may_overflow, split_off
 from odradek.log.producer_state import CorruptSnapshotError, ProducerState
 from odradek.log.segment import Segment
+from odradek.log.segment_cut import truncate_segment
 from odradek.log.segment_file import segment_path
+from odradek.log.segment_holes import headers_from
+from odradek.log.segment_removal import mark_deleted
 from odradek.log.transactions import rebuild_transactions, replay_batch
 from odradek.log.verification import Damage, check_batches, rewrite_from
 from odradek.record.batch import BatchHeader
@@ -104,7 +107,7 @@ def load_directory(
     if end < log_start_offset:
         notes.append(f"{directory.name}: the log ends at {end}, before its start {log_start_offset}: it is recreated")
         for segment in segments:
-            segment.mark_deleted()
+            mark_deleted(segment)
         segments = [Segment(files, directory, log_start_offset, created_ms=now_ms)]
         segments[0].open(create=True)
         end = log_start_offset
@@ -224,9 +227,9 @@ def _recover(
             f"{segment.path}: cut at position {damage.position}, offset {end}: {damage.reason}"
             + (f"; {len(lost)} later segments go with it" if lost else "")
         )
-        segment.truncate_to(damage.position, end)
+        truncate_segment(segment, damage.position, end)
         for later in segments[number + 1 :]:
-            later.mark_deleted()
+            mark_deleted(later)
         # Before anything follows: were the cut undone by a loss of power, old batches would stand behind new ones.
         segment.sync_file_and_directory()
         del segments[number + 1 :]
@@ -325,7 +328,7 @@ def _load_epochs(
         last = number + 1 == len(segments)
         if not last and segments[number + 1].base_offset <= begin:
             continue
-        for _, header in segment.headers_from(begin) if begin < end else ():
+        for _, header in headers_from(segment, begin) if begin < end else ():
             for epoch, first in later:
                 # Between two batches: compaction may have taken those that it began with.
                 if read_to <= first <= header.base_offset and epoch <= header.partition_leader_epoch:
@@ -358,7 +361,7 @@ def load_producers(
             # Once retention has dropped the segments before, nothing else has the producers up to here.
             state.map_end_offset = segment.base_offset
             _write_snapshot(disk, segment_path(directory, segment.base_offset, ".snapshot"), state)
-        for position, header in segment.headers_from(start, partial(_note_hole, state, segment, notes)):
+        for position, header in headers_from(segment, start, partial(_note_hole, state, segment, notes)):
             if header.last_offset >= start:
                 replay_batch(state, segment, position, header, notes)
     state.map_end_offset = end

@@ -6,20 +6,15 @@ Positions are bytes in the file. Reading never copies: `locate` finds batches by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NoReturn, TypeVar
 
-from odradek.common.errors import StorageError
-from odradek.common.ports import Buffer, is_disk_full, is_out_of_descriptors
-from odradek.log.files import FileCache, FileSlice, SharedFile, rename_deleted
-from odradek.log.holes import Hole, OnHole
+from odradek.common.ports import Buffer
+from odradek.log.files import FileCache, FileSlice, SharedFile
 from odradek.log.read_verification import ReadVerification
 from odradek.log.segment_file import MAX_RELATIVE_OFFSET, SegmentFile
 from odradek.log.segment_indexes import INDEX_INTERVAL_BYTES, SegmentIndexes
 from odradek.record.batch import BatchHeader
-
-T = TypeVar("T")
 
 
 class DamagedBatchError(Exception):
@@ -39,7 +34,6 @@ class Segment:
         indexes: offsets, times and aborted transactions.
         verification: what readers may get without another look.
         scan_end: where the last `locate` stopped: at the batch that it found, at damage, or at the end.
-        has_unsynced_cut: bytes of a write that did not fit are on disk until the next sync.
         has_unsynced_indexes: no start would look for what sealing wrote, after a loss of power.
     """
 
@@ -53,7 +47,6 @@ class Segment:
         self.indexes = SegmentIndexes(self.batches, suffix)
         self.verification = ReadVerification(self.batches)
         self.scan_end = 0
-        self.has_unsynced_cut = False
         self.has_unsynced_indexes = False
         self._first_timestamp_ms: int | None = None
         self._last_batch: tuple[int, int] | None = None  # offset and position of what was written last
@@ -79,11 +72,6 @@ class Segment:
     def size_bytes(self) -> int:
         return self.batches.size_bytes
 
-    @property
-    def is_sealed(self) -> bool:
-        """Whether no more batches come."""
-        return self.indexes.is_sealed
-
     def paths(self) -> list[Path]:
         """All of its files, the batches' first."""
         return [self.batches.path, *self.indexes.paths()]
@@ -105,23 +93,9 @@ class Segment:
         try:
             written = batches.files.get(batches.path).file.write_at(position, chunks)
         except OSError as error:
-            self._undo_write(position, error)
+            batches.undo_write(position, error)
         batches.size_bytes = position + written
         return position
-
-    def _undo_write(self, position: int, error: OSError) -> NoReturn:
-        log_dir, files = self.directory.parent, self.batches.files
-        if is_out_of_descriptors(error):
-            raise files.no_space(log_dir, error) from None  # the file was not opened: nothing is written
-        if is_disk_full(error):
-            try:
-                files.get(self.path).file.truncate(position)
-            except OSError as second:
-                raise StorageError(log_dir, f"{self.path}: {second}") from error
-            # A loss of power may bring the bytes back, also when this segment is closed: the next flush must know.
-            self.has_unsynced_cut = True
-            raise files.no_space(log_dir, error) from None
-        raise StorageError(log_dir, f"{self.path}: {error}") from error
 
     def index_batch(self, header: BatchHeader, position: int, index_interval_bytes: int) -> None:
         """Note a batch that was written, whose header bears its offset."""
@@ -140,31 +114,10 @@ class Segment:
         """Whether an offset no longer fits into the 32 bits that indexes have for it."""
         return last_offset - self.base_offset > MAX_RELATIVE_OFFSET
 
-    def as_if_cut_at(self, position: int, look: Callable[[], T]) -> T:
-        """What `look` finds where the batches end there (exclusive); the indexes are loaded, and know more."""
-        size_bytes, self.batches.size_bytes = self.size_bytes, position
+    def was_cut(self) -> None:
+        """Batches at the end are gone, or come back (`segment_cut`)."""
         self._last_batch = None
-        try:
-            return look()
-        finally:
-            self.batches.size_bytes = size_bytes
-
-    def truncate_to(self, position: int, end_offset: int, held: SharedFile | None = None) -> None:
-        """Cut at a batch boundary; both are exclusive ends. Batches may follow again. Raises OSError.
-
-        Args:
-            held: the open file. With it, and loaded indexes, this needs no other descriptor.
-        """
-        assert position <= self.size_bytes and end_offset >= self.base_offset, "a cut makes a segment shorter"
-        self.indexes.load()
-        self.indexes.is_sealed = False
-        held = held or self.hold()
-        held.file.truncate(position)
-        self.batches.size_bytes = position
-        self.verification.cut(position)
-        self.indexes.truncate(end_offset, position)
-        self._last_batch = None
-        if position == 0:
+        if not self.size_bytes:
             self._first_timestamp_ms = None
 
     def seal(self) -> None:
@@ -186,22 +139,6 @@ class Segment:
     def headers(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
         """(position, header) of each whole batch from a batch boundary on."""
         return self.batches.headers(position)
-
-    def headers_from(self, offset: int, on_hole: OnHole | None = None) -> Iterator[tuple[int, BatchHeader]]:
-        """(position, header) of each whole batch that holds `offset` or a later one; those behind a hole come, too. For
-        who replays; raises OSError.
-
-        Args:
-            on_hole: called with each hole, before the headers behind it come.
-        """
-        found = self.locate(offset) if self.size_bytes else None
-        if found is not None:
-            return self.indexes.surviving_headers(found[0], on_hole)
-        if self.scan_end >= self.size_bytes:
-            return iter(())
-        # The last batch before a hole may be what is damaged, and have led astray: it is looked at again.
-        walk = self.indexes.surviving_headers(self.indexes.offsets.position_for(offset), on_hole)
-        return ((position, header) for position, header in walk if header.last_offset >= offset)
 
     def hold(self) -> SharedFile:
         """The open file, good as long as it is held, whatever becomes of the segment; raises OSError."""
@@ -239,19 +176,6 @@ class Segment:
                 return position, header
             self.scan_end = position + header.size_bytes
         return None
-
-    def cut_for(self, offset: int) -> tuple[int, int]:
-        """(position, end offset) of a cut that leaves nothing from `offset` on: before a hole that may hide some."""
-        found = self.locate(offset)
-        if found is not None or self.scan_end >= self.size_bytes:
-            return found[0] if found is not None else self.size_bytes, offset
-        holes: list[Hole] = []
-        for position, header in self.indexes.surviving_headers(0, holes.append):
-            if header.last_offset >= offset:
-                if header.base_offset == offset or not holes or holes[-1].end_position != position:
-                    return position, offset
-                break
-        return holes[-1].position, min(offset, holes[-1].offset)
 
     def _ends_at(self, boundary: int) -> bool:
         """Whether a batch ends where the index has a boundary: then damage alone is why no whole one begins there."""
@@ -315,14 +239,3 @@ class Segment:
         """The directory has another name; who holds an open file keeps it."""
         self.batches.moved_to(directory)
         self.indexes.files_changed()
-
-    def forget(self) -> None:
-        """The log has let go of this segment: its files are not opened by name any more."""
-        self.batches.is_dropped = True
-        for path in self.paths():
-            self.batches.files.forget(path)
-
-    def mark_deleted(self) -> list[Path]:
-        """Rename the files to `.deleted`, so that they are gone for the log and still there for readers."""
-        self.forget()
-        return rename_deleted(self.batches.disk, self.paths())

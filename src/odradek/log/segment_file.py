@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
-from odradek.common.ports import Disk, File
+from odradek.common.errors import StorageError
+from odradek.common.ports import Disk, File, is_disk_full, is_out_of_descriptors
 from odradek.log.files import FileCache, SharedFile
 from odradek.record.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, BatchHeader
 
@@ -56,10 +58,11 @@ class SegmentFile:
     Attributes:
         files: the open files of the broker.
         size_bytes: of the batches that readers may see; moves after each write.
+        has_unsynced_cut: bytes of a write that did not fit are on disk until the next sync.
         is_dropped: retention let the segment go: the name may soon be another file's.
     """
 
-    __slots__ = ("base_offset", "directory", "files", "is_dropped", "path", "size_bytes")
+    __slots__ = ("base_offset", "directory", "files", "has_unsynced_cut", "is_dropped", "path", "size_bytes")
 
     def __init__(self, files: FileCache, directory: Path, base_offset: int, suffix: str) -> None:
         self.files = files
@@ -67,6 +70,7 @@ class SegmentFile:
         self.base_offset = base_offset
         self.path = segment_path(directory, base_offset, ".log" + suffix)
         self.size_bytes = 0
+        self.has_unsynced_cut = False
         self.is_dropped = False
 
     @property
@@ -80,6 +84,21 @@ class SegmentFile:
     def headers(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
         """(position, header) of each whole batch from a batch boundary on."""
         return read_headers(self.files.get(self.path).file, position, self.size_bytes, self.base_offset)
+
+    def undo_write(self, position: int, error: OSError) -> NoReturn:
+        """A write failed: cut what there is of it. Raises ApiError where a later one may fit, else StorageError."""
+        log_dir, files = self.directory.parent, self.files
+        if is_out_of_descriptors(error):
+            raise files.no_space(log_dir, error) from None  # the file was not opened: nothing is written
+        if is_disk_full(error):
+            try:
+                files.get(self.path).file.truncate(position)
+            except OSError as second:
+                raise StorageError(log_dir, f"{self.path}: {second}") from error
+            # A loss of power may bring the bytes back, also when this segment is closed: the next flush must know.
+            self.has_unsynced_cut = True
+            raise files.no_space(log_dir, error) from None
+        raise StorageError(log_dir, f"{self.path}: {error}") from error
 
     def moved_to(self, directory: Path) -> None:
         """The directory has another name; who holds the open file keeps it."""

@@ -14,6 +14,9 @@ from typing import TypeVar, overload
 from odradek.log.compaction.output import CLEANED
 from odradek.log.partition_dir import PartitionDir
 from odradek.log.segment import Segment
+from odradek.log.segment_cut import as_if_cut_at, truncate_segment
+from odradek.log.segment_holes import cut_for
+from odradek.log.segment_removal import forget
 from odradek.log.summary import SegmentSummary
 
 T = TypeVar("T")
@@ -102,15 +105,15 @@ class SegmentList(Sequence[Segment]):
         """
         kept = self._segments[: max(1, bisect_left(self.bases, offset))]
         active = kept[-1]
-        position, end_offset = active.cut_for(offset)
+        position, end_offset = cut_for(active, offset)
         active.indexes.load()
-        found = active.as_if_cut_at(position, lambda: look(kept, end_offset))
+        found = as_if_cut_at(active, position, lambda: look(kept, end_offset))
         held, directory = active.hold(), self._dir.files.disk.hold(self._dir.path)
         while len(self._segments) > len(kept):
             self.bases.pop()
             drop(self._segments.pop())
         self.active = active
-        active.truncate_to(position, end_offset, held)
+        truncate_segment(active, position, end_offset, held)
         held.file.sync()
         directory.sync_dir(self._dir.path)
         self.summary.cut()
@@ -169,7 +172,7 @@ class SegmentList(Sequence[Segment]):
         del self.bases[:count]
         self.summary.dropped()
         for segment in dropped:
-            segment.forget()
+            forget(segment)
         return dropped
 
     # -- the directory ------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from odradek.log.producer_state import ProducerState
 from odradek.log.recovery import load_producers, snapshot_offsets
 from odradek.log.segment import Segment
 from odradek.log.segment_file import segment_path
+from odradek.log.segment_removal import mark_deleted
 
 _log = get_logger("log.truncation")
 
@@ -72,7 +73,7 @@ def _before_restart(log: Log, offset: int, snapshots: list[int]) -> None:
 
 
 def _drop(log: Log, segment: Segment) -> None:
-    log.remove_later(segment.mark_deleted())
+    log.remove_later(mark_deleted(segment))
 
 
 def _load(log: Log, segments: list[Segment], end: int) -> tuple[ProducerState, list[str]]:

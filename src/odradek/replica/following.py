@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.log_lines import get_logger
+from odradek.log.follower_append import append_as_follower
 from odradek.log.truncation import truncate_fully_and_start_at, truncate_to
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def append_from_leader(
         log_start_offset: the leader's.
         now_ms: wall clock.
     Raises:
-        ApiError: FENCED_LEADER_EPOCH where we no longer follow that leader; as `log.Log.append_as_follower`.
+        ApiError: FENCED_LEADER_EPOCH where we no longer follow that leader; as `log.follower_append`.
         StorageError.
     """
     if not partition.follows(leader_epoch):
@@ -48,7 +49,7 @@ def append_from_leader(
     log = partition.log
     before = log.high_watermark
     if records:
-        partition.log.append_as_follower(records, now_ms=now_ms, leader_epoch=leader_epoch)
+        append_as_follower(partition.log, records, now_ms=now_ms, leader_epoch=leader_epoch)
     take_marks(partition, high_watermark, log_start_offset, len(records))
     after, end_offset = log.high_watermark, log.log_end_offset
     assert before <= after <= end_offset, f"{partition.name}: watermark {before} -> {after}, end {end_offset}"

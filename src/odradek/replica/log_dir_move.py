@@ -11,6 +11,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.log.follower_append import append_as_follower
 from odradek.log.rolling import advance_end_to
 from odradek.log.truncation import truncate_fully_and_start_at, truncate_to
 from odradek.replica.following import divergence_cut
@@ -109,7 +110,7 @@ class LogDirMove:
         if token != source.truncation_count or source is future:
             return 0
         before = future.log_end_offset
-        future.append_as_follower(data, now_ms=now_ms)
+        append_as_follower(future, data, now_ms=now_ms)
         if future.log_end_offset == before:
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"{self.partition.name} has no whole batch at offset {before}")
         end_offset = future.log_end_offset

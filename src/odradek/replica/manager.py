@@ -27,6 +27,7 @@ from odradek.replica.early import EarlyRefusals
 from odradek.replica.flusher import Flusher
 from odradek.replica.in_sync import IsrCounts
 from odradek.replica.isolation import DEFAULT_SESSION_MS, Isolation
+from odradek.replica.leadership import take_image
 from odradek.replica.log_dir_driver import LogDirMoves, ReportMove
 from odradek.replica.partition import Partition
 from odradek.replica.preparation import PartitionWorkQueues
@@ -254,7 +255,7 @@ class ReplicaManager:
             if partition.log.topic_partition in self._log_manager.futures.logs:
                 self.moves.resume(partition)
             before = (partition.leader_id, partition.leader_epoch)
-            partition.update(wanted, now_ms=self.monotonic_ms())
+            take_image(partition, wanted, now_ms=self.monotonic_ms())
             if before != (partition.leader_id, partition.leader_epoch):
                 self._assign(partition)
         except ApiError as error:

@@ -8,9 +8,8 @@ call: a consumer must never see bytes beyond the watermark that it got (KAFKA-98
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -18,125 +17,76 @@ from odradek.common.errors import ApiError, ErrorCode
 from odradek.log.config import NEVER
 from odradek.log.producer_state import NOT_REQUIRED, Verification
 from odradek.log.search import aborted_transactions
-from odradek.metadata.model import NO_LEADER, PartitionImage
+from odradek.metadata.model import NO_LEADER
 from odradek.record.batch import total_bytes
 from odradek.replica.followers import warn_too_few_in_sync
 from odradek.replica.in_sync import InSync, IsrCounts
 from odradek.replica.isr import effective_min_in_sync, high_watermark
-from odradek.replica.throttle import NOT_THROTTLED
+from odradek.replica.partition_read import PartitionRead
+from odradek.replica.throttle import NOT_THROTTLED, Throttled
+from odradek.replica.unreplicated import UnreplicatedBatches
 from odradek.replica.waiters import DataWait, OffsetWaiters
 
 if TYPE_CHECKING:
-    from odradek.log.log import AppendInfo, Log
+    from odradek.log.append_info import AppendInfo
+    from odradek.log.log import Log
     from odradek.record.validation import BatchRules
 
 CONSUMER = -1
 READ_COMMITTED = 1
-# More appended batches than these that the followers have not all fetched are counted as one.
-MAX_UNREPLICATED_ENTRIES = 10_000
 
 
-@dataclass(slots=True)
-class PartitionRead:
-    """What one partition gives to one Fetch. Marks are of the moment of the read.
+@dataclass(slots=True, eq=False, repr=False)
+class Partition:
+    """A replica of one partition, leader or follower.
 
-    `chunks` are file slices of whole batches, `size_bytes` in all. `diverging` is (epoch, end offset) where the
-    reader's history is not ours; there are no chunks then.
+    Attributes:
+        request_flush: called when the topic's flush.messages wants the log durable; `flushed` follows.
+        request_isr: called when `in_sync.pending` is to be asked of the controller; `isr_answered` follows.
+        monotonic_ms: the time by which followers lag.
+        isr_counts: of the broker; shrinks and expansions are counted there.
+        may_be_in_sync: whether a broker (id, epoch) lives and is neither fenced nor stopping; -1: any epoch.
+        cut_off: others may lead by now, see `isolation`.
+        repair: of what is damaged: its readers wait for it.
+        replicated, durable, data_waits: who waits for acknowledgements, flushes and data.
     """
 
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
-    chunks: list[Any] = field(default_factory=list)
-    size_bytes: int = 0
-    aborted_transactions: list[Any] | None = None
-    diverging: tuple[int, int] | None = None
+    topic: str
+    partition_id: int
+    topic_id: UUID
+    log: Log
+    _: KW_ONLY
+    broker_id: int
+    request_flush: Callable[[Partition], None] = lambda partition: None
+    request_isr: Callable[[Partition], None] = lambda partition: None
+    monotonic_ms: Callable[[], int] = lambda: 0
+    isr_counts: InitVar[IsrCounts | None] = None
+    may_be_in_sync: Callable[[int, int], bool] = lambda broker_id, broker_epoch: True
+    leader_id: int = field(default=NO_LEADER, init=False)
+    leader_epoch: int = field(default=-1, init=False)
+    partition_epoch: int = field(default=-1, init=False)
+    leader_epoch_start_offset: int = field(default=0, init=False)
+    isr: tuple[int, ...] = field(default=(), init=False)
+    assigned_replicas: tuple[int, ...] = field(default=(), init=False)
+    in_sync: InSync = field(init=False)
+    unreplicated: UnreplicatedBatches = field(default_factory=UnreplicatedBatches, init=False)
+    replicated: OffsetWaiters = field(default_factory=OffsetWaiters, init=False)
+    durable: OffsetWaiters = field(default_factory=OffsetWaiters, init=False)
+    data_waits: dict[DataWait, None] = field(default_factory=dict, init=False)
+    append_count: int = field(default=0, init=False)
+    closed: bool = field(default=False, init=False)
+    cut_off: bool = field(default=False, init=False)
+    repair: asyncio.Future[None] | None = field(default=None, init=False)
+    throttled: Throttled = field(default=NOT_THROTTLED, init=False)
+    warned_epoch: int = field(default=-1, init=False)
+    # The topic's settings.
+    rules: BatchRules = field(init=False)
+    codec: int | None = field(init=False)
+    min_in_sync_replicas: int = field(init=False)
+    _flush_messages: int = field(init=False)
 
-
-class Partition:
-    """A replica of one partition, leader or follower."""
-
-    __slots__ = (
-        "_flush_messages",
-        "_unreplicated",
-        "append_count",
-        "assigned_replicas",
-        "broker_id",
-        "closed",
-        "codec",
-        "cut_off",
-        "data_waits",
-        "durable",
-        "in_sync",
-        "isr",
-        "leader_epoch",
-        "leader_epoch_start_offset",
-        "leader_id",
-        "log",
-        "may_be_in_sync",
-        "min_in_sync_replicas",
-        "monotonic_ms",
-        "partition_epoch",
-        "partition_id",
-        "repair",
-        "replicated",
-        "request_flush",
-        "request_isr",
-        "rules",
-        "throttled",
-        "topic",
-        "topic_id",
-        "warned_epoch",
-    )
-
-    def __init__(
-        self,
-        topic: str,
-        partition_id: int,
-        topic_id: UUID,
-        log: Log,
-        *,
-        broker_id: int,
-        request_flush: Callable[[Partition], None] = lambda partition: None,
-        request_isr: Callable[[Partition], None] = lambda partition: None,
-        monotonic_ms: Callable[[], int] = lambda: 0,
-        isr_counts: IsrCounts | None = None,
-        may_be_in_sync: Callable[[int, int], bool] = lambda broker_id, broker_epoch: True,
-    ) -> None:
-        """
-        Args:
-            request_flush: called when the topic's flush.messages wants the log durable; `flushed` follows.
-            monotonic_ms: the time by which followers lag.
-            isr_counts: of the broker; shrinks and expansions are counted there.
-            request_isr: called when `in_sync.pending` is to be asked of the controller; `isr_answered` follows.
-            may_be_in_sync: whether a broker (id, epoch) lives and is neither fenced nor stopping; -1: any epoch.
-        """
-        self.topic = topic
-        self.partition_id = partition_id
-        self.topic_id = topic_id
-        self.log = log
-        self.broker_id = broker_id
-        self.throttled = NOT_THROTTLED
-        self.leader_id = NO_LEADER
-        self.leader_epoch = -1
-        self.partition_epoch = -1
-        self.leader_epoch_start_offset = 0
-        self.isr: tuple[int, ...] = ()
-        self.assigned_replicas: tuple[int, ...] = ()
-        self.replicated = OffsetWaiters()
-        self.durable = OffsetWaiters()
-        self.data_waits: dict[DataWait, None] = {}
-        self.append_count = 0
-        self.closed = False
-        self.cut_off = False  # others may lead by now, see `isolation`
-        self.repair: asyncio.Future[None] | None = None  # of what is damaged: its readers wait for it
-        self.request_flush = request_flush
-        self.request_isr = request_isr
-        self.may_be_in_sync = may_be_in_sync
-        self.monotonic_ms = monotonic_ms
-        self.warned_epoch = -1
-        self.in_sync = InSync(broker_id, isr_counts)
-        self._unreplicated: deque[tuple[int, int]] = deque()  # end offset and size of what followers may lack
+    def __post_init__(self, isr_counts: IsrCounts | None) -> None:
+        self.in_sync = InSync(self.broker_id, isr_counts)
         self._take_config()
 
     @property
@@ -151,49 +101,13 @@ class Partition:
     def config_changed(self) -> None:
         """The log has other settings: go by them from now on."""
         self._take_config()
-        self._advance_as_leader()
+        if self.is_leader:
+            self.advance_high_watermark()
 
     def _take_config(self) -> None:
         config = self.log.config
-        self.rules: BatchRules = config.batch_rules()
-        self.codec: int | None = config.codec
-        self.min_in_sync_replicas: int = config.min_insync_replicas
-        self._flush_messages: int = config.flush_messages
-
-    # Leadership
-
-    def update(self, image: PartitionImage, *, now_ms: int = 0) -> bool:
-        """Take what the metadata log says of this partition; returns whether a new leadership of ours began.
-
-        Args:
-            now_ms: monotonic: from when on in-sync followers must be heard of.
-        """
-        if image.partition_epoch < self.partition_epoch:
-            return False
-        led, old_epoch, old_partition_epoch = self.is_leader, self.leader_epoch, self.partition_epoch
-        self.leader_id, self.leader_epoch = image.leader, image.leader_epoch
-        self.partition_epoch = image.partition_epoch
-        self.isr, self.assigned_replicas = image.isr, image.replicas
-        began = self.is_leader and (not led or image.leader_epoch != old_epoch)
-        if began:
-            self._begin_leadership(image, now_ms)
-        elif self.is_leader and image.partition_epoch != old_partition_epoch:
-            self.in_sync.commit(image.replicas, image.isr, now_ms)
-        if led and (not self.is_leader or began):
-            self.end_waits(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.name} has a new leader"))
-        elif image.leader_epoch != old_epoch:
-            self.wake_readers()
-        self._advance_as_leader()
-        return began
-
-    def _begin_leadership(self, image: PartitionImage, now_ms: int) -> None:
-        self.in_sync.begin(image.replicas, image.isr, now_ms)
-        self._unreplicated.clear()
-        self.leader_epoch_start_offset = self.log.log_end_offset
-        if len(image.replicas) > 1:
-            # It shows followers where logs diverge. Alone, the first append of the leadership is early enough, and
-            # saves an fsync for each of ten thousand partitions at start.
-            self.log.assign_epoch(image.leader_epoch, self.log.log_end_offset)
+        self.rules, self.codec = config.batch_rules(), config.codec
+        self.min_in_sync_replicas, self._flush_messages = config.min_insync_replicas, config.flush_messages
 
     def switch_log(self, log: Log) -> None:
         """The log is in another directory from now on: another object, with the same records and marks."""
@@ -325,23 +239,17 @@ class Partition:
         return self.log.high_watermark >= self.leader_epoch_start_offset
 
     def _appended(self, end_offset: int, size_bytes: int) -> None:
-        unreplicated = self._unreplicated
         alone = self.isr == (self.broker_id,) and self.in_sync.pending is None
         alone = alone and (self.min_in_sync_replicas <= 1 or not self.too_few_in_sync())
-        if alone and not unreplicated and not self.flush_is_due:
+        if alone and not self.unreplicated and not self.flush_is_due:
             # The way of most records where there is one replica: nothing is to be computed.
             self.set_high_watermark(end_offset, size_bytes)
         else:
-            counted = unreplicated.pop()[1] if len(unreplicated) >= MAX_UNREPLICATED_ENTRIES else 0
-            unreplicated.append((end_offset, counted + size_bytes))
+            self.unreplicated.add(end_offset, size_bytes)
             self.advance_high_watermark()
         for wait in tuple(self.data_waits):
             if wait.replica:
                 wait.bytes_available(size_bytes)
-
-    def _advance_as_leader(self) -> None:
-        if self.is_leader:
-            self.advance_high_watermark()
 
     def advance_high_watermark(self) -> None:
         """Move the watermark as far as those allow who may be in sync, or who are to be after a change in flight."""
@@ -361,10 +269,7 @@ class Partition:
         )
         if new > old:
             assert new <= own_end and self.in_sync.have_all_below(new), "the watermark passes no in-sync replica's end"
-            bytes_available = 0
-            while self._unreplicated and self._unreplicated[0][0] <= new:
-                bytes_available += self._unreplicated.popleft()[1]
-            self.set_high_watermark(new, max(1, bytes_available))
+            self.set_high_watermark(new, max(1, self.unreplicated.take_below(new)))
 
     def set_high_watermark(self, offset: int, gained_bytes: int) -> None:
         """Move the watermark, and wake those for whom it was waited; `gained_bytes` are new for consumers."""

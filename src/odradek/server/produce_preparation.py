@@ -9,13 +9,14 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from odradek.common.errors import ApiError, ErrorCode, OdradekError
+from odradek.common.errors import ApiError, ErrorCode, OdradekError, StorageError
 from odradek.record.batch import HEADER_BYTES, BatchHeader
 from odradek.record.recompression import recompress
 from odradek.record.validation import admit
 
 if TYPE_CHECKING:
     from odradek.replica.partition import Partition
+    from odradek.server.context import RequestContext
 
 # A batch that may be written, and its header.
 Prepared = tuple[Any, BatchHeader]
@@ -27,7 +28,7 @@ def has_other_codec(partition: Partition, records: Any) -> bool:
     return codec is not None and len(records) >= HEADER_BYTES and BatchHeader.read(records).compression != codec
 
 
-def preparation(partition: Partition, records: Any, *, now_ms: int, api_version: int) -> Callable[[], Prepared]:
+def _preparation(partition: Partition, records: Any, *, now_ms: int, api_version: int) -> Callable[[], Prepared]:
     """The work that checks a batch and recompresses it, by the partition's settings as they are now; it raises as
     `admit` and `recompress`."""
     rules, codec, level = partition.rules, partition.codec, partition.log.config.codec_level
@@ -44,6 +45,41 @@ def preparation(partition: Partition, records: Any, *, now_ms: int, api_version:
     return prepare
 
 
+def prepare_then(
+    context: RequestContext,
+    partition: Partition,
+    records: Any,
+    write: Callable[[Any, BatchHeader], asyncio.Future[None] | None],
+    refuse: Callable[[ApiError | StorageError], None],
+) -> asyncio.Future[None]:
+    """Prepare a batch off the loop, and write or refuse it when its turn comes.
+
+    Args:
+        write: appends a prepared batch; returns what its acknowledgement waits for, and raises as an append.
+        refuse: called with what is wrong with the batch, or with its append.
+    Returns:
+        A future that ends when the batch is acknowledged or refused.
+    """
+    broker = context.broker
+    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def in_turn(batch: Prepared | None, failure: OdradekError | None) -> None:
+        wait = None
+        try:
+            if failure is not None:
+                note_refused(partition, records, failure)
+                raise failure
+            assert batch is not None
+            wait = write(*batch)
+        except (ApiError, StorageError) as error:
+            refuse(error)
+        _end_with(ended, wait)
+
+    work = _preparation(partition, records, now_ms=broker.clock.now_ms(), api_version=context.api_version)
+    broker.replicas.preparations.run(partition, work, in_turn)
+    return ended
+
+
 def note_refused(partition: Partition, records: Any, error: OdradekError) -> None:
     """A batch was found wrong: one that was damaged on the way comes again. Its header may be damaged, too; then the
     batches that its producer sent behind it are refused once more than they need be."""
@@ -51,7 +87,7 @@ def note_refused(partition: Partition, records: Any, error: OdradekError) -> Non
         partition.log.producers.refused((BatchHeader.read(records),), error.code)
 
 
-def end_with(ended: asyncio.Future[None], wait: asyncio.Future[None] | None) -> None:
+def _end_with(ended: asyncio.Future[None], wait: asyncio.Future[None] | None) -> None:
     """End a future as another one ends, which was begun later; now where there is nothing to wait for."""
     if wait is None:
         if not ended.done():

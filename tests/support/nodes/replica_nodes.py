@@ -20,8 +20,9 @@ from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.metrics import Metrics
 from odradek.common.ports import Listener
 from odradek.common.real_io import RealClock, RealDisk, RealNetwork
+from odradek.log.append_info import AppendInfo
 from odradek.log.config import LogConfig
-from odradek.log.log import AppendInfo, Log
+from odradek.log.log import Log
 from odradek.log.manager import LogManager
 from odradek.metadata.model import PartitionImage
 from odradek.metadata.publisher import MetadataPublisher

@@ -136,7 +136,7 @@ AT_DEATH = (
         "old segments go before the new one counts",
         "log.compaction.swap:swap_in",
         "for cleaned in cleaned_paths(directory, base):",
-        "for segment in old:\n    segment.mark_deleted()\nfor cleaned in cleaned_paths(directory, base):",
+        "for segment in old:\n    mark_deleted(segment)\nfor cleaned in cleaned_paths(directory, base):",
         "a crash between the two leaves neither",
     ),
 )

@@ -69,8 +69,8 @@ IN_WALKS = (
     Bug(
         "cut keeps the batch that it falls on",
         "log.segment_list:SegmentList.cut",
-        "active.truncate_to(position, end_offset, held)",
-        "active.truncate_to(position + next(active.headers(position))[1].size_bytes, end_offset, held)",
+        "truncate_segment(active, position, end_offset, held)",
+        "truncate_segment(active, position + next(active.headers(position))[1].size_bytes, end_offset, held)",
         "an offset is given twice",
     ),
     Bug(

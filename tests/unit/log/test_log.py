@@ -10,9 +10,10 @@ import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.real_io import RealDisk
+from odradek.log.append_info import AppendInfo, ReadResult
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
-from odradek.log.log import AppendInfo, Log, ReadResult
+from odradek.log.log import Log
 from odradek.log.opening import close_log, open_log
 from odradek.log.retention import delete_old_segments
 from odradek.log.rolling import roll

@@ -13,6 +13,7 @@ from odradek.common.errors import StorageError
 from odradek.common.ports import File
 from odradek.common.real_io import RealClock
 from odradek.log.config import LogConfig
+from odradek.log.follower_append import append_as_follower
 from odradek.log.manager import LogManager
 from tests.support.disks.failing import FailingDisk, FailingFile
 from tests.support.models.batches import NOW_MS, batch, header_of
@@ -49,7 +50,7 @@ def test_an_append_that_must_know_the_age_of_a_segment(tmp_path: Path, as_leader
         else:
             more[7] = end
             more[12:16] = bytes(4)
-            log.append_as_follower(bytes(more), now_ms=NOW_MS)
+            append_as_follower(log, bytes(more), now_ms=NOW_MS)
     assert log.log_end_offset == end
     disk.dead.clear()
     manager.unlock()

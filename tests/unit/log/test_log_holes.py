@@ -17,6 +17,7 @@ from odradek.log.repair import find_hole, hole_filled
 from odradek.log.rolling import roll
 from odradek.log.search import aborted_transactions, search_timestamp
 from odradek.log.segment import Segment
+from odradek.log.segment_holes import headers_from
 from odradek.log.transactions import rebuild_transactions
 from odradek.log.truncation import truncate_fully_and_start_at, truncate_to
 from odradek.record.batch import HEADER_BYTES, BatchHeader, patch_base_offset
@@ -267,7 +268,7 @@ def test_a_flipped_bit_behind_a_hole_does_not_hide_what_is_between(home: Home) -
 
     damage(home, COUNT - 1, flipped)
     log = home.open(clean=True)
-    assert [header.base_offset for _, header in log.segments.active.headers_from(0)] == [
+    assert [header.base_offset for _, header in headers_from(log.segments.active, 0)] == [
         offset for offset in range(COUNT) if offset != LOST
     ]
 
@@ -280,7 +281,7 @@ def test_batches_behind_a_hole_have_rising_offsets(home: Home) -> None:
     data[(LOST + 2) * size : (LOST + 3) * size] = data[(LOST + 1) * size : (LOST + 2) * size]
     zeros(data, LOST * size)
     path.write_bytes(data)
-    positions = [position // size for position, _ in log.segments.active.headers_from(0)]
+    positions = [position // size for position, _ in headers_from(log.segments.active, 0)]
     assert positions == [each for each in range(COUNT) if each not in (LOST, LOST + 1)]
 
 
@@ -288,7 +289,7 @@ def test_the_byte_before_the_version_may_look_like_it(home: Home) -> None:
     """The leader epoch 2 ends with it."""
     log = filled(home, 4096)
     damage(home, 3)
-    assert len(list(log.segments.active.headers_from(0))) == COUNT - 1
+    assert len(list(headers_from(log.segments.active, 0))) == COUNT - 1
 
 
 def test_an_index_that_ended_at_damage_is_made_again_behind_it(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,7 +341,7 @@ def test_a_walk_from_an_offset_begins_with_its_batch(home: Home, offset: int) ->
     stop_and_damage(home, filled(home, 4096), LOST, change=a_length_too_large)
     segment = home.open(clean=True).segments.active
     passed: list[Hole] = []
-    found = [header.base_offset for _, header in segment.headers_from(offset, passed.append)]
+    found = [header.base_offset for _, header in headers_from(segment, offset, passed.append)]
     assert [each for each in found if each != LOST] == [each for each in range(offset, COUNT) if each != LOST]
     size = len(record(0))
     if offset in (LOST - 1, LOST + 1):
@@ -369,7 +370,7 @@ def test_a_search_has_a_limit(home: Home, monkeypatch: pytest.MonkeyPatch) -> No
     segment = log.segments.active
     for limit, count in ((3 * size, LOST), (COUNT * size, LOST + 1)):
         monkeypatch.setattr(holes, "SEARCH_BYTES", limit)
-        assert len(list(segment.headers_from(0))) == count
+        assert len(list(headers_from(segment, 0))) == count
 
 
 @pytest.mark.parametrize("windows_bytes", [HEADER_BYTES, 100, 1 << 16])
@@ -377,7 +378,7 @@ def test_windows_leave_nothing_out(home: Home, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(holes, "WINDOW_BYTES", windows_bytes)
     stop_and_damage(home, filled(home, 4096), LOST, LOST + 1)
     segment = home.open(clean=True).segments.active
-    assert len(list(segment.headers_from(0))) == COUNT - 2
+    assert len(list(headers_from(segment, 0))) == COUNT - 2
 
 
 def test_a_long_enough_run_of_batches_need_not_reach_the_end(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -386,7 +387,7 @@ def test_a_long_enough_run_of_batches_need_not_reach_the_end(home: Home, monkeyp
         damage(home, offset)
     for chain, known in ((4 * len(record(0)), COUNT - 5), (3 * len(record(0)), COUNT - 2)):
         monkeypatch.setattr(holes, "CHAIN_BYTES", chain)
-        assert len(list(log.segments.active.headers_from(0))) == known
+        assert len(list(headers_from(log.segments.active, 0))) == known
 
 
 @INTERVALS

@@ -23,6 +23,7 @@ from odradek.log.checkpoints import RECOVERY_POINT, read_offsets
 from odradek.log.compaction.cleaner import Cleaner
 from odradek.log.compaction.config import CleanerConfig
 from odradek.log.config import LogConfig
+from odradek.log.follower_append import append_as_follower
 from odradek.log.log import Log
 from odradek.log.manager import LogManager
 from odradek.log.repair import CorruptRange, rewriting
@@ -196,7 +197,7 @@ def moved(home: Home) -> None:
     future = home.manager.futures.create(home.log, UUID(int=1), home.dirs[1])
     while future.log_end_offset < home.log.log_end_offset:
         read = home.log.read(future.log_end_offset, max_bytes=1 << 20)
-        future.append_as_follower(b"".join(chunk.read() for chunk in read.chunks), now_ms=NOW_MS)
+        append_as_follower(future, b"".join(chunk.read() for chunk in read.chunks), now_ms=NOW_MS)
     home.manager.futures.replace(KEY)
 
 

@@ -11,6 +11,7 @@ import pytest
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.real_io import RealClock, RealDisk
 from odradek.log.config import LogConfig
+from odradek.log.follower_append import append_as_follower
 from odradek.log.log import Log
 from odradek.log.manager import LogManager
 from odradek.log.opening import close_log
@@ -39,7 +40,7 @@ def replicated(log: Log, offset: int, value: bytes, epoch: int = 0) -> None:
     data = bytearray(batch(value))
     patch_base_offset(data, offset)
     patch_leader_epoch(data, epoch)
-    log.append_as_follower(bytes(data), now_ms=NOW_MS)
+    append_as_follower(log, bytes(data), now_ms=NOW_MS)
 
 
 def test_the_high_watermark_stays_valid_after_a_full_cut_and_a_roll(home: Home) -> None:
@@ -102,7 +103,7 @@ def test_one_answer_of_a_leader_may_span_more_than_a_segment_can_count(home: Hom
         patch_base_offset(data, offset)
         patch_leader_epoch(data, 0)
         answer += data
-    log.append_as_follower(answer, now_ms=NOW_MS)
+    append_as_follower(log, answer, now_ms=NOW_MS)
     assert log.segments.bases == [0, 2**31 + 9]
     log.update_high_watermark(log.log_end_offset)
     assert everything(log) == [b"5", b"2147483657", b"2147483658"]

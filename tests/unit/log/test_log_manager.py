@@ -13,8 +13,9 @@ import pytest
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.real_io import RealClock, RealDisk
+from odradek.log.append_info import AppendInfo
 from odradek.log.config import LogConfig
-from odradek.log.log import AppendInfo, Log
+from odradek.log.log import Log
 from odradek.log.manager import LogManager
 from odradek.log.rolling import roll
 from tests.sim.disk import DiskFaults, SimDisk

@@ -13,6 +13,7 @@ from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.real_io import RealDisk
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
+from odradek.log.follower_append import append_as_follower
 from odradek.log.log import Log
 from odradek.log.opening import close_log, open_log
 from odradek.log.replicated import in_portions, read_replicated
@@ -92,11 +93,11 @@ BAD = {
 @pytest.mark.parametrize("what", BAD)
 def test_nothing_of_an_answer_is_written_where_a_part_of_it_is_bad(make_log: OpenLog, what: str) -> None:
     log = make_log()
-    log.append_as_follower(sent(0, b"a", epoch=1), now_ms=NOW_MS, leader_epoch=5)
+    append_as_follower(log, sent(0, b"a", epoch=1), now_ms=NOW_MS, leader_epoch=5)
     before = file_bytes(log)
     answer = sent(1, b"b", epoch=1) + BAD[what] + sent(4, b"e", epoch=1)
     with pytest.raises(ApiError) as caught:
-        log.append_as_follower(answer, now_ms=NOW_MS, leader_epoch=5)
+        append_as_follower(log, answer, now_ms=NOW_MS, leader_epoch=5)
     assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
     assert (log.log_end_offset, log.epochs.entries(), file_bytes(log)) == (1, [(1, 0)], before)
 
@@ -104,7 +105,7 @@ def test_nothing_of_an_answer_is_written_where_a_part_of_it_is_bad(make_log: Ope
 def test_a_follower_has_the_leaders_bytes_and_epochs(make_log: OpenLog) -> None:
     log = make_log()
     answer = sent(0, b"a", b"b", epoch=2) + sent(2, b"c", epoch=4) + sent(7, b"d", epoch=4)
-    info = log.append_as_follower(answer + sent(8, b"cut off", epoch=4)[:-3], now_ms=NOW_MS, leader_epoch=4)
+    info = append_as_follower(log, answer + sent(8, b"cut off", epoch=4)[:-3], now_ms=NOW_MS, leader_epoch=4)
     assert info is not None and (info.base_offset, info.last_offset) == (0, 7)
     assert log.epochs.entries() == [(2, 0), (4, 2)]
     assert file_bytes(log) == answer
@@ -112,8 +113,8 @@ def test_a_follower_has_the_leaders_bytes_and_epochs(make_log: OpenLog) -> None:
 
 def test_a_batch_that_is_cut_off_alone_is_nothing(make_log: OpenLog) -> None:
     log = make_log()
-    assert log.append_as_follower(sent(0, b"a")[:-1], now_ms=NOW_MS) is None
-    assert log.append_as_follower(b"", now_ms=NOW_MS) is None
+    assert append_as_follower(log, sent(0, b"a")[:-1], now_ms=NOW_MS) is None
+    assert append_as_follower(log, b"", now_ms=NOW_MS) is None
     assert log.log_end_offset == 0
 
 
@@ -121,23 +122,23 @@ def test_an_empty_log_may_begin_inside_a_batch(make_log: OpenLog) -> None:
     log = make_log()
     truncate_fully_and_start_at(log, 3)
     answer = sent(1, b"b", b"c", b"d", b"e", epoch=1)
-    assert log.append_as_follower(answer, now_ms=NOW_MS) is not None
+    assert append_as_follower(log, answer, now_ms=NOW_MS) is not None
     assert (log.log_start_offset, log.log_end_offset, log.segments.bases) == (3, 5, [1])
     assert file_bytes(log) == answer
 
 
 def test_a_log_that_is_not_empty_may_not(make_log: OpenLog) -> None:
     log = make_log()
-    log.append_as_follower(sent(0, b"a"), now_ms=NOW_MS)
+    append_as_follower(log, sent(0, b"a"), now_ms=NOW_MS)
     with pytest.raises(ApiError):
-        log.append_as_follower(sent(0, b"a", b"b"), now_ms=NOW_MS)
+        append_as_follower(log, sent(0, b"a", b"b"), now_ms=NOW_MS)
     assert log.log_end_offset == 1
 
 
 def test_a_leader_with_larger_segments_is_followed(make_log: OpenLog) -> None:
     log = make_log(segment_bytes=200)
     batches = [sent(offset, bytes(40)) for offset in range(5)] + [sent(5, bytes(500))]
-    assert log.append_as_follower(b"".join(batches), now_ms=NOW_MS) is not None
+    assert append_as_follower(log, b"".join(batches), now_ms=NOW_MS) is not None
     assert log.log_end_offset == 6
     assert file_bytes(log) == b"".join(batches)
     assert len(log.segments.bases) > 2
@@ -158,10 +159,10 @@ def test_markers_end_transactions_on_a_follower(make_log: OpenLog) -> None:
     )
     struct.pack_into(">q", marker, 0, 1)
     patch_leader_epoch(marker, 0)
-    log.append_as_follower(data, now_ms=NOW_MS)
+    append_as_follower(log, data, now_ms=NOW_MS)
     log.update_high_watermark(1)
     assert log.last_stable_offset == 0
-    log.append_as_follower(bytes(marker), now_ms=NOW_MS)
+    append_as_follower(log, bytes(marker), now_ms=NOW_MS)
     log.update_high_watermark(2)
     assert log.last_stable_offset == 2
     assert [(each.producer_id, each.first_offset) for each in aborted_transactions(log, 0, 2)] == [(7, 0)]
@@ -176,5 +177,5 @@ def test_an_empty_control_batch_of_compaction_is_taken(make_log: OpenLog) -> Non
     patch_leader_epoch(marker, 0)
     seal(marker)
     log = make_log()
-    assert log.append_as_follower(bytes(marker), now_ms=NOW_MS) is not None
+    assert append_as_follower(log, bytes(marker), now_ms=NOW_MS) is not None
     assert BatchHeader.read(file_bytes(log)).record_count == 0

@@ -14,6 +14,7 @@ import pytest
 from odradek.common.errors import ErrorCode
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
+from odradek.log.follower_append import append_as_follower
 from odradek.log.log import Log
 from odradek.log.opening import close_log, open_log
 from odradek.log.truncation import truncate_to
@@ -34,6 +35,7 @@ from odradek.record.builder import build_batch
 from odradek.record.record import Record
 from odradek.replica.config import FetcherConfig
 from odradek.replica.fetcher import EARLIEST_LOCAL, LATEST, TRANSITIONS, Consumed, Fetcher, Followed, State
+from odradek.replica.leadership import take_image
 from odradek.replica.partition import Partition
 from tests.support.disks.failing import FailingDisk
 from tests.support.models.batches import NOW_MS
@@ -67,7 +69,7 @@ class Follower:
             log = open_log(files, path, ("t", number), log_config or LogConfig(), now_ms=NOW_MS)
             self.partitions.append(Partition("t", number, TOPIC_ID, log, broker_id=ME))
             self.images.append(PartitionImage((LEADER, ME), (LEADER, ME), LEADER, 3, 0))
-            self.partitions[-1].update(self.images[-1])
+            take_image(self.partitions[-1], self.images[-1])
         self.config = FetcherConfig(**{"backoff_ms": 100, **config})
         self.fetcher = Fetcher(self.config, broker_id=ME, full_dirs=lambda: self.full)
         for partition in self.partitions:
@@ -86,13 +88,13 @@ class Follower:
     def hold(self, *epochs_and_counts: tuple[int, int]) -> None:
         """Records that lie there already: (epoch, count) each."""
         for epoch, count in epochs_and_counts:
-            self.log.append_as_follower(sent(self.log.log_end_offset, count, epoch), now_ms=NOW_MS)
+            append_as_follower(self.log, sent(self.log.log_end_offset, count, epoch), now_ms=NOW_MS)
 
     def change(self, number: int = 0, **fields: Any) -> None:
         """Metadata has something new."""
         image = self.images[number]
         self.images[number] = replace(image, partition_epoch=image.partition_epoch + 1, **fields)
-        self.partitions[number].update(self.images[number])
+        take_image(self.partitions[number], self.images[number])
         self.fetcher.follow(self.partitions[number])
 
     def ask(self, **fields: Any) -> FetchRequest | None:
@@ -421,7 +423,7 @@ def test_a_partition_that_leads_takes_nothing(tmp_path: Path) -> None:
     with following(tmp_path) as node:
         node.asked()
         image = replace(node.images[0], leader=ME, leader_epoch=4, partition_epoch=9)
-        node.partitions[0].update(image)
+        take_image(node.partitions[0], image)
         node.answer(data(records=sent(0, 1, 3), high_watermark=1))
         assert node.log.log_end_offset == 0
 

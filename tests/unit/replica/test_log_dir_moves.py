@@ -28,6 +28,7 @@ from odradek.protocol.messages.partition_record import PartitionRecord
 from odradek.protocol.messages.topic_record import TopicRecord
 from odradek.record.control import transaction_marker
 from odradek.record.reader import read_batches, read_records
+from odradek.replica.leadership import take_image
 from odradek.replica.log_dir_move import TRANSITIONS, LogDirMove, Stage
 from odradek.replica.manager import ReplicaCallbacks, ReplicaManager
 from odradek.replica.partition import Partition
@@ -197,7 +198,7 @@ def make(random: Random) -> tuple[LogManager, CrashingDisk, Partition]:
     logs.load()
     log = logs.create("t", 0, TOPIC_ID, {}, log_dir=ONE)
     partition = Partition("t", 0, TOPIC_ID, log, broker_id=ME)
-    partition.update(PartitionImage(replicas=(ME,), isr=(ME,), leader=ME, leader_epoch=0, partition_epoch=0))
+    take_image(partition, PartitionImage(replicas=(ME,), isr=(ME,), leader=ME, leader_epoch=0, partition_epoch=0))
     return logs, disk, partition
 
 
@@ -414,7 +415,7 @@ def test_a_move_keeps_an_older_copy_under_another_name() -> None:
     assert log is not None and log.log_dir == ONE and disk.is_dir(TWO / "t-0"), "it is left alone"
     log.update_high_watermark(log.log_end_offset)
     partition = Partition("t", 0, TOPIC_ID, log, broker_id=ME)
-    partition.update(PartitionImage(replicas=(ME,), isr=(ME,), leader=ME, leader_epoch=0, partition_epoch=0))
+    take_image(partition, PartitionImage(replicas=(ME,), isr=(ME,), leader=ME, leader_epoch=0, partition_epoch=0))
     copy_all(LogDirMove(partition, again.futures.create(log, TOPIC_ID, TWO)))
     moved = again.futures.replace(("t", 0))
     assert moved.directory == TWO / "t-0" and numbers(moved) == [0, 1]

@@ -13,15 +13,19 @@ import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.real_io import RealDisk
+from odradek.log.append_info import AppendInfo
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
-from odradek.log.log import AppendInfo, Log
+from odradek.log.log import Log
 from odradek.log.opening import close_log, open_log
 from odradek.log.retention import delete_records
 from odradek.metadata.model import PartitionImage
 from odradek.record.reader import read_batches
 from odradek.replica.followers import follower_fetched
-from odradek.replica.partition import MAX_UNREPLICATED_ENTRIES, READ_COMMITTED, Partition, PartitionRead
+from odradek.replica.leadership import take_image
+from odradek.replica.partition import READ_COMMITTED, Partition
+from odradek.replica.partition_read import PartitionRead
+from odradek.replica.unreplicated import MAX_ENTRIES
 from odradek.replica.waiters import DataWait
 from tests.support.models.batches import NOW_MS, batch, header_of
 
@@ -49,13 +53,13 @@ class Home:
             request_flush=self.flush_asked.append,
         )
         self.image = PartitionImage(replicas=replicas, isr=replicas, leader=ME, leader_epoch=0, partition_epoch=0)
-        self.partition.update(self.image)
+        take_image(self.partition, self.image)
 
     def change(self, **fields: Any) -> bool:
         """The metadata log changes the partition; returns whether a leader epoch began."""
         fields.setdefault("partition_epoch", self.image.partition_epoch + 1)
         self.image = replace(self.image, **fields)
-        return self.partition.update(self.image)
+        return take_image(self.partition, self.image)
 
     def append(self, *values: bytes, acks: int = 1, **fields: Any) -> AppendInfo:
         data = bytearray(batch(*values, **fields))
@@ -189,11 +193,11 @@ class TestAcknowledgement:
         wait = DataWait([node.partition], missing_bytes=10**12, timeout_ms=LATE_MS)
         data = bytearray(batch(b"a"))
         header = header_of(bytes(data))
-        for _ in range(MAX_UNREPLICATED_ENTRIES + 50):
+        for _ in range(MAX_ENTRIES + 50):
             node.partition.append_as_leader([data], [header], required_acks=1, now_ms=NOW_MS)
-        assert len(node.partition._unreplicated) == MAX_UNREPLICATED_ENTRIES
+        assert len(node.partition.unreplicated) == MAX_ENTRIES
         node.fetched(2, node.log.log_end_offset)
-        assert wait._missing_bytes == 10**12 - len(data) * (MAX_UNREPLICATED_ENTRIES + 50), "no byte is forgotten"
+        assert wait._missing_bytes == 10**12 - len(data) * (MAX_ENTRIES + 50), "no byte is forgotten"
         wait.future.cancel()
 
 

@@ -15,13 +15,15 @@ import pytest
 from odradek.common.errors import ErrorCode
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
+from odradek.log.follower_append import append_as_follower
 from odradek.log.opening import close_log, open_log
 from odradek.log.retention import delete_records
 from odradek.replica.followers import is_under_replicated, isr_answered, maybe_shrink, preferred_read_replica
 from odradek.replica.following import take_marks
 from odradek.replica.in_sync import IsrChange, Outcome
-from odradek.replica.partition import MAX_UNREPLICATED_ENTRIES, Partition
+from odradek.replica.partition import Partition
 from odradek.replica.selector import Candidate, rack_aware
+from odradek.replica.unreplicated import MAX_ENTRIES
 from odradek.replica.waiters import DataWait
 from tests.support.models.batches import NOW_MS, batch
 from tests.unit.replica.test_partition import ME, Home, MakeHome, home, refused
@@ -101,8 +103,8 @@ class TestLeaderships:
         path = tmp_path / "other" / "t-0"
         path.mkdir(parents=True)
         other = open_log(FileCache(node.disk), path, ("t", 0), LogConfig(flush_messages=1), now_ms=NOW_MS)
-        other.append_as_follower(
-            b"".join(chunk.read() for chunk in node.log.read(0, max_bytes=999).chunks), now_ms=NOW_MS
+        append_as_follower(
+            other, b"".join(chunk.read() for chunk in node.log.read(0, max_bytes=999).chunks), now_ms=NOW_MS
         )
         other.flush()
         node.partition.switch_log(other)
@@ -260,7 +262,7 @@ class TestInSyncSets:
         assert node.watermark == 2 and poll.future.done(), "both count"
 
     async def test_many_batches_that_wait_are_counted_as_few(self, home: MakeHome) -> None:
-        assert MAX_UNREPLICATED_ENTRIES == 10_000
+        assert MAX_ENTRIES == 10_000
 
 
 class TestReadersElsewhere:

@@ -23,6 +23,7 @@ from odradek.log.compaction.output import CLEANED, INDEX_SUFFIXES, cleaned_paths
 from odradek.log.files import FileCache, raw_batches
 from odradek.log.segment import Segment
 from odradek.log.segment_file import segment_path
+from odradek.log.segment_removal import mark_deleted
 
 if TYPE_CHECKING:
     from odradek.log.log import Log
@@ -59,7 +60,7 @@ def swap_in(files: FileCache, directory: Path, old: Sequence[Segment]) -> tuple[
     disk, base = files.disk, old[0].base_offset
     for cleaned in cleaned_paths(directory, base):
         disk.rename(cleaned, cleaned.with_name(cleaned.name.removesuffix(CLEANED) + SWAP))
-    removed = [path for segment in old for path in segment.mark_deleted()]
+    removed = [path for segment in old for path in mark_deleted(segment)]
     # They tell of producers up to offsets at which no segment begins any more; the newest are those behind.
     for segment in old[1:]:
         disk.remove(segment_path(directory, segment.base_offset, ".snapshot"))

@@ -42,33 +42,25 @@ from odradek.protocol.messages.fetch_response import (
     EpochEndOffset,
     FetchableTopicResponse,
     FetchResponse,
-    LeaderIdAndEpoch,
-    NodeEndpoint,
     PartitionData,
 )
-from odradek.replica.followers import preferred_read_replica
-from odradek.replica.partition import READ_COMMITTED, PartitionRead
+from odradek.replica.partition import READ_COMMITTED
+from odradek.replica.partition_read import PartitionRead, nothing_of
 from odradek.server.authorization import may_act_as_broker
-from odradek.server.fetch_session_cache import (
-    NO_SESSION,
-    CachedPartition,
-    PartitionKey,
-    TopicKey,
-)
+from odradek.server.fetch_session_cache import NO_SESSION, CachedPartition, PartitionKey, TopicKey
 from odradek.server.follower_fetch import FollowerFetch
-from odradek.server.handlers.shared import leader_hint
 from odradek.server.log_creation import after_logs_created, logs_pending
 from odradek.server.long_poll import LongPoll
+from odradek.server.partition_refusals import name_leader, refuse_read
+from odradek.server.preferred_replica import is_sent_elsewhere
 
 if TYPE_CHECKING:
     from odradek.replica.partition import Partition
     from odradek.server.context import RequestContext
 
 _FIRST_WITH_RACK = 11
-_FIRST_WITH_LEADERS = 12
 _FIRST_WITH_TOPIC_IDS = 13
 _FIRST_WITH_REPLICA_STATE = 15
-_FIRST_WITH_ENDPOINTS = 16
 # Long polls over all connections; beyond it a Fetch is answered at once with what there is.
 MAX_PARKED = 50_000
 # Of thousands of partitions those that were not reached by then get what they would have got had max_bytes been less:
@@ -77,16 +69,10 @@ READ_MS = 20
 # No reason to answer before max_wait_ms where other partitions are waited for: a reader of a topic that was just
 # deleted would ask again and again. A follower pauses by itself, and may have heard of a new topic before us.
 _NOT_THERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
-_HINTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 def _is_damage(error: ApiError | StorageError) -> bool:
     return isinstance(error, ApiError) and error.code is ErrorCode.CORRUPT_MESSAGE
-
-
-def _nothing_of(partition: Partition) -> PartitionRead:
-    log = partition.log
-    return PartitionRead(log.high_watermark, log.last_stable_offset, log.log_start_offset)
 
 
 def handle(
@@ -131,6 +117,7 @@ class PendingFetch:
         "_read_ends_ms",
         "_replica_id",
         "_request",
+        "_selects_replica",
         "answer_now",
         "answers",
         "deadline_ms",
@@ -174,8 +161,9 @@ class PendingFetch:
         # A follower acknowledges once by where it is. What waits may be read again long after it died.
         self._is_first_read = True
         # Where followers serve consumers, they get a watermark that moved without waiting for data.
-        is_read_from = context.broker.replicas.selector is not None
-        self.wants_marks = self._replica_id >= 0 and is_read_from and self.session is not None
+        serves_consumers = context.broker.replicas.selector is not None
+        self.wants_marks = self._replica_id >= 0 and serves_consumers and self.session is not None
+        self._selects_replica = self._replica_id < 0 and serves_consumers
         self._bytes_left, self._read_ends_ms = max_bytes, 0
         self.answers: list[tuple[CachedPartition, PartitionData]] = []
         self.partitions: list[Partition] = []
@@ -220,14 +208,17 @@ class PendingFetch:
             partition = self._partition(asked)
             if acknowledging is not None:
                 acknowledging.acknowledge(self._image, partition, asked)
-            if self._is_sent_elsewhere(partition, asked, answer):
+            if self._selects_replica and is_sent_elsewhere(
+                self._context, self._request.rack_id, partition, asked.fetch_offset, answer
+            ):
+                self.answer_now = True
                 return
             read = self._read_records(partition, asked)
         except (ApiError, StorageError) as error:
             if partition is not None and partition.is_being_repaired and _is_damage(error):
                 # What is damaged here is on its way from another replica: until then there is nothing new.
                 self.partitions.append(partition)
-                self._fill(answer, _nothing_of(partition))
+                self._fill(answer, nothing_of(partition.log))
             else:
                 if partition is not None:
                     self._context.broker.metrics.fetch_failed(partition.topic)
@@ -301,29 +292,6 @@ class PendingFetch:
         if not decided[topic]:
             raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
-    def _is_sent_elsewhere(self, partition: Partition, asked: CachedPartition, answer: PartitionData) -> bool:
-        """Whether a consumer is sent to a replica in its own rack (KIP-392)."""
-        context, rack = self._context, self._request.rack_id
-        select = context.broker.replicas.selector
-        if select is None or not rack or self._replica_id >= 0 or not partition.is_leader:
-            return False
-        if context.api_version < _FIRST_WITH_RACK:
-            return False
-        chosen = preferred_read_replica(partition, select, rack, asked.fetch_offset, self._rack_of)
-        if chosen is None:
-            return False
-        log = partition.log
-        answer.preferred_read_replica = chosen
-        answer.high_watermark, answer.log_start_offset = log.high_watermark, log.log_start_offset
-        answer.last_stable_offset = log.last_stable_offset
-        answer.records = b""
-        self.answer_now = True
-        return True
-
-    def _rack_of(self, broker_id: int) -> str | None:
-        broker = self._image.brokers.get(broker_id)
-        return None if broker is None or broker.fenced else broker.rack
-
     def _fill(self, answer: PartitionData, read: PartitionRead) -> None:
         answer.high_watermark = read.high_watermark
         answer.last_stable_offset = read.last_stable_offset
@@ -341,13 +309,7 @@ class PendingFetch:
     def _fail(self, answer: PartitionData, error: ApiError | StorageError) -> None:
         if isinstance(error, StorageError) or error.code not in _NOT_THERE or self._replica_id >= 0:
             self.answer_now = True
-        answer.high_watermark = answer.last_stable_offset = answer.log_start_offset = -1
-        answer.records = b""
-        if isinstance(error, StorageError):
-            self._context.broker.replicas.storage_failed(error)
-            answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-        else:
-            answer.error_code = error.code
+        refuse_read(self._context, answer, error)
 
     @property
     def is_follower(self) -> bool:
@@ -381,8 +343,8 @@ class PendingFetch:
             must_respond = session is None or asked.must_respond(answer)
             if not must_respond and self._is_incremental:
                 continue
-            if answer.error_code in _HINTED and self._context.api_version >= _FIRST_WITH_LEADERS:
-                self._hint(asked, answer, response)
+            if answer.error_code:
+                name_leader(self._context, response, asked.topic, answer)
             if isinstance(answer.records, RecordsChunks):
                 with_records.append((asked.topic, asked.partition_id))
                 given = by_topic.get(asked.topic)
@@ -403,18 +365,6 @@ class PendingFetch:
         elif self.session is not None:
             self._context.broker.fetch_sessions.remove(self.session.session_id)
         return FetchResponse(session_id=session_id, throttle_time_ms=throttle_ms)
-
-    def _hint(self, asked: CachedPartition, answer: PartitionData, response: FetchResponse) -> None:
-        known = None if isinstance(asked.topic, str) else self._image.topics_by_id.get(asked.topic)
-        name = asked.topic if isinstance(asked.topic, str) else known.name if known is not None else ""
-        hint = leader_hint(self._image, name, asked.partition_id, self._context.listener_name)
-        if hint is None:
-            return
-        leader_id, epoch, endpoint = hint
-        answer.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=epoch)
-        nodes = response.node_endpoints
-        if self._context.api_version >= _FIRST_WITH_ENDPOINTS and all(node.node_id != leader_id for node in nodes):
-            nodes.append(NodeEndpoint(node_id=leader_id, host=endpoint.host, port=endpoint.port))
 
 
 def _topic_of(response: FetchResponse, key: TopicKey) -> FetchableTopicResponse:

@@ -23,35 +23,30 @@ import asyncio
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from odradek.common.errors import ApiError, ErrorCode, OdradekError, StorageError
-from odradek.common.log_lines import get_logger
+from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.messages.produce_response import (
-    BatchIndexAndErrorMessage,
-    LeaderIdAndEpoch,
-    NodeEndpoint,
     PartitionProduceResponse,
     ProduceResponse,
     TopicProduceResponse,
 )
 from odradek.record.batch import HEADER_BYTES, BatchHeader
-from odradek.record.validation import InvalidRecordsError, TooLongForLoopError, admit, is_long_walk
+from odradek.record.validation import TooLongForLoopError, admit, is_long_walk
 from odradek.server.acknowledgement import Waiting, when_acknowledged
-from odradek.server.handlers.shared import ADMIN_CLIENT_ID, INTERNAL_TOPICS, leader_hint
+from odradek.server.handlers.shared import ADMIN_CLIENT_ID, INTERNAL_TOPICS
 from odradek.server.log_creation import after_logs_created, logs_pending
-from odradek.server.produce_preparation import Prepared, end_with, has_other_codec, note_refused, preparation
+from odradek.server.partition_refusals import refuse_batch
+from odradek.server.produce_preparation import has_other_codec, note_refused, prepare_then
 from odradek.server.transactions.produce_verification import Check, Unverified, Verified, find_unverified, verify
 
 if TYPE_CHECKING:
     from odradek.replica.partition import Partition
     from odradek.server.context import RequestContext
 
-_log = get_logger("server.produce")
 _NAMELESS = ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transaction needs a transactional id")
 _FORBIDDEN_ID = ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no Write on the transactional id")
 _NONE_VERIFIED: Verified = {}
-_FIRST_WITH_LEADER_HINT = 10
 _FIRST_WITH_TOPIC_IDS = 13
 
 
@@ -166,35 +161,15 @@ class _Appends:
             self._waiting.append((answer, partition, wait))
 
     def _prepare_and_append(self, partition: Partition, records: Any, answer: PartitionProduceResponse) -> None:
-        broker = self._context.broker
-        work = preparation(partition, records, now_ms=broker.clock.now_ms(), api_version=self._context.api_version)
-        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        ended = prepare_then(
+            self._context,
+            partition,
+            records,
+            lambda batch, header: self._write(partition, batch, header, answer),
+            lambda error: self._refuse(answer, partition.topic, error),
+        )
         if self._acks:
             self._waiting.append((answer, partition, ended))
-        broker.replicas.preparations.run(
-            partition, work, lambda *prepared: self._in_turn(partition, records, prepared, answer, ended)
-        )
-
-    def _in_turn(
-        self,
-        partition: Partition,
-        records: Any,
-        prepared: tuple[Prepared | None, OdradekError | None],
-        answer: PartitionProduceResponse,
-        ended: asyncio.Future[None],
-    ) -> None:
-        """A prepared batch's turn: `ended` ends when it is acknowledged or refused."""
-        batch, failure = prepared
-        wait = None
-        try:
-            if failure is not None:
-                note_refused(partition, records, failure)
-                raise failure
-            assert batch is not None
-            wait = self._write(partition, *batch, answer)
-        except (ApiError, StorageError) as error:
-            self._refuse(answer, partition.topic, error)
-        end_with(ended, wait)
 
     def _write(
         self, partition: Partition, records: Any, header: BatchHeader, answer: PartitionProduceResponse
@@ -220,35 +195,10 @@ class _Appends:
         end_offset = info.last_offset + 1
         return partition.wait_replicated(end_offset) if acks == -1 else partition.wait_durable(end_offset)
 
-    def _refuse(self, answer: PartitionProduceResponse, name: str, error: ApiError | StorageError) -> None:
-        answer.base_offset = -1
-        if name in self._image.topics_by_name:
-            self._context.broker.metrics.produce_failed(name)
+    def _refuse(self, answer: PartitionProduceResponse, topic: str, error: ApiError | StorageError) -> None:
         if not self._acks:
             self._context.connection.close_because("a record sent with acks=0 was refused")
-        if isinstance(error, StorageError):
-            _log.error("append failed", topic=name, partition=answer.index, error=error)
-            self._context.broker.replicas.storage_failed(error)
-            answer.error_code, answer.error_message = ErrorCode.KAFKA_STORAGE_ERROR, "the broker's disk failed"
-            return
-        answer.error_code, answer.error_message = error.code, error.message or None
-        if isinstance(error, InvalidRecordsError):
-            answer.record_errors = [
-                BatchIndexAndErrorMessage(batch_index=each.index, batch_index_error_message=each.message)
-                for each in error.record_errors
-            ]
-        elif error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and self._context.api_version >= _FIRST_WITH_LEADER_HINT:
-            self._name_leader(answer, name)
-
-    def _name_leader(self, answer: PartitionProduceResponse, name: str) -> None:
-        hint = leader_hint(self._image, name, answer.index, self._context.listener_name)
-        if hint is None:
-            return
-        leader_id, epoch, endpoint = hint
-        answer.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=epoch)
-        nodes = self._response.node_endpoints
-        if all(node.node_id != leader_id for node in nodes):
-            nodes.append(NodeEndpoint(node_id=leader_id, host=endpoint.host, port=endpoint.port))
+        refuse_batch(self._context, self._response, answer, topic, error)
 
 
 async def _verify_and_append(

@@ -10,6 +10,7 @@ from odradek.common.errors import ApiError, ProtocolError
 from odradek.common.turns import in_turns
 from odradek.protocol.declare import Message
 from odradek.protocol.framing import encode_response_in_steps
+from odradek.server.network.request_failures import close_unencodable
 
 if TYPE_CHECKING:
     from odradek.server.context import RequestContext
@@ -68,7 +69,7 @@ async def encode_and_send(
     try:
         chunks = await in_turns(steps)
     except (ValueError, ApiError) as error:
-        connection.requests.not_encodable(error, context, route)
+        close_unencodable(context, route, error)
         return
     if not connection.is_closing:
         connection.send(slot, chunks, context)

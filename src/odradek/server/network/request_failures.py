@@ -10,17 +10,18 @@ from odradek.protocol.declare import Message
 
 if TYPE_CHECKING:
     from odradek.server.context import RequestContext
-    from odradek.server.network.dispatch import Route
+    from odradek.server.network.dispatch import Dispatcher, Route
 
 _log = get_logger("server.network.request_failures")
 
 
-def failure_response(context: RequestContext, route: Route, error: BaseException) -> tuple[Message | None, str]:
-    """(The response to a request whose handler raised, why the connection must end): one of both, as some APIs have no
-    place for an error."""
+def failure_response(context: RequestContext, route: Route, error: BaseException) -> Message | None:
+    """The response to a request whose handler raised; None where the connection was closed, as some APIs have no place
+    for an error."""
     route.error_count += 1
     if isinstance(error, ProtocolError):
-        return None, str(error)
+        context.connection.close_because(str(error))
+        return None
     if isinstance(error, ApiError):
         code, text = error.code, error.message
     elif isinstance(error, StorageError):
@@ -33,5 +34,23 @@ def failure_response(context: RequestContext, route: Route, error: BaseException
         code, text = ErrorCode.UNKNOWN_SERVER_ERROR, ""
     response = route.error_answer(context.api_version, code, text)
     if response is None:
-        return None, f"{route.name} failed with {code.name} {text}".rstrip()
-    return response, ""
+        context.connection.close_because(f"{route.name} failed with {code.name} {text}".rstrip())
+    return response
+
+
+def refused_version(dispatcher: Dispatcher, context: RequestContext, route: Route) -> Message | None:
+    """The response to a version that is not served, in version 0; None where the connection was closed."""
+    answer = dispatcher.unsupported_version_answer(context)
+    if answer is None:
+        context.connection.close_because(
+            f"{route.name} version {context.api_version} is not supported, {route.versions} are"
+        )
+    context.api_version = 0
+    return answer
+
+
+def close_unencodable(context: RequestContext, route: Route, error: Exception) -> None:
+    """A response that no version of its API can carry: the connection ends."""
+    api = route.name
+    _log.bug("an answer cannot be encoded", error, alike=api, api=api, version=context.api_version)
+    context.connection.close()

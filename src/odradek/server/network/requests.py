@@ -12,7 +12,6 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from odradek.common.errors import ApiError, ProtocolError
-from odradek.common.log_lines import get_logger
 from odradek.common.ports import Buffer
 from odradek.common.steps import next_step
 from odradek.protocol.codec import decode_in_steps, decode_prefix
@@ -21,7 +20,7 @@ from odradek.protocol.framing import decode_request_header, encode_response
 from odradek.server.context import RequestContext
 from odradek.server.network.before_login import answer_bare, refuse_before_login
 from odradek.server.network.long_messages import IN_STEPS_BYTES, decode_and_handle, encode_and_send, is_long
-from odradek.server.network.request_failures import failure_response
+from odradek.server.network.request_failures import close_unencodable, failure_response, refused_version
 from odradek.server.network.request_times import RequestTimes
 from odradek.server.network.response_order import ResponseOrder, ResponseSlot
 from odradek.server.network.slow_requests import Sender
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from odradek.server.network.dispatch import Dispatcher, Route
 
 _FIXED_HEADER = struct.Struct(">hhih")
-_log = get_logger("server.network.requests")
 
 
 class Requests:
@@ -72,7 +70,9 @@ class Requests:
                 if route.times.slow is not None:
                     times.sender = Sender(context)
             if context.api_version not in route.versions:
-                self._refuse_version(context, route)
+                answer = refused_version(self._dispatcher, context, route)
+                if answer is not None:
+                    self._answer(None, context, route, answer)
                 return None
             if gate is not None and refuse_before_login(self._connection, gate, context, route):
                 return None
@@ -105,7 +105,7 @@ class Requests:
         try:
             outcome = route.handle(context, request)
         except Exception as error:
-            outcome = self._failed(context, route, error)
+            outcome = failure_response(context, route, error)
         if outcome is None or isinstance(outcome, Message):
             self._answer(None, context, route, outcome)
             return None
@@ -140,17 +140,6 @@ class Requests:
         context = RequestContext(self._dispatcher.services, self._connection, key, version, correlation_id, client_id)
         return context, route, end
 
-    def _refuse_version(self, context: RequestContext, route: Route) -> None:
-        answer = self._dispatcher.unsupported_version_answer(context)
-        if answer is None:
-            name = route.name
-            self._connection.close_because(
-                f"{name} version {context.api_version} is not supported, {route.versions} are"
-            )
-            return
-        context.api_version = 0
-        self._answer(None, context, route, answer)
-
     def _await(self, context: RequestContext, route: Route, outcome: Any) -> asyncio.Future[Any] | None:
         """Give an answer its place; returns the task that was begun where there is one."""
         slot = self.responses.place()
@@ -169,7 +158,7 @@ class Requests:
                 slot.chunks = []
                 return
             error = done.exception()
-            response = done.result() if error is None else self._failed(context, route, error)
+            response = done.result() if error is None else failure_response(context, route, error)
             if self._connection.is_closing:
                 return
             if wait is not outcome and response is not None and is_long(response):
@@ -198,7 +187,7 @@ class Requests:
             try:
                 chunks = encode_response(context.api_key, context.api_version, context.correlation_id, response)
             except (ValueError, ApiError) as error:
-                self.not_encodable(error, context, route)
+                close_unencodable(context, route, error)
                 return
         self._connection.send(slot, chunks, context)
 
@@ -206,15 +195,3 @@ class Requests:
         """Count a response that is about to be encoded for the quotas of its client."""
         if context.payer is not None:
             self._dispatcher.quotas.answered(context, response)
-
-    def not_encodable(self, error: Exception, context: RequestContext, route: Route) -> None:
-        api = route.name
-        _log.bug("an answer cannot be encoded", error, alike=api, api=api, version=context.api_version)
-        self._connection.close()
-
-    def _failed(self, context: RequestContext, route: Route, error: BaseException) -> Message | None:
-        """The response to a request whose handler raised; None where the connection ends instead."""
-        response, reason = failure_response(context, route, error)
-        if reason:
-            self._connection.close_because(reason)
-        return response

@@ -1,0 +1,32 @@
+"""What one partition gives to one Fetch: the marks of that moment, and slices of files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from odradek.log.files import FileSlice
+    from odradek.log.log import Log
+
+
+@dataclass(slots=True)
+class PartitionRead:
+    """Whole batches, or none where there is nothing new.
+
+    Attributes:
+        diverging: (epoch, end offset) where the reader's history is not ours; there are no chunks then.
+    """
+
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    chunks: list[FileSlice] = field(default_factory=list)
+    size_bytes: int = 0
+    aborted_transactions: list[Any] | None = None
+    diverging: tuple[int, int] | None = None
+
+
+def nothing_of(log: Log) -> PartitionRead:
+    """A read that found no record."""
+    return PartitionRead(log.high_watermark, log.last_stable_offset, log.log_start_offset)
