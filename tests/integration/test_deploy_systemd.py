@@ -16,6 +16,7 @@ from tests.support.nodes.node import free_port
 from tests.support.nodes.systemd_unit import BIN, UNITS, Unit, settings_of
 from tests.support.waiting import PATIENCE_S, eventually
 
+NOTICE = "../ec2-spot/odradek-spot-notice.service"
 FAST = "group.initial.rebalance.delay.ms=0\noffsets.topic.num.partitions=4\noffsets.topic.replication.factor=1\n"
 
 
@@ -29,14 +30,14 @@ def write_settings(root: Path, name: str, changes: dict[str, str]) -> None:
     (root / "etc" / name).write_text("".join(lines) + FAST)
 
 
-@pytest.mark.parametrize("file", ["odradek.service", "odradek@.service", "odradek.target"])
+@pytest.mark.parametrize("file", ["odradek.service", "odradek@.service", "odradek.target", NOTICE])
 def test_systemd_has_nothing_to_say_about_the_units(file: str, tmp_path: Path) -> None:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is not installed")
-    text = (UNITS / file).read_text().replace("/opt/odradek/bin", str(BIN))
-    (tmp_path / file.replace("@", "@1")).write_text(text)
+    unit = tmp_path / Path(file).name.replace("@", "@1")
+    unit.write_text((UNITS / file).read_text().replace("/opt/odradek/bin", str(BIN)))
     (tmp_path / "odradek.target").write_text((UNITS / "odradek.target").read_text())
-    command = ["systemd-analyze", "verify", "--man=no", str(tmp_path / file.replace("@", "@1"))]
+    command = ["systemd-analyze", "verify", "--man=no", str(unit)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     about_ours = [line for line in done.stderr.splitlines() if "odradek" in line]
     assert not about_ours
