@@ -1,8 +1,8 @@
 """The small wrong changes that can be made to a module, in the order of its source.
 
 Left alone is what no test should look at: annotations, decorators, docstrings and texts, what is logged, assertions,
-`__repr__`, declarations of protocols, `if TYPE_CHECKING`, the instant of a real clock. What is assigned in `__init__`
-is not removed either.
+`__repr__`, declarations of protocols, `if TYPE_CHECKING`, the instant of a real clock, a `continue` at the
+end of a loop. What is assigned in `__init__` is not removed either.
 """
 
 from __future__ import annotations
@@ -107,9 +107,39 @@ def inner_blocks(statement: ast.AST) -> Iterator[list[ast.stmt]]:
         yield part.body
 
 
+def idle_jumps(tree: ast.Module) -> set[int]:
+    """The ids of `continue` and bare `return` where the loop or the function goes on or ends without them, too."""
+    found: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.For | ast.AsyncFor | ast.While):
+            found.update(id(each) for each in _last(node.body) if isinstance(each, ast.Continue))
+        elif isinstance(node, FUNCTION):
+            found.update(id(each) for each in _last(node.body) if isinstance(each, ast.Return) and each.value is None)
+    return found
+
+
+def _last(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements behind which nothing more comes in this body."""
+    yield body[-1]
+    match body[-1]:
+        case ast.If(body=first, orelse=second):
+            parts = [first, second]
+        case ast.With(body=first) | ast.AsyncWith(body=first):
+            parts = [first]
+        case ast.Try(body=first, orelse=second, handlers=handlers):
+            parts = [second or first, *(handler.body for handler in handlers)]
+        case ast.Match(cases=cases):
+            parts = [case.body for case in cases]
+        case _:
+            parts = []
+    for part in parts:
+        if part:
+            yield from _last(part)
+
+
 def changes(tree: ast.Module) -> list[Change]:
     """All that can be changed, in the order in which it stands."""
-    found = _Finder(number_blocks(tree)[1])
+    found = _Finder(number_blocks(tree)[1], idle_jumps(tree))
     found.statements(tree.body)
     return found.changes
 
@@ -127,6 +157,7 @@ def mutant(source: str, number: int) -> Mutant:
 @dataclass
 class _Finder:
     number_of: dict[int, int]
+    idle: set[int]
     changes: list[Change] = field(default_factory=list)
     _names: list[str] = field(default_factory=list)
     _block: int = 0
@@ -135,7 +166,7 @@ class _Finder:
     def statements(self, body: list[ast.stmt]) -> None:
         for index, statement in enumerate(body):
             self._block = self.number_of[id(statement)]
-            if not _is_left_alone(statement):
+            if id(statement) not in self.idle and not _is_left_alone(statement):
                 self._statement(statement, body, index)
 
     def _add(self, node: ast.stmt | ast.expr, shown: ast.AST, make: Callable[[], ast.AST]) -> None:

@@ -103,6 +103,14 @@ class B:
         return None
     def __repr__(self):
         return self.x + 1
+    def g(self):
+        for each in self.all:
+            try:
+                yield each
+            except OSError:
+                continue
+        with self.x:
+            return
 '''.replace("import 1 > 2", "pass")
     assert texts(source) == []
 

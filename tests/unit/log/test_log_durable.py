@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from odradek.common.errors import ApiError
 from odradek.common.ports import make_dirs_durably
 from odradek.log.checkpoints import PARTITION_METADATA
 from odradek.log.config import LogConfig
@@ -294,3 +295,28 @@ def test_a_start_goes_on_with_a_swap() -> None:
     assert [header.base_offset for segment in again.segments for _, header in segment.headers(0)] == list(range(8))
     assert notes == ["t-0: the compacted segment 2 takes the place of 2 old ones"]
     assert DIRECTORY / "00000000000000000002.log" not in home.disk.uncertain()
+
+
+def test_an_epoch_whose_first_records_are_gone_begins_where_it_did() -> None:
+    """Compaction took them: the checkpoint alone says where, and is believed where the batches around it agree."""
+    home = Home({"cleanup_policy": ("compact",)})
+    home.append(2)
+    home.log.assign_epoch(1, 2)
+    advance_end_to(home.log, 3, NOW_MS)
+    home.append(epoch=1)
+    home.log.flush()
+    home.disk.process_died()
+    for recovery_point in (0, 2, 3):
+        assert home.open(recovery_point).epochs.entries() == [(0, 0), (1, 2)]
+
+
+def test_what_a_start_has_verified_is_not_looked_at_by_each_reader() -> None:
+    home = Home()
+    home.append(3)
+    home.roll()
+    home.disk.process_died()
+    verified, believed = home.open(0), home.open(3)
+    home.disk.seen(verified.segments[0].path)[80] ^= 1
+    assert len(verified.read(0, max_bytes=1000).chunks) == 1
+    with pytest.raises(ApiError):
+        believed.read(0, max_bytes=1000)
