@@ -335,3 +335,20 @@ def test_a_directory_in_use_names_its_holder(home: Home) -> None:
     with pytest.raises(StorageError, match=f"process {os.getpid()} uses this log directory"):
         other.lock_dirs()
     home.close()
+
+
+def test_a_misleading_index_and_a_lost_first_batch_are_found_at_the_first(tmp_path: Path) -> None:
+    """The entry says that an earlier batch is where a later one is: the segment is looked through from its start."""
+    home = Home(tmp_path)
+    segment = home.log.segments[0]
+    segment.indexes.offsets.clear()
+    segment.indexes.offsets.append(0, 2 * home.batch_bytes)
+    data = bytearray(segment.path.read_bytes())
+    data[:HEADER_BYTES] = bytes(HEADER_BYTES)
+    segment.path.write_bytes(data)
+    with pytest.raises(ApiError) as caught:
+        home.log.read(0, max_bytes=1000)
+    assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert segment.scan_end == 0
+    home.manager.close()
+    home.disk.close()
