@@ -12,9 +12,17 @@ import pytest
 from odradek.common.errors import ErrorCode
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.model import ResourceType
-from odradek.server.telemetry.otlp import OtlpError, Point, read_points
-from odradek.server.telemetry.store import MAX_CLIENTS, Client, ClientTelemetry, TelemetryConfig
-from odradek.server.telemetry.subscriptions import selectors_of, subscription_of
+from odradek.server.telemetry.otlp import FIELDS_PER_POINT, OtlpError, Point, read_points
+from odradek.server.telemetry.store import (
+    LONGEST_CLIENT_ID,
+    LONGEST_SERIES,
+    MAX_CLIENTS,
+    Client,
+    ClientTelemetry,
+    TelemetryConfig,
+)
+from odradek.server.telemetry.subscriptions import Resources, Subscription, selectors_of
+from odradek.server.telemetry.subscriptions import subscription_of as subscription_of_resources
 from odradek.settings.client_metrics import client_metrics_problems
 from tests.support.clients.otlp import attribute, gauge, metrics_data, number, total
 
@@ -99,6 +107,56 @@ def test_a_client_asks_and_pushes_no_more_often_than_its_interval() -> None:
     assert not client.may_push(900) and client.may_push(901)
     client.last_error = ErrorCode.UNKNOWN_SUBSCRIPTION_ID
     assert client.may_ask(2)
+
+
+def test_long_names_fill_no_memory() -> None:
+    telemetry = store()
+    client = telemetry.client(ME, "c" * 30_000)
+    client.asked_ms = 0
+    longest = "n" * LONGEST_SERIES
+    points = [Point(longest, (), 1, False), Point(longest + "n", (), 1, False), Point("a", (("k", longest),), 1, False)]
+    telemetry.take(client, points)
+    telemetry.take(client, points)
+    assert shown(telemetry) == {longest: 1} and telemetry.left_out == 4
+    assert len(client.client_id) == LONGEST_CLIENT_ID
+
+
+def test_a_client_that_is_forgotten_amid_its_push_takes_no_room() -> None:
+    telemetry = store(max_series=3)
+    for each in range(5):
+        client = telemetry.client(UUID(int=each), "app")
+        assert not shown(telemetry, 10_000), "it has never asked, and is forgotten"
+        telemetry.take(client, [Point("m", (), 1, False)])
+    known = telemetry.client(ME, "app")
+    known.asked_ms = 10_000
+    telemetry.take(known, [Point("m", (), 7, False)])
+    assert shown(telemetry, 10_000) == {"m": 7}
+
+
+def test_what_nothing_shows_is_not_kept() -> None:
+    telemetry = ClientTelemetry(TelemetryConfig(), lambda: ME, is_on=False)
+    client = telemetry.client(ME, "app")
+    telemetry.take(client, [Point("m", (), 1, False)])
+    assert telemetry.pushes == 1 and not client.series
+
+
+def test_a_push_of_too_many_fields_is_refused() -> None:
+    attributes = [attribute("", "")] * FIELDS_PER_POINT
+    few = metrics_data(gauge("a", number(1, *attributes[:20])))
+    assert len(read_points(few, 1)) == 1
+    with pytest.raises(OtlpError, match="more fields"):
+        read_points(metrics_data(gauge("a", number(1, *attributes))), 1)
+
+
+def test_settings_of_client_metrics_are_found_once_for_an_image() -> None:
+    resources, known = Resources(), image(two={"metrics": "b"}, one={"metrics": "a"})
+    found = resources.of(known)
+    assert [dict(each) for each in found] == [{"metrics": "a"}, {"metrics": "b"}]
+    assert resources.of(known) is found and resources.of(image()) == []
+
+
+def subscription_of(known: MetadataImage, client: dict[str, str]) -> Subscription:
+    return subscription_of_resources(Resources().of(known), client)
 
 
 def image(**resources: dict[str, str]) -> MetadataImage:

@@ -12,7 +12,7 @@ from odradek.common.errors import ErrorCode
 from odradek.protocol.messages.get_telemetry_subscriptions_request import GetTelemetrySubscriptionsRequest
 from odradek.protocol.messages.get_telemetry_subscriptions_response import GetTelemetrySubscriptionsResponse
 from odradek.record.compression import GZIP, LZ4, SNAPPY, ZSTD
-from odradek.server.telemetry.subscriptions import Subscription, selectors_of, subscription_of
+from odradek.server.telemetry.subscriptions import Subscription, selectors_of
 
 if TYPE_CHECKING:
     from odradek.server.context import RequestContext
@@ -27,7 +27,7 @@ def subscription(context: RequestContext, instance: UUID) -> Subscription:
     client = selectors_of(
         instance, context.client_id, connection.software, context.client_address, connection.peer_port
     )
-    return subscription_of(context.broker.image, client)
+    return context.broker.telemetry.subscription(context.broker.image, client)
 
 
 def handle(context: RequestContext, request: GetTelemetrySubscriptionsRequest) -> GetTelemetrySubscriptionsResponse:

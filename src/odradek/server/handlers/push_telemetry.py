@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.real_threads import off_loop
 from odradek.protocol.messages.push_telemetry_request import PushTelemetryRequest
 from odradek.protocol.messages.push_telemetry_response import PushTelemetryResponse
 from odradek.record.compression import NONE, unpack
@@ -32,7 +33,7 @@ async def handle(context: RequestContext, request: PushTelemetryRequest) -> Push
         work = partial(
             _read, request.compression_type, bytes(request.metrics), config.max_bytes * _MAX_RATIO, config.max_series
         )
-        telemetry.take(client, await context.broker.log_manager.disk.run_blocking(work))
+        telemetry.take(client, await off_loop(work))
         client.is_terminating = request.terminating
         client.last_error = 0
     except ApiError as error:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
 from odradek.common.errors import ErrorCode
 from odradek.common.metrics import Family, Sample
+from odradek.metadata.image import MetadataImage
 from odradek.server.telemetry.otlp import Point
+from odradek.server.telemetry.subscriptions import Resources, Subscription, subscription_of
 from odradek.settings.options import config, option
 
 # As Kafka: the clients that were heard of last.
 MAX_CLIENTS = 16_384
+# Characters of what is kept: a client may say megabytes. A series is a name with attributes.
+LONGEST_SERIES = 1024
+LONGEST_CLIENT_ID = 256
 # A client that has pushed nothing for so many of its intervals is gone.
 SILENT_INTERVALS = 3
 # A push that comes a little early is one whose answer before was fast.
@@ -42,7 +47,7 @@ class TelemetryConfig:
 
 @dataclass(slots=True)
 class Client:
-    """One client instance; times are monotonic ms, -1 for never."""
+    """One client instance; times are monotonic ms, -1 for never. `is_forgotten`: the node no longer keeps it."""
 
     client_id: str = ""
     interval_ms: int = 0
@@ -50,6 +55,7 @@ class Client:
     pushed_ms: int = -1
     last_error: int = 0
     is_terminating: bool = False
+    is_forgotten: bool = False
     series: dict[Key, float] = field(default_factory=dict)
 
     def may_ask(self, now_ms: int) -> bool:
@@ -78,6 +84,7 @@ class ClientTelemetry:
         self.new_instance = new_instance
         self.is_on = is_on
         self._clients: dict[UUID, Client] = {}
+        self._resources = Resources()
         self._series_count = 0
         self.pushes = 0
         self.refused_pushes = 0
@@ -87,25 +94,33 @@ class ClientTelemetry:
         """A client; of too many, those that were heard of longest ago are forgotten."""
         known = self._clients.pop(instance, None) or Client()
         self._clients[instance] = known
-        known.client_id = client_id
+        known.client_id = client_id[:LONGEST_CLIENT_ID]
         if len(self._clients) > MAX_CLIENTS:
             self._forget(next(iter(self._clients)))
         return known
 
+    def subscription(self, image: MetadataImage, client: Mapping[str, str]) -> Subscription:
+        """What a client, as `selectors_of` has it, is asked for."""
+        return subscription_of(self._resources.of(image), client)
+
     def take(self, client: Client, points: Sequence[Point]) -> None:
-        """Keep what was pushed."""
+        """Keep what was pushed, of a client that is still known, where anything shows it."""
         self.pushes += 1
+        if client.is_forgotten or not self.is_on:
+            return
         for point in points:
             key = (point.name, point.attributes)
             before = client.series.get(key)
-            if before is None and self._series_count >= self.config.max_series:
+            if before is None and (self._series_count >= self.config.max_series or _length(point) > LONGEST_SERIES):
                 self.left_out += 1
                 continue
             self._series_count += before is None
             client.series[key] = point.value + (before or 0.0) if point.is_delta else point.value
 
     def _forget(self, instance: UUID) -> None:
-        self._series_count -= len(self._clients.pop(instance).series)
+        client = self._clients.pop(instance)
+        client.is_forgotten = True
+        self._series_count -= len(client.series)
 
     def families(self, now_ms: int) -> Iterator[Family]:
         """What is known of clients that still push."""
@@ -130,9 +145,14 @@ class ClientTelemetry:
         )
         yield Family.counter(
             "odradek_client_metrics_left_out",
-            "Numbers beyond odradek.client.metrics.max.series that were not kept.",
+            "Numbers that were not kept: of series beyond odradek.client.metrics.max.series, or with longer names than "
+            f"{LONGEST_SERIES} characters.",
             self.left_out,
         )
+
+
+def _length(point: Point) -> int:
+    return len(point.name) + sum(len(key) + len(value) for key, value in point.attributes)
 
 
 def _labels(

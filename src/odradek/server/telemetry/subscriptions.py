@@ -7,7 +7,7 @@ client's id.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from uuid import UUID
@@ -37,12 +37,27 @@ class Subscription:
     interval_ms: int
 
 
-def subscription_of(image: MetadataImage, client: Mapping[str, str]) -> Subscription:
+class Resources:
+    """The settings of all client metrics, found once for each image: ten thousand topics may have settings, too."""
+
+    def __init__(self) -> None:
+        self._seen: MetadataImage | None = None
+        self._found: Sequence[Mapping[str, str]] = ()
+
+    def of(self, image: MetadataImage) -> Sequence[Mapping[str, str]]:
+        """By the name of the resource."""
+        if image is not self._seen:
+            wanted = {name: each for (kind, name), each in image.configs.items() if kind == ResourceType.CLIENT_METRICS}
+            self._seen, self._found = image, [each for _, each in sorted(wanted.items())]
+        return self._found
+
+
+def subscription_of(resources: Iterable[Mapping[str, str]], client: Mapping[str, str]) -> Subscription:
     """What is asked of a client, given what SELECTORS name."""
     metrics: dict[str, None] = {}
     interval_ms = DEFAULT_INTERVAL_MS
-    for (kind, _), settings in sorted(image.configs.items()):
-        if kind != ResourceType.CLIENT_METRICS or not matches(settings.get("match", ""), client):
+    for settings in resources:
+        if not matches(settings.get("match", ""), client):
             continue
         wanted = items(settings.get("metrics", ""))
         metrics |= dict.fromkeys(wanted)
