@@ -6,14 +6,13 @@ know of themselves; prometheus_client is imported only where a scrape is served.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(NamedTuple):
     """One value; `labels` are (name, value) pairs."""
 
     value: float
@@ -154,7 +153,11 @@ class Metrics:
 
     def families(self) -> list[Family]:
         """Everything, as of now."""
-        own = [
+        return [family for part in self.parts() for family in part]
+
+    def parts(self) -> Iterator[list[Family]]:
+        """The same, source by source: of ten thousand partitions each takes milliseconds."""
+        yield [
             Family.counter("odradek_produced_bytes", "Bytes of batches appended by producers.", self.produced_bytes),
             Family.counter("odradek_produced_records", "Records appended by producers.", self.produced_records),
             Family.counter("odradek_produced_batches", "Record batches appended by producers.", self.produced_batches),
@@ -170,4 +173,5 @@ class Metrics:
                 "odradek_fetch_failures", "Partitions led here that a Fetch could not read.", self.unread_count
             ),
         ]
-        return own + [family for source in self.sources for family in source()]
+        for source in tuple(self.sources):
+            yield list(source())

@@ -58,10 +58,11 @@ from odradek.server.kafka_names.names import OWN, KafkaNames, MetricNamesConfig,
 from odradek.server.lifecycle.broker_lifecycle import BrokerLifecycle, BrokerLifecycleConfig, cordon
 from odradek.server.lifecycle.drain import asked_to_stop
 from odradek.server.lifecycle.registration_request import broker_registration_request
+from odradek.server.metrics_page import MetricsPage
 from odradek.server.network.connection import Connection
 from odradek.server.network.dispatch import Dispatcher
 from odradek.server.network.entrance import limits_of_listeners
-from odradek.server.network.http_pages import HttpConnection, Page
+from odradek.server.network.http_pages import HttpConnection, Pages
 from odradek.server.network.listeners import ConnectionConfig, bind, listener_specs
 from odradek.server.network.login_metrics import login_families
 from odradek.server.network.quota_metrics import quota_families
@@ -73,7 +74,7 @@ from odradek.server.parts.ports import Fetch, Ports, no_fetch
 from odradek.server.parts.quorum import QuorumParts, build_quorum
 from odradek.server.parts.replicas import ReplicaParts, build_replicas
 from odradek.server.parts.security import build_security
-from odradek.server.prometheus import exposition, node_families
+from odradek.server.prometheus import node_families
 from odradek.server.startup.format import Storage, check_storage, format_missing, random_id
 from odradek.server.startup.ignored_settings import IgnoredSettings
 from odradek.server.startup.log_loading import close_logs, load_logs
@@ -120,6 +121,7 @@ class Broker:
             cpu_timer=cpu_timer,
         )
         self._listeners: list[Listener] = []
+        self._metrics_page: MetricsPage | None = None
         self._unlock_metadata: Callable[[], None] = lambda: None
         self._started: list[str] = []
         # Set where a drain asks this node to stop; its runner watches this, as it watches signals.
@@ -314,9 +316,8 @@ class Broker:
             )
             names = self.settings.build(MetricNamesConfig).names
             kafka = KafkaNames(self.services, lambda: self._jobs.group_lag.lags)
-            page = partial(shown_families, names, metrics, kafka)
-            processes = names != OWN
-            pages = {b"/metrics": lambda: Page(exposition(page(), processes=processes)), **self._health().pages()}
+            self._metrics_page = MetricsPage(partial(shown_families, names, metrics, kafka), processes=names != OWN)
+            pages: Pages = {b"/metrics": self._metrics_page.page, **self._health().pages()}
             listener = await bind(self._ports.network, lambda: HttpConnection(pages, below), METRICS_LISTENER, *address)
             self._listeners.append(listener)
             _log.info("metrics are served", address=f"{address[0]}:{listener.port}")
@@ -456,6 +457,8 @@ class Broker:
                 jobs.cleaning.stop,
                 jobs.maintenance.stop,
             ]
+        if self._metrics_page is not None:
+            steps.append(self._metrics_page.stop)
         steps.append(self.dispatcher.close)
         if "logs" in started:
             steps.append(data.directory_assignments.stop)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -49,9 +50,16 @@ class KafkaNames:
                 yield Family(row.family_name, row.kind, row.bean, samples)
 
 
-def shown_families(names: str, metrics: Metrics, kafka: KafkaNames) -> list[Family]:
-    """What one scrape has."""
-    ours = metrics.families()
+async def shown_families(names: str, metrics: Metrics, kafka: KafkaNames) -> list[Family]:
+    """What one scrape has, counted in several turns of the loop."""
+    ours: list[Family] = []
+    for part in metrics.parts():
+        ours += part
+        await asyncio.sleep(0)
     if names == OWN:
         return ours
-    return [*(ours if names == BOTH else ()), *kafka.families(ours)]
+    shown = ours.copy() if names == BOTH else []
+    for family in kafka.families(ours):
+        shown.append(family)
+        await asyncio.sleep(0)
+    return shown

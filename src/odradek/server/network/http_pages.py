@@ -1,6 +1,6 @@
 """A few pages over plain HTTP, for what scrapes metrics and asks for a node's health.
 
-One small GET, answered and closed. What a page says is computed when it is asked for.
+One small GET, answered and closed. What a page says is computed when it is asked for, at once or in a while.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class Page:
     content_type: str = TEXT
 
 
-Pages = Mapping[bytes, Callable[[], Page]]
+FAILED = Page(b"", "500 Internal Server Error")
+Pages = Mapping[bytes, Callable[[], Page | asyncio.Future[Page]]]
 
 
 class HttpConnection(asyncio.Protocol):
@@ -51,7 +52,13 @@ class HttpConnection(asyncio.Protocol):
         if sock is not None and sock.fileno() >= self._clients_below:
             self._transport.abort()
             return
-        self._timer = asyncio.get_running_loop().call_later(TIMEOUT_S, self._transport.abort)
+        self._set_timer(self._transport)
+
+    def _set_timer(self, transport: asyncio.Transport) -> None:
+        """A peer that neither asks nor reads in time loses the connection."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(TIMEOUT_S, transport.abort)
 
     def data_received(self, data: bytes) -> None:
         self._received += data
@@ -72,13 +79,32 @@ class HttpConnection(asyncio.Protocol):
         elif page is None:
             self._send(Page(b"there are " + b" ".join(sorted(self._pages)) + b"\n", "404 Not Found"))
         else:
-            self._send(page(), is_head=method == b"HEAD")
+            self._send_when_made(page(), is_head=method == b"HEAD")
+
+    def _send_when_made(self, page: Page | asyncio.Future[Page], *, is_head: bool) -> None:
+        if isinstance(page, Page):
+            self._send(page, is_head=is_head)
+            return
+
+        def made(done: asyncio.Future[Page]) -> None:
+            failed = done.cancelled() or done.exception() is not None
+            self._send(FAILED if failed else done.result(), is_head=is_head)
+
+        assert self._transport is not None and self._timer is not None
+        self._transport.pause_reading()
+        self._timer.cancel()
+        page.add_done_callback(made)
 
     def _send(self, page: Page, *, is_head: bool = False) -> None:
         assert self._transport is not None
+        if self._transport.is_closing():
+            return
+        self._set_timer(self._transport)
         head = (
             f"HTTP/1.1 {page.status}\r\nContent-Type: {page.content_type}\r\n"
             f"Content-Length: {len(page.body)}\r\nConnection: close\r\n\r\n"
         )
-        self._transport.write(head.encode() + (b"" if is_head else page.body))
+        self._transport.write(head.encode())
+        if not is_head:
+            self._transport.write(page.body)
         self._transport.close()
