@@ -23,13 +23,14 @@ from tests.support.models.consumer_shard import Box, owned, pairs, view
 REGEX: dict[str, Any] = {"subscribed_topic_names": None, "subscribed_topic_regex": "t.*"}
 
 
-def test_the_reason_of_a_bad_expression_is_cut() -> None:
+def test_the_reason_of_a_bad_expression_is_cut(capfd: pytest.CaptureFixture[str]) -> None:
     expression = "(" + "a" * 1000
     with pytest.raises(ApiError) as refused:
         matcher(expression, "SubscribedTopicRegex")
     before, _, reason = refused.value.message.rpartition("expression: ")
     assert expression in before
     assert 20 < len(reason) <= 200 + len(".")
+    assert capfd.readouterr().err == "", "the member hears of it, not the terminal of the broker"
 
 
 def test_an_expression_has_so_many_bytes_at_most() -> None:

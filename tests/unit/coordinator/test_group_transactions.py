@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from odradek.common.errors import ApiError
+from odradek.common.errors import ApiError, ErrorCode
 from odradek.coordinator.group.consumer.heartbeats import HeartbeatCaller
 from odradek.coordinator.group.outcome import Outcome
 from odradek.coordinator.group.records import GROUP_RECORDS, OffsetRecord, TransactionEndRecord
@@ -49,20 +49,31 @@ class Offsets:
         **member: Any,
     ) -> str:
         wanted = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
+        topics = [TxnOffsetCommitRequestTopic(name="t", topic_id=topic_id, partitions=[wanted])]
+        try:
+            self.commit_all(topics, epoch=epoch, verification=verification, **member)
+        except ApiError as error:
+            return error.code.name
+        return "NONE"
+
+    def commit_all(
+        self,
+        topics: list[TxnOffsetCommitRequestTopic],
+        *,
+        epoch: int = 0,
+        verification: Verification | None = None,
+        **member: Any,
+    ) -> Any:
         request = TxnOffsetCommitRequest(
             transactional_id="x",
             group_id="g",
             producer_id=PRODUCER,
             producer_epoch=epoch,
-            topics=[TxnOffsetCommitRequestTopic(name="t", topic_id=topic_id, partitions=[wanted])],
+            topics=topics,
             **member,
         )
         commits = self.shard.machine.commits
-        try:
-            self.shard.apply(commits.commit_in_transaction(request, self.producers, verification, self.shard.now))
-        except ApiError as error:
-            return error.code.name
-        return "NONE"
+        return self.shard.apply(commits.commit_in_transaction(request, self.producers, verification, self.shard.now))
 
     def verified(self, epoch: int = 0, *, is_bumped_by_ends: bool = True) -> Verification:
         return self.producers.begin_verification(PRODUCER, epoch, is_bumped_by_ends=is_bumped_by_ends)
@@ -95,6 +106,30 @@ def test_offsets_count_with_the_marker(offsets: Offsets, commit: bool) -> None:
     assert offsets.shard.committed() == -1
     assert offsets.end(commit=commit) == "written"
     assert offsets.shard.committed() == (8 if commit else -1)
+
+
+def test_each_partition_of_a_commit_is_answered(offsets: Offsets) -> None:
+    """One whose metadata is too large is refused, and the others are stored."""
+    long = offsets.shard.machine.commits._config.offset_metadata_max_bytes
+    topics = [
+        TxnOffsetCommitRequestTopic(
+            name=name,
+            topic_id=UUID(int=number),
+            partitions=[
+                TxnOffsetCommitRequestPartition(
+                    partition_index=index, committed_offset=7, committed_metadata="m" * size
+                )
+                for index, size in ((0, long), (3, long + 1))
+            ],
+        )
+        for number, name in enumerate(("t", "u"), 1)
+    ]
+    answer = offsets.commit_all(topics, verification=offsets.verified())
+    answered = [(part.partition_index, part.error_code) for topic in answer.topics for part in topic.partitions]
+    assert answered == [(0, ErrorCode.NONE), (3, ErrorCode.OFFSET_METADATA_TOO_LARGE)] * 2
+    assert [(topic.name, topic.topic_id.int) for topic in answer.topics] == [("t", 1), ("u", 2)]
+    assert offsets.end() == "written"
+    assert sorted(offsets.shard.machine.offsets.of_group("g")) == [("t", 0), ("u", 0)]
 
 
 def test_a_commit_in_the_turn_of_its_marker_is_late(offsets: Offsets) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
-from odradek.common.real_io import RealClock
+from odradek.common.ports import File
+from odradek.common.real_io import RealClock, RealDisk
 from odradek.coordinator.group.records import GROUP_RECORDS, CoordinatorRecord, OffsetRecord
 from odradek.coordinator.log import PartitionMachineLog
 from odradek.protocol.messages.offset_commit_key import OffsetCommitKey
@@ -82,3 +87,116 @@ async def test_a_load_begins_with_the_first_record_that_is_kept(machine: Machine
     machine.home.fetched(FOLLOWER, 5)
     machine.home.log.advance_log_start(1)
     assert await loaded(machine) == [1, 2, 3, 4]
+
+
+class ErrorDisk(RealDisk):
+    """Opens no file."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(workers=1)
+        self.code = code
+
+    def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> File:
+        raise OSError(self.code, os.strerror(self.code))
+
+
+@contextmanager
+def unreadable(machine: Machine, code: int) -> Iterator[None]:
+    log = machine.home.log
+    files = log.partition_dir.files
+    files.forget_below(log.directory)
+    disk, files.disk = files.disk, ErrorDisk(code)
+    yield
+    files.disk.close()
+    files.disk = disk
+
+
+@contextmanager
+def damaged(machine: Machine) -> Iterator[None]:
+    path = machine.home.log.segments.active.path
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:])
+    yield
+    path.write_bytes(whole)
+
+
+async def test_a_load_waits_where_no_file_can_be_opened(machine: Machine) -> None:
+    machine.append(2)
+    reading = machine.log.read_all()
+    with unreadable(machine, errno.EMFILE):
+        assert [await anext(reading) for _ in range(3)] == [[], [], []]
+    assert [offset for offset, _ in await anext(reading)] == [0, 1]
+    assert [part async for part in reading] == []
+    assert machine.failed == []
+
+
+async def test_a_load_from_a_disk_that_fails_says_so(machine: Machine) -> None:
+    machine.append(2)
+    with unreadable(machine, errno.EIO), pytest.raises(StorageError):
+        await anext(machine.log.read_all())
+    (error,) = machine.failed
+    assert error.log_dir == machine.home.log.log_dir
+
+
+async def test_a_load_reads_a_damaged_batch_again_while_it_leads(machine: Machine) -> None:
+    machine.append(2)
+    reading = machine.log.read_all()
+    with damaged(machine):
+        assert [await anext(reading) for _ in range(2)] == [[], []]
+    assert [offset for offset, _ in await anext(reading)] == [0, 1]
+    reading = machine.log.read_all()
+    with damaged(machine):
+        assert await anext(reading) == []
+        machine.home.change(leader_epoch=1)
+        with pytest.raises(ApiError) as caught:
+            await anext(reading)
+    assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_a_load_waits_for_the_repair_of_what_readers_may_not_have(machine: Machine) -> None:
+    """A start has not looked at it: the log refuses the batch itself, and has it repaired."""
+    machine.append(2)
+    log, partition = machine.home.log, machine.home.partition
+    log.segments.active.verification.tail_start = log.size_bytes
+    asked: list[int] = []
+    log.damage.on_found = lambda segment, position: asked.append(position) is None
+    reading = machine.log.read_all()
+    with damaged(machine):
+        repair = asyncio.get_running_loop().create_future()
+        partition.repair = repair
+        waiting = asyncio.ensure_future(anext(reading))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not waiting.done() and asked == [0]
+    partition.repair = None
+    repair.set_result(None)
+    assert await waiting == []
+    assert [offset for offset, _ in await anext(reading)] == [0, 1]
+
+
+async def test_a_load_of_a_partition_that_went_elsewhere_ends(machine: Machine) -> None:
+    machine.append(2)
+    machine.home.log.leave()
+    with pytest.raises(ApiError) as caught:
+        await anext(machine.log.read_all())
+    assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_a_commit_is_waited_for_until_the_leadership_ends(machine: Machine) -> None:
+    end = machine.append(2)
+    waiting = [asyncio.ensure_future(machine.log.wait_committed(offset)) for offset in (1, end)]
+    await asyncio.sleep(0)
+    machine.home.fetched(FOLLOWER, 1)
+    await waiting[0]
+    assert not waiting[1].done()
+    machine.home.change(leader=FOLLOWER, leader_epoch=1)
+    with pytest.raises(ApiError) as caught:
+        await waiting[1]
+    assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_an_append_to_a_disk_that_fails_says_so(machine: Machine) -> None:
+    machine.append(1)
+    with unreadable(machine, errno.EIO), pytest.raises(StorageError):
+        machine.append(1)
+    assert len(machine.failed) == 1 and machine.log.end_offset == 1
