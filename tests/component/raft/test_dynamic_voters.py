@@ -67,7 +67,7 @@ async def test_from_one_voter_to_five_and_back_while_it_writes(tmp_path: Path) -
             joined = await quorum.controller(number)
             assert await add(quorum, joined) == ErrorCode.NONE
             leader = await quorum.leader()
-            assert await leader.set(str(number)) == 0
+            await quorum.write(str(number))
             await quorum.converged(str(number))
         assert all(voters(replica) == (1, 2, 3, 4, 5) for replica in quorum.running)
         # Two of five are lost: three go on. Then the dead are taken out, and the three are a quorum of their own.
@@ -76,7 +76,7 @@ async def test_from_one_voter_to_five_and_back_while_it_writes(tmp_path: Path) -
         for replica in lost:
             await replica.kill()
         leader = await quorum.leader()
-        assert await leader.set("6") == 0
+        await quorum.write("6")
         for replica in lost:
             assert await remove(quorum, replica) == ErrorCode.NONE
         leader = await quorum.leader()
@@ -91,12 +91,12 @@ async def test_from_one_voter_to_five_and_back_while_it_writes(tmp_path: Path) -
 async def test_a_leader_that_is_removed_gives_up_when_that_is_committed(tmp_path: Path) -> None:
     async with DynamicQuorum(tmp_path) as quorum:
         first = await quorum.leader()
-        await first.set("1")
+        await quorum.write("1")
         assert await remove(quorum, first) == ErrorCode.NONE
         await eventually_async(lambda: not first.driver.leads)
         second = await quorum.leader()
         assert second is not first and first.key.node_id not in voters(second)
-        assert await second.set("2") == 0
+        await quorum.write("2")
         await quorum.converged("2")
         assert first.driver.node.role is Role.FOLLOWER  # it goes on as an observer
         # It can be a voter again.
@@ -107,7 +107,7 @@ async def test_a_leader_that_is_removed_gives_up_when_that_is_committed(tmp_path
 async def test_a_voter_that_lost_its_disk_is_another_voter_and_joins_by_itself(tmp_path: Path) -> None:
     async with DynamicQuorum(tmp_path) as quorum:
         leader = await quorum.leader()
-        await leader.set("1")
+        await quorum.write("1")
         lost = next(replica for replica in quorum.running if replica is not leader)
         number, port = lost.key.node_id, lost.port
         await lost.kill()
@@ -117,7 +117,7 @@ async def test_a_voter_that_lost_its_disk_is_another_voter_and_joins_by_itself(t
         await eventually_async(lambda: joined(leader, again))
         found = leader.driver.node.voters.get(number)
         assert found is not None and found.key == again.key
-        await leader.set("2")
+        await quorum.write("2")
         await quorum.converged("2")
         assert not any(replica.failures for replica in quorum.running)
 
@@ -133,7 +133,7 @@ async def test_a_new_controller_stays_an_observer_unless_it_may_join(tmp_path: P
         quiet = await quorum.controller(2)
         eager = await quorum.controller(3, auto_join=True)
         await eventually_async(lambda: joined(leader, eager))
-        assert await leader.set("1") == 0
+        await quorum.write("1")
         await quorum.converged("1")
         assert voters(leader) == voters(quiet) == (1, 3)
 
@@ -151,11 +151,11 @@ async def test_a_voter_that_moved_is_found_again(tmp_path: Path) -> None:
                 and found.endpoints[LISTENER][1] == again.port
             )
         )
-        await leader.set("1")
+        await quorum.write("1")
         await quorum.converged("1")
         await leader.stop()
-        second = await quorum.leader()
-        assert await second.set("2") == 0
+        await quorum.leader()
+        await quorum.write("2")
 
 
 async def test_voters_survive_restarts_and_snapshots(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ async def test_voters_survive_restarts_and_snapshots(tmp_path: Path) -> None:
         leader = await quorum.leader()
         joined_late = await quorum.controller(2)
         assert await add(quorum, joined_late) == ErrorCode.NONE
-        await leader.set("1")
+        await quorum.write("1")
         for replica in (leader, joined_late):
             await replica.driver.write_snapshot()
         for replica in (leader, joined_late):
@@ -171,13 +171,13 @@ async def test_voters_survive_restarts_and_snapshots(tmp_path: Path) -> None:
         for replica in (leader, joined_late):
             await replica.start()
             assert voters(replica) == (1, 2)
-        assert await (await quorum.leader()).set("2") == 0
+        await quorum.write("2")
 
 
 async def test_changes_that_are_refused_change_nothing(tmp_path: Path) -> None:
     async with DynamicQuorum(tmp_path) as quorum:
         leader = await quorum.leader()
-        await leader.set("1")
+        await quorum.write("1")
         foreign = Replica(tmp_path, leader.key.__class__(9, UUID(int=9)), 1, leader.driver.node.voters)
         before, end_offset = leader.driver.node.voters, leader.driver.end_offset
         for code, outcome in (
@@ -228,7 +228,7 @@ async def test_a_static_quorum_and_a_last_voter_refuse(tmp_path: Path) -> None:
 async def test_a_second_change_waits_for_the_first(tmp_path: Path) -> None:
     async with DynamicQuorum(tmp_path) as quorum:
         leader = await quorum.leader()
-        await leader.set("1")
+        await quorum.write("1")
         one, other = (replica for replica in quorum.running if replica is not leader)
         await one.kill()
         await other.kill()

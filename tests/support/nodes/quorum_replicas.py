@@ -297,6 +297,14 @@ class Quorum:
 
         return await eventually_async(found)
 
+    async def write(self, value: str, name: str = "g") -> None:
+        """Write one record of metadata through the active controller; on a busy machine that may be another by then."""
+
+        async def is_written() -> bool:
+            return await (await self.leader()).set(value, name) == 0
+
+        await eventually_async(is_written)
+
     async def converged(self, value: str, name: str = "g") -> None:
         """Return when all running replicas have published `value`."""
         await eventually_async(lambda: all(replica.get(name) == value for replica in self.running))
