@@ -16,6 +16,7 @@ from odradek.common.ports import File
 from odradek.common.real_io import RealClock, RealDisk
 from odradek.coordinator.group.records import GROUP_RECORDS, CoordinatorRecord, OffsetRecord
 from odradek.coordinator.log import PartitionMachineLog
+from odradek.log.segment import Segment
 from odradek.protocol.messages.offset_commit_key import OffsetCommitKey
 from odradek.protocol.messages.offset_commit_value import OffsetCommitValue
 from tests.unit.replica.test_partition import ME, Home
@@ -159,7 +160,12 @@ async def test_a_load_waits_for_the_repair_of_what_readers_may_not_have(machine:
     log, partition = machine.home.log, machine.home.partition
     log.segments.active.verification.tail_start = log.size_bytes
     asked: list[int] = []
-    log.damage.on_found = lambda segment, position: asked.append(position) is None
+
+    def on_found(segment: Segment, position: int) -> bool:
+        asked.append(position)
+        return True
+
+    log.damage.on_found = on_found
     reading = machine.log.read_all()
     with damaged(machine):
         repair = asyncio.get_running_loop().create_future()
