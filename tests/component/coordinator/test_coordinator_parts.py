@@ -168,6 +168,17 @@ async def test_a_topic_is_created_once_for_all_and_again_after_a_refusal() -> No
     await node.service.close()
 
 
+@pytest.mark.parametrize(("known", "says"), [(0, ""), (1, "1 is registered"), (2, "2 are registered"), (3, "")])
+async def test_a_topic_that_needs_more_brokers_says_how_many(known: int, says: str) -> None:
+    node = Node()
+    node.service.topic = replace(node.service.topic, replication_factor=3)
+    broker = node.image.brokers[1]
+    node.image = MetadataImage(brokers={number: replace(broker, broker_id=number) for number in range(1, 1 + known)})
+    text = f"__consumer_offsets needs 3 brokers, {says}; start more, or set offsets.topic.replication.factor={known}"
+    assert node.service.lacks_brokers() == (text if says else "")
+    await node.service.close()
+
+
 async def test_a_group_without_a_name_takes_no_offsets_of_a_transaction() -> None:
     node = Node()
     node.service.on_elected(0, 1)

@@ -141,7 +141,7 @@ def cleared(harness: Harness, topic: str = "", *, tracked: bool) -> list[tuple[A
     ]
 
 
-def test_who_is_eligible_for_a_partition_without_a_leader_stays_so() -> None:
+def test_eligible_replicas_of_a_partition_without_a_leader_stay_so() -> None:
     harness, topic_id, _ = without_leader()
     last = list(harness.partition("t").last_known_elr)
     assert cleared(harness, tracked=True) == [("clear", ""), (topic_id, None, [1], last)]
@@ -151,7 +151,7 @@ def test_who_is_eligible_for_a_partition_without_a_leader_stays_so() -> None:
 
 
 @pytest.mark.parametrize(("last", "isr"), [([2], [2]), ([], None)])
-def test_the_last_that_were_eligible_stay_where_there_is_no_other(last: list[int], isr: list[int] | None) -> None:
+def test_the_last_eligible_replicas_stay_where_none_is_left(last: list[int], isr: list[int] | None) -> None:
     harness, topic_id, _ = without_leader()
     gone = PartitionChangeRecord(topic_id=topic_id, partition_id=0, eligible_leader_replicas=[], last_known_elr=last)
     replay(harness, gone)
