@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from odradek.common.metrics import Family
+from odradek.common.spread import NS_PER_S
 from odradek.server.background.loop_watch import INTERVAL_S, LoopWatch
 from tests.support.waiting import eventually_async
 
@@ -42,3 +43,25 @@ async def test_nothing_is_looked_at_that_is_not_shown() -> None:
     hold_up()
     await watch.stop()
     assert looks(watch) == 0
+
+
+async def test_the_largest_outlasts_scrapes_and_is_forgotten_in_time() -> None:
+    now_s = [0]
+    watch = LoopWatch(lambda: now_s[0] * NS_PER_S, time.thread_time_ns, is_shown=True)
+
+    async def late_after(seconds: int) -> float:
+        """What is shown after the loop was late by so much."""
+        before = looks(watch)
+        now_s[0] += seconds
+        await eventually_async(lambda: looks(watch) > before)
+        return seen(watch)["odradek_loop_max_late_seconds"].samples[0].value
+
+    watch.start()
+    try:
+        shown = await late_after(100)
+        assert 99 < shown <= 100
+        assert await late_after(0) == shown, "a scrape changes nothing"
+        assert await late_after(70) == shown, "of the minute before"
+        assert 69 < await late_after(65) <= 70
+    finally:
+        await watch.stop()

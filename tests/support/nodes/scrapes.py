@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import re
 import urllib.request
+from typing import Protocol
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from odradek.testing.processes import NodeProcess
 from tests.support.waiting import PATIENCE_S
 
 ANY_PORT = {"odradek.metrics.listener": "127.0.0.1:0"}
+
+
+class Logs(Protocol):
+    """A node in a process."""
+
+    def log_text(self) -> str:
+        """What it has printed."""
+        ...
+
+
 Labels = frozenset[tuple[str, str]]
 
 
-def metrics_address(node: NodeProcess) -> str:
+def metrics_address(node: Logs) -> str:
     """`host:port`; ConnectionRefusedError before the node listens there."""
     found = re.findall(r'metrics are served"?,? "?address"?[=:] ?"?([\w.:]+)', node.log_text())
     if not found:

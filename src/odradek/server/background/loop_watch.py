@@ -10,6 +10,8 @@ from odradek.common.ports import Timer
 from odradek.common.spread import NS_PER_S, durations
 
 INTERVAL_S = 0.1
+# The largest is shown for at least so long, however many scrape, and how often.
+KEPT_S = 60
 
 
 class LoopWatch:
@@ -21,7 +23,8 @@ class LoopWatch:
         self._cpu_timer = cpu_timer
         self._is_shown = is_shown
         self._late = durations()
-        self._max_ns = 0
+        self._max_ns = self._max_before_ns = 0  # of this minute and of the one before
+        self._minute_since_ns = timer()
         self._planned_ns = 0
         self._next: asyncio.TimerHandle | None = None
 
@@ -36,8 +39,7 @@ class LoopWatch:
             self._next.cancel()
 
     def families(self) -> Iterator[Family]:
-        """What was seen; the largest since the last scrape."""
-        largest_ns, self._max_ns = self._max_ns, 0
+        """What was seen."""
         yield Family.counter(
             "odradek_loop_cpu_seconds",
             "Processor time of the thread of the event loop; its rate is how busy the loop is, 0 to 1.",
@@ -51,8 +53,8 @@ class LoopWatch:
         )
         yield Family.gauge(
             "odradek_loop_max_late_seconds",
-            "By how much the event loop was late at most since the last scrape.",
-            largest_ns / NS_PER_S,
+            "By how much the event loop was late at most in this minute and the one before.",
+            max(self._max_ns, self._max_before_ns) / NS_PER_S,
         )
 
     def _plan(self) -> None:
@@ -60,8 +62,11 @@ class LoopWatch:
         self._next = asyncio.get_running_loop().call_later(INTERVAL_S, self._look)
 
     def _look(self) -> None:
-        late_ns = max(0, self._timer() - self._planned_ns)
+        now_ns = self._timer()
+        late_ns = max(0, now_ns - self._planned_ns)
         self._late.add(late_ns)
+        if now_ns - self._minute_since_ns >= KEPT_S * NS_PER_S:
+            self._max_before_ns, self._max_ns, self._minute_since_ns = self._max_ns, 0, now_ns
         self._max_ns = max(self._max_ns, late_ns)
         if self._late.is_due:
             self._late.fold()
