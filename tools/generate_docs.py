@@ -164,6 +164,7 @@ so that a leader which does not know it leaves the lag unknown, counted in `odra
 
 A node shows at most `odradek.group.lag.max.partitions` partitions of groups, those with the largest lag in records;
 `odradek_group_lag_left_out` says how many there are beyond, and `odradek_group_lag_sum_records` of a group counts all.
+Of as many groups that sum is shown; `odradek_group_lag_groups_left_out` counts the others, which lack less.
 
 ## Metrics of clients
 

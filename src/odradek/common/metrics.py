@@ -147,6 +147,15 @@ class Metrics:
             for key in [key for key in counts if is_gone(key)]:
                 del counts[key]
 
+    def forget(self, keys: Iterable[str | UUID]) -> None:
+        """Drop the counts of topics that were deleted, by their names and ids."""
+        for key in keys:
+            for counts in (self.consumed, self.replicated):
+                counts.pop(key, None)
+            if isinstance(key, str):
+                for named in (self.topics, self.refused, self.unread):
+                    named.pop(key, None)
+
     def add(self, *sources: Source) -> None:
         """Scrapes have the families of these, too."""
         self.sources += sources

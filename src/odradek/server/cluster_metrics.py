@@ -61,6 +61,12 @@ def topic_families(metrics: Metrics, image: MetadataImage) -> Iterator[Family]:
     )
 
 
+def forget_deleted_topics(metrics: Metrics, delta: MetadataDelta, image: MetadataImage) -> None:
+    """Counts of topics that are deleted go at once: there may never be a scrape."""
+    for topic_id, topic in delta.deleted_topics.items():
+        metrics.forget([topic_id] if topic.name in image.topics_by_name else [topic_id, topic.name])
+
+
 def denial_family(metrics: Metrics) -> Family:
     """What clients were not allowed to do."""
     samples = [(api_name(ApiKey(key)), count) for key, count in metrics.denials.items()]

@@ -37,11 +37,11 @@ class Condition:
         return {"ok": True} if self.ok else {"ok": False, "why": self.why, **self.facts}
 
 
-def partitions_of(image: MetadataImage) -> Iterator[tuple[str, PartitionImage]]:
-    """All partitions of a cluster, as `orders-0`."""
+def partitions_of(image: MetadataImage) -> Iterator[tuple[str, int, PartitionImage]]:
+    """(topic, number, partition) of all partitions of a cluster."""
     for topic in image.topics_by_name.values():
         for number, partition in topic.partitions.items():
-            yield f"{topic.name}-{number}", partition
+            yield topic.name, number, partition
 
 
 def fallen_out(image: MetadataImage, node_id: int) -> list[str]:
@@ -50,8 +50,8 @@ def fallen_out(image: MetadataImage, node_id: int) -> list[str]:
     A replica that is added or removed just now owes nothing, and none can come back to a partition without a leader.
     """
     return [
-        name
-        for name, each in partitions_of(image)
+        f"{topic}-{number}"
+        for topic, number, each in partitions_of(image)
         if node_id in each.replicas
         and node_id not in each.isr
         and each.has_leader
@@ -70,7 +70,7 @@ def led_partitions(image: MetadataImage, node_id: int) -> tuple[int, int]:
     """(how many partitions a broker leads, how many of them another one could lead)."""
     able = {each for each, broker in image.brokers.items() if broker.active and not is_draining(image, each)}
     able.discard(node_id)
-    led = [each for _, each in partitions_of(image) if each.leader == node_id]
+    led = [each for _, _, each in partitions_of(image) if each.leader == node_id]
     return len(led), sum(not able.isdisjoint(each.isr) for each in led)
 
 

@@ -39,8 +39,22 @@ def test_the_largest_lags_are_shown_and_sums_have_all() -> None:
     lags = largest(commits, ends(p0=100, p1=100, p2=100), 2)
     assert [(lag.commit, lag.records) for lag in lags.shown] == [(commit(0, 5), 95), (commit(1, 50), 50)]
     assert lags.sums == {"g": 145, "h": 10}
-    assert (lags.left_out, lags.unknown) == (2, 1)
+    assert (lags.left_out, lags.groups_left_out, lags.unknown) == (2, 0, 1)
     assert largest(commits, ends(p0=100), 0).shown == ()
+
+
+def test_invented_groups_make_no_more_series_than_are_asked_for() -> None:
+    invented = [commit(0, 99, f"invented-{number}") for number in range(1000)]
+    lags = largest([*invented, commit(1, 0), commit(2, 0), commit(1, 90, "h")], ends(p0=100, p1=100, p2=100), 3)
+    assert {"g": 200, "h": 10}.items() <= lags.sums.items()
+    assert len(lags.sums) == 3 and lags.groups_left_out == 999
+    families = {family.name: family.samples for family in lag_families(with_seconds(lags, {}, NOW_MS), NOW_MS)}
+    assert len(families["odradek_group_lag_sum_records"]) == 3
+    assert families["odradek_group_lag_groups_left_out"][0].value == 999
+    # The sum of a group of which a partition is shown is shown.
+    many = [commit(number, 0, "all") for number in range(3)] + [commit(3, 0, f"g{number}") for number in range(2)]
+    shown = largest(many, ends(p0=9, p1=9, p2=9, p3=20), 1)
+    assert set(shown.sums) == {"all", shown.shown[0].commit.group}
 
 
 def test_ages_are_of_the_first_unread_record_and_markers_are_none() -> None:

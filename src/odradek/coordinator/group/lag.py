@@ -3,7 +3,7 @@
 Records are counted up to the high watermark, as Kafka's tools do. Seconds are the age of the first record that a group
 has not read, by the record's own timestamp; markers of transactions are no records, and a group that lacks nothing else
 has a lag of 0. Many groups times many partitions are more than a scrape may have: the largest lags are shown, and the
-sums of all groups count the others too.
+largest sums of groups, which count the others too.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class GroupLagConfig:
         "odradek.group.lag.max.partitions",
         default=2000,
         unit="count",
-        doc="Partitions of groups, by size of their lag, that a node's metrics show; sums of groups have all.",
+        doc="Partitions of groups, by size of their lag, that a node's metrics show, and sums of as many groups.",
     )
 
 
@@ -75,6 +75,7 @@ class GroupLags:
 
     Attributes:
         shown: the largest lags; left_out: how many more there are.
+        sums: of the groups that lack most; groups_left_out: how many more groups there are.
         unknown: commits whose leader did not answer.
         at_ms: when, in ms since 1970 UTC; -1 before the first round.
     """
@@ -82,6 +83,7 @@ class GroupLags:
     shown: tuple[PartitionLag, ...] = ()
     sums: Mapping[str, int] = field(default_factory=dict)
     left_out: int = 0
+    groups_left_out: int = 0
     unknown: int = 0
     at_ms: int = -1
 
@@ -105,7 +107,10 @@ def largest(commits: Iterable[Commit], ends: Mapping[PartitionKey, int], limit: 
         known.append(PartitionLag(commit, max(0, end - commit.offset)))
         sums[commit.group] += known[-1].records
     shown = heapq.nlargest(limit, known, key=lambda lag: lag.records)
-    return GroupLags(tuple(shown), dict(sums), len(known) - len(shown), unknown)
+    # Those of which a partition is shown, too: a marker of a transaction may be taken from their sum.
+    largest_sums = heapq.nlargest(limit, sums, key=lambda group: sums[group])
+    kept = {group: sums[group] for group in (*largest_sums, *(lag.commit.group for lag in shown))}
+    return GroupLags(tuple(shown), kept, len(known) - len(shown), len(sums) - len(kept), unknown)
 
 
 def with_seconds(lags: GroupLags, since_ms: Mapping[Commit, int | None], now_ms: int) -> GroupLags:
@@ -128,7 +133,7 @@ def with_seconds(lags: GroupLags, since_ms: Mapping[Commit, int | None], now_ms:
         else:
             shown.append(PartitionLag(lag.commit, lag.records, max(0, now_ms - then_ms) / 1000))
     shown.sort(key=lambda lag: lag.labels)
-    return GroupLags(tuple(shown), sums, lags.left_out, unknown, now_ms)
+    return GroupLags(tuple(shown), sums, lags.left_out, lags.groups_left_out, unknown, now_ms)
 
 
 def lag_families(lags: GroupLags, now_ms: int) -> Iterator[Family]:
@@ -158,6 +163,11 @@ def lag_families(lags: GroupLags, now_ms: int) -> Iterator[Family]:
         "odradek_group_lag_left_out",
         "Partitions of groups beyond odradek.group.lag.max.partitions, those with the smallest lags.",
         lags.left_out,
+    )
+    yield Family.gauge(
+        "odradek_group_lag_groups_left_out",
+        "Groups beyond odradek.group.lag.max.partitions, whose sum is not shown.",
+        lags.groups_left_out,
     )
     yield Family.gauge(
         "odradek_group_lag_unknown", "Partitions of groups whose leader did not say where they end.", lags.unknown

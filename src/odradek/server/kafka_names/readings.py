@@ -286,21 +286,20 @@ def _metadata_rate(scrape: Scrape) -> float:
 # -- as kafka_exporter has it: of the whole cluster, each thing by one node -------------------------------------------
 
 
-def _owned(scrape: Scrape) -> Iterator[tuple[str, PartitionImage]]:
+def _owned(scrape: Scrape) -> Iterator[tuple[str, int, PartitionImage]]:
     """The partitions that are shown by this node: those that it leads; those without a leader by the controller."""
     services = scrape.services
-    for name, partition in partitions_of(services.image):
+    for topic, number, partition in partitions_of(services.image):
         if partition.leader == services.node_id or (not partition.has_leader and services.quorum.leads):
-            yield name, partition
+            yield topic, number, partition
 
 
 def per_owned(value: Callable[[PartitionImage], float]) -> Reading:
     """A value for each partition that this node shows."""
 
     def read(scrape: Scrape) -> Iterator[Sample]:
-        for name, partition in _owned(scrape):
-            topic, _, number = name.rpartition("-")
-            yield Sample(value(partition), (("topic", topic), ("partition", number)))
+        for topic, number, partition in _owned(scrape):
+            yield Sample(value(partition), (("topic", topic), ("partition", str(number))))
 
     return Reading(read, "", ("topic", "partition"))
 
