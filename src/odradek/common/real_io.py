@@ -362,7 +362,17 @@ class RealListener:
         return port
 
     def close(self) -> None:
-        self._server.close()
+        server = self._server
+        is_asyncios: bool = isinstance(server, asyncio.base_events.Server)  # else it is uvloop's
+        if is_asyncios:
+            # A connection that was accepted in this turn of the loop is made in the next. If the server were closed by
+            # then, asyncio would forget the socket, open, and its peer would wait on it.
+            loop = server.get_loop()
+            for sock in server.sockets:
+                loop.remove_reader(sock.fileno())
+            loop.call_soon(server.close)
+        else:
+            server.close()
 
 
 class RealNetwork:

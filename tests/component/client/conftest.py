@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from odradek.common.real_io import RealListener
 from odradek.protocol.api_key import ApiKey
 from odradek.protocol.apis import API
 from odradek.protocol.codec import decode
 from odradek.protocol.framing import decode_request_header, encode_response
 from odradek.protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse
+from tests.support.waiting import some_turns
 
 Answer = Callable[[Any, int], Any]
 
@@ -58,10 +60,11 @@ class ScriptedPeer:
         self._writers.clear()
 
     async def stop(self) -> None:
-        await self.hang_up()
         if self._server is not None:
-            self._server.close()
-            await self._server.wait_closed()
+            RealListener(self._server).close()
+            await some_turns()
+        await self.hang_up()
+        await some_turns()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from odradek.common.real_io import RealNetwork
+from odradek.common.real_io import RealListener, RealNetwork
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import MetadataImage
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
 from odradek.protocol.messages.register_broker_record import BrokerEndpoint, RegisterBrokerRecord
 from odradek.server.network.peers import BrokerPeers
+from tests.support.waiting import some_turns
 
 OTHER = 2
 
@@ -45,4 +46,5 @@ async def test_a_late_connection_failure_is_no_error_of_the_loop() -> None:
     gc.collect()
     assert reported == [] and not peers._connecting
     await peers.close()
-    server.close()
+    RealListener(server).close()
+    await some_turns()

@@ -10,9 +10,10 @@ from uuid import uuid4
 
 import pytest_asyncio
 
-from odradek.common.real_io import RealNetwork
+from odradek.common.real_io import RealListener, RealNetwork
 from odradek.metadata.model import BrokerImage, Endpoint
 from odradek.server.lifecycle.liveness import BrokerLiveness
+from tests.support.waiting import some_turns
 
 BROKER = (2, 7)
 
@@ -64,12 +65,13 @@ async def scene() -> AsyncIterator[Scene]:
     scene = Scene(server)
     yield scene
     await scene.liveness.stop()
-    server.close()
+    RealListener(server).close()
+    await some_turns()
 
 
 async def test_a_listener_that_closes_later_than_the_connection_is_noticed(scene: Scene) -> None:
     scene.connection().on_lost()
-    asyncio.get_running_loop().call_later(0.5, scene.server.close)
+    asyncio.get_running_loop().call_later(0.5, RealListener(scene.server).close)
     assert await scene.probed() == [BROKER]
 
 
@@ -83,6 +85,7 @@ async def test_a_heartbeat_over_another_connection_ends_the_probes(scene: Scene)
     await asyncio.sleep(0)
     scene.connection()
     assert await scene.probed() == []
-    scene.server.close()
+    RealListener(scene.server).close()
+    await some_turns()
     scene.connection().on_lost()
     assert await scene.probed() == [BROKER]

@@ -16,8 +16,8 @@ from uuid import uuid4
 
 from odradek.common.errors import ApiError, ErrorCode, ProtocolError
 from odradek.common.metrics import Metrics
-from odradek.common.ports import Clock, MachineLimits
-from odradek.common.real_io import RealClock
+from odradek.common.ports import Clock, Listener, MachineLimits
+from odradek.common.real_io import RealClock, RealNetwork
 from odradek.protocol import codec
 from odradek.protocol.apis import API, ApiKey
 from odradek.protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse
@@ -74,17 +74,16 @@ class ScriptedListener:
         self.spec = ListenerSpec("PLAINTEXT", "127.0.0.1", 0)
         if is_open:
             self.dispatcher.start_serving(self.spec.scope)
-        self._server: asyncio.Server | None = None
+        self._listener: Listener | None = None
 
     async def __aenter__(self) -> ScriptedListener:
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: self.made(self.dispatcher, self.spec), "127.0.0.1", 0)
-        self.spec.port = self._server.sockets[0].getsockname()[1]
+        self._listener = await RealNetwork().listen(lambda: self.made(self.dispatcher, self.spec), "127.0.0.1", 0)
+        self.spec.port = self._listener.port
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        assert self._server is not None
-        self._server.close()
+        assert self._listener is not None
+        self._listener.close()
         await self.dispatcher.close()
         await some_turns()
 
