@@ -51,7 +51,8 @@ class Node(ServerProcess):
         self.data_dir = directory / "data"
         self.controller_port = free_port()
         self.overrides: dict[str, object] = {
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}",
+            # Bound in this order: when the last one accepts, which the start waits for, all do.
+            "listeners": f"CONTROLLER://127.0.0.1:{self.controller_port},PLAINTEXT://127.0.0.1:{self.port}",
             "controller.quorum.voters": f"1@127.0.0.1:{self.controller_port}",
             "log.dirs": self.data_dir,
             "offsets.topic.num.partitions": 4,
