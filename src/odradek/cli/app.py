@@ -40,6 +40,7 @@ COMMANDS = {
     "doctor": ("doctor.command", "Say what to fix: of a machine, a configuration, a running cluster."),
     "plan": ("plan.command", "Say how many brokers of what size, and their settings."),
     "perf": ("perf.command", "Measure how fast and how soon records pass."),
+    "rebalance": ("rebalance.command", "Even out leaders, replicas, disks and traffic over brokers."),
     "certs": ("certs", "Make certificates for development."),
     "drain": ("drain", "Take work away from a broker before it stops."),
     "pipeline": ("pipeline", "Make, check, run and watch a pipeline of Spark's over topics."),

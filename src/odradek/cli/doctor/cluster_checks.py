@@ -279,7 +279,7 @@ def _uneven(what: str, found: Mapping[int, int], unit: str, why: str, shown: Cal
         f"uneven-{what}",
         f"{unit} are uneven over brokers" if unit != "data" else "data is uneven over brokers",
         why,
-        "`odradek partitions plan --by-bytes` evens them out" if what == "disks" else "`odradek partitions plan`",
+        "`odradek rebalance` shows what to move, and does it with --execute",
         [f"broker {broker}: {shown(count)}" for broker, count in ordered],
     )
 

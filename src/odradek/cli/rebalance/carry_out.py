@@ -1,0 +1,114 @@
+"""A rebalancing at work: some partitions at a time, throttled. What is in place is left out, so it can go on later."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from odradek.cli.errors import CliError
+from odradek.cli.partition_moves import View, end_throttle, look, progress, throttle_moves
+from odradek.cli.partition_plan import Assignment, Replicas, TopicPartition
+from odradek.cli.rebalance.balance import Weights
+from odradek.client.cluster import Cluster
+from odradek.client.reassignment import PREFERRED, Move, elect_leaders, move_replicas, moves_under_way, replica_sizes
+from odradek.protocol.messages.metadata_response import MetadataResponsePartition
+
+POLL_S = 0.5
+MOST_IDLE_POLLS = 60
+
+
+async def weigh(cluster: Cluster, view: View, watch_s: float) -> dict[TopicPartition, Weights]:
+    """Bytes of each partition, and how fast they grow: its leader's size, looked at twice. Raises ApiError."""
+    awake = sorted(view.racks.keys() - view.resting)
+    before = await replica_sizes(cluster, awake)
+    await asyncio.sleep(watch_s)
+    after = await replica_sizes(cluster, awake)
+    found = {}
+    for key, partition in view.partitions.items():
+        disk = max((after.get((key, broker), 0) for broker in partition.replica_nodes), default=0)
+        there = after.get((key, partition.leader_id), 0), before.get((key, partition.leader_id), 0)
+        found[key] = Weights(disk, max(0.0, (there[0] - there[1]) / watch_s))
+    return found
+
+
+async def left_of(cluster: Cluster, wanted: Assignment) -> dict[TopicPartition, Replicas]:
+    """What of a plan is not so yet."""
+    rows = await progress(cluster, wanted)
+    return {
+        key: wanted[key]
+        for row in rows
+        if row["state"] in ("moving", "differs") and (key := (row["topic"], row["partition"]))
+    }
+
+
+async def carry_out(
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, Replicas],
+    *,
+    throttle: int,
+    at_once: int,
+    note: Callable[[str], None],
+) -> dict[TopicPartition, Any]:
+    """Move what has not moved yet, and let first replicas lead; returns why leaders could not be elected.
+
+    Args:
+        throttle: bytes a second that each broker copies at most.
+        at_once: partitions whose replicas are copied at the same time.
+        note: takes a line of progress.
+    Raises:
+        CliError: a partition was refused; what moves goes on.
+        ApiError.
+    """
+    known = (await look(cluster)).partitions
+    present = {key: replicas for key, replicas in wanted.items() if key in known}
+    left = sorted((await left_of(cluster, present)).items())
+    note(f"{len(present) - len(left)} of {len(present)} partitions are in place")
+    while left:
+        batch = dict(left[:at_once])
+        await _move(cluster, batch, throttle)
+        await _await_moved(cluster, batch)
+        left = left[at_once:]
+        note(f"{len(present) - len(left)} of {len(present)} partitions are in place")
+    # Those of a run that was broken off are limited still.
+    await end_throttle(cluster, present)
+    results = await elect_leaders(cluster, PREFERRED, present.keys()) if present else {}
+    return {key: error for key, error in results.items() if error and error.code.name != "ELECTION_NOT_NEEDED"}
+
+
+async def _move(cluster: Cluster, batch: dict[TopicPartition, Replicas], throttle: int) -> None:
+    view = await look(cluster)
+    batch = {key: replicas for key, replicas in batch.items() if key in view.partitions}
+    under_way = await moves_under_way(cluster, batch)
+    for key, move in under_way.items():
+        # As before the move, so that its new replicas are limited as followers, now by this rate.
+        there = [broker for broker in move.replicas if broker not in move.adding]
+        view.partitions[key] = MetadataResponsePartition(replica_nodes=there)
+    await throttle_moves(cluster, view, batch, throttle)
+    # One that moves to where it shall is left alone: to ask again would begin it again.
+    new = {
+        key: replicas for key, replicas in batch.items() if not (key in under_way and _goal(under_way[key]) == replicas)
+    }
+    refused = {key: error for key, error in (await move_replicas(cluster, new)).items() if error} if new else {}
+    if refused:
+        listed = "".join(f"\n  {topic}-{number}: {error.message}" for (topic, number), error in refused.items())
+        raise CliError(f"{len(refused)} of {len(new)} partitions were refused:{listed}")
+
+
+def _goal(move: Move) -> Replicas:
+    """Where a move under way goes."""
+    return tuple(broker for broker in move.replicas if broker not in move.removing)
+
+
+async def _await_moved(cluster: Cluster, batch: dict[TopicPartition, Replicas]) -> None:
+    """Until all are in place. Raises CliError where their moves were called off."""
+    idle = 0
+    while idle < MOST_IDLE_POLLS:
+        states = [row["state"] for row in await progress(cluster, batch)]
+        if not {"moving", "differs"} & set(states):
+            await end_throttle(cluster, batch)
+            return
+        # A broker may show what was before for a moment after a move has ended.
+        idle = 0 if "moving" in states else idle + 1
+        await asyncio.sleep(POLL_S)
+    raise CliError("moves were called off, by another tool or user: make a new plan")
