@@ -19,7 +19,8 @@ from pathlib import Path
 from odradek.common.metrics import Family
 from odradek.protocol.apis import API, api_name
 from odradek.server.handlers import HANDLERS
-from odradek.server.kafka_names.table import NOT_GIVEN, TABLE
+from odradek.server.kafka_names.not_given import NOT_GIVEN
+from odradek.server.kafka_names.table import TABLE
 from odradek.settings.options import OptionSpec
 from odradek.settings.rules import GUARDS, NOT_LOADED, READ_BY_THE_NODE, WITHOUT_MEANING
 from odradek.settings.table import GROUP_SYNONYM_PREFIX, OWN, Scope, Setting, UpdateMode, broker_synonyms, table
@@ -130,7 +131,8 @@ instead, so that dashboards and alerts for Kafka work as they are; with `both` i
 
 ## Where the time of requests goes
 
-`odradek_request_seconds` is a histogram with the labels `api`, `listener` (broker or controller) and `phase`:
+`odradek_request_seconds` is a histogram with the labels `api`, `listener` (broker or controller) and `phase`. `Fetch`
+is what consumers send; that of followers is `FetchFollower`.
 
 | Phase | What it is | Kafka's name |
 |---|---|---|

@@ -108,7 +108,7 @@ DASHBOARD: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 "Fetch, 99th percentile",
                 "s",
                 (("{{phase}}", _percentile("odradek_request_seconds", "phase", 'api="Fetch"')),),
-                "A Fetch waits for data: that is its remote phase.",
+                "Of consumers. A Fetch waits for data: that is its remote phase.",
             ),
             Panel(
                 "Other requests, 99th percentile",
@@ -116,7 +116,7 @@ DASHBOARD: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 (
                     (
                         "{{api}}",
-                        _percentile("odradek_request_seconds", "api", 'api!~"Produce|Fetch", phase="total"'),
+                        _percentile("odradek_request_seconds", "api", 'api!~"Produce|Fetch.*", phase="total"'),
                     ),
                 ),
             ),

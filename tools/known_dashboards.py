@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from odradek.server.kafka_names.table import NOT_GIVEN, TABLE
+from odradek.server.kafka_names.not_given import NOT_GIVEN
+from odradek.server.kafka_names.table import TABLE
 
 _FACTS = Path(__file__).with_suffix(".tsv")
 ROWS = {row.name: row for row in TABLE}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -57,6 +58,16 @@ class UnsendableRequestError(OdradekError):
     """A value of the request does not fit into its field."""
 
 
+@dataclass(slots=True)
+class Traffic:
+    """What went over some connections."""
+
+    requests: int = 0
+    responses: int = 0
+    sent_bytes: int = 0
+    received_bytes: int = 0
+
+
 class _Pending:
     """A request that is not answered yet."""
 
@@ -71,9 +82,10 @@ class _Pending:
 class Connection(asyncio.BufferedProtocol):
     """A connection of a client; made by `connect`."""
 
-    def __init__(self, address: str, client_id: str) -> None:
-        """`address` is for messages only."""
+    def __init__(self, address: str, client_id: str, traffic: Traffic | None = None) -> None:
+        """`address` is for messages only; in `traffic` is counted what is sent and received."""
         self.address = address
+        self._traffic = traffic
         self.versions: dict[int, tuple[int, int]] = {}
         self.features: ApiVersionsResponse = ApiVersionsResponse()
         self._client_id = client_id
@@ -115,9 +127,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._reader.buffer_updated(nbytes)
+        if self._traffic is not None:
+            self._traffic.received_bytes += nbytes
         try:
             while (frame := self._reader.next_frame()) is not None:
                 self._answered(frame)
+                if self._traffic is not None:
+                    self._traffic.responses += 1
         except ProtocolError as error:
             self._fail(UnreachableError(f"{self.address} does not speak Kafka's protocol: {error}"))
 
@@ -157,6 +173,9 @@ class Connection(asyncio.BufferedProtocol):
         except ValueError as error:
             raise UnsendableRequestError(str(error)) from None
         self._pending[correlation_id] = _Pending(key, chosen, future)
+        if self._traffic is not None:
+            self._traffic.requests += 1
+            self._traffic.sent_bytes += sum(map(len, frame))
         self._transport.writelines(frame)
         return future
 
@@ -281,8 +300,9 @@ async def connect(
     client_id: str,
     timeout_s: float,
     security: OutgoingSecurity = PLAINTEXT,
+    traffic: Traffic | None = None,
 ) -> Connection:
-    """Connect, learn the peer's versions, and log in where the listener asks for it.
+    """Connect, learn the peer's versions, and log in where the listener asks for it; counted in `traffic`.
 
     Raises:
         RefusedLoginError: as `Connection.log_in`.
@@ -290,7 +310,7 @@ async def connect(
         RequestTimeoutError: no connection or no answer in time.
     """
     address = f"{host}:{port}"
-    connection = Connection(address, client_id)
+    connection = Connection(address, client_id, traffic)
     try:
         async with asyncio.timeout(timeout_s):
             await network.connect(lambda: connection, host, port, tls=security.tls())

@@ -115,7 +115,7 @@ class RaftDriver:
         self._cluster_id = cluster_id
         self._config = config
         self._publisher = publisher
-        self._peers = peers
+        self.peers = peers
         self._listener_name = listener_name
         self._endpoints = dict(endpoints or {})
         self._bootstrap = tuple(bootstrap)
@@ -159,7 +159,7 @@ class RaftDriver:
         """
         state = self.storage.open()
         voters = self.storage.history.voters
-        if len(voters) > 1 and self._peers is None:
+        if len(voters) > 1 and self.peers is None:
             raise ConfigError([f"the quorum has the voters {voters.node_ids}; this node can only vote alone"])
         now_ms = self._clock.monotonic_ms()
         self._snapshots.begin()
@@ -181,7 +181,7 @@ class RaftDriver:
             own_endpoints=tuple(self._endpoints.values()),
         )
         self._courier = OutgoingRequests(
-            self._peers,
+            self.peers,
             self.node,
             clock=self._clock,
             random=self._random,
@@ -207,7 +207,7 @@ class RaftDriver:
         )
         self._idle.set()
         steps = [self._sync(), self._tick()]
-        if self._peers is not None:
+        if self.peers is not None:
             steps += [self._follow(), self._voter_change_loop(), self._space.watch(self._fail)]
         self._tasks = [asyncio.get_running_loop().create_task(step) for step in steps]
         self.apply_ready(self.node.start(now_ms))

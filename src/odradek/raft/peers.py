@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from odradek.client.connection import Connection, UnreachableError, UnsupportedRequestError, connect
+from odradek.client.connection import Connection, Traffic, UnreachableError, UnsupportedRequestError, connect
 from odradek.client.security import PLAINTEXT, OutgoingSecurity
 from odradek.common.ports import Network
 from odradek.protocol.apis import ApiKey
@@ -19,7 +19,7 @@ M = TypeVar("M", bound=Message)
 
 
 class QuorumPeers:
-    """Sends requests to other replicas' controller listeners."""
+    """Sends requests to other replicas' controller listeners; `traffic` counts what it sent and received."""
 
     def __init__(self, network: Network, node_id: int, security: OutgoingSecurity = PLAINTEXT) -> None:
         """
@@ -32,6 +32,7 @@ class QuorumPeers:
         self._client_id = f"raft-client-{node_id}"
         self._open: dict[tuple[Endpoint, int], Connection] = {}
         self._closed = False
+        self.traffic = Traffic()
 
     async def send(
         self, endpoint: Endpoint, request: Message, response: type[M], *, timeout_ms: int, min_version: int = 0
@@ -55,7 +56,13 @@ class QuorumPeers:
     async def _connect(self, lane: tuple[Endpoint, int], timeout_s: float) -> Connection:
         host, port = lane[0]
         made = await connect(
-            self._network, host, port, client_id=self._client_id, timeout_s=timeout_s, security=self._security
+            self._network,
+            host,
+            port,
+            client_id=self._client_id,
+            timeout_s=timeout_s,
+            security=self._security,
+            traffic=self.traffic,
         )
         other = self._open.get(lane)
         if self._closed or (other is not None and other.is_open):

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from odradek.client.connection import Traffic
 from odradek.common.metrics import Family, Given, Metrics, Sample
 from odradek.protocol.apis import ApiKey, api_name
 
@@ -97,6 +98,13 @@ def quorum_families(quorum: RaftDriver) -> Iterator[Family]:
         quorum.committed_offset,
     )
     yield gauge("odradek_controller_active", "Whether this node is the active controller, 0 or 1.", quorum.leads)
+    traffic = Traffic() if quorum.peers is None else quorum.peers.traffic
+    yield Family.counter(
+        "odradek_quorum_requests", "Requests that this node has sent to others of the quorum.", traffic.requests
+    )
+    yield Family.counter("odradek_quorum_responses", "Answers that it got.", traffic.responses)
+    yield Family.counter("odradek_quorum_sent_bytes", "Bytes of those requests.", traffic.sent_bytes)
+    yield Family.counter("odradek_quorum_received_bytes", "Bytes of those answers.", traffic.received_bytes)
     node = quorum.node
     behind = {
         key.node_id: max(0, quorum.end_offset - max(0, state.end_offset))

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, cast
 from odradek.common.metrics import Family, Sample
 from odradek.log.compaction.metrics import cleaner_families
 from odradek.replica.metrics import replication_families
-from odradek.server.network.request_times import request_time_families
+from odradek.server.network.request_times import Labels, RouteTimes, request_time_families
 from odradek.server.transactions.metrics import exactly_once_families
 
 if TYPE_CHECKING:
     from odradek.log.manager import LogManager
-    from odradek.server.network.dispatch import Dispatcher
+    from odradek.server.network.dispatch import Dispatcher, Route
 
 
 def node_families(dispatcher: Dispatcher) -> Iterator[Family]:
@@ -38,7 +38,7 @@ def node_families(dispatcher: Dispatcher) -> Iterator[Family]:
     yield Family("odradek_requests", "counter", "Requests, by API.", _samples(routes, "request_count"))
     yield Family("odradek_request_errors", "counter", "Requests that failed whole.", _samples(routes, "error_count"))
     yield Family("odradek_request_bytes", "counter", "Bytes of requests, by API.", _samples(routes, "request_bytes"))
-    yield from request_time_families((route.times, labels) for route, labels in routes)
+    yield from request_time_families(_timed(routes))
     yield Family.gauge("odradek_connections", "Connections that are open.", len(connections))
     of_listeners = Counter(each.listener.name for each in connections)
     yield Family(
@@ -74,6 +74,14 @@ def node_families(dispatcher: Dispatcher) -> Iterator[Family]:
     yield from exactly_once_families(services)
     yield from services.scrub_counts.families()
     yield from cleaner_families(services.cleaner, [log for log, _ in per_log])
+
+
+def _timed(routes: Iterable[tuple[Route, Labels]]) -> Iterator[tuple[RouteTimes, Labels]]:
+    """The times by API; those of followers' fetches as an API of their own, since they wait for other things."""
+    for route, labels in routes:
+        yield route.times, labels
+        if route.times.followers is not None:
+            yield route.times.followers, (("api", f"{route.name}Follower"), *labels[1:])
 
 
 def _samples(items: Iterable[tuple[Any, tuple[tuple[str, str], ...]]], attribute: str) -> tuple[Sample, ...]:

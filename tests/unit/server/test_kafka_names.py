@@ -7,8 +7,9 @@ import re
 import pytest
 
 from odradek.common.metrics import Histogram
+from odradek.server.kafka_names.not_given import NOT_GIVEN
 from odradek.server.kafka_names.recent import Recent
-from odradek.server.kafka_names.table import COUNTER, EXPORTER, NOT_GIVEN, TABLE
+from odradek.server.kafka_names.table import COUNTER, EXPORTER, TABLE
 from tools.known_dashboards import ROWS, panels
 
 MINUTE_MS = 60_000
@@ -80,7 +81,7 @@ def test_names_are_those_that_the_rules_make_of_beans() -> None:
         name = re.search(r",name=([\w-]+)", rest) or re.search(r"<>([\w-]+)", rest)
         assert name is not None, row.bean
         last = re.sub(r"Percent$", "_percent", re.sub(r"PerSec$", "_total", name[1]))
-        if kind in ("raft-metrics", "broker-metadata-metrics"):
+        if kind in ("raft-metrics", "raft-channel-metrics", "broker-metadata-metrics"):
             kind = kind.replace("-", "")
         made = f"{domain}_{kind}_{last}".lower().replace(".", "_").replace("-", "_")
         assert row.name.removesuffix("_count") == made.removesuffix("_count"), row.bean

@@ -86,6 +86,8 @@ def handle(
         fetch = PendingFetch(context, request, by_id)
     except ApiError as error:
         return FetchResponse(error_code=error.code)
+    if context.times is not None and fetch.is_follower:
+        context.times.count_as_follower()
     fetch.read()
     if fetch.is_enough() or request.max_wait_ms <= 0 or context.broker.replicas.parked_fetch_count >= MAX_PARKED:
         return fetch.response()

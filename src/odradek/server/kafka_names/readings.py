@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odradek.common.metrics import Family, Sample
+from odradek.common.metrics import Family, Histogram, Sample
 from odradek.raft.quorum_state import NO_NODE
 from odradek.replica.followers import is_at_min_isr, is_under_replicated
 from odradek.server.health import is_draining, partitions_of
@@ -143,16 +143,33 @@ def quantiles_of(name: str, phase: str = "", factor: float = 1) -> Reading:
     """Quantiles of the last minute of one of our histograms by API; `phase`: the one that is meant."""
 
     def read(scrape: Scrape) -> Iterator[Sample]:
-        for each in scrape.ours[name].histograms:
-            api = _api(each.labels, scrape)
-            if api is None or dict(each.labels).get("phase", "") != phase:
-                continue
+        spreads = {
+            api: each
+            for each in scrape.ours[name].histograms
+            if dict(each.labels).get("phase", "") == phase and (api := _api(each.labels, scrape)) is not None
+        }
+        for api, spread in _by_kind_of_fetch(spreads).items():
             wanted = [float(quantile) for quantile in QUANTILES]
-            values = scrape.recent.quantiles(f"{name} {phase} {api}", each, wanted)
+            values = scrape.recent.quantiles(f"{name} {phase} {api}", spread, wanted)
             for quantile, value in zip(QUANTILES, values, strict=True):
                 yield Sample(value * factor, (("request", api), ("quantile", quantile)))
 
     return Reading(read, name + (f", phase {phase}" if phase else ""), ("request", "quantile"))
+
+
+def _by_kind_of_fetch(spreads: dict[str, Histogram]) -> dict[str, Histogram]:
+    """Kafka has fetches three times: those of consumers, those of followers, and all."""
+    consumers, followers = spreads.get("Fetch"), spreads.get("FetchFollower")
+    shown = dict(spreads)
+    if consumers is not None:
+        shown["FetchConsumer"] = consumers
+    if consumers is not None and followers is not None:
+        pairs = zip(consumers.buckets, followers.buckets, strict=True)
+        buckets = tuple((bound, ours + theirs) for (bound, ours), (_, theirs) in pairs)
+        shown["Fetch"] = Histogram(buckets, consumers.sum + followers.sum)
+    elif followers is not None:
+        shown["Fetch"] = followers
+    return shown
 
 
 def request_counts(scrape: Scrape) -> Iterator[Sample]:

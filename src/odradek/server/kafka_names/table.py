@@ -2,8 +2,7 @@
 
 A name is made of an MBean's: `kafka.server:type=ReplicaManager,name=LeaderCount` is
 `kafka_server_replicamanager_leadercount`; `PerSec` at the end becomes `_total`, `Percent` `_percent`, and what is left
-of an object name becomes labels. Metrics of groups and topics are named as kafka_exporter has them. NOT_GIVEN lists
-what dashboards ask for and this broker has not.
+of an object name becomes labels. Metrics of groups and topics are named as kafka_exporter has them.
 """
 
 from __future__ import annotations
@@ -503,6 +502,30 @@ _CONTROLLER = (
         "Over the last minute.",
     ),
     Row(
+        "kafka_server_raftchannelmetrics_outgoing_byte_total",
+        COUNTER,
+        "kafka.server:type=raft-channel-metrics <>outgoing-byte-total",
+        same("odradek_quorum_sent_bytes"),
+    ),
+    Row(
+        "kafka_server_raftchannelmetrics_incoming_byte_total",
+        COUNTER,
+        "kafka.server:type=raft-channel-metrics <>incoming-byte-total",
+        same("odradek_quorum_received_bytes"),
+    ),
+    Row(
+        "kafka_server_raftchannelmetrics_request_total",
+        COUNTER,
+        "kafka.server:type=raft-channel-metrics <>request-total",
+        same("odradek_quorum_requests"),
+    ),
+    Row(
+        "kafka_server_raftchannelmetrics_response_total",
+        COUNTER,
+        "kafka.server:type=raft-channel-metrics <>response-total",
+        same("odradek_quorum_responses"),
+    ),
+    Row(
         "kafka_server_brokermetadatametrics_last_applied_record_offset",
         GAUGE,
         "kafka.server:type=broker-metadata-metrics <>last-applied-record-offset",
@@ -545,33 +568,3 @@ _CLUSTER = (
 )
 
 TABLE = (*_REPLICAS, *_TRAFFIC, *_REQUESTS, *_NODE, *_CONTROLLER, *_CLUSTER)
-
-_ONE_FETCH = "fetches of followers and consumers are timed together, as Fetch"
-_NO_QUEUE = "there is no queue between connections and handlers"
-_NO_ZOOKEEPER = "there is no ZooKeeper"
-_NO_JVM = "there is no JVM; process_* are there"
-
-# What dashboards ask for, and why no sample answers.
-NOT_GIVEN = {
-    "kafka_network_requestmetrics_responsequeuetimems": "a part of responsesendtimems: answers have no queue",
-    'kafka_network_requestmetrics_*{request="FetchFollower"}': _ONE_FETCH,
-    'kafka_network_requestmetrics_*{request="FetchConsumer"}': _ONE_FETCH,
-    "kafka_network_requestmetrics_errors_total": "counted without the code of the error: odradek_request_errors_total",
-    "kafka_network_requestchannel_requestqueuesize": _NO_QUEUE,
-    "kafka_network_requestchannel_responsequeuesize": _NO_QUEUE,
-    "kafka_server_raftmetrics_commit_latency_avg": "not measured",
-    "kafka_server_raftmetrics_election_latency_avg": "not measured",
-    "kafka_server_raftchannelmetrics_*": "what the quorum sends is not counted apart",
-    "kafka_server_socket_server_metrics_connection_creation_rate": "of the node: odradek_connections_accepted_total",
-    "kafka_server_socket_server_metrics_connections_software": "names that clients give would be labels without end",
-    "kafka_server_replicafetchermanager_minfetchrate": "not measured",
-    "kafka_log_logflushstats_*": "the time of fsyncs is not measured",
-    "kafka_server_zookeeperclientmetrics_*": _NO_ZOOKEEPER,
-    "kafka_server_sessionexpirelistener_*": _NO_ZOOKEEPER,
-    "zookeeper_*": _NO_ZOOKEEPER,
-    "jvm_*": _NO_JVM,
-    "java_lang_*": _NO_JVM,
-    "leader_uptime": _NO_ZOOKEEPER,
-    "container_*": "come from Kubernetes, not from a broker",
-    "kubelet_*": "come from Kubernetes, not from a broker; its own view is odradek_log_directory_free_bytes",
-}

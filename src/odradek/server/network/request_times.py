@@ -31,11 +31,15 @@ class RouteTimes:
     """What the requests of one API took, and how large they were.
 
     `queue`, `remote` and `throttle` have those alone that waited.
+
+    Attributes:
+        followers: the same of those that followers sent, as far as any did; they are in this alone.
     """
 
     __slots__ = (
         "_every",
         "_untimed",
+        "followers",
         "local",
         "queue",
         "remote",
@@ -54,6 +58,7 @@ class RouteTimes:
             slow: sees each that is timed.
         """
         self.slow = slow
+        self.followers: RouteTimes | None = None
         self._every = every
         self._untimed = 0
         self.queue, self.local, self.remote = durations(), durations(), durations()
@@ -112,6 +117,12 @@ class RequestTimes:
         self.request_bytes = request_bytes
         self.sender: Sender | None = None
         self.decided_ns = self.ready_ns = self.throttle_ms = self.end_position = self.response_bytes = 0
+
+    def count_as_follower(self) -> None:
+        """A follower sent it."""
+        if self.times.followers is None:
+            self.times.followers = RouteTimes(slow=self.times.slow)
+        self.times = self.times.followers
 
     def sent(self, now_ns: int) -> None:
         """The last byte of the answer is with the system."""
