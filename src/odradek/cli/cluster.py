@@ -1,19 +1,25 @@
-"""`odradek cluster`: what the cluster says of itself: id, brokers, features, quorum."""
+"""`odradek cluster`: what the cluster says of itself: id, brokers, features, quorum; and forgetting a broker."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from odradek.cli.confirmation import YesOption, confirm
 from odradek.cli.connect import DEFAULT_BOOTSTRAP, BootstrapOption, CommandConfigOption, administer, target
+from odradek.cli.errors import NOT_FOUND, CliError
 from odradek.cli.output import JsonOption, print_json, print_table
+from odradek.common.numbers import INT32_MAX
 
 if TYPE_CHECKING:
     from odradek.client.cluster import Cluster
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Show the cluster: id, brokers, features, quorum.")
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, help="Show the cluster: id, brokers, features, quorum; forget a broker."
+)
 
+LISTED = 5
 _METADATA_VERSION = "metadata.version"
 
 
@@ -76,6 +82,53 @@ def brokers(
             for each in found
         ],
     )
+
+
+@app.command("unregister")
+def unregister(
+    broker: Annotated[int, typer.Argument(help="The broker's id.", min=0, max=INT32_MAX)],
+    yes: YesOption = False,
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Forget a broker that has been stopped and will not come back. It must hold no replica any more."""
+
+    async def look(cluster: Cluster) -> tuple[bool | None, list[str]]:
+        from odradek.client.admin import describe_cluster
+
+        found = {each.broker_id: each.is_fenced for each in (await describe_cluster(cluster, fenced=True)).brokers}
+        held = [
+            f"{topic.name}-{partition.partition_index}"
+            for topic in (await cluster.metadata()).topics
+            for partition in topic.partitions
+            if broker in partition.replica_nodes
+        ]
+        return found.get(broker), held
+
+    async def work(cluster: Cluster) -> None:
+        from odradek.client.admin import unregister_broker
+
+        await unregister_broker(cluster, broker)
+
+    where = target(bootstrap_server, command_config)
+    fenced, held = administer(where, look)
+    if fenced is None:
+        raise CliError(f"the cluster has no broker {broker}; `odradek cluster brokers` shows them", code=NOT_FOUND)
+    if not fenced:
+        raise CliError(f"broker {broker} runs; stop it first: `odradek drain {broker} --stop`")
+    if held:
+        listed = ", ".join(held[:LISTED]) + (" and more" if len(held) > LISTED else "")
+        raise CliError(
+            f"broker {broker} has replicas of {len(held)} partitions ({listed}); "
+            f"move them first: `odradek partitions plan --without {broker}`"
+        )
+    confirm(f"Forget broker {broker}?", yes)
+    administer(where, work)
+    if as_json:
+        print_json({"broker": broker, "registered": False})
+    else:
+        typer.echo(f"Broker {broker} is forgotten.")
 
 
 @app.command("features")

@@ -30,6 +30,8 @@ from odradek.protocol.messages import (
 )
 from odradek.protocol.messages.describe_cluster_request import DescribeClusterRequest
 from odradek.protocol.messages.describe_cluster_response import DescribeClusterResponse
+from odradek.protocol.messages.unregister_broker_request import UnregisterBrokerRequest
+from odradek.protocol.messages.unregister_broker_response import UnregisterBrokerResponse
 
 UNSET_COUNT = -1
 
@@ -219,6 +221,17 @@ async def describe_cluster(cluster: Cluster, *, fenced: bool = False) -> Describ
     response = await cluster.request(request, DescribeClusterResponse)
     check(response.error_code, "cluster", response.error_message)
     return response
+
+
+async def unregister_broker(cluster: Cluster, broker_id: int) -> None:
+    """Forget a broker that will not come back (KIP-631). Raises ApiError."""
+    request = UnregisterBrokerRequest(broker_id=broker_id)
+
+    async def attempt() -> None:
+        response = await cluster.request(request, UnregisterBrokerResponse)
+        check(response.error_code, f"broker {broker_id}", response.error_message)
+
+    await cluster.retried(attempt)
 
 
 async def describe_quorum(cluster: Cluster) -> describe_quorum_response.DescribeQuorumResponse:
