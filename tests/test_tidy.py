@@ -262,6 +262,11 @@ def test_tests_that_pages_name_exist() -> None:
     assert not gone, "\n".join(gone)
 
 
+def test_the_index_of_the_pages_has_each() -> None:
+    linked = set(re.findall(r"\]\(([\w-]+\.md)\)", (ROOT / "docs" / "README.md").read_text()))
+    assert linked == {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
+
+
 def test_every_changelog_entry_is_under_a_version() -> None:
     text = (ROOT / "CHANGELOG.md").read_text()
     assert text.startswith("# Changelog\n")

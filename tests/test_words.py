@@ -24,10 +24,7 @@ NAMES = re.compile(
 )
 LONGEST_NAME = 70
 # Lines, by room.
-LEFT: dict[str, int] = {
-    "docs": 6,
-    "tests/sim": 23,
-}
+LEFT: dict[str, int] = {}
 
 
 # Names, by room.

@@ -460,7 +460,7 @@ class CommittedReader(Reader):
             self.positions[key] = header.last_offset + 1
         for _, value in found:
             if value not in self._ledger.committing:
-                self.problem(f"{name}: {value} was read, and nobody asked for its commit")
+                self.problem(f"{name}: {value} was read, and its commit was not asked for")
         return found
 
     def _number_of(self, record: Record) -> int:

@@ -226,7 +226,7 @@ class TwoDirectories(ManyNodes):
                 known = broker.publisher.image.partition(partition.topic, partition.partition_id)
                 lies = broker.log_manager.directory_of(partition.topic, partition.partition_id)
                 if known is not None and known.directory(machine.node_id) != lies:
-                    text = f"{partition.name} lies in {partition.log.log_dir}, the controller knows another directory"
+                    text = f"{partition.name} is in {partition.log.log_dir}, the controller knows another directory"
                     yield f"{machine.name}: {text}"
 
     def _left_over(self) -> Iterator[str]:

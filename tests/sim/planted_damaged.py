@@ -1,4 +1,4 @@
-"""Bugs to plant in how damage on a disk is found and put right; the world of `damaged` finds them."""
+"""Bugs to plant in how damage on a disk is found and repaired; the world of `damaged` finds them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DAMAGED = (
         "a reader gets a batch that the disk has changed",
     ),
     Bug(
-        "nobody is asked for damaged batches",
+        "no replica is asked for damaged batches",
         "replica.repair_service:RepairService.request",
         "if self._closing or partition.closed or not self._sources(partition):",
         "if True:",
@@ -24,10 +24,10 @@ DAMAGED = (
         "log.log:Log.read",
         "raise self.damage.found(damage.segment, damage.position, offset) from None",
         "return NOTHING",
-        "readers wait for what nobody fetches again",
+        "readers wait for what is not fetched again",
     ),
     Bug(
-        "only the frame of a batch is put right",
+        "only the frame of a batch is repaired",
         "log.repair:overwrite",
         "[chunk for chunk, _ in batches]",
         "[bytes(chunk)[:HEADER_BYTES] for chunk, _ in batches]",

@@ -49,14 +49,14 @@ DIRECTORY_BUGS = (
         _DRIVER + "cancel",
         "self._manager.futures.delete((partition.topic, partition.partition_id))",
         "self._manager.futures.forget((partition.topic, partition.partition_id))",
-        "copies that nobody wants fill the disk, until a start goes on with them",
+        "copies that are not wanted fill the disk, until a start goes on with them",
     ),
     Bug(
         "a partition goes on with the log that was replaced",
         _DRIVER + "_swap",
         "partition.switch_log(self._manager.futures.replace(key))",
         "self._manager.futures.replace(key)",
-        "what is written lies in a directory that will be removed",
+        "what is written is in a directory that will be removed",
     ),
     Bug(
         "every copy that a start finds is the log",

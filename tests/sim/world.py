@@ -312,7 +312,7 @@ class World:
         own = f"{machine.name} start {machine.starts}"
         left = [task for task in self.loop.tasks_of(machine.name) if task is not stopping and task.get_name() != own]
         if left:
-            self.loop.failures.append(AssertionError(f"{machine.name} has stopped, and nobody has ended {left}"))
+            self.loop.failures.append(AssertionError(f"{machine.name} has stopped, and {left} has not ended"))
         listening = [address for address, listener in self.wires.listeners.items() if listener.host == machine.name]
         if listening:
             self.loop.failures.append(AssertionError(f"{machine.name} has stopped, and listens at {listening}"))

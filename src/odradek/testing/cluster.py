@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypedDict, Unpack
 
 from odradek.common.real_io import RealDisk
 from odradek.server.startup.format import FormatOptions
@@ -33,6 +33,15 @@ DEFAULTS: Mapping[str, str] = {
     "controller.quorum.fetch.timeout.ms": "1500",
 }
 POLL_S = 0.02
+
+
+class ClusterOptions(TypedDict, total=False):
+    """What `Cluster` takes by name."""
+
+    controllers: int
+    racks: Sequence[str]
+    settings: Mapping[str, object] | None
+    directory: Path | None
 
 
 class Cluster:
@@ -233,17 +242,9 @@ class Cluster:
 class AsyncCluster:
     """`Cluster` for coroutines: what waits is awaited, off the test's own loop. Use it with `async with`."""
 
-    def __init__(
-        self,
-        brokers: int = 3,
-        *,
-        controllers: int = 0,
-        racks: Sequence[str] = (),
-        settings: Mapping[str, object] | None = None,
-        directory: Path | None = None,
-    ) -> None:
+    def __init__(self, brokers: int = 3, **options: Unpack[ClusterOptions]) -> None:
         """See `Cluster`."""
-        self.cluster = Cluster(brokers, controllers=controllers, racks=racks, settings=settings, directory=directory)
+        self.cluster = Cluster(brokers, **options)
 
     @property
     def bootstrap_servers(self) -> str:

@@ -16,15 +16,15 @@ from __future__ import annotations
 
 import datetime
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Unpack, get_args
 
 from odradek.security.tls.development import Authority, make_authority
 from odradek.security.tls.stores import Identity
 from odradek.server.startup.format import FormatOptions
-from odradek.testing.cluster import AsyncCluster, Cluster
+from odradek.testing.cluster import AsyncCluster, Cluster, ClusterOptions
 from odradek.testing.control_socket import HOST
 from odradek.testing.issuer import TokenIssuer
 from odradek.testing.layout import NodePlan, free_ports
@@ -51,20 +51,14 @@ class SecuredCluster(Cluster):
     """
 
     def __init__(
-        self,
-        users: Mapping[str, str] | None = None,
-        brokers: int = 1,
-        *,
-        controllers: int = 0,
-        racks: Sequence[str] = (),
-        settings: Mapping[str, object] | None = None,
-        directory: Path | None = None,
+        self, users: Mapping[str, str] | None = None, brokers: int = 1, **options: Unpack[ClusterOptions]
     ) -> None:
         """
         Args:
             users: name → password; `DEFAULT_USERS` without.
+            options: as `Cluster` takes them.
         """
-        super().__init__(brokers, controllers=controllers, racks=racks, settings=settings, directory=directory)
+        super().__init__(brokers, **options)
         self.users = dict(DEFAULT_USERS if users is None else users)
         self._now = datetime.datetime.now(datetime.UTC)
         self._authority: Authority = make_authority("Odradek test authority", now=self._now)
@@ -235,19 +229,10 @@ class AsyncSecuredCluster(AsyncCluster):
     cluster: SecuredCluster
 
     def __init__(
-        self,
-        users: Mapping[str, str] | None = None,
-        brokers: int = 1,
-        *,
-        controllers: int = 0,
-        racks: Sequence[str] = (),
-        settings: Mapping[str, object] | None = None,
-        directory: Path | None = None,
+        self, users: Mapping[str, str] | None = None, brokers: int = 1, **options: Unpack[ClusterOptions]
     ) -> None:
         """See `SecuredCluster`."""
-        self.cluster = SecuredCluster(
-            users, brokers, controllers=controllers, racks=racks, settings=settings, directory=directory
-        )
+        self.cluster = SecuredCluster(users, brokers, **options)
 
     @property
     def issuer(self) -> TokenIssuer:
