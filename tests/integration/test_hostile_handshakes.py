@@ -13,11 +13,13 @@ import ssl
 import struct
 import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.conftest import assert_no_traceback
 from tests.support.clients.canary import Canary
+from tests.support.clients.key_updates import KeyUpdates
 from tests.support.nodes.certificates import Certificates
 from tests.support.nodes.tls_node import TlsNode, shown
 from tests.support.waiting import eventually
@@ -142,6 +144,21 @@ def test_garbage_instead_of_a_hello(node: TlsNode, certificates: Certificates) -
         assert shown(node, certificates) == "node"
     # A line for each kind of failure, not for each peer.
     assert node.log_text()[length:].count("TLS handshake failed") < 60
+
+
+def test_requests_for_new_keys_without_end(node: TlsNode, certificates: Certificates, tmp_path: Path) -> None:
+    """Several peers at once: what one of them keeps the loop busy with must not add up."""
+    length = len(node.log_text())
+    with contextlib.ExitStack() as until_the_end, unhurt(node):
+        peers = [KeyUpdates(node.tls_port, tmp_path / f"keys-{n}", receive_bytes=1 << 20) for n in range(8)]
+        for peer in peers:
+            until_the_end.callback(peer.close)
+        floods = [peer.updates(6000) for peer in peers]
+        for peer, flood in zip(peers, floods, strict=True):
+            with contextlib.suppress(OSError):
+                peer.socket.sendall(flood)
+        eventually(lambda: node.log_text()[length:].count("the peer keeps TLS busy") >= 5)
+        assert shown(node, certificates) == "node"
 
 
 def test_renegotiation_is_refused(node: TlsNode, certificates: Certificates) -> None:

@@ -1,7 +1,11 @@
-"""TLS over the running loop, in which a handshake that fails says why to the peer.
+"""TLS over the running loop: a handshake that fails says why to the peer, and a peer cannot keep TLS busy for nothing.
 
 OpenSSL has an alert for the peer when it refuses a certificate. The loops of Python end the connection without it, and
 the peer's log would have an end without a reason.
+
+OpenSSL goes on within one call for as long as what it reads is of TLS itself, as requests for new keys are: 16 µs and
+an answer each. What has come is given to it in pieces, and a peer that sends many of them without data, or that does
+not read what it is answered, is at the end of its connection.
 """
 
 from __future__ import annotations
@@ -12,12 +16,98 @@ import os
 import ssl
 from typing import Any
 
+# A record of the largest size is in one piece, as a rule; while most of what comes is data, pieces are larger.
+_PIECE_BYTES = 16 * 1024 + 512
+_LARGE_PIECE_BYTES = 4 * _PIECE_BYTES
+_LARGE_DATA_BYTES = 8 * 1024
+# What a peer may send without data between. Small records have data too, one byte in 30 or more; and a peer asks for
+# new keys after gigabytes.
+_MOST_EMPTY_BYTES = 3 * _PIECE_BYTES
+_BYTES_FOR_ONE_OF_DATA = 64
+# Answers of TLS itself that the peer has not read.
+_MOST_UNREAD_BYTES = 64 * 1024
 
-class _AlertingObject(ssl.SSLObject):
+
+class TlsFloodError(ssl.SSLError):
+    """The peer keeps TLS busy."""
+
+    def __init__(self) -> None:
+        super().__init__("the peer keeps TLS busy: it sends no data, or does not read what it is answered")
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class _GuardedObject(ssl.SSLObject):
+    """
+    Attributes:
+        incoming: what the loop has read; `fed` of it has gone to OpenSSL.
+        left_bytes: what may go there before data must come out.
+    """
+
+    incoming: ssl.MemoryBIO
+    fed: ssl.MemoryBIO
     outgoing: ssl.MemoryBIO
     descriptor: int
+    left_bytes: int
+    unread_bytes: int
+    piece_bytes: int
 
     def do_handshake(self) -> None:
+        while True:
+            try:
+                self._shake_hands()
+            except ssl.SSLWantReadError:
+                if not self.incoming.pending:
+                    raise
+                self.fed.write(self.incoming.read(_PIECE_BYTES))
+            else:
+                return
+
+    def read(self, len: int = 1024, buffer: Any = None) -> Any:  # noqa: A002
+        incoming, fed, outgoing = self.incoming, self.fed, self.outgoing
+        answered_bytes = outgoing.pending
+        if not answered_bytes:
+            self.unread_bytes = 0
+        if not fed.pending and incoming.pending:
+            self._feed()
+        while True:
+            try:
+                found = super().read(len, buffer)
+            except ssl.SSLWantReadError:
+                if outgoing.pending > answered_bytes:
+                    self._answered(outgoing.pending - answered_bytes)
+                    answered_bytes = outgoing.pending
+                if not incoming.pending:
+                    raise
+                self._feed()
+            else:
+                size: Any = found if buffer is not None else found.__len__()
+                self.left_bytes = min(self.left_bytes + size * _BYTES_FOR_ONE_OF_DATA, _MOST_EMPTY_BYTES)
+                self.piece_bytes = _LARGE_PIECE_BYTES if size >= _LARGE_DATA_BYTES else _PIECE_BYTES
+                if outgoing.pending > answered_bytes:
+                    self._answered(outgoing.pending - answered_bytes)
+                return found
+
+    def pending(self) -> int:
+        """What a loop may ask before it reads on: whether there is something behind `incoming`."""
+        return super().pending() + self.fed.pending
+
+    def unwrap(self) -> Any:
+        self.fed.write(self.incoming.read())
+        return super().unwrap()
+
+    def _feed(self) -> None:
+        if self.left_bytes <= 0:
+            raise TlsFloodError
+        self.left_bytes -= self.fed.write(self.incoming.read(self.piece_bytes))
+
+    def _answered(self, size_bytes: int) -> None:
+        self.unread_bytes += size_bytes
+        if self.unread_bytes > _MOST_UNREAD_BYTES:
+            raise TlsFloodError
+
+    def _shake_hands(self) -> None:
         try:
             super().do_handshake()
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -36,10 +126,12 @@ class _Handshake(ssl.SSLContext):
     descriptor: int
 
     def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any, **options: Any) -> ssl.SSLObject:
-        self.context.sslobject_class = _AlertingObject
-        made = self.context.wrap_bio(incoming, outgoing, *args, **options)
-        assert isinstance(made, _AlertingObject)
-        made.outgoing, made.descriptor = outgoing, self.descriptor
+        self.context.sslobject_class = _GuardedObject
+        fed = ssl.MemoryBIO()
+        made = self.context.wrap_bio(fed, outgoing, *args, **options)
+        assert isinstance(made, _GuardedObject)
+        made.incoming, made.fed, made.outgoing, made.descriptor = incoming, fed, outgoing, self.descriptor
+        made.left_bytes, made.unread_bytes, made.piece_bytes = _MOST_EMPTY_BYTES, 0, _PIECE_BYTES
         del self.context
         _unused.append(self)
         return made

@@ -252,6 +252,8 @@ class Connection(asyncio.BufferedProtocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._tls is not None:
+            self._say_flood(exc)
         self.is_closing = True
         self._pending.clear()
         self._inbound.drop()
@@ -265,6 +267,12 @@ class Connection(asyncio.BufferedProtocol):
         self._leave()
         if self.on_lost is not None:
             self.on_lost()
+
+    def _say_flood(self, error: Exception | None) -> None:
+        from odradek.common.real_tls import TlsFloodError
+
+        if isinstance(error, TlsFloodError):
+            self.close_because(str(error))
 
     def pause_writing(self) -> None:
         if isinstance(self._outbound, TransportWriter):
