@@ -201,10 +201,11 @@ place to scrape, no agent and no exporter beside it.
 
 ## The table
 """
-_DASHBOARDS = """## Dashboards
+_DASHBOARDS = """## Dashboards and alerts
 
 What the queries of public dashboards find, over three nodes under load with a Prometheus that scrapes them: Strimzi's
-three, those of Grafana's library for Kafka (for the JMX exporter and kafka_exporter), and kafka_exporter's own.
+three, those of Grafana's library for Kafka (for the JMX exporter and kafka_exporter), and kafka_exporter's own. At the
+end are the metrics of Strimzi's alerts for Kafka.
 """
 
 

@@ -99,10 +99,12 @@ def test_kafkas_names_are_there_with_their_labels(cluster: Cluster) -> None:
 
 
 def _with_lags(cluster: Cluster, group: str) -> list[dict[str, dict[Labels, float]]]:
-    """A scrape of each node, once the coordinator has found the lag of a group with a member."""
+    """A scrape of each node, once the lag of a group with a member is known, and fetches were timed."""
     found = [scrape(metrics_address(node)) for node in cluster.brokers]
-    members = [each.get("kafka_consumergroup_members", {}).get(frozenset({("consumergroup", group)})) for each in found]
-    return found if 1 in members else []
+    key = frozenset({("consumergroup", group)})
+    members = [each.get("kafka_consumergroup_members", {}).get(key) for each in found]
+    timed = {dict(labels)["request"] for each in found for labels in each["kafka_network_requestmetrics_totaltimems"]}
+    return found if 1 in members and {"FetchConsumer", "FetchFollower"} <= timed else []
 
 
 def _all_rows_are_there(found: list[dict[str, dict[Labels, float]]]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from odradek.common.metrics import Histogram
 from odradek.server.network.request_times import RequestTimes, RouteTimes, request_time_families
 
@@ -44,9 +46,22 @@ def test_sizes_are_kept_with_the_times() -> None:
 
 
 def test_one_request_in_so_many_is_timed() -> None:
-    every, third = RouteTimes(), RouteTimes(3)
+    every, eighth = RouteTimes(), RouteTimes(8)
     assert [every.is_next() for _ in range(4)] == [True] * 4
-    assert [third.is_next() for _ in range(7)] == [True, False, False, True, False, False, True]
+    timed = [number for number in range(1200) if eighth.is_next()]
+    assert timed[0] == 0 and 130 < len(timed) < 170
+    for kinds in range(2, 10):
+        of_kinds = Counter(number % kinds for number in timed)
+        assert min(of_kinds[kind] for kind in range(kinds)) > 75 / kinds, "however many take turns, all are seen"
+
+
+def test_those_of_followers_are_apart() -> None:
+    times = RouteTimes()
+    request = RequestTimes(times, 0, 1, 100)
+    request.count_as_follower()
+    request.sent(5)
+    assert times.total.count == 0
+    assert times.followers is not None and times.followers.total.count == 1
 
 
 def test_memory_is_bounded() -> None:

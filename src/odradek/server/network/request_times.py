@@ -8,7 +8,8 @@
     total      all but throttle
 
 To time a request costs some readings of the timer and an append for each phase; histograms are made of that later. So
-that the most frequent requests pay little for it, one in SAMPLED_EVERY of them is timed.
+that the most frequent requests pay little for it, one in SAMPLED_EVERY of them is timed, on average: were it just each
+eighth, two kinds of requests that take turns would never both be seen.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class RouteTimes:
     """
 
     __slots__ = (
-        "_every",
+        "_drawn",
+        "_gaps",
         "_untimed",
         "followers",
         "local",
@@ -54,12 +56,13 @@ class RouteTimes:
     def __init__(self, every: int = 1, slow: SlowRequests | None = None) -> None:
         """
         Args:
-            every: one request in so many is timed, beginning with the first.
+            every: one request in so many is timed on average, beginning with the first.
             slow: sees each that is timed.
         """
         self.slow = slow
         self.followers: RouteTimes | None = None
-        self._every = every
+        # How many different gaps there are between two that are timed; the next is drawn as C's rand does.
+        self._gaps, self._drawn = 2 * every - 1, 0
         self._untimed = 0
         self.queue, self.local, self.remote = durations(), durations(), durations()
         self.throttle, self.send, self.total = durations(), durations(), durations()
@@ -70,7 +73,8 @@ class RouteTimes:
         if self._untimed:
             self._untimed -= 1
             return False
-        self._untimed = self._every - 1
+        self._drawn = (self._drawn * 1_103_515_245 + 12_345) & 0x7FFF_FFFF
+        self._untimed = (self._drawn >> 16) % self._gaps
         return True
 
     def phases(self) -> Iterator[tuple[str, Spread]]:
