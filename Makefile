@@ -17,7 +17,7 @@ CHECKED := --ignore=tests/test_tidy.py --ignore=tests/test_words.py
 FUZZ_SECONDS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: $(CHECKS) help setup demo big-state unit test test-slow test-all check format docs manifests generate golden bench bench-log bench-spark bench-groups bench-validation bench-cluster interop measures sim sim-nightly sim-bugs sim-coverage fuzz mutants chaos lock clean
+.PHONY: $(CHECKS) help setup demo big-state unit test test-slow test-all check format docs manifests site generate golden bench bench-log bench-spark bench-groups bench-validation bench-cluster interop measures sim sim-nightly sim-bugs sim-coverage fuzz mutants chaos lock clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,12 @@ format: $(STAMP) ## Format and mend what can be mended
 
 docs: $(STAMP) ## Write the generated pages of docs/ anew
 	@$(PYTHON) -m tools.generate_docs
+	@$(PYTHON) -m tools.figures
+
+site: $(STAMP) ## The documentation as a site in build/site/html, with search; a link that leads nowhere ends it
+	@[ -x .cache/site/bin/zensical ] || { $(PYTHON) -m venv .cache/site && \
+		.cache/site/bin/pip install -q --disable-pip-version-check --require-hashes -r requirements/site.txt; }
+	@$(PYTHON) -m tools.site_pages .cache/site/bin
 
 manifests: $(STAMP) ## Render deploy/kubernetes from the chart of deploy/helm (builds Helm with Go where it is missing)
 	@$(PYTHON) -m tools.render_manifests
@@ -133,6 +139,8 @@ lock: $(STAMP) ## Resolve requirements/dev.txt anew from pyproject.toml, runtime
 		--no-emit-find-links --allow-unsafe --constraint requirements/dev.txt -o requirements/runtime.txt pyproject.toml
 	@$(VENV)/bin/pip-compile -q --strip-extras --generate-hashes --no-emit-index-url --no-emit-trusted-host \
 		--allow-unsafe -o requirements/kerberos.txt requirements/kerberos.in
+	@$(VENV)/bin/pip-compile -q --strip-extras --generate-hashes --no-emit-index-url --no-emit-trusted-host \
+		--no-emit-find-links --allow-unsafe -o requirements/site.txt requirements/site.in
 
 clean: ## Remove everything that can be made again
 	@rm -rf $(VENV) .cache build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
