@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING
 
 from odradek.cli.errors import USAGE, CliError
@@ -84,17 +85,17 @@ def wanted_of(
         raise CliError("name a resource: --topic, --group, --transactional-id, --cluster, …", code=USAGE)
     if not (operation or producer or consumer):
         raise CliError("name what is allowed or denied: --operation, --producer or --consumer", code=USAGE)
-    found = [(each, number) for each in resources.named for number in operations_of(operation or [])]
+    found = [*product(resources.named, operations_of(operation or []))]
     topics = resources.of_type(AclResourceType.TOPIC)
     groups, ids = resources.of_type(AclResourceType.GROUP), resources.of_type(AclResourceType.TRANSACTIONAL_ID)
     if producer:
-        found += [(each, number) for each in topics for number in operations_of(_PRODUCER)]
-        found += [(each, number) for each in ids for number in operations_of(["WRITE", "DESCRIBE"])]
+        found += product(topics, operations_of(_PRODUCER))
+        found += product(ids, operations_of(["WRITE", "DESCRIBE"]))
     if consumer:
         if not groups:
             raise CliError("a consumer has a group: name it with --group", code=USAGE)
-        found += [(each, number) for each in topics for number in operations_of(_CONSUMER)]
-        found += [(each, int(AclOperation.READ)) for each in groups]
+        found += product(topics, operations_of(_CONSUMER))
+        found += product(groups, [int(AclOperation.READ)])
     return list(dict.fromkeys(found))
 
 

@@ -49,10 +49,7 @@ async def look(cluster: Cluster, *, topic: str | None = None, sizes: bool = Fals
     Raises:
         CliError: no regular expression; ApiError.
     """
-    try:
-        pattern = re.compile(topic if topic is not None else ".*")
-    except re.error as error:
-        raise CliError(f"--topic {topic}: {error}", code=2) from None
+    pattern = _pattern(topic)
     described = await describe_cluster(cluster, fenced=True)
     racks = {broker.broker_id: broker.rack for broker in described.brokers}
     fenced = {broker.broker_id for broker in described.brokers if broker.is_fenced}
@@ -67,9 +64,17 @@ async def look(cluster: Cluster, *, topic: str | None = None, sizes: bool = Fals
     if not partitions and topic is not None:
         raise CliError(f"no topic matches {topic}; `odradek topics list` shows them", code=4)
     view = View(racks, resting, partitions)
-    for (key, _), size in (await replica_sizes(cluster, awake)).items() if sizes else ():
-        view.weights[key] = max(view.weights.get(key, 0), size)
+    if sizes:
+        for (key, _), size in (await replica_sizes(cluster, awake)).items():
+            view.weights[key] = max(view.weights.get(key, 0), size)
     return view
+
+
+def _pattern(topic: str | None) -> re.Pattern[str]:
+    try:
+        return re.compile(".*" if topic is None else topic)
+    except re.error as error:
+        raise CliError(f"--topic {topic}: {error}", code=2) from None
 
 
 async def _rests(cluster: Cluster, broker_id: int) -> bool:
@@ -207,17 +212,22 @@ async def end_throttle(cluster: Cluster, keys: Iterable[TopicPartition]) -> None
     if await moves_under_way(cluster):
         return  # others may be limited still
     for broker in sorted(cluster.brokers):
-        try:
-            (described,) = await describe_configs(cluster, ResourceType.BROKER, [str(broker)])
-        except GONE:
-            continue
-        gone = [
-            entry.name
-            for entry in described.configs
-            if entry.name in (LEADER_RATE, FOLLOWER_RATE) and entry.config_source == DYNAMIC_BROKER_CONFIG
-        ]
-        if gone:
-            await _delete(cluster, ResourceType.BROKER, str(broker), gone)
+        await _end_rates(cluster, broker)
+
+
+async def _end_rates(cluster: Cluster, broker: int) -> None:
+    """Take the rates from one broker, where it is there."""
+    try:
+        (described,) = await describe_configs(cluster, ResourceType.BROKER, [str(broker)])
+    except GONE:
+        return
+    gone = [
+        entry.name
+        for entry in described.configs
+        if entry.name in (LEADER_RATE, FOLLOWER_RATE) and entry.config_source == DYNAMIC_BROKER_CONFIG
+    ]
+    if gone:
+        await _delete(cluster, ResourceType.BROKER, str(broker), gone)
 
 
 async def _delete(cluster: Cluster, kind: ResourceType, name: str, keys: list[str]) -> None:

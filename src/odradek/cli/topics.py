@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -164,12 +164,7 @@ def describe(
         topics = [each for each in topics if each["configs"]]
     if under_replicated or unavailable:
         for each in topics:
-            each["partitions"] = [
-                one
-                for one in each["partitions"]
-                if (unavailable and one["leader"] is None)
-                or (under_replicated and len(one["isr"]) < len(one["replicas"]))
-            ]
+            each["partitions"] = [one for one in each["partitions"] if _is_troubled(one, unavailable, under_replicated)]
         topics = [each for each in topics if each["partitions"]]
     if as_json:
         print_json(topics)
@@ -276,6 +271,13 @@ def matching(
             f"--topic {pattern}: no such topic, and no regular expression: {error}", code=BAD_CONFIG
         ) from None
     return [each for each in kept if expression.fullmatch(each.name or "")]
+
+
+def _is_troubled(partition: Mapping[str, Any], unavailable: bool, under_replicated: bool) -> bool:
+    """Whether a partition has one of the troubles that are asked for."""
+    if unavailable and partition["leader"] is None:
+        return True
+    return under_replicated and len(partition["isr"]) < len(partition["replicas"])
 
 
 def missing(topic: str) -> CliError:

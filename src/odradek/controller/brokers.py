@@ -172,6 +172,10 @@ class Brokers:
             raise ApiError(ErrorCode.INVALID_REGISTRATION, "No listeners specified for broker")
         if len(set(request.log_dirs)) < len(request.log_dirs):
             raise ApiError(ErrorCode.INVALID_REGISTRATION, "Duplicate directory ID in request")
+        self._check_directories_are_free(request)
+        self._check_features(request)
+
+    def _check_directories_are_free(self, request: BrokerRegistrationRequest) -> None:
         taken = {
             directory: broker.broker_id
             for broker in self._state.brokers.values()
@@ -184,6 +188,9 @@ class Brokers:
                     ErrorCode.INVALID_REGISTRATION,
                     f"Broker {request.broker_id} names a log directory that belongs to broker {taken[directory]}",
                 )
+
+    def _check_features(self, request: BrokerRegistrationRequest) -> None:
+        """Whether a broker knows what the cluster has finalized."""
         ranges = {feature.name: feature for feature in request.features}
         for name, level in self._state.features.items():
             supported = ranges.get(name)

@@ -60,17 +60,7 @@ def place_replicas(
         ApiError: INVALID_REPLICATION_FACTOR where there are fewer brokers, or all are fenced.
     """
     usable = sorted(brokers, key=lambda broker: broker.broker_id)
-    if replication_factor > len(usable):
-        raise ApiError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"Unable to replicate the partition {replication_factor} time(s): The target replication factor of "
-            f"{replication_factor} cannot be reached because only {len(usable)} broker(s) are registered.",
-        )
-    if all(broker.fenced for broker in usable):
-        raise ApiError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"Unable to replicate the partition {replication_factor} time(s): All brokers are currently fenced.",
-        )
+    _check_replication_factor(usable, replication_factor)
     racks = sorted({broker.rack or "" for broker in usable})
     live = {rack: _ring(usable, rack, False, random) for rack in racks}
     fenced = {rack: _ring(usable, rack, True, random) for rack in racks}
@@ -84,6 +74,20 @@ def place_replicas(
         order = racks[turn:] + racks[:turn]
         placed.append(_place_one(order, live, fenced, replication_factor))
     return placed
+
+
+def _check_replication_factor(usable: list[UsableBroker], replication_factor: int) -> None:
+    if replication_factor > len(usable):
+        raise ApiError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Unable to replicate the partition {replication_factor} time(s): The target replication factor of "
+            f"{replication_factor} cannot be reached because only {len(usable)} broker(s) are registered.",
+        )
+    if all(broker.fenced for broker in usable):
+        raise ApiError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Unable to replicate the partition {replication_factor} time(s): All brokers are currently fenced.",
+        )
 
 
 def _ring(brokers: list[UsableBroker], rack: str, fenced: bool, random: Random) -> _Ring:

@@ -132,16 +132,7 @@ class InSync:
     def commit(self, replicas: Collection[int], isr: tuple[int, ...], now_ms: int) -> None:
         """The controller has said who the replicas and the in-sync ones are; a change in flight is over."""
         assert all(each in replicas for each in isr), f"in sync {isr}, replicas {replicas}"
-        for replica_id in replicas:
-            if replica_id != self.leader_id and replica_id not in self.followers:
-                in_sync = replica_id in isr
-                self.followers[replica_id] = FollowerState(caught_up_ms=now_ms if in_sync else -1)
-                if not in_sync:
-                    self.fallen[replica_id] = OutOfSync("new", now_ms, 0)
-        for replica_id in tuple(self.followers):
-            if replica_id not in replicas:
-                del self.followers[replica_id]
-                self.fallen.pop(replica_id, None)
+        self._know_replicas(replicas, isr, now_ms)
         left = [each for each in self.isr if each not in isr and each in self.followers]
         joined = [each for each in isr if each not in self.isr and each != self.leader_id]
         asked = () if self.pending is None else self.pending.leaving
@@ -152,6 +143,19 @@ class InSync:
             self.counts.shrinks += bool(left)
             self.counts.expansions += bool(joined)
         self.isr, self.pending = isr, None
+
+    def _know_replicas(self, replicas: Collection[int], isr: tuple[int, ...], now_ms: int) -> None:
+        """Replicas come, those that are no more go."""
+        for replica_id in replicas:
+            if replica_id != self.leader_id and replica_id not in self.followers:
+                in_sync = replica_id in isr
+                self.followers[replica_id] = FollowerState(caught_up_ms=now_ms if in_sync else -1)
+                if not in_sync:
+                    self.fallen[replica_id] = OutOfSync("new", now_ms, 0)
+        for replica_id in tuple(self.followers):
+            if replica_id not in replicas:
+                del self.followers[replica_id]
+                self.fallen.pop(replica_id, None)
 
     def _mark_out_of_sync(self, replica_id: int, reason: str, since_ms: int) -> None:
         known = self.fallen.get(replica_id)

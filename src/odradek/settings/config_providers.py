@@ -69,12 +69,7 @@ def _look_up(match: re.Match[str], kinds: Mapping[str, str], properties: Mapping
         if key not in sources.environment or not re.fullmatch(pattern, key):
             raise LookupError(f"environment variable {key} is not set, or not allowed by the provider's pattern")
         return sources.environment[key]
-    # What `..` leads to is what counts, not where the path begins.
-    place = Path(posixpath.normpath(path or "."))
-    paths = [item.strip() for item in properties.get(parameters + "allowed.paths", "").split(",")]
-    allowed = [Path(posixpath.normpath(item)) for item in paths if item]
-    if allowed and not any(root == place or root in place.parents for root in allowed):
-        raise LookupError(f"{place} is not below the provider's allowed.paths")
+    place = _allowed_place(path, properties.get(parameters + "allowed.paths", ""))
     if kind == "file":
         values = parse_properties(sources.read_text(place))
         if key not in values:
@@ -83,3 +78,14 @@ def _look_up(match: re.Match[str], kinds: Mapping[str, str], properties: Mapping
     if "/" in key or key == "..":
         raise LookupError(f"{key} is not the name of a file in {place}")
     return sources.read_text(place / key)
+
+
+def _allowed_place(path: str, allowed_paths: str) -> Path:
+    """The place that a path leads to. Raises LookupError where that is not below one that is allowed."""
+    # What `..` leads to is what counts, not where the path begins.
+    place = Path(posixpath.normpath(path or "."))
+    paths = [item.strip() for item in allowed_paths.split(",")]
+    allowed = [Path(posixpath.normpath(item)) for item in paths if item]
+    if allowed and not any(root == place or root in place.parents for root in allowed):
+        raise LookupError(f"{place} is not below the provider's allowed.paths")
+    return place

@@ -172,19 +172,8 @@ def _check_assignors(named: Sequence[str]) -> list[str]:
 
 def check_quorum(values: Mapping[str, Value]) -> list[str]:
     """Whether node.id and `controller.quorum.voters` agree with the roles."""
-    problems = []
     roles, node_id = cast("list[str]", values["process.roles"] or []), values["node.id"]
-    voters: dict[int, str] = {}
-    for entry in cast("list[str]", values["controller.quorum.voters"] or []):
-        node, _, address = entry.partition("@")
-        host, _, port = address.rpartition(":")
-        number = parse_natural(node, INT32_MAX)
-        if number is None or not host or not parse_natural(port, 65535):
-            problems.append(f"controller.quorum.voters: {entry!r} must be id@host:port")
-        elif number in voters:
-            problems.append(f"controller.quorum.voters: node {node} stands twice")
-        else:
-            voters[number] = address
+    voters, problems = _read_voters(values)
     for entry in cast("list[str]", values["controller.quorum.bootstrap.servers"] or []):
         host, _, port = entry.rpartition(":")
         if not host or not parse_natural(port, 65535):
@@ -196,6 +185,23 @@ def check_quorum(values: Mapping[str, Value]) -> list[str]:
         if roles == ["broker"] and node_id in voters:
             problems.append(f"node.id={node_id}: controller.quorum.voters names it, but process.roles is only broker")
     return problems
+
+
+def _read_voters(values: Mapping[str, Value]) -> tuple[set[int], list[str]]:
+    """Their ids, and what is wrong with them."""
+    voters: set[int] = set()
+    problems = []
+    for entry in cast("list[str]", values["controller.quorum.voters"] or []):
+        node, _, address = entry.partition("@")
+        host, _, port = address.rpartition(":")
+        number = parse_natural(node, INT32_MAX)
+        if number is None or not host or not parse_natural(port, 65535):
+            problems.append(f"controller.quorum.voters: {entry!r} must be id@host:port")
+        elif number in voters:
+            problems.append(f"controller.quorum.voters: node {node} stands twice")
+        else:
+            voters.add(number)
+    return voters, problems
 
 
 def quorum_warnings(values: Mapping[str, Value]) -> list[str]:

@@ -91,8 +91,7 @@ class Setting:
         elif self.valid.startswith("[partitionId]"):
             _check_throttled(value)
         elif "by_duration" in self.valid:
-            if value not in ("latest", "earliest") and not (isinstance(value, str) and _BY_DURATION.match(value)):
-                raise ValueError("must be latest, earliest or by_duration:PnDTnHnMn.nS")
+            _check_reset(value)
         elif self.valid.startswith("non-empty"):
             if not value:
                 raise ValueError("must not be empty")
@@ -110,6 +109,11 @@ class Setting:
             raise ValueError(f"must be at least {low}")
         if high is not None and value > int(high):
             raise ValueError(f"must be at most {high}")
+
+
+def _check_reset(value: Value) -> None:
+    if value not in ("latest", "earliest") and not (isinstance(value, str) and _BY_DURATION.match(value)):
+        raise ValueError("must be latest, earliest or by_duration:PnDTnHnMn.nS")
 
 
 def _check_choice(value: list[str] | str, choice: re.Match[str]) -> None:
@@ -135,14 +139,7 @@ def _parse_type(kind: str, text: str) -> Value:
             raise ValueError("must be true or false")
         return lowered == "true"
     if kind in _INTEGER_LIMITS:
-        limit = _INTEGER_LIMITS[kind]
-        try:
-            number = int(text) if re.fullmatch(r"[+-]?\d+", text, re.ASCII) else None
-        except ValueError:
-            number = None
-        if number is None or not -limit <= number < limit:
-            raise ValueError(f"must be a number of type {kind}")
-        return number
+        return _parse_integer(kind, text)
     if kind == "double":
         try:
             return float(text)
@@ -151,6 +148,17 @@ def _parse_type(kind: str, text: str) -> Value:
     if kind == "list":
         return [item.strip() for item in text.split(",")] if text else []
     return text
+
+
+def _parse_integer(kind: str, text: str) -> int:
+    limit = _INTEGER_LIMITS[kind]
+    try:
+        number = int(text) if re.fullmatch(r"[+-]?\d+", text, re.ASCII) else None
+    except ValueError:
+        number = None
+    if number is None or not -limit <= number < limit:
+        raise ValueError(f"must be a number of type {kind}")
+    return number
 
 
 @functools.cache

@@ -95,6 +95,27 @@ def _keep(descriptor: int) -> None:
         os.close(_kept.popleft())
 
 
+def _nodes(brokers: int, controllers: int, first_port: int) -> list[tuple[int, tuple[str, ...], int, int]]:
+    """(node id, roles, port, port as controller) of each node; 0 for a port that it does not have."""
+    ports = iter(count(first_port)) if first_port else free_ports()
+    controller_ports = iter(count(first_port + CONTROLLER_PORT_DISTANCE)) if first_port else ports
+    voting = 0 if controllers else 1 if brokers < MAX_COPIES else MAX_COPIES
+    nodes: list[tuple[int, tuple[str, ...], int, int]] = []
+    for node_id in range(1, brokers + 1):
+        votes = node_id <= voting
+        roles: tuple[str, ...] = ("broker", "controller") if votes else ("broker",)
+        nodes.append((node_id, roles, next(ports), next(controller_ports) if votes else 0))
+    for node_id in range(FIRST_CONTROLLER_ID, FIRST_CONTROLLER_ID + controllers):
+        nodes.append((node_id, ("controller",), 0, next(controller_ports)))
+    return nodes
+
+
+def _listeners(host: str, port: int, controller_port: int) -> str:
+    listeners = [f"PLAINTEXT://{host}:{port}"] if port else []
+    listeners += [f"CONTROLLER://{host}:{controller_port}"] if controller_port else []
+    return ",".join(listeners)
+
+
 def plan_cluster(
     directory: Path,
     *,
@@ -123,16 +144,7 @@ def plan_cluster(
         raise ConfigError(
             [f"{controllers} controllers survive no more failures than {controllers - 1}: take an odd number"]
         )
-    ports = iter(count(first_port)) if first_port else free_ports()
-    controller_ports = iter(count(first_port + CONTROLLER_PORT_DISTANCE)) if first_port else ports
-    voting = 0 if controllers else 1 if brokers < MAX_COPIES else MAX_COPIES
-    nodes: list[tuple[int, tuple[str, ...], int, int]] = []
-    for node_id in range(1, brokers + 1):
-        votes = node_id <= voting
-        roles: tuple[str, ...] = ("broker", "controller") if votes else ("broker",)
-        nodes.append((node_id, roles, next(ports), next(controller_ports) if votes else 0))
-    for node_id in range(FIRST_CONTROLLER_ID, FIRST_CONTROLLER_ID + controllers):
-        nodes.append((node_id, ("controller",), 0, next(controller_ports)))
+    nodes = _nodes(brokers, controllers, first_port)
     addresses = list(hosts) or [HOST] * len(nodes)
     voters = ",".join(
         f"{node_id}@{host}:{port}" for (node_id, _, _, port), host in zip(nodes, addresses, strict=True) if port
@@ -151,12 +163,10 @@ def plan_cluster(
     for index, (node_id, roles, port, controller_port) in enumerate(nodes):
         own, host = directory / f"node-{node_id}", addresses[index]
         rack = racks[index % len(racks)] if racks and "broker" in roles else ""
-        listeners = [f"PLAINTEXT://{host}:{port}"] if port else []
-        listeners += [f"CONTROLLER://{host}:{controller_port}"] if controller_port else []
         properties = {
             "node.id": str(node_id),
             "process.roles": ",".join(roles),
-            "listeners": ",".join(listeners),
+            "listeners": _listeners(host, port, controller_port),
             "log.dirs": str(own / "data"),
             **({"broker.rack": rack} if rack else {}),
             **common,

@@ -22,23 +22,23 @@ from odradek.server.context import RequestContext
 
 async def handle(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     """Delete by name or id."""
-    image = context.broker.image
-    refused: list[DeletableTopicResult] = []
-    if context.broker.authorizer is not None:
-        named = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
-        decided = [(topic, _refusal(context, image, topic)) for topic in named]
-        refused = [refusal for _, refusal in decided if refusal is not None]
-        allowed = [topic for topic, refusal in decided if refusal is None]
-        if not allowed:
-            return DeleteTopicsResponse(responses=refused)
-        request = replace(
-            request,
-            topics=allowed if request.topics else [],
-            topic_names=[topic.name or "" for topic in allowed] if request.topic_names else [],
-        )
-    response = await _delete(context, request)
+    if context.broker.authorizer is None:
+        return await _delete(context, request)
+    named = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
+    decided = [(topic, _refusal(context, context.broker.image, topic)) for topic in named]
+    refused = [refusal for _, refusal in decided if refusal is not None]
+    allowed = [topic for topic, refusal in decided if refusal is None]
+    if not allowed:
+        return DeleteTopicsResponse(responses=refused)
+    response = await _delete(context, _narrowed(request, allowed))
     response.responses += refused
     return response
+
+
+def _narrowed(request: DeleteTopicsRequest, topics: list[DeleteTopicState]) -> DeleteTopicsRequest:
+    """The same for these topics alone."""
+    names = [topic.name or "" for topic in topics]
+    return replace(request, topics=topics if request.topics else [], topic_names=names if request.topic_names else [])
 
 
 def _refusal(context: RequestContext, image: MetadataImage, asked: DeleteTopicState) -> DeletableTopicResult | None:
@@ -58,21 +58,24 @@ def _refusal(context: RequestContext, image: MetadataImage, asked: DeleteTopicSt
     return DeletableTopicResult(name=name, topic_id=topic.topic_id, error_code=code)
 
 
+def _all_failed(request: DeleteTopicsRequest, error: ApiError) -> DeleteTopicsResponse:
+    named = [(t.name, t.topic_id) for t in request.topics]
+    wanted = named or [(name, DeletableTopicResult().topic_id) for name in request.topic_names]
+    message = error.message or None
+    return DeleteTopicsResponse(
+        responses=[
+            DeletableTopicResult(name=name, topic_id=topic_id, error_code=error.code, error_message=message)
+            for name, topic_id in wanted
+        ]
+    )
+
+
 async def _delete(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     before = context.broker.image
     try:
         response = await context.broker.controller.ask(request, DeleteTopicsResponse, context)
     except ApiError as error:
-        named = [(t.name, t.topic_id) for t in request.topics]
-        wanted = named or [(name, DeletableTopicResult().topic_id) for name in request.topic_names]
-        return DeleteTopicsResponse(
-            responses=[
-                DeletableTopicResult(
-                    name=name, topic_id=topic_id, error_code=error.code, error_message=error.message or None
-                )
-                for name, topic_id in wanted
-            ]
-        )
+        return _all_failed(request, error)
     known = {result.name: before.topics_by_name.get(result.name or "") for result in response.responses}
     gone = [t.topic_id for result in response.responses if not result.error_code and (t := known[result.name])]
 

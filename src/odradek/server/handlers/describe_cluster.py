@@ -10,6 +10,8 @@ Permissions: Alter on the cluster, of those who ask a controller; the authorized
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from odradek.common.errors import ErrorCode
 from odradek.metadata.acls import AclOperation
 from odradek.protocol.messages.describe_cluster_request import DescribeClusterRequest
@@ -39,22 +41,28 @@ def handle(context: RequestContext, request: DescribeClusterRequest) -> Describe
     response = DescribeClusterResponse(endpoint_type=request.endpoint_type, cluster_id=context.broker.cluster_id)
     if on_controller:
         response.controller_id = image.controller_id
-        response.brokers = [
-            DescribeClusterBroker(broker_id=controller_id, host=endpoint.host, port=endpoint.port)
-            for controller_id, controller in sorted(image.controllers.items())
-            for endpoint in controller.endpoints
-            if endpoint.name == context.listener_name
-        ]
+        response.brokers = list(_controllers(context))
     else:
         response.controller_id = advertised_controller(context, image)
-        for broker_id, broker in sorted(image.brokers.items()):
-            address = address_of(context, broker)
-            if address is not None and (request.include_fenced_brokers or not broker.fenced):
-                response.brokers.append(
-                    DescribeClusterBroker(
-                        broker_id=broker_id, host=address[0], port=address[1], rack=broker.rack, is_fenced=broker.fenced
-                    )
-                )
+        response.brokers = list(_brokers(context, with_fenced=request.include_fenced_brokers))
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = cluster_operations(context)
     return response
+
+
+def _controllers(context: RequestContext) -> Iterator[DescribeClusterBroker]:
+    for controller_id, controller in sorted(context.broker.image.controllers.items()):
+        for endpoint in controller.endpoints:
+            if endpoint.name == context.listener_name:
+                yield DescribeClusterBroker(broker_id=controller_id, host=endpoint.host, port=endpoint.port)
+
+
+def _brokers(context: RequestContext, *, with_fenced: bool) -> Iterator[DescribeClusterBroker]:
+    """Those that have an address on this listener."""
+    for broker_id, broker in sorted(context.broker.image.brokers.items()):
+        address = address_of(context, broker)
+        if address is not None and (with_fenced or not broker.fenced):
+            host, port = address
+            yield DescribeClusterBroker(
+                broker_id=broker_id, host=host, port=port, rack=broker.rack, is_fenced=broker.fenced
+            )

@@ -12,6 +12,7 @@ Replicas that are moved to a directory are listed there with `is_future_key`, an
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from odradek.common.errors import ErrorCode, StorageError
@@ -26,9 +27,14 @@ from odradek.protocol.messages.describe_log_dirs_response import (
 from odradek.server.authorization import may_on_cluster
 
 if TYPE_CHECKING:
+    from odradek.log.log_dir import LogDir
     from odradek.server.context import RequestContext
 
 FIRST_FLEXIBLE = 2
+# The partitions that are asked for; None for all.
+Wanted = set[tuple[str, int]] | None
+# A partition of a topic.
+Described = tuple[str, DescribeLogDirsPartition]
 
 
 def handle(context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
@@ -51,28 +57,8 @@ def _described(context: RequestContext, request: DescribeLogDirsRequest) -> Desc
             results.append(DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=path))
             continue
         topics: dict[str, DescribeLogDirsTopic] = {}
-        for (topic, partition_id), log in broker.log_manager.logs_in(directory):
-            if wanted is None or (topic, partition_id) in wanted:
-                entry = topics.setdefault(topic, DescribeLogDirsTopic(name=topic))
-                lag = max(0, log.high_watermark - log.log_end_offset)
-                described = DescribeLogDirsPartition(
-                    partition_index=partition_id, partition_size=log.size_bytes, offset_lag=lag
-                )
-                if log.config.compacted and context.api_version >= FIRST_FLEXIBLE:
-                    described.unknown_tagged_fields = (broker.cleaner.state(log).tagged(),)
-                entry.partitions.append(described)
-        for (topic, partition_id), future in broker.log_manager.futures.logs.items():
-            if future.log_dir == directory.path and (wanted is None or (topic, partition_id) in wanted):
-                current = broker.log_manager.get((topic, partition_id))
-                lag = 0 if current is None else max(0, current.log_end_offset - future.log_end_offset)
-                topics.setdefault(topic, DescribeLogDirsTopic(name=topic)).partitions.append(
-                    DescribeLogDirsPartition(
-                        partition_index=partition_id,
-                        partition_size=future.size_bytes,
-                        offset_lag=lag,
-                        is_future_key=True,
-                    )
-                )
+        for topic, described in (*_logs(context, directory, wanted), *_futures(context, directory, wanted)):
+            topics.setdefault(topic, DescribeLogDirsTopic(name=topic)).partitions.append(described)
         try:
             usage = broker.log_manager.disk.usage(directory.path)
         except OSError as error:
@@ -89,3 +75,30 @@ def _described(context: RequestContext, request: DescribeLogDirsRequest) -> Desc
             )
         )
     return DescribeLogDirsResponse(results=results)
+
+
+def _logs(context: RequestContext, directory: LogDir, wanted: Wanted) -> Iterator[Described]:
+    """The partitions of a directory."""
+    broker = context.broker
+    for key, log in broker.log_manager.logs_in(directory):
+        if wanted is None or key in wanted:
+            lag = max(0, log.high_watermark - log.log_end_offset)
+            described = DescribeLogDirsPartition(partition_index=key[1], partition_size=log.size_bytes, offset_lag=lag)
+            if log.config.compacted and context.api_version >= FIRST_FLEXIBLE:
+                described.unknown_tagged_fields = (broker.cleaner.state(log).tagged(),)
+            yield key[0], described
+
+
+def _futures(context: RequestContext, directory: LogDir, wanted: Wanted) -> Iterator[Described]:
+    """The copies in a directory that become partitions there."""
+    log_manager = context.broker.log_manager
+    for key, future in log_manager.futures.logs.items():
+        if future.log_dir == directory.path and (wanted is None or key in wanted):
+            current = log_manager.get(key)
+            lag = 0 if current is None else max(0, current.log_end_offset - future.log_end_offset)
+            yield (
+                key[0],
+                DescribeLogDirsPartition(
+                    partition_index=key[1], partition_size=future.size_bytes, offset_lag=lag, is_future_key=True
+                ),
+            )

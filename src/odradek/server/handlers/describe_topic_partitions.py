@@ -51,9 +51,7 @@ async def handle(context: RequestContext, request: DescribeTopicPartitionsReques
     """One page."""
     image = context.broker.image
     cursor = request.cursor
-    names = sorted({topic.name for topic in request.topics})
-    if not names:
-        names = sorted(name for name in image.topics_by_name if is_listed(context, name))
+    names = _names(context, request)
     if cursor is not None and (cursor.partition_index < 0 or (cursor.topic_name not in names and request.topics)):
         code = ErrorCode.INVALID_REQUEST
         return DescribeTopicPartitionsResponse(
@@ -67,18 +65,18 @@ async def handle(context: RequestContext, request: DescribeTopicPartitionsReques
         await turns.spend()
         if cursor is not None and name < cursor.topic_name:
             continue
-        topic = image.topic(name)
-        if not may_describe(context, name):
+        topic, operations = image.topic(name), 0
+        if may_describe(context, name):
+            operations = allowed_operations(context, AclResourceType.TOPIC, name, TOPIC_OPERATIONS)
+        else:
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             response.topics.append(DescribeTopicPartitionsResponseTopic(name=name, error_code=code))
             continue
-        operations = allowed_operations(context, AclResourceType.TOPIC, name, TOPIC_OPERATIONS)
         if topic is None:
             response.topics.append(_unknown(name, operations))
             continue
-        first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
-        numbers = [number for number in sorted(topic.partitions) if number >= first]
-        if left <= 0 and numbers:
+        numbers = _numbers(topic, request)
+        if numbers and left <= 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=numbers[0])
             break
         response.topics.append(_topic(image, topic, numbers[:left], operations))
@@ -87,6 +85,20 @@ async def handle(context: RequestContext, request: DescribeTopicPartitionsReques
             break
         left -= len(numbers)
     return response
+
+
+def _names(context: RequestContext, request: DescribeTopicPartitionsRequest) -> list[str]:
+    """Of the topics that are asked for, or of all that the client may see."""
+    if request.topics:
+        return sorted({topic.name for topic in request.topics})
+    return sorted(name for name in context.broker.image.topics_by_name if is_listed(context, name))
+
+
+def _numbers(topic: TopicImage, request: DescribeTopicPartitionsRequest) -> list[int]:
+    """The partitions of a topic from where the page begins."""
+    cursor = request.cursor
+    first = cursor.partition_index if cursor is not None and topic.name == cursor.topic_name else 0
+    return [number for number in sorted(topic.partitions) if number >= first]
 
 
 def _unknown(name: str, operations: int) -> DescribeTopicPartitionsResponseTopic:

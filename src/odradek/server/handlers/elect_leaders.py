@@ -28,21 +28,9 @@ async def handle(context: RequestContext, request: ElectLeadersRequest) -> Elect
         check_cluster(context, AclOperation.ALTER)
         response = await context.broker.controller.ask(request, ElectLeadersResponse, context)
     except ApiError as error:
-        failed = [
-            PartitionResult(partition_id=number, error_code=error.code, error_message=error.message or None)
-            for topic in request.topic_partitions or ()
-            for number in topic.partitions
-        ]
-        results = [
-            ReplicaElectionResult(
-                topic=topic.topic,
-                partition_result=[each for each in failed if each.partition_id in topic.partitions],
-            )
-            for topic in request.topic_partitions or ()
-        ]
         # Version 0 has no place for an error of the whole.
         code = ErrorCode.NONE if context.api_version == 0 else error.code
-        return ElectLeadersResponse(error_code=code, replica_election_results=results)
+        return ElectLeadersResponse(error_code=code, replica_election_results=_all_failed(request, error))
     elected = [
         (topic.topic, result.partition_id)
         for topic in response.replica_election_results
@@ -64,3 +52,18 @@ async def handle(context: RequestContext, request: ElectLeadersRequest) -> Elect
 
     await wait_until_seen(context.broker.publisher, seen)
     return response
+
+
+def _all_failed(request: ElectLeadersRequest, error: ApiError) -> list[ReplicaElectionResult]:
+    """The error for each partition that was asked for."""
+    message = error.message or None
+    return [
+        ReplicaElectionResult(
+            topic=topic.topic,
+            partition_result=[
+                PartitionResult(partition_id=number, error_code=error.code, error_message=message)
+                for number in topic.partitions
+            ],
+        )
+        for topic in request.topic_partitions or ()
+    ]

@@ -37,7 +37,7 @@ from odradek.server.log_creation import after_logs_created, logs_pending
 
 if TYPE_CHECKING:
     from odradek.log.log import Log
-    from odradek.log.search import TimestampSearch
+    from odradek.log.search import FoundTimestamp, TimestampSearch
     from odradek.metadata.image import MetadataImage
     from odradek.replica.partition import Partition
     from odradek.server.context import RequestContext
@@ -75,17 +75,12 @@ def handle(
             answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
             answers.append(answer)
             try:
-                if (topic.name, wanted.partition_index) in twice:
-                    raise ApiError(ErrorCode.INVALID_REQUEST, "the partition is asked for twice")
-                _check_place(wanted, context.api_version)
+                _check_place(wanted, context.api_version, is_repeated=(topic.name, wanted.partition_index) in twice)
                 if is_forbidden:
                     raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 partition = _partition(context, request, topic.name, wanted, image)
-                search = _answer(request, wanted, partition, answer)
-                if wanted.unknown_tagged_fields:
-                    times.answer(wanted, partition, answer)
-                if search is not None:
-                    searches.append(search)
+                searches += _answer(request, wanted, partition, answer)
+                times.answer(wanted, partition, answer)
             except ApiError as error:
                 answer.error_code = _code(error, context.api_version)
             if context.api_version < _FIRST_WITH_LEADER_EPOCH:
@@ -102,7 +97,7 @@ class _OffsetTimes:
 
     def answer(self, wanted: ListOffsetsPartition, partition: Partition, answer: ListOffsetsPartitionResponse) -> None:
         """Look them up in one partition, as many as one request may ask for."""
-        offsets = read_offset_times(wanted)[: self._left]
+        offsets = read_offset_times(wanted)[: self._left] if wanted.unknown_tagged_fields else ()
         if offsets:
             self._left -= len(offsets)
             answer.unknown_tagged_fields = (offset_times_field([_time_of(partition, offset) for offset in offsets]),)
@@ -126,7 +121,9 @@ def _named_twice(request: ListOffsetsRequest) -> set[tuple[str, int]]:
     return twice
 
 
-def _check_place(wanted: ListOffsetsPartition, api_version: int) -> None:
+def _check_place(wanted: ListOffsetsPartition, api_version: int, *, is_repeated: bool) -> None:
+    if is_repeated:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "the partition is asked for twice")
     if wanted.timestamp < 0 and api_version < _SINCE.get(wanted.timestamp, 2**15):
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"no version has place {wanted.timestamp} so early")
 
@@ -162,17 +159,10 @@ class _Search:
 async def _search_all(
     context: RequestContext, response: ListOffsetsResponse, searches: list[_Search]
 ) -> ListOffsetsResponse:
-    disk = context.broker.log_manager.disk
     for search in searches:
         partition, answer, found = search.partition, search.answer, None
         try:
-            while not search.log.has_left and (work := search.timestamps.next_step()) is not None:
-                search.timestamps.take(await disk.run_blocking(work))
-            found = search.timestamps.found
-            if search.log.has_left:
-                raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} is no longer here")
-            if partition.leader_epoch != search.leader_epoch:
-                raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} has a new leader epoch")
+            found = await _searched(context, search)
         except OSError as error:
             if search.log.has_left:
                 answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -181,11 +171,35 @@ async def _search_all(
             answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         except ApiError as error:
             answer.error_code = error.code
-        if found is not None and not answer.error_code and found.offset < search.end_offset:
+        if found is not None and found.offset < search.end_offset:
             answer.timestamp, answer.offset = found.timestamp_ms, found.offset
             if context.api_version >= _FIRST_WITH_LEADER_EPOCH:
                 answer.leader_epoch = found.leader_epoch
     return response
+
+
+async def _searched(context: RequestContext, search: _Search) -> FoundTimestamp | None:
+    """What a search finds. Raises ApiError where the partition has left meanwhile, or its leadership; OSError."""
+    partition, disk = search.partition, context.broker.log_manager.disk
+    while not search.log.has_left and (work := search.timestamps.next_step()) is not None:
+        search.timestamps.take(await disk.run_blocking(work))
+    if search.log.has_left:
+        raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} is no longer here")
+    if partition.leader_epoch != search.leader_epoch:
+        raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} has a new leader epoch")
+    return search.timestamps.found
+
+
+def _end(request: ListOffsetsRequest, partition: Partition, time_ms: int) -> int:
+    """Up to where the one who asks may read. Raises ApiError where a new leader cannot say."""
+    log = partition.log
+    if request.replica_id >= 0:
+        return log.log_end_offset
+    if request.replica_id != CONSUMER:
+        return log.high_watermark
+    if time_ms not in (EARLIEST, EARLIEST_LOCAL) and not partition.offsets_are_known():
+        raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{partition.name} has a new leader that is not sure of its end")
+    return log.last_stable_offset if request.isolation_level == READ_COMMITTED else log.high_watermark
 
 
 def _answer(
@@ -193,18 +207,10 @@ def _answer(
     wanted: ListOffsetsPartition,
     partition: Partition,
     answer: ListOffsetsPartitionResponse,
-) -> _Search | None:
+) -> tuple[_Search, ...]:
+    """Answer at once, or return the search that does."""
     log, time_ms = partition.log, wanted.timestamp
-    if (
-        request.replica_id == CONSUMER
-        and time_ms not in (EARLIEST, EARLIEST_LOCAL)
-        and not partition.offsets_are_known()
-    ):
-        raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{partition.name} has a new leader that is not sure of its end")
-    start, watermark = log.log_start_offset, log.high_watermark
-    end = log.log_end_offset if request.replica_id >= 0 else watermark
-    if request.isolation_level == READ_COMMITTED and request.replica_id == CONSUMER:
-        end = min(end, log.last_stable_offset)
+    start, end = log.log_start_offset, _end(request, partition, time_ms)
     answer.leader_epoch = partition.leader_epoch
     if time_ms == LATEST:
         answer.offset = end
@@ -217,5 +223,5 @@ def _answer(
     else:
         search = search_timestamp(log, None if time_ms == MAX_TIMESTAMP else time_ms)
         answer.leader_epoch = -1
-        return _Search(partition, partition.leader_epoch, end, search, log, answer)
-    return None
+        return (_Search(partition, partition.leader_epoch, end, search, log, answer),)
+    return ()
