@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from odradek.testing.processes import NodeProcess
 from tests.sim import drawn
+from tests.support import leaks
 from tests.support.nodes.forked import begin_in_a_group
 from tests.support.nodes.node import Node
 from tests.support.order import UnitScheduling, longest_first
@@ -46,6 +47,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Where several workers share the tests, the longest files are begun first."""
     if hasattr(config, "workerinput"):
         items[:] = longest_first(items)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    """What a test leaves open fails it, or the last test of its file, and not one that runs when it is collected."""
+    result = yield
+    leaks.look_behind(item, nextitem)
+    return result
 
 
 @pytest.hookimpl(optionalhook=True)
