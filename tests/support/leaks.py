@@ -14,6 +14,9 @@ import warnings
 
 import pytest
 
+# There programs of others run in the tests' process, which leave open what they like: that is said, and fails nothing.
+OF_OTHERS = frozenset({"spark", "interop"})
+
 
 def look_behind(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """Raises AssertionError where a test, or one before it in its file, has left something open."""
@@ -22,7 +25,12 @@ def look_behind(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     found = left_open() if ends_file or had_loop else []
     if ends_file:
         gc.freeze()
-    assert not found, f"{item.nodeid}, or a test before it in its file, has left open: " + "; ".join(found)
+    if not found:
+        return
+    what = f"{item.nodeid}, or a test before it in its file, has left open: " + "; ".join(found)
+    if OF_OTHERS.isdisjoint(item.path.parts):
+        raise AssertionError(what)
+    sys.stderr.write(what + "\n")
 
 
 def left_open() -> list[str]:
