@@ -44,4 +44,6 @@ def left_open() -> list[str]:
             gc.collect()
     finally:
         sys.unraisablehook = before
-    return found + [str(each.message) for each in caught]
+    return found + [
+        str(each.message) for each in caught if issubclass(each.category, (ResourceWarning, RuntimeWarning))
+    ]
