@@ -200,6 +200,8 @@ class KafkaPythonConsumer(StockConsumer):
             heartbeat_interval_ms=200,
             session_timeout_ms=30_000,
         )
+        # A leader that joins before it knows the topic assigns nothing, and may not join again.
+        self.consumer.partitions_for_topic(topic)
 
     def _partition(self, number: int) -> Any:
         from kafka import TopicPartition
