@@ -187,7 +187,11 @@ class MetadataLog:
             raise self._fail(error) from error
 
     def read(self, offset: int, max_bytes: int, *, upper_offset: int | None = None) -> bytes:
-        """Whole batches from the one that holds `offset` on, at least one, below `upper_offset` (exclusive)."""
+        """Whole batches from the one that holds `offset` on, at least one, below `upper_offset` (exclusive).
+
+        Raises:
+            StorageError: the disk cannot be read.
+        """
         pieces: list[bytes] = []
         size = 0
         for place in self._places[self._index_of(offset) :]:
@@ -195,7 +199,10 @@ class MetadataLog:
                 break
             if pieces and size + place.size_bytes > max_bytes:
                 break
-            pieces.append(self._files[place.segment_offset].read_at(place.position, place.size_bytes))
+            try:
+                pieces.append(self._files[place.segment_offset].read_at(place.position, place.size_bytes))
+            except OSError as error:
+                raise StorageError(self.directory, f"the metadata log cannot be read: {error}") from error
             size += place.size_bytes
         return b"".join(pieces)
 
