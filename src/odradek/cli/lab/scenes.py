@@ -1,0 +1,157 @@
+"""The scenes: each does one thing to a cluster, and says what Kafka's rules make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from odradek.cli.lab.workbench import PATIENCE_S, Workbench
+
+Scene = Callable[[Workbench], None]
+
+
+def three_consumers(bench: Workbench) -> None:
+    """Three consumers of a group share the partitions; when one is killed the others get its share."""
+    bench.make_topic("shared", [1, 2, 3], [2, 3, 1], [3, 1, 2])
+    with bench.consumers("shared", "readers", 3) as processes:
+        bench.step("three consumers read three partitions", "1, 1, 1", lambda: bench.shares("readers"))
+        processes[0].kill()
+        bench.step("one is killed, and its session ends", "1, 2", lambda: bench.shares("readers"))
+
+
+def consumer_dies(bench: Workbench) -> None:
+    """What a consumer has committed is where the next one begins."""
+    bench.make_topic("committed", [1, 2, 3])
+    bench.write("committed", "a", "b", "c")
+    bench.note(
+        "a consumer reads a, b and commits after a, then dies", "a, b", ", ".join(_read_some(bench, 2, commit=1))
+    )
+    bench.note("the next one of the group begins there", "b, c", ", ".join(_read_some(bench, 2, commit=0)))
+
+
+def _read_some(bench: Workbench, count: int, *, commit: int) -> list[str]:
+    """What one consumer of a group is given; it commits after so many, and goes."""
+    from confluent_kafka import Consumer
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bench.cluster.bootstrap_servers,
+            "group.id": "committing",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "log_level": 0,
+        }
+    )
+    try:
+        consumer.subscribe(["committed"])
+        messages: list[Any] = []
+        for _ in range(int(PATIENCE_S)):
+            messages += consumer.consume(count - len(messages), 1.0)
+            if len(messages) >= count:
+                break
+        if commit and len(messages) >= commit:
+            consumer.commit(message=messages[commit - 1], asynchronous=False)
+        return [(message.value() or b"").decode() for message in messages]
+    finally:
+        consumer.close()
+
+
+def in_sync_set(bench: Workbench) -> None:
+    """A broker that is killed falls out of the in-sync set; writing goes on; it comes back and catches up."""
+    bench.make_topic("replicated", [1, 2, 3], min_isr=2)
+    bench.step("three copies, all in sync", "1, 2, 3", lambda: bench.in_sync("replicated"))
+    bench.cluster[3].kill()
+    bench.step("broker 3 is killed (kill -9)", "1, 2", lambda: bench.in_sync("replicated"))
+    bench.note("a record is written, acks=all", "acknowledged", bench.write("replicated", "a"))
+    bench.cluster[3].start()
+    bench.step("broker 3 starts again", "1, 2, 3", lambda: bench.in_sync("replicated"))
+
+
+def min_insync_replicas(bench: Workbench) -> None:
+    """Below min.insync.replicas a producer with acks=all is refused, and nothing that was acknowledged is in danger."""
+    bench.make_topic("careful", [1, 2], min_isr=2)
+    bench.note("two copies, min.insync.replicas=2", "acknowledged", bench.write("careful", "a"))
+    bench.cluster[2].kill()
+    bench.step("broker 2 is killed", "1", lambda: bench.in_sync("careful"))
+    bench.note(
+        "a record is written, acks=all",
+        "NOT_ENOUGH_REPLICAS",
+        bench.write("careful", "refused", message_send_max_retries=0, enable_idempotence=False),
+    )
+    bench.cluster[2].start()
+    bench.step("broker 2 starts again", "1, 2", lambda: bench.in_sync("careful"))
+    bench.note("a record is written again", "acknowledged", bench.write("careful", "b"))
+    bench.note("what is there", "a, b", bench.read("careful"))
+
+
+def unclean_election(bench: Workbench) -> None:
+    """Where all that are in sync are gone, a partition waits; to elect another one all the same loses records."""
+    bench.make_topic("risky", [1, 2], min_isr=1)
+    bench.write("risky", "a")
+    bench.step("two copies, min.insync.replicas=1", "1, 2", lambda: bench.in_sync("risky"))
+    bench.cluster[2].kill()
+    bench.step("broker 2 is killed", "1", lambda: bench.in_sync("risky"))
+    bench.note("a record is written, acks=all", "acknowledged", bench.write("risky", "b"))
+    bench.cluster[1].kill()
+    bench.cluster[2].start()
+    bench.step("broker 1 is killed, broker 2 starts", "-1", lambda: bench.leader("risky"))
+    bench.elect_unclean("risky")
+    bench.step("an unclean election", "2", lambda: bench.leader("risky"))
+    bench.step("what is there: b is lost", "a", lambda: bench.read("risky"))
+    bench.cluster[1].start()
+    bench.step("broker 1 is back, and follows", "1, 2", lambda: bench.in_sync("risky"))
+
+
+def producer_dies(bench: Workbench) -> None:
+    """A transaction whose producer died is rolled back by its successor, and the dead one can do nothing any more."""
+    from confluent_kafka import KafkaException
+
+    bench.make_topic("payments", [1, 2, 3], min_isr=2)
+    first = bench.producer(transactional_id="payer")
+    first.init_transactions(PATIENCE_S)
+    first.begin_transaction()
+    first.produce("payments", "half")
+    first.flush(PATIENCE_S)
+    bench.note("a producer writes half a transaction, and hangs", "nothing", bench.read("payments"))
+    second = bench.producer(transactional_id="payer")
+    second.init_transactions(PATIENCE_S)
+    second.begin_transaction()
+    second.produce("payments", "whole")
+    second.commit_transaction(PATIENCE_S)
+    bench.step("its successor writes a whole one", "whole", lambda: bench.read("payments"))
+    try:
+        first.commit_transaction(PATIENCE_S)
+        seen = "committed"
+    except KafkaException as error:
+        seen = "fenced" if error.args[0].fatal() else error.args[0].name()
+    bench.note("the first one wakes up, and commits", "fenced", seen)
+    bench.note("what is there", "whole", bench.read("payments"))
+
+
+def exactly_once(bench: Workbench) -> None:
+    """A transaction is read as a whole or not at all: what was tried and rolled back is not there."""
+    bench.make_topic("results", [1, 2, 3], min_isr=2)
+    producer = bench.producer(transactional_id="copier")
+    producer.init_transactions(PATIENCE_S)
+    for value, commits in (("first try", False), ("second try", True)):
+        producer.begin_transaction()
+        producer.produce("results", value)
+        producer.flush(PATIENCE_S)
+        if commits:
+            producer.commit_transaction(PATIENCE_S)
+        else:
+            producer.abort_transaction(PATIENCE_S)
+    bench.step("a try is rolled back, the next committed", "second try", lambda: bench.read("results"))
+    seen = bench.read("results", committed=False)
+    bench.note("read_uncommitted sees both", "first try, second try", seen)
+
+
+SCENES: dict[str, Scene] = {
+    "three-consumers": three_consumers,
+    "consumer-dies": consumer_dies,
+    "in-sync-set": in_sync_set,
+    "min-insync-replicas": min_insync_replicas,
+    "unclean-election": unclean_election,
+    "producer-dies": producer_dies,
+    "exactly-once": exactly_once,
+}
