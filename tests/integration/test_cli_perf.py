@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 import signal
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from tests.support.clients.cli import odradek
 from tests.support.clients.confluent import create_topic, read_all
 from tests.support.nodes.apache_kafka import ApacheKafka, require_kafka
 from tests.support.nodes.node import Node
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 
 def test_what_was_sent_is_there_and_is_read(node: Node, tmp_path: Path) -> None:
@@ -111,14 +110,22 @@ def test_a_long_run_says_that_nothing_is_lost(own_node: Node) -> None:
 def test_interrupted_it_says_what_it_has(node: Node) -> None:
     create_topic(node.bootstrap, "interrupted")
     command = [sys.executable, "-m", "odradek", "perf", "latency", "interrupted", "-b", node.bootstrap]
-    process = subprocess.Popen(
-        [*command, "--seconds", "600", "--interval", "0.1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stderr is not None
-    while "ms 99th to read" not in process.stderr.readline():
-        assert process.poll() is None
-    os.kill(process.pid, signal.SIGINT)
-    out, _ = process.communicate(timeout=120)
+    with subprocess.Popen(
+        [*command, "--seconds", "600", "--interval", "0.1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Where tests run in the background it is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as process:
+        try:
+            assert process.stderr is not None
+            while "ms 99th to read" not in (line := process.stderr.readline()):
+                assert line, "it ended"
+            process.send_signal(signal.SIGINT)
+            out, _ = process.communicate(timeout=PATIENCE_S)
+        finally:
+            process.kill()
     assert process.returncode == errors.INTERRUPTED and "due-to-read" in out
 
 

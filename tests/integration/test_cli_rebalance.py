@@ -18,7 +18,7 @@ from odradek.cli import errors
 from tests.support.clients.cli import odradek
 from tests.support.clients.confluent import produce_all, read_all
 from tests.support.nodes.cluster import Cluster
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 RACKS = {1: "a", 2: "b", 3: "a", 4: "b"}
 
@@ -95,14 +95,22 @@ def test_what_was_broken_off_is_resumed(cluster: Cluster, tmp_path: Path) -> Non
     options = ["--topic", "broken", "--file", str(file), "--watch", "0.2", "-b", cluster.bootstrap_servers]
     slowly = ["--execute", "--yes", "--at-once", "1", "--throttle", "1000"]
     command = [sys.executable, "-m", "odradek", "rebalance", *options, *slowly]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    with process.stderr:
-        # So slow that it does not end meanwhile.
-        eventually(lambda: begun(cluster), "something moves")
-        os.kill(process.pid, signal.SIGINT)
-        assert "--resume" in process.stderr.read()
-    assert process.wait(120) == errors.INTERRUPTED
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Where tests run in the background it is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as process:
+        try:
+            # So slow that it does not end meanwhile.
+            eventually(lambda: begun(cluster), "something moves")
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=PATIENCE_S)
+        finally:
+            process.kill()
+    assert process.returncode == errors.INTERRUPTED and "--resume" in said
     planned = {each["partition"]: each["replicas"] for each in json.loads(file.read_text())["partitions"]}
     assert "was broken off" in rebalance(cluster, *options[:4], "--execute", "--yes", code=errors.USAGE).err
     resumed = odradek(cluster.bootstrap_servers, "rebalance", "--resume", "--file", file, "--throttle", 100_000_000)
