@@ -239,3 +239,20 @@ async def test_a_second_change_waits_for_the_first(tmp_path: Path) -> None:
             codes.append(refused.value.code)
         assert ErrorCode.REQUEST_TIMED_OUT in codes or ErrorCode.NOT_LEADER_OR_FOLLOWER in codes
         assert len(voters(leader)) == 2  # the second one was not even written
+
+
+async def test_a_follower_refuses_changes_and_knows_how_far_it_is_behind(tmp_path: Path) -> None:
+    async with DynamicQuorum(tmp_path, fetch_timeout_ms=60_000) as quorum:
+        leader = await quorum.leader()
+        follower = next(replica for replica in quorum.running if replica is not leader)
+        for changing in (
+            follower.driver.changes.add(adding(leader)),
+            follower.driver.changes.remove(removing(leader, voter_id=9)),
+        ):
+            with pytest.raises(ApiError) as refused:
+                await changing
+            assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        await quorum.write("1")
+        await quorum.converged("1")
+        assert leader.driver.metadata_lag == 0
+        await eventually_async(lambda: follower.driver.metadata_lag == 0)

@@ -231,3 +231,18 @@ async def test_a_node_of_another_cluster_gets_nothing(tmp_path: Path) -> None:
             async with asyncio.timeout(0.5):
                 await eventually_async(lambda: foreign.driver.end_offset > 0)
         assert foreign.driver.leader() is None and foreign.driver.end_offset == 0 and not foreign.failures
+
+
+async def test_a_fetch_that_is_refused_does_not_wait_for_news(tmp_path: Path) -> None:
+    async with Quorum(tmp_path, 1) as quorum:
+        leader = await quorum.leader()
+        epoch = leader.driver.leader_epoch
+        for request in (
+            fetched(epoch, 0, cluster_id="another"),
+            fetched(epoch - 1, 0),
+            fetched(epoch, 0, topic_id=UUID(int=9)),
+        ):
+            assert not leader.driver._serving.fetch(request)[1]
+        end = leader.driver.log.log_end_offset
+        waits = fetched(epoch, end, last_fetched_epoch=epoch)
+        assert leader.driver._serving.fetch(waits)[1], "there is nothing new"
