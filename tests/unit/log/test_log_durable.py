@@ -15,6 +15,7 @@ from odradek.common.ports import make_dirs_durably
 from odradek.log.checkpoints import PARTITION_METADATA
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
+from odradek.log.future import rename_to
 from odradek.log.log import Log
 from odradek.log.opening import close_log, open_log
 from odradek.log.rolling import advance_end_to, roll
@@ -320,3 +321,14 @@ def test_what_a_start_has_verified_is_not_looked_at_by_each_reader() -> None:
     assert len(verified.read(0, max_bytes=1000).chunks) == 1
     with pytest.raises(ApiError):
         believed.read(0, max_bytes=1000)
+
+
+def test_a_log_that_gets_another_name_is_durable_under_it() -> None:
+    home = Home()
+    several_segments(home)
+    other = DIRECTORY.with_name("t-1")
+    rename_to(home.log, other)
+    home.log.flush()
+    active = {path.name for path in home.log.segments.active.indexes.paths()[:2]}
+    assert {path.name for path in home.disk.uncertain() if other in (path, path.parent)} <= active
+    assert not home.disk.exists(DIRECTORY)
