@@ -17,6 +17,7 @@ from odradek.log.repair import find_hole, hole_filled
 from odradek.log.rolling import roll
 from odradek.log.search import aborted_transactions, search_timestamp
 from odradek.log.segment import Segment
+from odradek.log.segment_file import MAX_RELATIVE_OFFSET
 from odradek.log.segment_holes import headers_from
 from odradek.log.transactions import rebuild_transactions
 from odradek.log.truncation import truncate_fully_and_start_at, truncate_to
@@ -422,3 +423,17 @@ def test_a_repair_gives_back_the_producer_of_the_lost_batch(home: Home, interval
     close_log(log)
     again = home.open(clean=True, index_interval_bytes=interval)
     assert sequences(again) == sequences(log)
+
+
+@pytest.mark.parametrize(("more", "is_found"), [(0, True), (1, False)])
+def test_behind_a_hole_is_no_batch_that_an_index_cannot_count(home: Home, more: int, is_found: bool) -> None:
+    log = filled(home, 4096, 3)
+    (segment,) = log.segments
+    size = segment.size_bytes // 3
+    data = bytearray(segment.path.read_bytes())
+    zeros(data, size)
+    last = bytearray(data[2 * size :])
+    patch_base_offset(last, segment.base_offset + MAX_RELATIVE_OFFSET + more)
+    segment.path.write_bytes(bytes(data[: 2 * size] + last))
+    found = [header.base_offset for _, header in segment.indexes.surviving_headers(0)]
+    assert found == [0, MAX_RELATIVE_OFFSET][: 1 + is_found]
