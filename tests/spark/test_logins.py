@@ -95,7 +95,8 @@ def test_an_issuer_that_is_not_trusted_or_not_there(secured: SecuredCluster, tmp
     settings = secured.client("OAUTHBEARER", "alice") | {"https.ca.location": str(other)}
     with pytest.raises(OptionError, match=r"gives no token: .*certificate verify failed"):
         security_from(settings)
-    nowhere = settings | {"sasl.oauthbearer.token.endpoint.url": "http://127.0.0.1:1/token"}
+    once = {"sasl.login.retry.backoff.max.ms": "0"}
+    nowhere = settings | once | {"sasl.oauthbearer.token.endpoint.url": "http://127.0.0.1:1/token"}
     with pytest.raises(OptionError, match=r"127\.0\.0\.1:1/token gives no token: "):
         security_from(nowhere)
     without = {name: value for name, value in settings.items() if not name.endswith("client.secret")}

@@ -42,6 +42,8 @@ class RefusedError(UnreachableError):
     """The broker's host answers, and refuses connections to its port: the process is gone or not there yet."""
 
 
+# What a login waits for by its mechanism.
+_SLOW = {"GSSAPI": "Kerberos did not answer", "OAUTHBEARER": "the issuer of tokens did not answer"}
 # Of a session that the peer limits (KIP-368), so much is used: what is sent then still arrives in time.
 SESSION_SHARE = 0.85
 
@@ -226,7 +228,7 @@ class Connection(asyncio.BufferedProtocol):
 
         Raises:
             RefusedLoginError: the listener has no SASL, or as `login`.
-            RequestTimeoutError, UnreachableError.
+            RequestTimeoutError, UnreachableError; the latter for a token, too, that is refused or missing.
         """
         # A broker at its start needs none of these.
         from odradek.client.login import RefusedLoginError, go_on, login
@@ -236,12 +238,18 @@ class Connection(asyncio.BufferedProtocol):
             raise RefusedLoginError(f"{self.address} offers no SASL; does security.protocol say what it speaks?")
         asking = login(who, self.address)
         step = go_on(asking, None)
-        while step is not None:
-            answer = await self.request(*step, timeout_s=timeout_s)
-            if who.mechanism in OFF_THE_LOOP:
-                step = await self._off_loop(partial(go_on, asking, answer), who.mechanism, timeout_s)
-            else:
-                step = go_on(asking, answer)
+        try:
+            while step is not None:
+                answer = await self.request(*step, timeout_s=timeout_s)
+                if who.mechanism in OFF_THE_LOOP:
+                    step = await self._off_loop(partial(go_on, asking, answer), who.mechanism, timeout_s)
+                else:
+                    step = go_on(asking, answer)
+        except RefusedLoginError as error:
+            if who.token is None:
+                raise
+            # The next login has another token, and the peer may know the issuer's keys by then.
+            raise UnreachableError(str(error)) from None
         session_ms = answer.session_lifetime_ms
         if session_ms > 0:
             self._session_ends_s = asyncio.get_running_loop().time() + SESSION_SHARE * session_ms / 1000
@@ -253,7 +261,7 @@ class Connection(asyncio.BufferedProtocol):
                 return await off_loop(work)
         except TimeoutError:
             self.close()
-            what = "Kerberos did not answer" if mechanism == "GSSAPI" else "the password was not hashed"
+            what = _SLOW.get(mechanism, "the password was not hashed")
             raise RequestTimeoutError(f"{what} within {timeout_s:g} s") from None
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, TypeAlias
 
-from odradek.client.sasl import Credentials, Dialogue, ServerAuthenticationError, sasl_exchange
+from odradek.client.sasl import Credentials, Dialogue, SaslSettingError, ServerAuthenticationError, sasl_exchange
 from odradek.common.errors import ErrorCode, OdradekError
 from odradek.common.real_kerberos import KerberosError, MissingKerberosError
 from odradek.protocol.declare import Message
@@ -68,7 +68,7 @@ def _said(who: Credentials, speaking: Dialogue, heard: bytes | None, address: st
         return next(speaking) if heard is None else speaking.send(heard)
     except StopIteration:
         return None
-    except (ServerAuthenticationError, MissingKerberosError) as error:
+    except (SaslSettingError, ServerAuthenticationError, MissingKerberosError) as error:
         raise RefusedLoginError(f"{address}: {error}") from None
     except KerberosError as error:
         service = "" if who.kerberos is None else who.kerberos.service

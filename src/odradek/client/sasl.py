@@ -42,7 +42,7 @@ Dialogue: TypeAlias = Generator[bytes, bytes, None]
 
 MECHANISMS = ("PLAIN", *SCRAM_MECHANISMS, "OAUTHBEARER", "GSSAPI")
 # Their steps block, or take as long as the broker says: where there is a loop, they run in a thread.
-OFF_THE_LOOP = frozenset({"GSSAPI", *SCRAM_MECHANISMS})
+OFF_THE_LOOP = frozenset({"GSSAPI", "OAUTHBEARER", *SCRAM_MECHANISMS})
 ENDPOINT_KEY = "sasl.oauthbearer.token.endpoint.url"
 _FILE = "file://"
 # Kafka's brokers have at most 16,384; a false one would have us compute for as long as it likes.
@@ -72,6 +72,8 @@ class Credentials:
         password: with OAUTHBEARER, the token.
         by_token: whether name and password are a delegation token's.
         kerberos: with GSSAPI, by what we log in.
+        token: with OAUTHBEARER, gives the token of each login in place of `password`; it may block, and raises
+            SaslSettingError.
     """
 
     mechanism: str
@@ -80,6 +82,7 @@ class Credentials:
     random: Random = field(repr=False, compare=False)
     by_token: bool = False
     kerberos: KerberosLogin | None = None
+    token: Callable[[], str] | None = field(default=None, repr=False, compare=False)
 
 
 def has_sasl(settings: Mapping[str, str]) -> bool:
@@ -178,7 +181,7 @@ def sasl_exchange(who: Credentials, host: str = "") -> Dialogue:
     if who.mechanism == "PLAIN":
         return _plain(who.username, who.password)
     if who.mechanism == "OAUTHBEARER":
-        return _oauthbearer(who.password)
+        return _oauthbearer(who.token or (lambda: who.password))
     nonce = encode64(who.random.randbytes(NONCE_BYTES))
     extension = ",tokenauth=true" if who.by_token else ""
     return _scram(SCRAM_MECHANISMS[who.mechanism], who.username, who.password, nonce, extension)
@@ -188,8 +191,8 @@ def _plain(username: str, password: str) -> Dialogue:
     yield f"\0{username}\0{password}".encode()
 
 
-def _oauthbearer(token: str) -> Dialogue:
-    refused = yield f"n,,\1auth=Bearer {token}\1\1".encode()
+def _oauthbearer(token: Callable[[], str]) -> Dialogue:
+    refused = yield f"n,,\1auth=Bearer {token()}\1\1".encode()
     if refused:
         yield b"\1"  # upon which the broker says that the login has failed
 

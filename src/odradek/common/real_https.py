@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import http.client
 import ssl
 import time
 import urllib.request
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a connection may take, and the whole answer after that."""
+
+    connect_s: float = TIMEOUT_S
+    read_s: float = TIMEOUT_S
+
+
+_USUAL = Patience()
 MOST_BYTES = 1 << 20
 _CHUNK_BYTES = 1 << 16
 
@@ -34,22 +48,47 @@ def read_https(url: str, authorities: str | None = None) -> bytes:
     return exchange(request, ssl.create_default_context(cafile=authorities))
 
 
-def exchange(request: urllib.request.Request, context: ssl.SSLContext) -> bytes:
+class _Http(http.client.HTTPConnection):
+    def __init__(self, *arguments: Any, read_s: float, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._read_s = read_s
+
+    def connect(self) -> None:
+        super().connect()
+        self.sock.settimeout(self._read_s)
+
+
+class _Https(_Http, http.client.HTTPSConnection):
+    """The same behind a handshake."""
+
+
+class _Handler(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
+    def __init__(self, context: ssl.SSLContext, read_s: float) -> None:
+        super().__init__(context=context)
+        self._tls, self._read_s = context, read_s
+
+    def http_open(self, req: urllib.request.Request) -> Any:
+        return self.do_open(partial(_Http, read_s=self._read_s), req)
+
+    def https_open(self, req: urllib.request.Request) -> Any:
+        return self.do_open(partial(_Https, read_s=self._read_s), req, context=self._tls)
+
+
+def exchange(request: urllib.request.Request, context: ssl.SSLContext, patience: Patience = _USUAL) -> bytes:
     """The answer to a request, of at most MOST_BYTES. No redirect is followed, which would take secrets elsewhere.
 
     Raises:
         OSError: as `read_https`; an HTTPError, which must be closed, where the status is not 200 to 299.
     """
-    opener = urllib.request.build_opener(
-        urllib.request.ProxyHandler(), urllib.request.HTTPSHandler(context=context), _NoRedirects()
-    )
-    deadline = time.monotonic() + TIMEOUT_S
+    handler = _Handler(context, patience.read_s)
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler(), handler, _NoRedirects())
     data = bytearray()
-    with opener.open(request, timeout=TIMEOUT_S) as answer:
+    deadline = time.monotonic() + patience.connect_s + patience.read_s
+    with opener.open(request, timeout=patience.connect_s) as answer:
         while piece := answer.read1(_CHUNK_BYTES):
             data += piece
             if len(data) > MOST_BYTES:
                 raise OSError(f"the document has more than {MOST_BYTES} bytes")
             if time.monotonic() > deadline:
-                raise TimeoutError(f"the document did not come within {TIMEOUT_S:g} s")
+                raise TimeoutError(f"the document did not come within {patience.read_s:g} s")
     return bytes(data)

@@ -179,6 +179,7 @@ class Broker:
             self.publisher.subscribe(self._security.authorizer.on_metadata)
         self._lock_storage()
         await self._listen()
+        self._jobs.token_keys.start()
         await self.raft.start()
         self._started.append("raft")
         self.dispatcher.start_serving("controller")
@@ -447,12 +448,11 @@ class Broker:
         quorum, data, jobs = self._quorum, self._data, self._jobs
         # Early, while the other voters can still be notified over the connections that there are.
         steps: list[Callable[[], Awaitable[None]]] = [self.raft.resign] if "raft" in started else []
-        steps += [self.lifecycle.stop, data.replication.stop]
+        steps += [self.lifecycle.stop, data.replication.stop, jobs.token_keys.stop]
         if "maintenance" in started:
             steps += [
                 jobs.loop_watch.stop,
                 jobs.group_lag.stop,
-                jobs.token_keys.stop,
                 jobs.certificates.stop,
                 jobs.scrubbing.stop,
                 jobs.cleaning.stop,

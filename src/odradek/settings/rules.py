@@ -75,6 +75,7 @@ _REPORTERS = "metrics are served in Prometheus' format (odradek.metrics.listener
 _PURGATORY = "waiting requests leave nothing behind that would have to be purged"
 _SLICES = "coordinators load in slices so small that no other request waits for them"
 _TICKETS = "tickets are asked for as logins need them: no program and no thread renews them"
+_TOKENS = "the kind of login follows from sasl.mechanism and sasl.oauthbearer.*; there are no Java classes to load"
 # What these tune does not exist here, and leaving it out changes nothing for a client.
 WITHOUT_MEANING = {
     "background.threads": _THREADS,
@@ -91,6 +92,8 @@ WITHOUT_MEANING = {
     "offsets.load.buffer.size": _SLICES,
     "transaction.state.log.load.buffer.size": _SLICES,
     "sasl.kerberos.kinit.cmd": _TICKETS,
+    "sasl.login.callback.handler.class": _TOKENS,
+    "sasl.login.class": _TOKENS,
     "sasl.kerberos.min.time.before.relogin": _TICKETS,
     "sasl.kerberos.ticket.renew.jitter": _TICKETS,
     "sasl.kerberos.ticket.renew.window.factor": _TICKETS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -21,17 +22,22 @@ _numbers = count()
 
 @contextmanager
 def issuer(
-    body: bytes, status: int = 200, headers: Mapping[str, str] | None = None, *, held: threading.Event | None = None
+    body: bytes,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+    *,
+    held: threading.Event | None = None,
+    troubles: int = 0,
 ) -> Iterator[dict[str, str]]:
-    """Settings of a client whose issuer answers each request with this, once `held` is set; the number of requests is
-    under `asked`."""
+    """Settings of a client whose issuer answers each request with this, once `held` is set, after some with 503; the
+    number of requests is under `asked`."""
 
     class Answer(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             settings["asked"] = str(int(settings["asked"]) + 1)
             if held is not None:
                 held.wait(60)
-            self.send_response(status)
+            self.send_response(503 if int(settings["asked"]) <= troubles else status)
             for name, value in {**(headers or {}), "Content-Length": str(len(body))}.items():
                 self.send_header(name, value)
             self.end_headers()
@@ -108,3 +114,57 @@ def test_an_answer_without_a_token(body: bytes, status: int, headers: dict[str, 
         with pytest.raises(SaslSettingError, match=says) as raised:
             tokens.current_token(settings)
         assert "s3cret" not in str(raised.value)
+
+
+def test_an_issuer_that_has_trouble_is_asked_again() -> None:
+    with issuer(b'{"access_token": "t"}', troubles=2) as settings:
+        settings |= {"sasl.login.retry.backoff.ms": "1", "sasl.login.retry.backoff.max.ms": "100000"}
+        assert tokens.current_token(settings) == "t"
+        assert settings["asked"] == "3"
+
+
+def test_an_issuer_that_refuses_is_asked_once() -> None:
+    with issuer(b"", 401) as settings:
+        with pytest.raises(SaslSettingError, match="answered 401"):
+            tokens.current_token(settings)
+        assert settings["asked"] == "1"
+
+
+@pytest.mark.parametrize("setting", ["sasl.login.read.timeout.ms", "sasl.login.connect.timeout.ms"])
+def test_an_issuer_that_is_silent_is_not_waited_for(setting: str) -> None:
+    held = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as silent, issuer(b"", held=held) as settings:
+        if "connect" in setting:  # the connection is there, and no handshake follows
+            settings[ENDPOINT_KEY] = f"https://127.0.0.1:{silent.getsockname()[1]}/token"
+        settings |= {setting: "50", "sasl.login.retry.backoff.max.ms": "0"}
+        try:
+            with pytest.raises(SaslSettingError, match="timed out"):
+                tokens.current_token(settings)
+        finally:
+            held.set()
+
+
+@pytest.mark.parametrize(
+    ("lives_s", "given", "least_s", "most_s"),
+    [
+        (1000, {}, 700, 700.1),  # by the buffer
+        (10_000, {}, 8000, 8500),
+        (400, {"min.period.seconds": "100"}, 100, 100.1),  # which the buffer gives way to
+        (100, {}, 80, 85),
+        (10_000, {"window.factor": "0.5", "window.jitter": "0"}, 5000, 5000.1),
+    ],
+)
+def test_when_another_token_is_due(lives_s: int, given: dict[str, str], least_s: float, most_s: float) -> None:
+    with issuer(b'{"access_token": "t", "expires_in": %d}' % lives_s) as settings:
+        settings |= {f"sasl.login.refresh.{name}": text for name, text in given.items()}
+        before_s = time.monotonic()
+        tokens.current_token(settings)
+        (kept,) = (kept for grant, kept in tokens._granted.items() if grant.url == settings[ENDPOINT_KEY])
+        assert before_s + least_s <= kept.refresh_at_s <= time.monotonic() + most_s
+
+
+def test_a_setting_of_tokens_that_cannot_be() -> None:
+    with issuer(b"{}") as settings:
+        settings["sasl.login.retry.backoff.ms"] = "soon"
+        with pytest.raises(SaslSettingError, match=r"sasl.login.retry.backoff.ms: "):
+            tokens.current_token(settings)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from random import Random
 
 import pytest
 
+from odradek.client.sasl import sasl_exchange
 from odradek.common.errors import ConfigError
 from odradek.common.ports import NO_LIMITS
 from odradek.common.real_io import RealClock, RealDisk, RealNetwork
@@ -168,10 +170,63 @@ def test_as_what_a_node_logs_in_to_others() -> None:
                 "sasl.mechanism.controller.protocol": "SCRAM-SHA-256",
                 "listener.security.protocol.map": "EXTERNAL:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
             },
-            "must be PLAIN or GSSAPI for listener CONTROLLER: the users of SCRAM are known only once controllers are",
+            "must be PLAIN or OAUTHBEARER or GSSAPI for listener CONTROLLER: the users of SCRAM are known only once",
         ),
     ],
 )
 def test_a_node_without_a_name_for_others_is_refused(listener: str, given: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         own_credentials(settings(**given), listener, Random(1))
+
+
+BETWEEN = {"sasl.mechanism.inter.broker.protocol": "OAUTHBEARER"}
+ENDPOINT = "sasl.oauthbearer.token.endpoint.url"
+BEARER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, f"{ENDPOINT} must name the issuer of tokens"),
+        ({ENDPOINT: "ftp://issuer"}, f"{ENDPOINT} must name the issuer of tokens"),
+        ({ENDPOINT: "https://issuer/token"}, "clientId and clientSecret in the JAAS entry"),
+        (
+            {ENDPOINT: "https://issuer/token", "sasl.jaas.config": f'{BEARER} clientId="geheim";'},
+            "clientId and clientSecret in the JAAS entry",
+        ),
+    ],
+)
+def test_a_node_that_could_get_no_token_does_not_start(given: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        own_credentials(settings(**BETWEEN, **given), "EXTERNAL", Random(1))
+    (problem,) = error.value.problems
+    assert problem.startswith("listener EXTERNAL: ")
+    assert said in problem
+    assert "geheim" not in problem
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"listener.name.external.oauthbearer.sasl.jaas.config": f'{BEARER} clientId="node" clientSecret="geheim";'},
+        {
+            "sasl.oauthbearer.client.credentials.client.id": "node",
+            "listener.name.external.sasl.oauthbearer.client.credentials.client.secret": "geheim",
+        },
+    ],
+)
+def test_a_node_asks_an_issuer_for_its_tokens(given: dict[str, str]) -> None:
+    who = own_credentials(settings(**BETWEEN, **given, **{ENDPOINT: "https://issuer/token"}), "EXTERNAL", Random(1))
+    assert who is not None
+    assert who.token is not None
+    assert "geheim" not in repr(who)
+
+
+def test_a_node_reads_its_token_for_each_login(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    given = {"listener.name.external.oauthbearer.sasl.oauthbearer.token.endpoint.url": f"file://{file}"}
+    who = own_credentials(settings(**BETWEEN, **given), "EXTERNAL", Random(1))
+    assert who is not None
+    for text in ("first", "second"):
+        file.write_text(text)
+        assert next(sasl_exchange(who)) == f"n,,\1auth=Bearer {text}\1\1".encode()

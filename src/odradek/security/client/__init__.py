@@ -1,1 +1,1 @@
-"""Security of a client of ours: a command or a query of Spark, in a process of its own. No node imports this."""
+"""Security of a client of ours: a command, a query of Spark, or a node that logs in to others by tokens."""

@@ -64,3 +64,76 @@ class SaslConfig:
         default="GSSAPI",
         doc="Mechanism by which nodes log in to controllers; not SCRAM, whose users only controllers know.",
     )
+
+
+@config
+class OwnTokenConfig:
+    """From where a node, or a client of ours, gets the tokens by which it logs in, and how it asks for them."""
+
+    endpoint_url: str | None = option(
+        "sasl.oauthbearer.token.endpoint.url",
+        default=None,
+        doc="Where tokens come from by which this node logs in to others: the issuer (https://…), which gives one for"
+        " the client's id and secret, or a file (file:///path) that another process keeps fresh.",
+    )
+    client_id: str | None = option(
+        "sasl.oauthbearer.client.credentials.client.id",
+        default=None,
+        doc="The client's id at the issuer, where the JAAS configuration has no clientId.",
+    )
+    client_secret: str | None = option(
+        "sasl.oauthbearer.client.credentials.client.secret",
+        default=None,
+        doc="The client's secret at the issuer, where the JAAS configuration has no clientSecret.",
+    )
+    scope: str | None = option(
+        "sasl.oauthbearer.scope",
+        default=None,
+        doc="The scope that is asked for, where the JAAS configuration has none.",
+    )
+    connect_timeout_ms: int | None = option(
+        "sasl.login.connect.timeout.ms",
+        default=None,
+        unit="ms",
+        doc="How long a connection to the issuer of tokens may take; 10 s where it is not set.",
+    )
+    read_timeout_ms: int | None = option(
+        "sasl.login.read.timeout.ms",
+        default=None,
+        unit="ms",
+        doc="How long the issuer may take to answer; 10 s where it is not set.",
+    )
+    backoff_ms: int = option(
+        "sasl.login.retry.backoff.ms",
+        default=100,
+        unit="ms",
+        doc="The first pause before an issuer is asked again that does not answer, or has trouble; each next one is"
+        " twice as long.",
+    )
+    backoff_max_ms: int = option(
+        "sasl.login.retry.backoff.max.ms",
+        default=10_000,
+        unit="ms",
+        doc="For how long an issuer is asked again before the login fails.",
+    )
+    refresh_factor: float = option(
+        "sasl.login.refresh.window.factor",
+        default=0.8,
+        doc="The part of a token's life after which another one is fetched.",
+    )
+    refresh_jitter: float = option(
+        "sasl.login.refresh.window.jitter",
+        default=0.05,
+        doc="The part of a token's life by which that is later at most, by chance.",
+    )
+    refresh_min_period_s: int = option(
+        "sasl.login.refresh.min.period.seconds",
+        default=60,
+        doc="For how long a token is kept at least, where it lives for longer than this and the buffer together.",
+    )
+    refresh_buffer_s: int = option(
+        "sasl.login.refresh.buffer.seconds",
+        default=300,
+        doc="How long before a token ends another one is fetched at the latest, where it lives for longer than this and"
+        " the shortest period together.",
+    )

@@ -33,12 +33,11 @@ class Jobs:
     loop_watch: LoopWatch
 
     def start(self) -> None:
-        """Begin all."""
+        """Begin all but the keys of tokens, by which other nodes may log in before this one has joined them."""
         self.maintenance.start()
         self.cleaning.start()
         self.scrubbing.start()
         self.certificates.start()
-        self.token_keys.start()
         self.group_lag.start()
         self.loop_watch.start()
 

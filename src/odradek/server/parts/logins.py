@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from random import Random
 
 from odradek.client.sasl import Credentials
+from odradek.client.sasl import SaslSettingError as ClientSaslSettingError
 from odradek.common.errors import ConfigError
 from odradek.common.scram import SCRAM_MECHANISMS
 from odradek.metadata.image import MetadataImage
@@ -13,6 +15,7 @@ from odradek.security.sasl.config import SaslConfig
 from odradek.security.sasl.delegation import TokenCredentials
 from odradek.security.sasl.gssapi import GSSAPI
 from odradek.security.sasl.listener import (
+    OAUTHBEARER,
     PLAIN,
     ListenerSasl,
     SaslSettingError,
@@ -128,7 +131,7 @@ def own_credentials(settings: BrokerSettings, listener_name: str, random: Random
     is_controllers = listener_name in settings.controller_listener_names
     key = f"sasl.mechanism.{'controller' if is_controllers else 'inter.broker'}.protocol"
     mechanism = (config.controller_mechanism if is_controllers else config.inter_broker_mechanism).upper()
-    usable = (PLAIN, GSSAPI) if is_controllers else (PLAIN, *SCRAM_MECHANISMS, GSSAPI)
+    usable = (PLAIN, OAUTHBEARER, GSSAPI) if is_controllers else (PLAIN, *SCRAM_MECHANISMS, OAUTHBEARER, GSSAPI)
     if mechanism not in usable:
         why = ": the users of SCRAM are known only once controllers are" if mechanism in SCRAM_MECHANISMS else ""
         raise ConfigError([f"{key}={mechanism}: must be {' or '.join(usable)} for listener {listener_name}{why}"])
@@ -137,7 +140,24 @@ def own_credentials(settings: BrokerSettings, listener_name: str, random: Random
         if mechanism == GSSAPI:
             ticket = own_ticket(own)
             return Credentials(mechanism, ticket.principal, "", random, kerberos=ticket)
+        if mechanism == OAUTHBEARER:
+            return _by_token(own, random)
         name, password = own_name(own, mechanism)
     except SaslSettingError as error:
         raise ConfigError([f"listener {listener_name}: {error}"]) from None
     return Credentials(mechanism, name, password, random)
+
+
+def _by_token(own: BrokerSettings, random: Random) -> Credentials:
+    """Raises SaslSettingError."""
+    # The client of an issuer is loaded where there is one.
+    from odradek.security.client.tokens import check_token_settings, current_token
+
+    texts = {key: text for key, text in own.explicit.items() if key.startswith("sasl.")}
+    prefix = f"{OAUTHBEARER.lower()}."
+    texts |= {key.removeprefix(prefix): text for key, text in own.explicit.items() if key.startswith(prefix)}
+    try:
+        check_token_settings(texts)
+    except ClientSaslSettingError as error:
+        raise SaslSettingError(str(error)) from None
+    return Credentials(OAUTHBEARER, "the owner of the token", "", random, token=partial(current_token, texts))

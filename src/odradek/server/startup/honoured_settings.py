@@ -19,7 +19,7 @@ from odradek.replica.config import FetcherConfig, ReplicaConfig
 from odradek.replica.throttle import ThrottleConfig
 from odradek.security.acl.config import AuthorizerConfig
 from odradek.security.quota.config import MutationQuotaConfig, QuotaConfig
-from odradek.security.sasl.config import SaslConfig
+from odradek.security.sasl.config import OwnTokenConfig, SaslConfig
 from odradek.security.sasl.tokens import TokenConfig
 from odradek.security.sealing import SecretsConfig
 from odradek.security.tls.config import TlsConfig
@@ -54,6 +54,7 @@ CONFIG_CLASSES: tuple[type, ...] = (
     LogConfig,
     LogLinesConfig,
     MetricNamesConfig,
+    OwnTokenConfig,
     BrokerLifecycleConfig,
     PageConfig,
     QuotaConfig,
