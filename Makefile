@@ -17,7 +17,7 @@ CHECKED := --ignore=tests/test_tidy.py --ignore=tests/test_words.py
 FUZZ_SECONDS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: $(CHECKS) help setup demo big-state unit test test-slow test-all check format docs manifests site generate golden bench bench-log bench-spark bench-groups bench-validation bench-cluster interop measures sim sim-nightly sim-bugs sim-coverage fuzz mutants chaos lock clean
+.PHONY: $(CHECKS) help setup demo big-state unit test test-slow test-all check format docs manifests site generate golden bench bench-log bench-spark bench-groups bench-security bench-validation bench-cluster interop measures sim sim-nightly sim-bugs sim-coverage fuzz mutants chaos lock clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -97,6 +97,9 @@ bench-log: $(STAMP) ## The log beside Apache Kafka's on the same files (needs Ma
 
 bench-groups: $(STAMP) ## Groups and transactions beside Apache Kafka's (needs Maven; ARGS=--quick for a first look)
 	@$(JAVA) && $(PYTHON) -m bench.groups_bench $(ARGS)
+
+bench-security: $(STAMP) ## What authorizer, quotas, metrics and TLS cost (needs Maven; ARGS=--quick for a first look)
+	@$(JAVA) && $(PYTHON) -m bench.security_bench $(ARGS)
 
 bench-validation: $(STAMP) ## What it costs to look at every record that is produced (ARGS="--seconds 0.5" for a first look)
 	@$(PYTHON) -m bench.validation $(ARGS)
