@@ -173,6 +173,8 @@ class Coverage:
         return self._line
 
 
+# New inputs of a target, however slow the machine is.
+FEWEST = 20
 OnFinding = Callable[[Finding], None]
 
 
@@ -184,7 +186,9 @@ def executions(
     coverage: Coverage | None = None,
     on_finding: OnFinding | None = None,
 ) -> Iterator[bytes | None]:
-    """Run inputs for so long: the kept ones, then new ones. Yields each that reached new lines, else None.
+    """Run inputs for so long: the kept ones, then FEWEST new ones or more.
+
+    Yields each that reached new lines, else None.
 
     Args:
         on_finding: called with each input that fails, and running goes on.
@@ -220,7 +224,7 @@ def _inputs(
             corpus.append(data)
         yield None
     number, until = 0, time.monotonic() + seconds
-    while time.monotonic() < until:
+    while number < FEWEST or time.monotonic() < until:
         data = input_number(target, corpus, seed, number)
         number += 1
         if coverage is None or number % TRACED_EVERY:
