@@ -233,7 +233,7 @@ MOVING = (
         "return partition_dir.work(job, by_name=bool(paths or directories or epochs is not None))",
         "def work() -> None:\n"
         "    try:\n"
-        "        job(partition_dir.files.disk)\n"
+        "        make_durable(partition_dir.files.disk, held, paths, directories)\n"
         "    except OSError as error:\n"
         "        raise partition_dir.failed(error) from error\n"
         "return work",
