@@ -14,7 +14,9 @@ import importlib
 import re
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from odradek.common.metrics import Family
 from odradek.protocol.apis import API, api_name
@@ -219,11 +221,11 @@ def config_classes() -> list[type]:
     return found
 
 
-def options(classes: Iterable[type]) -> dict[tuple[Scope, str], OptionSpec]:
+def options(classes: Iterable[type[Any]]) -> dict[tuple[Scope, str], OptionSpec]:
     """The declarations, by each key that they read."""
     found: dict[tuple[Scope, str], OptionSpec] = {}
     for config_class in classes:
-        for item in config_class.__dataclass_fields__.values():  # type: ignore[attr-defined]
+        for item in fields(config_class):
             spec: OptionSpec | None = item.metadata.get("option")
             if spec is None:
                 continue

@@ -9,6 +9,7 @@ from typing import Any
 from odradek.common.backoff import Backoff
 from odradek.common.errors import ErrorCode, ProtocolError
 from odradek.protocol.messages.fetch_response import FetchResponse, PartitionData
+from odradek.protocol.records_field import received
 from pyspark_odradek.cluster import (
     FIRST_BACKOFF_MS,
     GONE_PATIENCE_S,
@@ -121,7 +122,7 @@ class _RangeReader:
                     self._ask(connection, self.position)
                     continue
                 return
-            fetched = memoryview(answer.records or b"")  # type: ignore[arg-type]
+            fetched = memoryview(received(answer.records))
             with telling_where(*self.partition, self.position):
                 batches = list(whole_batches(fetched, check_crc=settings.check_crcs))
             if not batches and time.monotonic() > deadline:

@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 
 from odradek.common.errors import ErrorCode, ProtocolError
 from odradek.protocol.messages.fetch_response import FetchResponse, PartitionData
+from odradek.protocol.records_field import received
 from odradek.record.builder import build_batch
 from odradek.record.record import Record
 from pyspark_odradek.cluster import TOPIC, Cluster, RetriableError, check
@@ -226,7 +227,7 @@ class MarkerTopic:
             if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 _READ.pop(place, None)  # it may have been cut at its end, too: what was read does not count any more
                 raise RetriableError(f"{self.topic}-{partition_id} does not have offset {position} any more")
-            fetched = memoryview(answer.records or b"")  # type: ignore[arg-type]  # bytes, in an answer
+            fetched = memoryview(received(answer.records))
             try:
                 batches = list(whole_batches(fetched, check_crc=self.cluster.settings.check_crcs))
                 found.take(fetched, batches)

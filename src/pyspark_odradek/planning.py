@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from odradek.protocol.messages.fetch_response import FetchResponse
+from odradek.protocol.records_field import received
 from pyspark_odradek.cluster import GONE_PATIENCE_S, Cluster
 from pyspark_odradek.decode import telling_where, whole_batches
 from pyspark_odradek.errors import ClusterError, LostRange, OptionError, report
@@ -262,7 +263,7 @@ def bytes_per_offset(cluster: Cluster, positions: Positions) -> float:
             assert isinstance(answer, FetchResponse)
             for topic in answer.responses:
                 for part in topic.partitions:
-                    fetched = memoryview(part.records or b"")  # type: ignore[arg-type]
+                    fetched = memoryview(received(part.records))
                     with telling_where(*partition, offset):
                         batches = list(whole_batches(fetched, check_crc=False))
                     if batches:

@@ -21,6 +21,7 @@ from odradek.log.compaction.config import CleanerConfig
 from odradek.log.config import LogConfig
 from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from odradek.protocol.messages.fetch_response import FetchResponse, PartitionData
+from odradek.protocol.records_field import received
 from odradek.record.batch import BatchHeader, crc_is_valid
 from odradek.record.builder import build_batch
 from odradek.record.reader import read_batches, read_records
@@ -122,7 +123,7 @@ async def values(node: ReplicaNode, cluster: ReplicaCluster) -> list[bytes | Non
     while offset < node.log().high_watermark:
         answer = await ask(node, cluster, offset)
         assert answer.error_code == 0, f"{ErrorCode(answer.error_code).name} at {offset}"
-        data = bytes(answer.records or b"")  # type: ignore[arg-type]
+        data = bytes(received(answer.records))
         assert data, f"nothing at {offset}"
         for start, header in read_batches(data):
             found += [record.value for record in read_records(data[start : start + header.size_bytes], header)]

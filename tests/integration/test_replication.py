@@ -15,6 +15,7 @@ from odradek.log.retention import delete_records
 from odradek.log.rolling import roll
 from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from odradek.protocol.messages.fetch_response import FetchResponse, PartitionData
+from odradek.protocol.records_field import received
 from odradek.record.builder import build_batch
 from odradek.record.record import Record
 from odradek.replica import following
@@ -263,12 +264,12 @@ class TestReadingFromTheNearestReplica:
         leader, follower = await cluster.nodes[1].client(), await cluster.nodes[2].client()
         try:
             sent = await fetch(leader, cluster, 0, rack_id="b")
-            assert (sent.preferred_read_replica, sent.error_code, bytes(sent.records or b"")) == (2, 0, b"")  # type: ignore[arg-type]
+            assert (sent.preferred_read_replica, sent.error_code, bytes(received(sent.records))) == (2, 0, b"")
             near = await fetch(follower, cluster, 0, rack_id="b")
-            assert bytes(near.records or b"") == cluster.nodes[1].file_bytes()  # type: ignore[arg-type]
+            assert bytes(received(near.records)) == cluster.nodes[1].file_bytes()
             for rack in ("a", "c", ""):
                 stays = await fetch(leader, cluster, 0, rack_id=rack)
-                assert (stays.preferred_read_replica, bytes(stays.records or b"") != b"") == (-1, True)  # type: ignore[arg-type]
+                assert (stays.preferred_read_replica, bytes(received(stays.records)) != b"") == (-1, True)
         finally:
             leader.close()
             follower.close()
@@ -306,7 +307,7 @@ class TestReadingFromTheNearestReplica:
         follower = await node.client()
         try:
             uncommitted = await fetch(follower, cluster, 1)
-            assert (uncommitted.error_code, bytes(uncommitted.records or b"")) == (0, b"")  # type: ignore[arg-type]
+            assert (uncommitted.error_code, bytes(received(uncommitted.records))) == (0, b"")
             assert (await fetch(follower, cluster, 3)).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
             old = {"current_leader_epoch": 7}
             assert (await fetch(follower, cluster, 0, partition=old)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH

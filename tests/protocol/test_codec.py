@@ -27,6 +27,7 @@ from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest
 from odradek.protocol.messages.fetch_response import FetchableTopicResponse, FetchResponse, PartitionData
 from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.records_field import received
 from tests.protocol.values import all_messages, make
 
 
@@ -166,7 +167,7 @@ def test_records_are_passed_on_and_not_copied() -> None:
     partitions[0].records = RecordsChunks([piece], 11)
     assert joined == encode(response, 17)
     again = decode(FetchResponse, joined, 17).responses[0].partitions
-    assert [p.records if p.records is None else bytes(p.records) for p in again] == [  # type: ignore[arg-type]
+    assert [p.records if p.records is None else bytes(received(p.records)) for p in again] == [
         b"from a file",
         b"in memory",
         None,

@@ -18,3 +18,9 @@ class RecordsChunks:
 
 
 Records: TypeAlias = bytes | bytearray | memoryview | RecordsChunks | None
+
+
+def received(records: Records) -> bytes | bytearray | memoryview:
+    """The batches of an answer that came over the wire, where they are bytes."""
+    assert not isinstance(records, RecordsChunks), "decoded records are bytes"
+    return records or b""

@@ -8,9 +8,9 @@ metadata image. Nothing here changes anything.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from odradek.common.errors import ConfigError
 from odradek.settings.broker import BrokerSettings, topic_default
@@ -129,11 +129,11 @@ def combined_list(old: str, given: str, *, append: bool) -> str:
     return ",".join(parts)
 
 
-def option_docs(config_classes: Iterable[type]) -> dict[str, str]:
+def option_docs(config_classes: Iterable[type[Any]]) -> dict[str, str]:
     """Our sentence for each broker, topic and group key that classes of `option()` fields declare."""
     docs: dict[str, str] = {}
     for config_class in config_classes:
-        for item in config_class.__dataclass_fields__.values():  # type: ignore[attr-defined]
+        for item in fields(config_class):
             spec: OptionSpec | None = item.metadata.get("option")
             if spec is not None:
                 for key in (spec.key, spec.topic_key, spec.group_key):

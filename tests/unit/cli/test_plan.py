@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.cli.plan import figures
-from odradek.cli.plan.profiles import WHAT, of_librdkafka, settings
+from odradek.cli.plan.profiles import WHAT, Profile, of_librdkafka, settings
 from odradek.cli.plan.sizing import FULL, PARTITION_BYTES_S, Demand, lines, plan, shown_bytes, warnings
 from odradek.server.startup.honoured_settings import honoured_settings
 from odradek.settings.broker import resolve
@@ -116,16 +116,16 @@ def test_a_plan_that_was_measured_needs_no_warning() -> None:
 
 @pytest.mark.parametrize("profile", WHAT)
 @pytest.mark.parametrize("size", [100, 10_000, 5_000_000])
-def test_a_node_honours_every_setting_of_a_profile(profile: str, size: int) -> None:
+def test_a_node_honours_every_setting_of_a_profile(profile: Profile, size: int) -> None:
     demand = replace(EXAMPLE, size=size, rate=100)
-    broker = settings(profile, demand, plan(demand))["broker.properties"]  # type: ignore[arg-type]
+    broker = settings(profile, demand, plan(demand))["broker.properties"]
     resolved = resolve(zero_config(broker), Sources({}, lambda path: ""), honoured=honoured_settings())
     assert resolved.warnings == ()
 
 
 @given(DEMANDS, st.sampled_from(["resilience", "throughput", "payload"]))
-def test_limits_of_settings_hold(demand: Demand, profile: str) -> None:
-    files = settings(profile, demand, plan(demand))  # type: ignore[arg-type]
+def test_limits_of_settings_hold(demand: Demand, profile: Profile) -> None:
+    files = settings(profile, demand, plan(demand))
     producer, consumer = files["producer.properties"], files["consumer.properties"]
     assert int(producer["buffer.memory"]) >= int(producer["batch.size"])
     if profile == "payload":
