@@ -150,12 +150,12 @@ def test_pods_are_replaced_one_by_one_and_nothing_is_lost(
 
         loading = Manifest("odradek-load.yaml", manifest.maps)
         load = loading.named("Job", "odradek-load")["spec"]["template"]["spec"]
-        few = {"ODRADEK_BOOTSTRAP_SERVER": bootstrap, "LOAD_RECORDS": "500", "LOAD_RECORD_BYTES": "100"}
+        few = {"ODRADEK_BOOTSTRAP_SERVER": bootstrap, "LOAD_MINUTES": "0.03", "LOAD_RATE": "100"}
         job = Pod(tmp_path, "odradek-load", loading, load, environment=few)
         stack.callback(job.kill)
         job.start()
         assert job.wait() == 0, job.output.read_text()
-        assert "500 written, 500 read" in job.output.read_text()
+        assert "0 lost" in job.output.read_text()
         for pod in (*pods, quorum):
             assert pod.terminate() == 0
 
