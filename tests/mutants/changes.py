@@ -39,7 +39,7 @@ FUNCTIONS = {"min": "max", "max": "min", "any": "all", "all": "any"}
 LOGGERS = {"log", "logger", "_log", "_logger"}
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
 # Arguments that say how something is checked or shown, not what it is.
-UNSEEN_ARGUMENTS = {"strict", "repr", "kw_only", "slots", "frozen", "exc_info", "stacklevel"}
+UNSEEN_ARGUMENTS = {"strict", "init", "repr", "kw_only", "slots", "frozen", "exc_info", "stacklevel"}
 # Units: a thousandth more or less is nothing that anyone can see. A number above the largest small one is doubled.
 UNITS = {1000, 1024, 1_000_000}
 LARGEST_SMALL = 16

@@ -256,6 +256,8 @@ async def test_a_request_is_answered_by_the_method_of_its_api(tmp_path: Path) ->
     assert registered.error_code == 0
     gone = await service.ask(UnregisterBrokerRequest(broker_id=1), UnregisterBrokerResponse)
     assert gone.error_code == 0
+    await service.stop()
+    assert service._active_task is not None and service._active_task.done()
     await node.stop()
     assert asyncio.all_tasks() == others, "nothing of it goes on"
     assert not service.active

@@ -96,6 +96,18 @@ def test_without_the_mark_damage_is_torn_where_nothing_whole_is_behind(batch: in
         home.refuses("so this is no torn write")
 
 
+@pytest.mark.parametrize("is_old", [False, True], ids=["damaged, too", "of an older offset"])
+def test_what_is_behind_damage_must_be_whole_and_later_to_count(is_old: bool) -> None:
+    home = Home(4)
+    home.disk.remove(HOME / SYNCED_OFFSET)
+    home.flip(0, 2)
+    if is_old:
+        home.bytes_of(0)[3 * SIZE :] = home.bytes_of(0)[:SIZE]
+    else:
+        home.flip(0, 3)
+    assert home.start().log_end_offset == 2
+
+
 def test_without_the_mark_only_the_last_segment_may_be_torn() -> None:
     home = Home(2, 2)
     home.disk.remove(HOME / SYNCED_OFFSET)
