@@ -67,6 +67,17 @@ def test_all_offsets_of_a_group_are_fetched_without_naming_topics(shard: Any) ->
     assert found == {("a", 0): 10, ("b", 1): 11, ("a", 2): 12}
 
 
+def test_a_partition_without_an_offset_is_answered_with_none(shard: Any) -> None:
+    shard.commit(7, topic="t", partition=0)
+    topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0, 1])]
+    answer = shard.apply(shard.machine.commits.fetch(OffsetFetchRequestGroup(group_id="g", topics=topics), False))
+    found = [
+        (each.partition_index, each.committed_offset, each.committed_leader_epoch, each.metadata, each.error_code)
+        for each in answer.topics[0].partitions
+    ]
+    assert found == [(0, 7, -1, "", 0), (1, -1, -1, "", 0)]
+
+
 @pytest.mark.parametrize(
     ("version", "code"),
     [(2, ErrorCode.ILLEGAL_GENERATION), (8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)],
