@@ -18,7 +18,11 @@ from odradek.controller.controllers import register_controller
 from odradek.controller.eligible import clear_eligible
 from odradek.controller.service import ControllerService
 from odradek.controller.topics import TOPICS_PER_STEP
+from odradek.metadata.features import DEFAULT_METADATA_VERSION
+from odradek.protocol.messages.abort_transaction_record import AbortTransactionRecord
 from odradek.protocol.messages.add_raft_voter_request import AddRaftVoterRequest
+from odradek.protocol.messages.alter_configs_request import AlterConfigsRequest, AlterConfigsResource
+from odradek.protocol.messages.begin_transaction_record import BeginTransactionRecord
 from odradek.protocol.messages.clear_elr_record import ClearElrRecord
 from odradek.protocol.messages.controller_registration_request import (
     ControllerRegistrationRequest,
@@ -261,3 +265,31 @@ async def test_a_request_is_answered_by_the_method_of_its_api(tmp_path: Path) ->
     await node.stop()
     assert asyncio.all_tasks() == others, "nothing of it goes on"
     assert not service.active
+
+
+# -- what a leadership begins with, and what settings are answered -----------------------------------------------------
+
+
+def test_a_leadership_makes_up_for_what_the_one_before_left_undone() -> None:
+    harness = Harness()
+    harness.brokers(1)
+    assert harness.machine.activate(0).records == []
+    replay(harness, BeginTransactionRecord(name="half"))
+    harness.state.features.pop("metadata.version")
+    aborted, level = harness.machine.activate(0).records
+    assert isinstance(aborted, AbortTransactionRecord)
+    assert (level.name, level.feature_level) == ("metadata.version", DEFAULT_METADATA_VERSION)
+    replay(harness, aborted, level)
+    assert harness.machine.activate(0).records == []
+
+
+def test_each_resource_of_an_alteration_is_answered_by_its_name() -> None:
+    harness = Harness()
+    harness.brokers(1)
+    harness.topic("t", [1])
+    resources = [AlterConfigsResource(resource_type=kind, resource_name=name) for kind, name in ((2, "t"), (4, "1"))]
+    answer = harness.do(harness.machine.configs.alter(AlterConfigsRequest(resources=resources)))
+    assert [(each.resource_type, each.resource_name, each.error_code) for each in answer.responses] == [
+        (2, "t", 0),
+        (4, "1", 0),
+    ]
