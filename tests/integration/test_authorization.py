@@ -10,8 +10,18 @@ import pytest
 
 from odradek.common.errors import ErrorCode
 from odradek.metadata.acls import CLUSTER_NAME, AclOperation, AclResourceType
+from odradek.metadata.model import ResourceType
 from odradek.protocol.apis import API, ApiKey
+from odradek.protocol.declare import Message
+from odradek.protocol.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
+from odradek.protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
+from odradek.protocol.messages.describe_producers_request import DescribeProducersRequest, TopicRequest
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
+from odradek.protocol.messages.incremental_alter_configs_request import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
 from odradek.protocol.messages.list_groups_request import ListGroupsRequest
 from odradek.protocol.messages.list_transactions_request import ListTransactionsRequest
@@ -233,3 +243,41 @@ def test_a_controller_without_permissions_is_no_controller_yet(node: NodeThread)
     with Calls(port_of(node, "controller")) as calls:
         answer = calls.ask(ApiKey.DESCRIBE_QUORUM, 2, API[ApiKey.DESCRIBE_QUORUM].request())
         assert answer.error_code == ErrorCode.NOT_CONTROLLER
+
+
+# Apache Kafka 4.3.1 says the same. Of the cluster it says that authorization failed, what the request was as Java shows
+# it, or nothing: ours names who may not do what.
+_KINDS = (ResourceType.TOPIC, ResourceType.GROUP)
+_SETTING = AlterableConfig(name="a", value="b")
+_READ = [DescribeConfigsResource(resource_type=kind, resource_name="x") for kind in _KINDS]
+_ALTERED = [AlterConfigsResource(resource_type=kind, resource_name="x", configs=[_SETTING]) for kind in _KINDS]
+_OF_TOPIC, _OF_GROUP = "Topic authorization failed.", "Group authorization failed."
+SAID: list[tuple[ApiKey, Message, set[str]]] = [
+    (ApiKey.CREATE_TOPICS, CreateTopicsRequest(topics=[CreatableTopic(name="new")]), {"Authorization failed."}),
+    (ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest(resources=_READ), {_OF_TOPIC, _OF_GROUP}),
+    (ApiKey.INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequest(resources=_ALTERED), {_OF_TOPIC, _OF_GROUP}),
+    (
+        ApiKey.DESCRIBE_PRODUCERS,
+        DescribeProducersRequest(topics=[TopicRequest(name="x", partition_indexes=[0])]),
+        {_OF_TOPIC},
+    ),
+]
+
+
+def messages_of(answer: Any) -> set[str]:
+    """All error messages in an answer."""
+    found = set()
+    for spec in type(answer).FIELDS:
+        value = getattr(answer, spec.name)
+        if spec.name == "error_message" and value:
+            found.add(value)
+        for each in value if isinstance(value, list) else ():
+            found |= messages_of(each) if isinstance(each, Message) else set()
+    return found
+
+
+@pytest.mark.parametrize(("api_key", "request_", "said"), SAID, ids=[key.name for key, *_ in SAID])
+def test_what_is_said_of_a_refusal(node: NodeThread, api_key: ApiKey, request_: Any, said: set[str]) -> None:
+    allow(node)
+    with Calls(port_of(node, "broker")) as calls:
+        assert messages_of(calls.ask(api_key, API[api_key].max_version, request_)) == said

@@ -69,6 +69,10 @@ REFUSALS: Mapping[AclResourceType, ErrorCode] = MappingProxyType(
 )
 
 
+# What Kafka says with them, where its answer has a text at all.
+TOPIC_REFUSED, GROUP_REFUSED = "Topic authorization failed.", "Group authorization failed."
+
+
 def request_check(api_key: ApiKey) -> Callable[[RequestContext, Any], None] | None:
     """What raises where a client may not have a request of this API answered at all; None where handlers ask."""
     needs = CLUSTER_NEEDS.get(api_key)
@@ -88,13 +92,15 @@ def refusal(
     return None if context.authorize(operation, resource_type, name) else REFUSALS[resource_type]
 
 
-def check(context: RequestContext, operation: AclOperation, resource_type: AclResourceType, name: str) -> None:
+def check(
+    context: RequestContext, operation: AclOperation, resource_type: AclResourceType, name: str, text: str = ""
+) -> None:
     """
     Raises:
-        ApiError: the code of the resource's type.
+        ApiError: the code of the resource's type, with that text.
     """
     if not context.authorize(operation, resource_type, name):
-        raise ApiError(REFUSALS[resource_type])
+        raise ApiError(REFUSALS[resource_type], text)
 
 
 def check_configs(context: RequestContext, operation: AclOperation, resource_type: int, name: str) -> None:
@@ -104,9 +110,9 @@ def check_configs(context: RequestContext, operation: AclOperation, resource_typ
         ApiError: the code of the resource's type.
     """
     if resource_type == ResourceType.TOPIC:
-        check(context, operation, AclResourceType.TOPIC, name)
+        check(context, operation, AclResourceType.TOPIC, name, TOPIC_REFUSED)
     elif resource_type == ResourceType.GROUP:
-        check(context, operation, AclResourceType.GROUP, name)
+        check(context, operation, AclResourceType.GROUP, name, GROUP_REFUSED)
     else:
         check_cluster(context, operation)
 

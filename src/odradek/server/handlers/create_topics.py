@@ -27,7 +27,8 @@ async def handle(context: RequestContext, request: CreateTopicsRequest) -> Creat
         topic.name: may_here_or_everywhere(context, AclOperation.CREATE, AclResourceType.TOPIC, topic.name)
         for topic in request.topics
     }
-    refused = [_refused(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for topic in request.topics if not may[topic.name]]
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    refused = [_refused(topic, code, "Authorization failed.") for topic in request.topics if not may[topic.name]]
     if refused:
         request = replace(request, topics=[topic for topic in request.topics if may[topic.name]])
         if not request.topics:

@@ -12,7 +12,7 @@ from odradek.protocol.messages.describe_producers_response import (
     ProducerState,
     TopicResponse,
 )
-from odradek.server.authorization import refusal
+from odradek.server.authorization import TOPIC_REFUSED, refusal
 from odradek.server.context import RequestContext
 
 
@@ -30,7 +30,7 @@ def handle(context: RequestContext, request: DescribeProducersRequest) -> Descri
                 if not is_legal_topic_name(topic.name):
                     raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name!r} is no topic name")
                 if refused is not None:
-                    raise ApiError(refused)
+                    raise ApiError(refused, TOPIC_REFUSED)
                 partition = context.broker.replicas.find(topic.name, number, image)
                 partition.check_epoch(-1)
                 answer.active_producers = [
