@@ -419,7 +419,7 @@ class TestChangeOfBrokers:
         name, message = change(calls, BROKER, "1", (secret, SET, "x y;"))
         assert name == "INVALID_CONFIG" and message is not None and "odradek.secret.key.file" in message
         assert "x y;" not in message
-        ignored = {"metric.reporters": "com.example.Reporter", "sasl.login.refresh.window.factor": "0.5"}
+        ignored = {"metric.reporters": "com.example.Reporter", "sasl.kerberos.ticket.renew.jitter": "0.5"}
         for key, value in ignored.items():
             assert change(calls, BROKER, "1", (key, SET, value))[0] == "NONE"
             eventually(partial(is_written, node, f"setting={key} of=broker name=1"))
