@@ -21,7 +21,7 @@ from odradek.protocol.messages.incremental_alter_configs_request import (
     IncrementalAlterConfigsRequest,
 )
 from odradek.replica.config import FetcherConfig
-from odradek.security.sasl.config import SaslConfig
+from odradek.security.sasl.config import OwnTokenConfig, SaslConfig
 from odradek.security.tls.config import TlsConfig
 from odradek.server.background.maintenance import MaintenanceConfig
 from odradek.server.broker import Broker
@@ -51,7 +51,7 @@ PARTS: Mapping[type, Callable[[Broker], Any]] = {
 }
 # TLS, SASL and cordoned directories have tests of their own (test_security_at_run_time, test_cordoned); the number of
 # threads that load logs is read at start.
-OTHERS = (TlsConfig, BrokerLifecycleConfig, SaslConfig, RecoveryConfig)
+OTHERS = (TlsConfig, BrokerLifecycleConfig, OwnTokenConfig, SaslConfig, RecoveryConfig)
 VALUES = {
     "compression.type": "zstd",
     "log.cleanup.policy": "compact",
