@@ -46,11 +46,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from pyspark_odradek import session
 
     log_file = tmp_path_factory.mktemp("spark") / "spark.log"
-    # Queries over a few rows live for a second: the second compiler, threads that collect garbage beside them and
-    # generated code would only cost them time.
+    # Queries over a few rows live for a second: the second compiler and generated code would only cost them time.
     config = {"spark.sql.shuffle.partitions": 2, "spark.sql.codegen.wholeStage": "false"}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        patch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
         running = session("tests", master="local[2]", log_file=log_file, config=config)
     yield running
     running.stop()
