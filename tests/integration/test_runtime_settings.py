@@ -49,9 +49,9 @@ PARTS: Mapping[type, Callable[[Broker], Any]] = {
     MaintenanceConfig: lambda broker: broker._jobs.maintenance._config,
     VerificationConfig: lambda broker: broker.transactions.verifier.config,
 }
-# TLS, SASL and cordoned directories have tests of their own (test_security_at_run_time, test_cordoned); the number of
-# threads that load logs is read at start.
-OTHERS = (TlsConfig, BrokerLifecycleConfig, OwnTokenConfig, SaslConfig, RecoveryConfig)
+# TLS, SASL and cordoned directories have tests of their own (test_security_at_run_time, test_sasl_settings,
+# test_cordoned); the number of threads that load logs is read at start.
+OTHERS = (TlsConfig, BrokerLifecycleConfig, SaslConfig, OwnTokenConfig, RecoveryConfig)
 VALUES = {
     "compression.type": "zstd",
     "log.cleanup.policy": "compact",

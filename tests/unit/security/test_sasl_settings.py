@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -230,3 +231,14 @@ def test_a_node_reads_its_token_for_each_login(tmp_path: Path) -> None:
     for text in ("first", "second"):
         file.write_text(text)
         assert next(sasl_exchange(who)) == f"n,,\1auth=Bearer {text}\1\1".encode()
+
+
+def test_when_a_token_is_due_changes_at_run_time() -> None:
+    given = {"sasl.enabled.mechanisms": "OAUTHBEARER", "sasl.server.callback.handler.class": UNSECURED, **BETWEEN}
+    given |= {ENDPOINT: "https://issuer/token", "sasl.jaas.config": f'{BEARER} clientId="a" clientSecret="b";'}
+    logins = Logins(settings(**given), MetadataImage, PORTS, ("EXTERNAL",))
+    logins.change(settings(**given, **{"sasl.login.refresh.window.factor": "0.5"}))
+    who = logins.credentials("EXTERNAL")
+    assert who is not None
+    assert isinstance(who.token, partial)
+    assert who.token.args[0]["sasl.login.refresh.window.factor"] == "0.5"
