@@ -199,21 +199,24 @@ class MetadataLog:
                 break
             if pieces and size + place.size_bytes > max_bytes:
                 break
-            try:
-                pieces.append(self._files[place.segment_offset].read_at(place.position, place.size_bytes))
-            except OSError as error:
-                raise StorageError(self.directory, f"the metadata log cannot be read: {error}") from error
+            pieces.append(self._read(place))
             size += place.size_bytes
         return b"".join(pieces)
+
+    def _read(self, place: _Place) -> bytes:
+        try:
+            return self._files[place.segment_offset].read_at(place.position, place.size_bytes)
+        except OSError as error:
+            raise StorageError(self.directory, f"the metadata log cannot be read: {error}") from error
 
     def batches(self, offset: int) -> Iterator[DecodedBatch]:
         """Decoded batches from `offset` on.
 
         Raises:
-            StorageError: a batch cannot be read as metadata.
+            StorageError: the disk cannot be read, or a batch cannot be read as metadata.
         """
         for place in self._places[self._index_of(offset) :]:
-            data = self._files[place.segment_offset].read_at(place.position, place.size_bytes)
+            data = self._read(place)
             try:
                 yield from decode_batches(data)
             except ValueError as error:
@@ -239,6 +242,12 @@ class MetadataLog:
         """
         if self._synced_offset is not None and offset < self._synced_offset:
             self._lower_synced(offset)
+        try:
+            self._cut(offset)
+        except OSError as error:
+            raise self._fail(error) from error
+
+    def _cut(self, offset: int) -> None:
         while self._places and self._places[-1].last_offset >= offset:
             place = self._places.pop()
             self._bases.pop()
@@ -287,11 +296,8 @@ class MetadataLog:
             OSError: a new segment cannot begin; what lies below `offset` is as before.
             StorageError: the disk failed later. The next start goes on from what is left, and the snapshot.
         """
-        try:
-            if self.log_end_offset > offset:  # by another history
-                self.truncate_to(offset)
-        except OSError as error:
-            raise self._fail(error) from error
+        if self.log_end_offset > offset:  # by another history
+            self.truncate_to(offset)
         if offset not in self._files:
             self._create_segment(offset)
         try:

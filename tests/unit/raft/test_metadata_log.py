@@ -12,7 +12,7 @@ from odradek.protocol.messages.topic_record import TopicRecord
 from odradek.protocol.record_types import encode_metadata_record
 from odradek.raft.batches import data_batch
 from odradek.raft.metadata_log import MetadataLog
-from tests.sim.disk import DiskFaults, SimDisk
+from tests.sim.disk import DiskFaults, SimDisk, SimFile
 
 HOME = Path("/data/__cluster_metadata-0")
 
@@ -41,4 +41,21 @@ def test_a_log_that_cannot_be_read_says_that_its_disk_failed() -> None:
     faults.read_error = 1.0
     with pytest.raises(StorageError, match="the metadata log cannot be read"):
         log.read(0, 1000)
+    with pytest.raises(StorageError, match="the metadata log cannot be read"):
+        list(log.batches(0))
+    log.close()
+
+
+def test_a_cut_that_fails_is_the_end_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = log_of([1, 2])
+
+    def fails(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(SimFile, "truncate", fails)
+    with pytest.raises(StorageError, match="the metadata log failed"):
+        log.truncate_to(1)
+    monkeypatch.undo()
+    with pytest.raises(StorageError, match="the metadata log failed"):
+        log.append([])
     log.close()
