@@ -52,6 +52,7 @@ def test_gauges_and_sums_are_read_with_their_attributes() -> None:
     ]
     assert len(read_points(data, 2)) == 2
     assert read_points(b"", 10) == []
+    assert read_points(data, 0) == [], "a limit of 0 refuses no push"
 
 
 def test_bytes_that_are_no_metrics_are_refused() -> None:

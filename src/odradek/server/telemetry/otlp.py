@@ -44,7 +44,8 @@ def read_points(data: Buffer, limit: int) -> list[Point]:
     """At most `limit` numbers of a push. Raises OtlpError."""
     found: list[Point] = []
     try:
-        for point in _Reader(limit * FIELDS_PER_POINT).points(memoryview(data)):
+        # A limit of 0 keeps nothing; the push is none the less whole.
+        for point in _Reader(max(limit, 1) * FIELDS_PER_POINT).points(memoryview(data)):
             if len(found) == limit:
                 break
             found.append(point)
