@@ -18,13 +18,23 @@ MINUTE_MS = 60_000
 def test_rates_are_of_the_last_minute() -> None:
     recent = Recent(0)
     recent.begin(10_000)
-    assert recent.rate("records", 100) == 10, "since the start, where that is less than a minute ago"
+    assert recent.rate("records", 100) == 0, "what was there at the start was not won since"
+    recent.begin(11_000)
+    assert recent.rate("records", 130) == 30, "since the first scrape, where that is less than a minute ago"
     recent.begin(70_000)
     assert recent.rate("records", 160) == 1
     recent.begin(130_000)
     assert recent.rate("records", 160) == 0
     recent.begin(131_000)
     assert recent.rate("records", 221) == 1, "a scrape that follows another at once has a whole minute, too"
+
+
+def test_a_rate_is_never_below_zero() -> None:
+    recent = Recent(0)
+    recent.begin(15_000)
+    assert recent.rate("offset", 5_000_000) == 0
+    recent.begin(30_000)
+    assert recent.rate("offset", 4_999_999) == 0
 
 
 def test_what_falls_has_begun_again_from_zero() -> None:

@@ -28,7 +28,8 @@ class Recent:
 
     def begin(self, now_ms: int) -> None:
         """A scrape begins: remember what the last one saw, and forget what is too old."""
-        if self._seen and self._now_ms - self._kept[-1][0] >= SPACING_MS:
+        is_first = not self._kept[-1][1]
+        if self._seen and (is_first or self._now_ms - self._kept[-1][0] >= SPACING_MS):
             self._kept.append((self._now_ms, self._seen))
         while len(self._kept) > 1 and now_ms - self._kept[1][0] >= WINDOW_MS:
             self._kept.popleft()
@@ -48,8 +49,15 @@ class Recent:
         return [now - then for now, then in zip(values, before, strict=True)]
 
     def rate(self, key: str, value: float) -> float:
-        """What it has won in a second of the window."""
-        return self.gained(key, (value,))[0] / self.seconds
+        """What it has won in a second since the first scrape of the window that saw it; 0 where none did.
+
+        It may have begun above 0, as a log that was there at the start does, and fall: that is no gain.
+        """
+        self._seen[key] = (value,)
+        for then_ms, values in self._kept:
+            if key in values:
+                return max(0.0, value - values[key][0]) * 1000 / max(1, self._now_ms - then_ms)
+        return 0.0
 
     def quantiles(self, key: str, spread: Histogram, wanted: Sequence[float]) -> list[float]:
         """Quantiles of what came in the window, interpolated inside a bucket; 0 where nothing came."""
