@@ -96,25 +96,26 @@ class GroupLagJob:
                 _log.bug("the lag of groups is not known", error)
 
     async def _round(self) -> GroupLags:
-        commits = await self._commits()
-        ends = await self._ends({commit.key for commit in commits})
+        commits, keys = await self._commits()
+        ends = await self._ends(keys)
         # Of a million commits that takes a second, in which the loop has others to serve.
         lags = await off_loop(partial(largest, commits, ends, self._config.max_partitions))
         since_ms = await self._since_ms([lag.commit for lag in lags.shown if lag.records])
         return with_seconds(lags, since_ms, self._clock.now_ms())
 
-    async def _commits(self) -> list[Commit]:
-        """Those of partitions that there are."""
+    async def _commits(self) -> tuple[list[Commit], set[PartitionKey]]:
+        """Those of partitions that there are, and these partitions."""
         found: list[Commit] = []
+        keys: set[PartitionKey] = set()
         for shard in list(self._coordinator.shards.values()):
             offsets = shard.machine.offsets
             for group_id in offsets.group_ids() if shard.runtime.active else ():
                 image = self._image()
-                found += [
-                    commit for commit in commits_of(offsets, group_id) if image.partition(*commit.key) is not None
-                ]
+                some = [commit for commit in commits_of(offsets, group_id) if image.partition(*commit.key) is not None]
+                found += some
+                keys.update(commit.key for commit in some)
                 await asyncio.sleep(0)
-        return found
+        return found, keys
 
     async def _ends(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
         ends: dict[PartitionKey, int] = {}

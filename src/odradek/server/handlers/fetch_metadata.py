@@ -22,6 +22,8 @@ _FIRST_WITH_ENDPOINTS = 16
 async def handle(context: RequestContext, request: FetchRequest) -> FetchResponse:
     """The driver's answer, without what the version has no place for."""
     check_cluster(context, AclOperation.CLUSTER_ACTION)
+    if context.times is not None and max(request.replica_id, request.replica_state.replica_id) >= 0:
+        context.times.count_as_follower()
     answer = await context.broker.quorum.fetch(request)
     if context.api_version < _FIRST_WITH_ENDPOINTS:
         answer.node_endpoints = []
