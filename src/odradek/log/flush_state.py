@@ -204,6 +204,7 @@ class FlushState:
         self._segments.summary.distrust()
         for segment in self._segments:
             segment.batches.has_unsynced_cut = True
+            segment.indexes.transactions.note_unsynced()
         # Without descriptors they may not be found: one that a loss of power takes is made again.
         with contextlib.suppress(OSError):
             offsets = snapshot_offsets(self._dir.files.disk, self._dir.path)

@@ -42,6 +42,8 @@ class SegmentSummary:
         """Segments are gone from the end, or all were replaced by a new one."""
         del self._newest[len(self._segments) - 1 :]
         self._closed_bytes = None
+        # Its files are not durable as they were cut, and it may be closed before the next flush.
+        self._flagged_from = min(self._flagged_from, self._bases[-1])
         if self._aborted is not None:
             del self._aborted[bisect_right(self._aborted, self._bases[-1]) :]
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from odradek.common.buggify import buggify
 from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.log_lines import get_logger
+from odradek.common.ports import is_out_of_descriptors
 from odradek.common.token_bucket import TokenBucket
 from odradek.log.future import take_epochs_of
 from odradek.replica.log_dir_move import LogDirMove, Stage
@@ -211,9 +212,14 @@ class LogDirMoves:
 
     async def _flush(self, move: LogDirMove) -> None:
         take_epochs_of(move.future, move.source)
-        end_offset, work = move.future.begin_flush()
-        move.flushed()
-        await self._manager.disk.run_blocking(work)
+        try:
+            end_offset, work = move.future.begin_flush()
+            move.flushed()
+            await self._manager.disk.run_blocking(work)
+        except StorageError as error:
+            if is_out_of_descriptors(error.__cause__) and not move.future.has_left:
+                move.future.flush_state.undone()
+            raise
         if self._is_current(move):
             move.future.finish_flush(end_offset)
 

@@ -135,6 +135,17 @@ def a_cut_of_an_aborted_transaction(home: Home) -> None:
     home.append(3)
 
 
+def a_cut_and_a_roll(home: Home) -> None:
+    home.append(2)
+    home.abort()
+    home.roll()
+    home.append(2)
+    home.log.flush()
+    truncate_to(home.log, 2)
+    home.roll()
+    home.append(3)
+
+
 def a_kill_behind_such_a_cut(home: Home) -> None:
     home.append(2)
     home.abort()
@@ -187,18 +198,26 @@ def a_flush_that_found_no_file(home: Home) -> None:
     home.log.flush_state.undone()
 
 
+def such_a_flush_of_an_aborted_transaction(home: Home) -> None:
+    home.abort()
+    home.log.flush_state.begin(home.log.log_end_offset)
+    home.log.flush_state.undone()
+
+
 HISTORIES: list[Callable[[Home], None]] = [
     several_segments,
     an_aborted_transaction,
     leader_epochs,
     a_cut,
     a_cut_of_an_aborted_transaction,
+    a_cut_and_a_roll,
     a_kill_behind_such_a_cut,
     a_stop_behind_such_a_cut,
     a_restart_elsewhere,
     a_kill,
     a_kill_behind_a_flush,
     a_flush_that_found_no_file,
+    such_a_flush_of_an_aborted_transaction,
 ]
 
 

@@ -4,6 +4,7 @@ machine go dark, before any change that a move makes to the disk."""
 from __future__ import annotations
 
 import asyncio
+import errno
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,9 @@ import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.ports import make_dirs_durably
+from odradek.log import flush_state
 from odradek.log.config import LogConfig
+from odradek.log.files import make_durable
 from odradek.log.future import rename_to
 from odradek.log.log import Log
 from odradek.log.manager import LogManager
@@ -437,3 +440,28 @@ def test_a_new_log_does_not_take_the_records_of_another_copy_for_its_own() -> No
     assert log.directory == TWO / "t-0" and log.log_end_offset == 0
     (stray,) = strays(disk)
     assert b"theirs2" in values_in(disk, stray)
+
+
+async def test_a_copy_whose_flush_found_no_descriptor_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = CrashingDisk(Random(1), DiskFaults(sync_ms=(0.0, 0.0)), lambda: NOW_MS)
+    for path in (ONE, TWO):
+        make_dirs_durably(disk, path)
+    broker, writer = Broker(disk, {}, Random(1)), Writer(Random(1))
+    while not writer.appended:
+        writer.write(broker.partition)
+    failed: list[Path] = []
+
+    def without_descriptors(held: Any, files: Any, paths: Any, directories: list[Path], *more: Any) -> None:
+        if not failed and any(TWO in (path, path.parent) for path in directories):
+            failed.extend(directories)
+            raise OSError(errno.EMFILE, "too many open files")
+        make_durable(held, files, paths, directories, *more)
+
+    monkeypatch.setattr(flush_state, "make_durable", without_descriptors)
+    broker.moves.begin(broker.partition, TWO)
+    await broker.run_moves()
+    log = broker.partition.log
+    assert failed and log.log_dir == TWO
+    active = set(log.segments.active.indexes.paths()[:2])
+    assert {path for path in disk.uncertain() if log.directory in path.parents} <= active
+    await end_of_process(disk)
