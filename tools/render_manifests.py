@@ -28,6 +28,8 @@ ALONE = {"odradek-load.yaml": "templates/load.yaml"}
 NAMESPACE = "odradek"
 KUBERNETES = "1.37.0"
 HELM = "helm.sh/helm/v3/cmd/helm@v3.22.0"
+# What the pinned one calls itself. Others may render the same chart with other spaces.
+VERSIONS = ("v3.22.0", "v3.22")
 BUILT = ROOT / ".cache" / "bin" / "helm"
 
 
@@ -41,6 +43,12 @@ def build_helm() -> str:
     BUILT.parent.mkdir(parents=True, exist_ok=True)
     subprocess.run(["go", "install", HELM], env={**os.environ, "GOBIN": str(BUILT.parent)}, check=True)
     return str(BUILT)
+
+
+def version(helm: str) -> str:
+    """That of a command of Helm: `v3.22.0`, or `v3.22` of one that Go built."""
+    said = subprocess.run([helm, "version", "--template", "{{.Version}}"], capture_output=True, text=True, check=True)
+    return said.stdout.strip()
 
 
 def digest(values: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,17 +11,23 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from tests.support.nodes.pod import MANIFESTS, Manifest
+from tests.support.nodes.pod import MANIFESTS, Manifest, Pod
 from tools import render_manifests
 
 FILES = sorted(render_manifests.RENDERED)
 CLUSTERS = sorted({*FILES} - render_manifests.ALONE.keys())
 # The oldest that the chart takes, and the one that it is rendered for.
 VERSIONS = ("1.27", "1.37")
+# What Helm refuses, and why.
+REFUSED = {
+    "--set=load.enabled=true,tls.enabled=true": "speaks plain text",
+    "--set=external.enabled=true,external.type=NodePort": "a port for each broker",
+}
 # Other values than those of the manifests, for Helm.
 OTHERS = {
     "few": {"brokers": {"replicas": 1, "antiAffinity": "none", "spreadZones": "none"}, "rack": {"from": "none"}},
     "ports": {"external": {"enabled": True, "type": "NodePort", "nodePorts": [30001, 30002, 30003]}},
+    "numbers": {"settings": {"log.cleaner.min.cleanable.ratio": 0.25, "log.segment.bytes": 1 << 30}},
     "soft": {
         "brokers": {"antiAffinity": "preferred", "podLabels": {"team": "streams"}, "podAnnotations": {"a/b": "c"}},
         "controllers": {"tolerations": [{"operator": "Exists"}], "priorityClassName": "high"},
@@ -116,6 +123,9 @@ def helm() -> str:
 
 @pytest.mark.parametrize("file", FILES)
 def test_helm_renders_what_is_there(file: str, helm: str) -> None:
+    version = render_manifests.version(helm)
+    if version not in render_manifests.VERSIONS:
+        pytest.skip(f"Helm is {version} here, and the manifests are rendered by {render_manifests.HELM}")
     assert render_manifests.render(helm, file) == (MANIFESTS / file).read_text()
 
 
@@ -129,3 +139,44 @@ def test_other_values_hold_to_the_schemas(name: str, helm: str, tmp_path: Path) 
     assert ("registry" in rendered) is (name == "soft")
     assert ("nodePort: 30002" in rendered) is (name == "ports")
     assert ("ClusterRole" in rendered) is (name != "few")
+    assert ("cleanable.ratio=0.25\n    log.segment.bytes=1073741824\n" in rendered) is (name == "numbers")
+
+
+@pytest.mark.parametrize("values", REFUSED)
+def test_helm_says_what_does_not_go_together(values: str, helm: str) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        render_manifests.template(helm, values)
+    assert REFUSED[values] in refused.value.stderr
+
+
+def test_a_changed_setting_is_an_update_and_the_id_is_kept(helm: str, tmp_path: Path) -> None:
+    hashes = set()
+    for client_auth in ("none", "required"):
+        file = tmp_path / f"{client_auth}.yaml"
+        words = f"--set=clusterId=x,tls.enabled=true,tls.clientAuth={client_auth}"
+        file.write_text(render_manifests.template(helm, words))
+        manifest = Manifest(str(file))
+        template = manifest.named("StatefulSet", "odradek-broker")["spec"]["template"]
+        hashes.add(template["metadata"]["annotations"]["odradek/configuration"])
+        kept = manifest.named("ConfigMap", "odradek-cluster")["metadata"]["annotations"]
+        assert kept == {"helm.sh/resource-policy": "keep"}
+    assert len(hashes) == 2
+
+
+def test_a_broker_at_a_port_of_its_host_advertises_that(helm: str, tmp_path: Path) -> None:
+    values, file = tmp_path / "values.yaml", tmp_path / "manifest.yaml"
+    values.write_text(yaml.safe_dump(OTHERS["ports"]))
+    file.write_text(render_manifests.template(helm, "--values", str(values)))
+    manifest = Manifest(str(file))
+    spec = manifest.named("StatefulSet", "odradek-broker")["spec"]["template"]["spec"]
+    del spec["initContainers"]
+    for ordinal in (0, 2):
+        name = f"odradek-broker-{ordinal}"
+        # The settings are written, and then no directory is formatted for such a cluster.
+        pod = Pod(tmp_path, name, manifest, spec, environment={"CLUSTER_ID": "no id"})
+        pod.start()
+        assert pod.wait() != 0
+        settings = (pod.home / "run" / "odradek" / "server.properties").read_text()
+        assert f",EXTERNAL://{name}.kafka.example.com:3000{ordinal + 1}\n" in settings
+        service = manifest.named("Service", f"{name}-external")["spec"]
+        assert [each["nodePort"] for each in service["ports"]] == [30001 + ordinal]

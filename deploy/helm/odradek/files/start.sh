@@ -6,8 +6,14 @@ config=$run/server.properties
 ordinal=${POD_NAME##*-}
 node_id=$((ODRADEK_FIRST_ID + ordinal))
 
-# {pod} and {ordinal} in addresses.
-here() { printf '%s' "$1" | sed -e "s/{pod}/$POD_NAME/g" -e "s/{ordinal}/$ordinal/g"; }
+# The port of this pod, of those that the hosts have for brokers.
+set -- ${ODRADEK_NODE_PORTS:-}
+[ $# -gt "$ordinal" ] || set --
+[ $# = 0 ] || shift "$ordinal"
+node_port=${1:-}
+
+# {pod}, {ordinal} and {nodePort} in addresses.
+here() { printf '%s' "$1" | sed -e "s/{pod}/$POD_NAME/g" -e "s/{ordinal}/$ordinal/g" -e "s/{nodePort}/$node_port/g"; }
 
 umask 077
 tls=/etc/odradek/tls

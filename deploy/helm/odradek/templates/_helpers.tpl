@@ -48,9 +48,24 @@ app.kubernetes.io/component: {{ .role }}
 {{- join "," $brokers }}
 {{- end }}
 
+{{/* The port at which clients outside reach a broker: start.sh puts that of its pod in the place of {nodePort}. */}}
+{{- define "odradek.externalPort" -}}
+{{ if eq .Values.external.type "NodePort" }}{nodePort}{{ else }}{{ .Values.ports.external }}{{ end }}
+{{- end }}
+
+{{- define "odradek.nodePorts" -}}
+{{- $ports := list }}
+{{- range $each := .Values.external.nodePorts }}{{ $ports = append $ports (int $each | toString) }}{{ end }}
+{{- if lt (len $ports) (int .Values.brokers.replicas) }}
+{{- fail "external.nodePorts has a port for each broker where external.type is NodePort: a broker advertises it" }}
+{{- end }}
+{{- join " " $ports }}
+{{- end }}
+
+{{/* Helm reads each number as a float, and prints a large one as 1e+06. */}}
 {{- define "odradek.properties" -}}
 {{- range $key, $value := . }}
-{{ $key }}={{ if kindIs "float64" $value }}{{ $value | int64 }}{{ else }}{{ $value }}{{ end }}
+{{ $key }}={{ if and (kindIs "float64" $value) (eq (floor $value) $value) }}{{ $value | int64 }}{{ else }}{{ $value }}{{ end }}
 {{- end }}
 {{- end }}
 
