@@ -104,6 +104,18 @@ def test_a_host_of_two_nodes_hands_over_what_one_of_them_leads(tmp_path: Path) -
         assert first.terminate() == 0
 
 
+@pytest.mark.parametrize("file", ["odradek.service", "odradek@.service"])
+def test_settings_that_cannot_be_are_not_tried_again(file: str, tmp_path: Path) -> None:
+    name = "server.properties" if file == "odradek.service" else "1.properties"
+    write_settings(tmp_path, name, {"node.id": "one"})
+    unit = Unit(tmp_path, file, f"127.0.0.1:{free_port()}", "1")
+    # systemd tries again after a failed ExecStartPre, whatever its status: the node itself has to fail.
+    assert unit.settings["ExecStartPre"][0].startswith("-")
+    done = subprocess.run(unit.command("ExecStart"), env=unit.environment, capture_output=True, timeout=PATIENCE_S)
+    assert str(done.returncode) in unit.settings["RestartPreventExitStatus"][0].split(), done.stderr
+    assert done.returncode == BAD_CONFIG
+
+
 def test_the_units_differ_in_the_instance_alone() -> None:
     one, several = (settings_of((UNITS / name).read_text()) for name in ("odradek.service", "odradek@.service"))
     assert several.pop("PartOf") == ["odradek.target"]
