@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 
@@ -20,28 +21,43 @@ from tests.support.waiting import eventually
 _numbers = count()
 
 
+def kept_of(settings: Mapping[str, str]) -> tuple[tokens._Grant, tokens.Token]:
+    """What is kept of the issuer in these settings."""
+    (kept,) = (each for each in tokens._granted.items() if each[0].url == settings[ENDPOINT_KEY])
+    return kept
+
+
+def make_due(settings: Mapping[str, str]) -> None:
+    """Another token is due, while the one at hand has not ended."""
+    grant, kept = kept_of(settings)
+    tokens._granted[grant] = replace(kept, refresh_at_s=0.0)
+
+
 @contextmanager
 def issuer(
     body: bytes,
     status: int = 200,
     headers: Mapping[str, str] | None = None,
     *,
+    good: int = 0,
     held: threading.Event | None = None,
     troubles: int = 0,
 ) -> Iterator[dict[str, str]]:
-    """Settings of a client whose issuer answers each request with this, once `held` is set, after some with 503; the
-    number of requests is under `asked`."""
+    """Settings of a client whose issuer answers each request with this, once `held` is set, after some with 503 or with
+    a good token; the number of requests is under `asked`."""
 
     class Answer(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             settings["asked"] = str(int(settings["asked"]) + 1)
-            if held is not None:
+            is_good = int(settings["asked"]) <= good
+            if held is not None and not is_good:
                 held.wait(60)
-            self.send_response(503 if int(settings["asked"]) <= troubles else status)
-            for name, value in {**(headers or {}), "Content-Length": str(len(body))}.items():
+            said = b'{"access_token": "good", "expires_in": 3600}' if is_good else body
+            self.send_response(200 if is_good else 503 if int(settings["asked"]) <= troubles else status)
+            for name, value in {**(headers or {}), "Content-Length": str(len(said))}.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(body)
+            self.wfile.write(said)
 
         def log_message(self, *arguments: object) -> None:
             """Nothing is printed into the test's output."""
@@ -93,7 +109,7 @@ def test_a_slow_issuer_keeps_no_other_waiting() -> None:
 def test_a_lifetime_that_cannot_be_is_taken_for_unknown(lifetime: bytes) -> None:
     with issuer(b'{"access_token": "t", "expires_in": %s}' % lifetime) as settings:
         assert tokens.current_token(settings) == "t"
-        (kept,) = (kept for grant, kept in tokens._granted.items() if grant.url == settings[ENDPOINT_KEY])
+        _, kept = kept_of(settings)
         assert kept.refresh_at_s <= time.monotonic() + tokens.UNKNOWN_LIFETIME_S
 
 
@@ -103,17 +119,86 @@ def test_a_lifetime_that_cannot_be_is_taken_for_unknown(lifetime: bytes) -> None
         (b"{}", 200, {}, "answered without an access_token in JSON"),
         (b"[]", 200, {}, "answered without an access_token in JSON"),
         (b"", 200, {}, "answered without an access_token in JSON"),
+        (b'{"access_token": null}', 200, {}, "answered without an access_token in JSON"),
+        (b'{"access_token": ""}', 200, {}, "answered without an access_token in JSON"),
+        (b'{"access_token": 7}', 200, {}, "answered without an access_token in JSON"),
+        (b'{"access_token": "t\\u00fc"}', 200, {}, "answered without an access_token in JSON"),
+        (b'{"access_token": "t\\u0001"}', 200, {}, "answered without an access_token in JSON"),
+        (b'{"access_token": "t", "expires_in": null}', 200, {}, "answered without an access_token in JSON"),
+        (b'{"access_token": "t", "expires_in": %s}' % (b"9" * 400), 200, {}, "answered without an access_token"),
+        (b'{"access_token": %s' % (b"[" * 100_000), 200, {}, "answered without an access_token in JSON"),
         (b'{"access_token": "t"}', 401, {}, "answered 401"),
         (b"", 302, {"Location": "http://127.0.0.1:1/"}, "answered 302"),
         (b" " * (2 << 20), 200, {}, "gives no token: the document has more than"),
     ],
-    ids=["none", "a list", "nothing", "refused", "elsewhere", "too long"],
+    ids=[
+        *("none", "a list", "nothing", "null", "empty", "a number", "no ASCII", "a control character"),
+        *("no lifetime", "a long lifetime", "deep", "refused", "elsewhere", "too long"),
+    ],
 )
 def test_an_answer_without_a_token(body: bytes, status: int, headers: dict[str, str], says: str) -> None:
     with issuer(body, status, headers) as settings:
         with pytest.raises(SaslSettingError, match=says) as raised:
             tokens.current_token(settings)
         assert "s3cret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(("body", "status"), [(b"", 503), (b"", 401), (b"{}", 200)])
+def test_a_token_is_used_until_it_ends(body: bytes, status: int, caplog: pytest.LogCaptureFixture) -> None:
+    with issuer(body, status, good=1) as settings:
+        assert tokens.current_token(settings) == "good"
+        before_s = time.monotonic()
+        make_due(settings)
+        assert tokens.current_token(settings) == "good"
+        grant, kept = kept_of(settings)
+        assert settings["asked"] == "2"
+        assert before_s + 10 <= kept.refresh_at_s <= time.monotonic() + 10
+        (line,) = (record for record in caplog.records if record.name == "odradek.security.tokens")
+        assert line.levelname == "WARNING"
+        tokens._granted[grant] = replace(kept, expires_at_s=0.0)
+        settings["sasl.login.retry.backoff.max.ms"] = "0"
+        with pytest.raises(SaslSettingError, match="answered"):
+            tokens.current_token(settings)
+
+
+def test_a_slow_issuer_keeps_none_waiting_who_have_a_token() -> None:
+    held = threading.Event()
+    with issuer(b'{"access_token": "next"}', held=held, good=1) as settings, ThreadPoolExecutor(1) as pool:
+        assert tokens.current_token(settings) == "good"
+        make_due(settings)
+        late = pool.submit(tokens.current_token, settings)
+        try:
+            eventually(lambda: settings["asked"] == "2", "the issuer is asked")
+            assert tokens.current_token(settings) == "good"
+            assert not late.done()
+        finally:
+            held.set()
+        assert late.result(60) == "next"
+        assert tokens.current_token(settings) == "next"
+        assert settings["asked"] == "2"
+
+
+@pytest.mark.parametrize(("status", "is_refused"), [(400, True), (401, True), (404, False), (503, False)])
+def test_a_failure_holds_for_a_while(status: int, is_refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    pause_s = 600.0  # which is long for a slow machine
+    monkeypatch.setattr(tokens, "_REFUSED_PAUSE_S" if is_refused else "_TROUBLE_PAUSE_S", pause_s)
+    held = threading.Event()
+    with issuer(b"", status, held=held) as settings, ThreadPoolExecutor(3) as pool:
+        settings["sasl.login.retry.backoff.max.ms"] = "0"
+        asking = [pool.submit(tokens.current_token, settings) for _ in range(3)]
+        try:
+            eventually(lambda: settings["asked"] == "1", "the issuer is asked")
+        finally:
+            held.set()
+        for each in asking:
+            with pytest.raises(SaslSettingError, match=f"answered {status}"):
+                each.result(60)
+        assert settings["asked"] == "1"
+        (grant,) = (grant for grant in tokens._failed if grant.url == settings[ENDPOINT_KEY])
+        tokens._failed[grant] = replace(tokens._failed[grant], ends_at_s=0.0)
+        with pytest.raises(SaslSettingError, match=f"answered {status}"):
+            tokens.current_token(settings)
+        assert settings["asked"] == "2"
 
 
 def test_an_issuer_that_has_trouble_is_asked_again() -> None:
@@ -151,6 +236,7 @@ def test_an_issuer_that_is_silent_is_not_waited_for(setting: str) -> None:
         (10_000, {}, 8000, 8500),
         (400, {"min.period.seconds": "100"}, 100, 100.1),  # which the buffer gives way to
         (100, {}, 80, 85),
+        (100, {"window.factor": "1", "window.jitter": "0.25"}, 100, 100.1),  # when it ends
         (10_000, {"window.factor": "0.5", "window.jitter": "0"}, 5000, 5000.1),
     ],
 )
@@ -159,7 +245,7 @@ def test_when_another_token_is_due(lives_s: int, given: dict[str, str], least_s:
         settings |= {f"sasl.login.refresh.{name}": text for name, text in given.items()}
         before_s = time.monotonic()
         tokens.current_token(settings)
-        (kept,) = (kept for grant, kept in tokens._granted.items() if grant.url == settings[ENDPOINT_KEY])
+        _, kept = kept_of(settings)
         assert before_s + least_s <= kept.refresh_at_s <= time.monotonic() + most_s
 
 

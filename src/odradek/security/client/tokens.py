@@ -1,7 +1,7 @@
 """Tokens for OAUTHBEARER: out of a file, or from an issuer by the grant of client credentials (KIP-768, RFC 6749 4.4).
 
 When another token is due, and for how long an issuer is asked again that has trouble, is said by `sasl.login.*`; a file
-is read each time.
+is read each time. A token is used until it ends where its issuer gives no other one, as Kafka's clients do.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import random
+import re
 import ssl
 import threading
 import time
@@ -16,11 +17,13 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.client import HTTPException
 from pathlib import Path
+from typing import Any
 
 from odradek.client.sasl import ENDPOINT_KEY, SaslSettingError, jaas_options, read_token
+from odradek.common.log_lines import get_logger
 from odradek.common.real_https import TIMEOUT_S, Patience, exchange
 from odradek.security.sasl.config import OwnTokenConfig
 from odradek.security.tls.config import TlsConfig, TlsSettingError
@@ -31,23 +34,35 @@ from odradek.settings.table import Scope, setting
 # An issuer that does not say how long a token lives, or says what cannot be, is asked again after a minute.
 UNKNOWN_LIFETIME_S = 60.0
 LONGEST_LIFETIME_S = 86_400.0 * 365
+# After a failure the issuer is left alone, with a token that has not ended or without one: each connection wants one.
+_REFRESH_PAUSE_S = _REFUSED_PAUSE_S = 10.0
+_TROUBLE_PAUSE_S = 1.0
+_REFUSED = frozenset({400, 401})
+_TOKEN = re.compile("[!-~]+")
 # What an issuer says that has trouble, or too much to do; else another try would get the same answer.
 _RETRIED = frozenset({408, 429, 500, 502, 503, 504})
 # Names of librdkafka, which count behind Kafka's, and before the options of a JAAS entry.
 _ID, _SECRET = "sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret"
 _CREDENTIALS = "sasl.oauthbearer.client.credentials"
 
+_log = get_logger("security.tokens")
+
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token, and when on this process' monotonic clock another one is due."""
+    """A token, and when on this process' monotonic clock another one is due, and this one ends."""
 
     text: str = field(repr=False)
     refresh_at_s: float
+    expires_at_s: float
 
 
 class _TroubleError(SaslSettingError):
     """The issuer cannot be reached, or has trouble of its own: another try may succeed."""
+
+
+class _RefusedError(SaslSettingError):
+    """The issuer gives no token for this id and secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +76,16 @@ class _Grant:
     authorities: tuple[str | None, str | None, str] = field(repr=False)  # a file, its password, its type
 
 
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """Why there was no token, which holds for a while."""
+
+    text: str
+    ends_at_s: float
+
+
 _granted: dict[_Grant, Token] = {}
+_failed: dict[_Grant, _Failure] = {}
 _asking: dict[_Grant, threading.Lock] = {}
 
 
@@ -79,11 +103,17 @@ def current_token(settings: Mapping[str, str]) -> str:
         return read_token(settings)
     config = _config_of(settings)
     grant = _grant_of(settings, config)
-    # One asks for all who want the same token; a slow issuer keeps none waiting who ask another one.
-    with _asking.setdefault(grant, threading.Lock()):
-        known = _granted.get(grant)
-        if known is None or known.refresh_at_s < time.monotonic():
-            known = _granted[grant] = _ask_until_answered(grant, config)
+    # One asks for all who want the same token; a slow issuer keeps none waiting who ask another one, or have one.
+    lock = _asking.setdefault(grant, threading.Lock())
+    known = _unexpired(grant)
+    if known is None:
+        with lock:
+            return (_unexpired(grant) or _first(grant, config)).text
+    if known.refresh_at_s <= time.monotonic() and lock.acquire(blocking=False):
+        try:
+            known = _refreshed(grant, config, known)
+        finally:
+            lock.release()
     return known.text
 
 
@@ -131,6 +161,41 @@ def _grant_of(settings: Mapping[str, str], config: OwnTokenConfig) -> _Grant:
     )
 
 
+def _unexpired(grant: _Grant) -> Token | None:
+    known = _granted.get(grant)
+    return known if known is not None and time.monotonic() < known.expires_at_s else None
+
+
+def _first(grant: _Grant, config: OwnTokenConfig) -> Token:
+    """A token where there is none. Who comes soon after a failure gets the same error, and the issuer no request."""
+    failure = _failed.get(grant)
+    if failure is not None and time.monotonic() < failure.ends_at_s:
+        raise SaslSettingError(failure.text)
+    try:
+        token = _granted[grant] = _ask_until_answered(grant, config)
+    except SaslSettingError as error:
+        pause_s = _REFUSED_PAUSE_S if isinstance(error, _RefusedError) else _TROUBLE_PAUSE_S
+        _failed[grant] = _Failure(str(error), time.monotonic() + pause_s)
+        raise
+    return token
+
+
+def _refreshed(grant: _Grant, config: OwnTokenConfig, known: Token) -> Token:
+    """Another token, asked for once; the known one where the issuer gives none, which is asked again a while later."""
+    latest = _granted.get(grant, known)
+    if latest is not known:  # another thread was here since
+        return latest
+    try:
+        token = _ask(grant, config)
+    except SaslSettingError as error:
+        now_s = time.monotonic()
+        left_s = round(known.expires_at_s - now_s)
+        _log.warning("no other token; the one at hand is used until it ends", error=error, left_s=left_s)
+        token = replace(known, refresh_at_s=now_s + _REFRESH_PAUSE_S)
+    _granted[grant] = token
+    return token
+
+
 def _ask_until_answered(grant: _Grant, config: OwnTokenConfig) -> Token:
     """Ask, and again after growing pauses while the issuer cannot be reached or has trouble, as Kafka's clients do."""
     ends_s = time.monotonic() + config.backoff_max_ms / 1000
@@ -159,11 +224,10 @@ def _ask(grant: _Grant, config: OwnTokenConfig) -> Token:
         {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}", "Accept": "application/json"},
     )
     try:
-        found = json.loads(exchange(request, _context(grant.authorities), patience))
-        text, lifetime_s = str(found["access_token"]), float(found.get("expires_in", UNKNOWN_LIFETIME_S))
+        text, lifetime_s = _read(json.loads(exchange(request, _context(grant.authorities), patience)))
     except urllib.error.HTTPError as error:
         with error:
-            kind = _TroubleError if error.code in _RETRIED else SaslSettingError
+            kind = _kind_of(error.code)
             raise kind(f"{ENDPOINT_KEY}: {grant.url} answered {error.code} {error.reason}") from None
     except (urllib.error.URLError, ConnectionError, TimeoutError) as error:
         is_final = isinstance(getattr(error, "reason", None), ssl.SSLCertVerificationError)
@@ -171,18 +235,34 @@ def _ask(grant: _Grant, config: OwnTokenConfig) -> Token:
         raise kind(f"{ENDPOINT_KEY}: {grant.url} gives no token: {error}") from None
     except (OSError, HTTPException) as error:
         raise SaslSettingError(f"{ENDPOINT_KEY}: {grant.url} gives no token: {error}") from None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         raise SaslSettingError(f"{ENDPOINT_KEY}: {grant.url} answered without an access_token in JSON") from None
     # NaN is what no comparison holds for.
     lives_s = lifetime_s if 0 < lifetime_s < LONGEST_LIFETIME_S else UNKNOWN_LIFETIME_S
-    return Token(text, time.monotonic() + _kept_s(lives_s, config))
+    now_s = time.monotonic()
+    return Token(text, now_s + _kept_s(lives_s, config), now_s + lives_s)
+
+
+def _kind_of(status: int) -> type[SaslSettingError]:
+    if status in _RETRIED:
+        return _TroubleError
+    return _RefusedError if status in _REFUSED else SaslSettingError
+
+
+def _read(answer: Any) -> tuple[str, float]:
+    """The token in an answer, which is ASCII without blanks or control characters (RFC 6750 2.1), and for how long it
+    lives."""
+    text = answer["access_token"]
+    if not isinstance(text, str) or not _TOKEN.fullmatch(text):
+        raise ValueError(text)
+    return text, float(answer.get("expires_in", UNKNOWN_LIFETIME_S))
 
 
 def _kept_s(lives_s: float, config: OwnTokenConfig) -> float:
     """For how long a token is used that lives so long; by chance, so that not all clients ask at one time."""
     kept_s = lives_s * (config.refresh_factor + config.refresh_jitter * random.random())
     if lives_s < config.refresh_min_period_s + config.refresh_buffer_s:
-        return kept_s
+        return min(kept_s, lives_s)
     return max(min(kept_s, lives_s - config.refresh_buffer_s), config.refresh_min_period_s)
 
 
