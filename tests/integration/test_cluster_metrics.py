@@ -164,6 +164,8 @@ def test_the_quorum_and_what_is_missing_are_seen(cluster: Cluster) -> None:
     eventually(lambda: value(leads, "quorum_replica_lag_records", node=lost.node_id) == 0)
     create(cluster, "lost", str(lost.node_id))
     eventually(lambda: value(leads, "cluster_topics") >= 1)
+    followers = {"listener": "controller", "api": "FetchFollower", "phase": "total"}
+    eventually(lambda: value(leads, "request_seconds_count", **followers) > 0, "fetches of the metadata log are seen")
     assert value(leads, "cluster_partitions_without_leader") == 0 and value(leads, "cluster_brokers") == 3
     lost.kill()
     eventually(lambda: value(leads, "cluster_partitions_without_leader") == 1, "a partition has no leader")

@@ -6,6 +6,7 @@ from odradek.coordinator.group.lag import (
     Commit,
     GroupLags,
     PartitionLag,
+    TopicSum,
     commits_of,
     lag_families,
     largest,
@@ -41,6 +42,14 @@ def test_the_largest_lags_are_shown_and_sums_have_all() -> None:
     assert lags.sums == {"g": 145, "h": 10}
     assert (lags.left_out, lags.groups_left_out, lags.unknown) == (2, 0, 1)
     assert largest(commits, ends(p0=100), 0).shown == ()
+
+
+def test_sums_of_a_topic_have_the_partitions_that_are_not_shown() -> None:
+    commits = [commit(0, 5), commit(1, 50), commit(2, 99), commit(0, 90, "h"), commit(3, 1)]
+    lags = largest(commits, ends(p0=100, p1=100, p2=100), 2)
+    assert lags.topics == {("g", "t"): TopicSum(95 + 50 + 1, 5 + 50 + 99)}
+    aged = with_seconds(lags, {commit(0, 5): NOW_MS, commit(1, 50): None}, NOW_MS)
+    assert aged.topics == {("g", "t"): TopicSum(95 + 1, 5 + 50 + 99)}, "a marker of a transaction is no record"
 
 
 def test_invented_groups_make_no_more_series_than_are_asked_for() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from odradek.common.metrics import Family, Sample
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from odradek.coordinator.group.offsets.store import OffsetStore
 
 PartitionKey = tuple[str, int]
+# Of a group.
+TopicKey = tuple[str, str]
 
 
 @config
@@ -54,6 +56,10 @@ class Commit:
     def key(self) -> PartitionKey:
         return self.topic, self.partition
 
+    @property
+    def topic_key(self) -> TopicKey:
+        return self.group, self.topic
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
@@ -69,12 +75,21 @@ class PartitionLag:
         return ("group", commit.group), ("topic", commit.topic), ("partition", str(commit.partition))
 
 
+@dataclass(slots=True)
+class TopicSum:
+    """Of a group in a topic, over the partitions whose leader has answered."""
+
+    records: int = 0
+    offsets: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class GroupLags:
     """What was found out in one round.
 
     Attributes:
         shown: the largest lags; left_out: how many more there are.
+        topics: (group, topic) of which a partition is shown -> over all partitions, those that are not shown, too.
         sums: of the groups that lack most; groups_left_out: how many more groups there are.
         unknown: commits whose leader did not answer.
         at_ms: when, in ms since 1970 UTC; -1 before the first round.
@@ -86,6 +101,7 @@ class GroupLags:
     groups_left_out: int = 0
     unknown: int = 0
     at_ms: int = -1
+    topics: Mapping[TopicKey, TopicSum] = field(default_factory=dict)
 
 
 def commits_of(offsets: OffsetStore, group_id: str) -> Iterator[Commit]:
@@ -97,6 +113,7 @@ def commits_of(offsets: OffsetStore, group_id: str) -> Iterator[Commit]:
 def largest(commits: Iterable[Commit], ends: Mapping[PartitionKey, int], limit: int) -> GroupLags:
     """The lags in records, given the ends of the partitions whose leader has answered."""
     sums: dict[str, int] = defaultdict(int)
+    topics: dict[TopicKey, TopicSum] = defaultdict(TopicSum)
     known: list[PartitionLag] = []
     unknown = 0
     for commit in commits:
@@ -106,11 +123,15 @@ def largest(commits: Iterable[Commit], ends: Mapping[PartitionKey, int], limit: 
             continue
         known.append(PartitionLag(commit, max(0, end - commit.offset)))
         sums[commit.group] += known[-1].records
+        topic = topics[commit.topic_key]
+        topic.records += known[-1].records
+        topic.offsets += commit.offset
     shown = heapq.nlargest(limit, known, key=lambda lag: lag.records)
     # Those of which a partition is shown, too: a marker of a transaction may be taken from their sum.
     largest_sums = heapq.nlargest(limit, sums, key=lambda group: sums[group])
     kept = {group: sums[group] for group in (*largest_sums, *(lag.commit.group for lag in shown))}
-    return GroupLags(tuple(shown), kept, len(known) - len(shown), len(sums) - len(kept), unknown)
+    of_shown = {lag.commit.topic_key: topics[lag.commit.topic_key] for lag in shown}
+    return GroupLags(tuple(shown), kept, len(known) - len(shown), len(sums) - len(kept), unknown, topics=of_shown)
 
 
 def with_seconds(lags: GroupLags, since_ms: Mapping[Commit, int | None], now_ms: int) -> GroupLags:
@@ -121,6 +142,7 @@ def with_seconds(lags: GroupLags, since_ms: Mapping[Commit, int | None], now_ms:
             in it was not answered.
     """
     shown, sums = [], dict(lags.sums)
+    topics = {key: replace(each) for key, each in lags.topics.items()}
     unknown = lags.unknown
     for lag in lags.shown:
         if not lag.records:
@@ -129,11 +151,12 @@ def with_seconds(lags: GroupLags, since_ms: Mapping[Commit, int | None], now_ms:
             unknown += 1
         elif (then_ms := since_ms[lag.commit]) is None:
             sums[lag.commit.group] -= lag.records
+            topics[lag.commit.topic_key].records -= lag.records
             shown.append(PartitionLag(lag.commit, 0))
         else:
             shown.append(PartitionLag(lag.commit, lag.records, max(0, now_ms - then_ms) / 1000))
     shown.sort(key=lambda lag: lag.labels)
-    return GroupLags(tuple(shown), sums, lags.left_out, lags.groups_left_out, unknown, now_ms)
+    return GroupLags(tuple(shown), sums, lags.left_out, lags.groups_left_out, unknown, now_ms, topics)
 
 
 def lag_families(lags: GroupLags, now_ms: int) -> Iterator[Family]:

@@ -109,6 +109,10 @@ class GroupRegistry:
         """All group ids, each once, in a repeatable order."""
         yield from dict.fromkeys([*self.stored, *self._offsets.group_ids(), *self._live])
 
+    def made(self, group_id: str) -> ClassicGroup | None:
+        """The live group, where it has been made already; this makes none."""
+        return self._live.get(group_id)
+
     def live(self) -> Iterator[ClassicGroup]:
         """The groups that have been made so far."""
         return iter(list(self._live.values()))

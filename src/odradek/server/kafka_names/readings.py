@@ -173,7 +173,7 @@ def _by_kind_of_fetch(spreads: dict[str, Histogram]) -> dict[str, Histogram]:
 
 
 def request_counts(scrape: Scrape) -> Iterator[Sample]:
-    """How many requests there were, by API."""
+    """How many requests there were, by API; fetches are not counted by who sent them."""
     for sample in scrape.ours["odradek_requests"].samples:
         api = _api(sample.labels, scrape)
         if api is not None:
@@ -363,29 +363,36 @@ def broker_info(scrape: Scrape) -> Iterator[Sample]:
         yield Sample(1, (("id", str(broker_id)), ("address", f"{at.host}:{at.port}")))
 
 
-def per_commit(attribute: str, *, summed: bool = False) -> Reading:
-    """Where the groups coordinated here are, or how far they are behind; `summed`: over the partitions of a topic."""
+def per_commit(attribute: str) -> Reading:
+    """Where the groups coordinated here are, or how far they are behind."""
 
     def read(scrape: Scrape) -> Iterator[Sample]:
-        sums: dict[Labels, float] = defaultdict(float)
         for lag in scrape.lags.shown:
             commit = lag.commit
-            labels: Labels = (("consumergroup", commit.group), ("topic", commit.topic))
-            if not summed:
-                labels = (*labels, ("partition", str(commit.partition)))
-            sums[labels] += lag.records if attribute == "records" else commit.offset
-        for key, value in sums.items():
-            yield Sample(value, key)
+            labels = ("consumergroup", commit.group), ("topic", commit.topic), ("partition", str(commit.partition))
+            yield Sample(lag.records if attribute == "records" else commit.offset, labels)
 
-    labels = ("consumergroup", "topic") if summed else ("consumergroup", "topic", "partition")
+    labels = ("consumergroup", "topic", "partition")
     return Reading(read, "odradek_group_lag_records" if attribute == "records" else "", labels)
+
+
+def per_topic_of_group(attribute: str) -> Reading:
+    """The sums over all partitions of a topic, for the topics of groups of which a partition is shown."""
+
+    def read(scrape: Scrape) -> Iterator[Sample]:
+        for (group, topic), sums in scrape.lags.topics.items():
+            yield Sample(getattr(sums, attribute), (("consumergroup", group), ("topic", topic)))
+
+    return Reading(read, "", ("consumergroup", "topic"))
 
 
 def members(scrape: Scrape) -> Iterator[Sample]:
     """How many members the groups have whose lag is shown."""
-    shown = sorted({lag.commit.group for lag in scrape.lags.shown})
-    for shard in scrape.services.coordinator.shards.values():
-        if shard.runtime.active:
-            counts = {group.group_id: len(group.members) for group in shard.machine.groups.live()}
-            counts |= {group.group_id: len(group.members) for group in shard.machine.consumers}
-            yield from (Sample(counts[each], (("consumergroup", each),)) for each in shown if each in counts)
+    coordinator = scrape.services.coordinator
+    for group_id in sorted({lag.commit.group for lag in scrape.lags.shown}):
+        partition_id = coordinator.partition_for(group_id)
+        shard = None if partition_id is None else coordinator.shards.get(partition_id)
+        if shard is not None and shard.runtime.active:
+            group = shard.machine.consumers.find(group_id) or shard.machine.groups.made(group_id)
+            if group is not None:
+                yield Sample(len(group.members), (("consumergroup", group_id),))

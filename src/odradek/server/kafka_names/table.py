@@ -19,6 +19,7 @@ from odradek.server.kafka_names.readings import (
     of_roles,
     offset_of_led,
     per_commit,
+    per_topic_of_group,
     quantiles_of,
     same,
 )
@@ -59,6 +60,7 @@ def _broker(reading: Reading) -> Reading:
 
 _PARTITION = {"topic": "topic", "partition": "partition"}
 _PROCESSOR = {"networkProcessor": "0"}
+_ALL_FETCHES = "Fetches of consumers and of followers together, as Fetch: there is no FetchConsumer, FetchFollower."
 _LOOP = "All requests share one event loop: both are the part of the last minute in which it was idle."
 
 _REPLICAS = (
@@ -271,7 +273,7 @@ _REQUESTS = (
         COUNTER,
         "kafka.network:type=RequestMetrics,name=RequestsPerSec,request=…,version=…",
         computed(readings.request_counts, "odradek_requests", "request"),
-        "All versions together.",
+        f"All versions together. {_ALL_FETCHES}",
     ),
     _request_time("RequestQueueTimeMs", "queue"),
     _request_time("LocalTimeMs", "local"),
@@ -284,6 +286,7 @@ _REQUESTS = (
         UNTYPED,
         "kafka.network:type=RequestMetrics,name=TotalTimeMs,request=…",
         computed(readings.request_counts, "odradek_requests", "request"),
+        _ALL_FETCHES,
     ),
     Row(
         "kafka_network_requestmetrics_requestbytes",
@@ -533,6 +536,7 @@ _CONTROLLER = (
     ),
 )
 
+_SUMS = "Over all partitions of a topic of which one is shown (`odradek.group.lag.max.partitions`)."
 _CLUSTER = (
     Row("kafka_brokers", GAUGE, EXPORTER, computed(readings.brokers, "odradek_cluster_brokers")),
     Row("kafka_broker_info", GAUGE, EXPORTER, computed(readings.broker_info, "", "id", "address")),
@@ -551,9 +555,9 @@ _CLUSTER = (
     Row("kafka_topic_partition_in_sync_replica", GAUGE, EXPORTER, readings.IN_SYNC),
     Row("kafka_topic_partition_under_replicated_partition", GAUGE, EXPORTER, readings.IS_UNDER_REPLICATED),
     Row("kafka_consumergroup_current_offset", GAUGE, EXPORTER, per_commit("offset")),
-    Row("kafka_consumergroup_current_offset_sum", GAUGE, EXPORTER, per_commit("offset", summed=True)),
+    Row("kafka_consumergroup_current_offset_sum", GAUGE, EXPORTER, per_topic_of_group("offsets"), _SUMS),
     Row("kafka_consumergroup_lag", GAUGE, EXPORTER, per_commit("records")),
-    Row("kafka_consumergroup_lag_sum", GAUGE, EXPORTER, per_commit("records", summed=True)),
+    Row("kafka_consumergroup_lag_sum", GAUGE, EXPORTER, per_topic_of_group("records"), _SUMS),
     Row(
         "kafka_consumer_lag_millis",
         GAUGE,
