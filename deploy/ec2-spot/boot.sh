@@ -1,5 +1,6 @@
 #!/bin/sh
 # From a machine's metadata (IMDSv2) to a running broker: its market is its rack, its volume says which broker it is.
+# It runs at each boot. The node is started here alone: without its volume it would write to the machine's own disk.
 set -eu
 endpoint=${AWS_EC2_METADATA_SERVICE_ENDPOINT:-http://169.254.169.254}
 port=${ODRADEK_PORT:-9092}
@@ -31,11 +32,20 @@ END
     exit
 fi
 
-# A volume for each broker, tagged odradek-cluster and odradek-node-id. Of two machines that want one, one gets it.
-take_volume() {
+systemctl disable odradek
+volumes() {
     aws ec2 describe-volumes --output text --query 'Volumes[].[VolumeId, Tags[?Key==`odradek-node-id`] | [0].Value]' \
-        --filters "Name=tag:odradek-cluster,Values=$ODRADEK_CLUSTER" "Name=availability-zone,Values=$zone" \
-        Name=status,Values=available |
+        --filters "Name=tag:odradek-cluster,Values=$ODRADEK_CLUSTER" "$@"
+}
+# A volume for each broker, tagged odradek-cluster and odradek-node-id. Of two machines that want one, one gets it.
+# After a reboot the volume is still attached.
+take_volume() {
+    mine=$(volumes "Name=attachment.instance-id,Values=$instance") || return 0
+    if [ -n "$mine" ]; then
+        echo "$mine" | sed q | tr '\t' ' '
+        return
+    fi
+    volumes "Name=availability-zone,Values=$zone" Name=status,Values=available |
         while read -r volume node_id; do
             if aws ec2 attach-volume --volume-id "$volume" --instance-id "$instance" --device /dev/sdf > /dev/null; then
                 echo "$volume $node_id"
@@ -53,7 +63,7 @@ device=/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_$(echo "$volume" | tr -d 
 until [ -e "$device" ]; do sleep 1; done
 blkid "$device" > /dev/null || mkfs.xfs -q "$device"
 mkdir -p /var/lib/odradek
-mount -o noatime "$device" /var/lib/odradek
+mountpoint -q /var/lib/odradek || mount -o noatime "$device" /var/lib/odradek
 chown odradek:odradek /var/lib/odradek
 echo "$volume" > /etc/odradek/volume
 
@@ -74,5 +84,6 @@ log.dirs=/var/lib/odradek/data
 END
 } > /etc/odradek/server.properties
 echo "CLUSTER_ID=$ODRADEK_CLUSTER_ID" > /etc/odradek/cluster.env
-systemctl start odradek
+# The notice may come before the node serves, which is what its start waits for.
 [ -z "$spot" ] || systemctl start odradek-spot-notice
+systemctl start odradek

@@ -6,10 +6,10 @@ noticed() {
     token=$(curl -fsS -m 2 -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 60' "$endpoint/latest/api/token") || return 1
     curl -fs -m 2 -H "X-aws-ec2-metadata-token: $token" "$endpoint/latest/meta-data/$1"
 }
+until AWS_DEFAULT_REGION=$(noticed placement/region); do sleep "${ODRADEK_POLL_SECONDS:-5}"; done
+export AWS_DEFAULT_REGION
 until action=$(noticed spot/instance-action); do sleep "${ODRADEK_POLL_SECONDS:-5}"; done
 echo "$action"
-AWS_DEFAULT_REGION=$(noticed placement/region)
-export AWS_DEFAULT_REGION
 
 pid=$(systemctl show --property MainPID --value odradek)
 if [ "$pid" != 0 ]; then

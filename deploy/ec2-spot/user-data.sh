@@ -9,4 +9,7 @@ export ODRADEK_VOTERS=1001@controller-1.orders.internal:9093,1002@controller-2.o
 # Of consumers alone.
 export ODRADEK_BOOTSTRAP=controller-1.orders.internal:9092
 export ODRADEK_GROUP=billing
+# cloud-init runs user data at the first boot alone, and what is in this folder at each.
+boot=/var/lib/cloud/scripts/per-boot/odradek
+[ "$0" = "$boot" ] || install -m 0755 "$0" "$boot"
 exec /bin/sh /opt/odradek/ec2-spot/boot.sh

@@ -17,7 +17,7 @@ from tests.support.clients.cli import odradek
 from tests.support.clients.confluent import read_all
 from tests.support.nodes.ec2 import RECIPE, ZONE, Machine, make_volume
 from tests.support.nodes.node import Node, free_port
-from tests.support.nodes.systemd_unit import Unit
+from tests.support.nodes.systemd_unit import Unit, settings_of
 from tests.support.waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
@@ -67,7 +67,7 @@ def test_a_volume_brings_its_broker_back_at_a_new_address(tmp_path: Path) -> Non
 
         with Machine(root, "127.0.0.1", "m7g.large") as first, contextlib.ExitStack() as stack:
             done(first.run("boot.sh", **variables))
-            assert (root / "started").read_text().split() == ["odradek", "odradek-spot-notice"]
+            assert (root / "started").read_text().split() == ["odradek-spot-notice", "odradek"]
             unit = stack.enter_context(Unit(root, "odradek.service", probes))
             assert unit.process is not None
             (root / "pid").write_text(str(unit.process.pid))
@@ -120,6 +120,36 @@ def test_a_machine_waits_until_a_volume_is_free(tmp_path: Path) -> None:
     settings = (tmp_path / "etc" / "server.properties").read_text().splitlines()
     assert {"node.id=7", f"broker.rack={ZONE}.on-demand"} <= set(settings)
     assert (tmp_path / "started").read_text().split() == ["odradek"]
+
+
+def test_a_machine_that_boots_again_has_its_volume_and_starts(tmp_path: Path) -> None:
+    disk = make_volume(tmp_path, "vol-1", 7)
+    make_volume(tmp_path, "vol-2", 8)
+    with Machine(tmp_path, "127.0.0.1", "m7g.large") as machine:
+        done(machine.run("user-data.sh"))
+        (disk / "written").touch()
+        for _ in range(2):
+            (tmp_path / "started").unlink()
+            done(machine.reboot())
+            assert (tmp_path / "started").read_text().split() == ["odradek-spot-notice", "odradek"]
+            assert (tmp_path / "var" / "odradek" / "written").exists()
+            assert "node.id=7\n" in (tmp_path / "etc" / "server.properties").read_text()
+    assert not (tmp_path / "volumes" / "vol-2" / "attached").exists()
+    assert (tmp_path / "etc" / "volume").read_text() == "vol-1\n"
+
+
+def test_no_node_starts_without_its_volume(tmp_path: Path) -> None:
+    condition = settings_of((RECIPE / "volume.conf").read_text())
+    assert condition == {"ConditionPathIsMountPoint": ["/var/lib/odradek"]}
+    make_volume(tmp_path, "vol-1", 7)
+    with Machine(tmp_path, "127.0.0.1", "m7g.large") as machine:
+        mount = tmp_path / "bin" / "mount"
+        mount.write_text("#!/bin/sh\nexit 32\n")
+        broken = machine.run("user-data.sh")
+        broken.communicate(timeout=PATIENCE_S)
+        assert broken.returncode == 32
+    assert (tmp_path / "disabled").read_text().split() == ["odradek"]
+    assert not (tmp_path / "started").exists()
 
 
 def test_a_consumer_reads_in_its_market(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from tests.support.nodes.node import free_port
 from tests.support.nodes.systemd_unit import BIN, UNITS, Unit, settings_of
 from tests.support.waiting import PATIENCE_S, eventually
 
+VOLUME = "../ec2-spot/volume.conf"
 NOTICE = "../ec2-spot/odradek-spot-notice.service"
 FAST = "group.initial.rebalance.delay.ms=0\noffsets.topic.num.partitions=4\noffsets.topic.replication.factor=1\n"
 
@@ -37,6 +38,8 @@ def test_systemd_has_nothing_to_say_about_the_units(file: str, tmp_path: Path) -
     unit = tmp_path / Path(file).name.replace("@", "@1")
     unit.write_text((UNITS / file).read_text().replace("/opt/odradek/bin", str(BIN)))
     (tmp_path / "odradek.target").write_text((UNITS / "odradek.target").read_text())
+    (tmp_path / "odradek.service.d").mkdir()
+    (tmp_path / "odradek.service.d" / "volume.conf").write_text((UNITS / VOLUME).read_text())
     command = ["systemd-analyze", "verify", "--man=no", str(unit)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     about_ours = [line for line in done.stderr.splitlines() if "odradek" in line]

@@ -8,36 +8,57 @@ import secrets
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.support.waiting import PATIENCE_S
+
 RECIPE = Path(__file__).resolve().parents[3] / "deploy" / "ec2-spot"
 ZONE = "eu-west-1b"
+# Folders of the machine in place of the system's.
+PLACES = {
+    "/etc/odradek": "etc",
+    "/var/lib/odradek": "var/odradek",
+    "/var/lib/cloud/scripts/per-boot": "per-boot",
+    "/opt/odradek/ec2-spot": "scripts",
+    "/dev/disk/by-id": "dev",
+}
 # Programs of the machine. Volumes are folders; a device is a link to one, and so is what is mounted.
 PROGRAMS = {
     "aws": """
+words=$*
 case "$2 $*" in
+describe-volumes*attachment.instance-id,Values=*)
+    for volume in "$ROOT"/volumes/*; do
+        [ ! -e "$volume/instance" ] || [ "$(cat "$volume/instance")" != "${words##*Values=}" ] ||
+            printf '%s\\t%s\\n' "$(basename "$volume")" "$(cat "$volume/node-id")"
+    done ;;
 describe-volumes*availability-zone,Values=eu-west-1b*)
     for volume in "$ROOT"/volumes/*; do
         [ -e "$volume/attached" ] || printf '%s\\t%s\\n' "$(basename "$volume")" "$(cat "$volume/node-id")"
     done ;;
 attach-volume*)
     mkdir "$ROOT/volumes/$4/attached" || exit 254
+    echo "$6" > "$ROOT/volumes/$4/instance"
     ln -s "$ROOT/volumes/$4/disk" "$ROOT/dev/nvme-Amazon_Elastic_Block_Store_$(echo "$4" | tr -d -)" ;;
 detach-volume*)
     rm "$ROOT/dev/nvme-Amazon_Elastic_Block_Store_$(echo "$4" | tr -d -)"
+    rm "$ROOT/volumes/$4/instance"
     rmdir "$ROOT/volumes/$4/attached" ;;
 *) exit 252 ;;
 esac""",
     "blkid": '[ -e "$1/formatted" ]',
     "mkfs.xfs": 'touch "$2/formatted"',
+    "mountpoint": '[ -L "$2" ]',
     "mount": 'rmdir "$4" && ln -s "$(readlink -f "$3")" "$4"',
     "umount": 'rm "$1"',
     "chown": ":",
     "systemctl": """
 case "$1" in
 start) echo "$2" >> "$ROOT/started" ;;
+disable) echo "$2" >> "$ROOT/disabled" ;;
 show) cat "$ROOT/pid" ;;
 stop) kill "$(cat "$ROOT/pid")"; while kill -0 "$(cat "$ROOT/pid")" 2> /dev/null; do sleep 0.05; done ;;
 esac""",
@@ -97,7 +118,7 @@ class Machine(http.server.ThreadingHTTPServer):
             "instance-life-cycle": market,
             "local-ipv4": address,
         }
-        for name in ("bin", "dev", "etc", "var", "volumes"):
+        for name in ("bin", "dev", "etc", "per-boot", "scripts", "var", "volumes"):
             (root / name).mkdir(exist_ok=True)
         for name, text in PROGRAMS.items():
             program = root / "bin" / name
@@ -107,16 +128,30 @@ class Machine(http.server.ThreadingHTTPServer):
 
     def run(self, script: str, **variables: str) -> subprocess.Popen[str]:
         """A script of the recipe, with the machine's folders in place of the system's."""
-        text = (RECIPE / script).read_text()
-        places = {"/etc/odradek": "etc", "/var/lib/odradek": "var/odradek", "/dev/disk/by-id": "dev"}
-        for path, place in places.items():
-            text = text.replace(path, str(self.root / place))
+        for file in RECIPE.glob("*.sh"):
+            text = file.read_text()
+            for path, place in PLACES.items():
+                text = text.replace(path, str(self.root / place))
+            # A machine with far too much to do needs longer than the notice lets it.
+            text = text.replace("--timeout 40", f"--timeout {PATIENCE_S:.0f}")
+            text = text.replace("timeout 45", f"timeout {PATIENCE_S:.0f}")
+            (self.root / "scripts" / file.name).write_text(text)
+        return self._run(self.root / "scripts" / script, variables)
+
+    def reboot(self) -> subprocess.Popen[str]:
+        """Nothing is mounted, and systemd has made the folder of the unit's state; what runs at each boot runs."""
+        (self.root / "var" / "odradek").unlink()
+        (self.root / "var" / "odradek").mkdir()
+        (script,) = (self.root / "per-boot").iterdir()
+        return self._run(script, {})
+
+    def _run(self, script: Path, variables: Mapping[str, str]) -> subprocess.Popen[str]:
         path = f"{self.root / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
         endpoint = f"http://127.0.0.1:{self.server_address[1]}"
         quick = {"PATH": path, "AWS_EC2_METADATA_SERVICE_ENDPOINT": endpoint, "ODRADEK_POLL_SECONDS": "0.1"}
         return subprocess.Popen(
-            ["/bin/sh", "-c", text],
-            env=quick | variables,
+            ["/bin/sh", str(script)],
+            env=quick | dict(variables),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
