@@ -128,6 +128,12 @@ def test_a_directory_that_cannot_be_written_to_is_found(tmp_path: Path) -> None:
     assert "log-directory" in {each.check for each in check_machine(facts)}
 
 
+def test_a_directory_whose_name_the_disk_refuses_is_found(tmp_path: Path) -> None:
+    (directory,) = look_at_machine([tmp_path / ("x" * 300)], descriptors=1_000_000, written_bytes=1 << 20).directories
+    # Newer Pythons take such a directory for one that is not there.
+    assert directory.problem in ("File name too long", "")
+
+
 def test_a_quorum_of_an_even_number_outlives_no_more() -> None:
     facts = good_cluster()
     facts.voters = [1, 2, 3, 4]
@@ -173,6 +179,23 @@ def test_racks_that_no_broker_has_are_a_note() -> None:
     assert found(facts)["no-racks"].severity is Severity.NOTE
     facts.racks = {1: None}
     assert "no-racks" not in found(facts)
+
+
+def test_replicas_on_brokers_without_a_rack_share_none_that_is_known() -> None:
+    facts = good_cluster()
+    facts.racks |= {4: None, 5: None}
+    facts.partitions["orders", 0] = partition(4, 5, 4)
+    assert "one-rack" not in found(facts)
+    facts.racks |= {4: "a", 5: "a"}
+    assert found(facts)["one-rack"].subjects == ["orders-0"]
+
+
+def test_advice_for_two_replicas_is_three_first() -> None:
+    facts = good_cluster()
+    facts.min_isr = {"orders": 1}
+    assert "replicas, then" not in found(facts)["min-insync-replicas"].fix
+    facts.partitions["orders", 0] = partition(1, 2)
+    assert found(facts)["min-insync-replicas"].fix.startswith("have 3 replicas, then `odradek configs alter")
 
 
 def test_every_replica_that_must_be_in_sync_stops_producers() -> None:

@@ -108,12 +108,14 @@ def _check_copies(facts: ClusterFacts) -> Iterator[Finding]:
         ([topic for topic in loose if topic in facts.internal], Severity.WARNING),
     ):
         if topics:
+            # Of two replicas both would have to be in sync, and a restart of either would stop producers.
+            more = f"have {SAFE_COPIES} replicas, then " if any(copies[each] < SAFE_COPIES for each in topics) else ""
             yield Finding(
                 severity,
                 "min-insync-replicas",
                 f"{counted(len(topics), 'topic has', 'topics have')} min.insync.replicas=1",
                 "acks=all is answered when one broker has a record; it is lost with that broker",
-                "`odradek configs alter --topic … --add-config min.insync.replicas=2`",
+                f"{more}`odradek configs alter --topic … --add-config min.insync.replicas=2`",
                 topics,
             )
     strict = sorted(topic for topic, count in copies.items() if 1 < count <= facts.min_isr.get(topic, 1))
@@ -151,7 +153,7 @@ def _check_racks(facts: ClusterFacts) -> Iterator[Finding]:
     together = [
         key
         for key, each in facts.partitions.items()
-        if len(each.replica_nodes) > 1 and len(_racks_of(each.replica_nodes, facts)) == 1
+        if len(each.replica_nodes) > 1 and _share_a_rack(each.replica_nodes, facts)
     ]
     if together:
         yield Finding(
@@ -162,20 +164,21 @@ def _check_racks(facts: ClusterFacts) -> Iterator[Finding]:
             "`odradek partitions plan` spreads them over racks",
             [_text(key) for key in sorted(together)],
         )
-    voting = _racks_of(facts.voters, facts)
-    if len(facts.voters) > 1 and len(voting) == 1 and None not in voting:
+    if len(facts.voters) > 1 and _share_a_rack(facts.voters, facts):
         yield Finding(
             Severity.BAD,
             "voters-in-one-rack",
             f"all {len(facts.voters)} voters are in one rack",
             "without that rack no leader is elected anywhere",
             "run the controllers in three racks",
-            [str(rack) for rack in voting],
+            [str(facts.racks[facts.voters[0]])],
         )
 
 
-def _racks_of(nodes: Iterable[int], facts: ClusterFacts) -> set[str | None]:
-    return {facts.racks.get(node) for node in nodes}
+def _share_a_rack(nodes: Iterable[int], facts: ClusterFacts) -> bool:
+    """Whether all are in one rack; where a node without a rack is, is not known."""
+    racks = {facts.racks.get(node) for node in nodes}
+    return len(racks) == 1 and None not in racks
 
 
 def _check_quorum(facts: ClusterFacts) -> Iterator[Finding]:

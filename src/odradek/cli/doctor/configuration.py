@@ -61,7 +61,9 @@ def _check_copies(settings: BrokerSettings) -> Iterator[Finding]:
             "min-insync-replicas",
             f"{MIN_ISR} is 1 for topics of {copies} replicas",
             "acks=all is answered when one broker has a record; it is lost with that broker",
-            f"set {MIN_ISR}={copies - 1 if copies > 2 else 2}",
+            f"set {MIN_ISR}={copies - 1}"
+            if copies >= SAFE_COPIES
+            else f"set default.replication.factor={SAFE_COPIES} and {MIN_ISR}=2",
         )
     if settings["unclean.leader.election.enable"]:
         yield Finding(

@@ -100,10 +100,10 @@ def _number(path: Path) -> int:
 
 
 def _look_at_directory(path: Path, sync: Callable[[int], None], written_bytes: int) -> DirectoryFacts:
-    # A node makes its directory; until then the disk is that of the one above.
-    there = next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
-    probe = there / f".odradek-doctor-{os.getpid()}"
     try:
+        # A node makes its directory; until then the disk is that of the one above.
+        there = next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
+        probe = there / f".odradek-doctor-{os.getpid()}"
         if not there.is_dir():
             return DirectoryFacts(path, problem="it is no directory")
         usage = shutil.disk_usage(there)

@@ -20,6 +20,7 @@ from odradek.cli.connect import (
 )
 from odradek.cli.errors import FAILED, INTERRUPTED, NOT_FOUND, CliError
 from odradek.cli.names import TopicArgument, TopicOption, one_topic
+from odradek.cli.numbers import finite
 from odradek.cli.output import JsonOption, note, print_json, print_table
 
 if TYPE_CHECKING:
@@ -34,7 +35,9 @@ SizeOption = Annotated[
     str, typer.Option("--size", help="Bytes of a value, or the least and the greatest: 100-2000.", metavar="BYTES")
 ]
 RecordsOption = Annotated[int, typer.Option("--records", help="End after so many; 0: only after --seconds.", min=0)]
-SecondsOption = Annotated[float, typer.Option("--seconds", help="End after so long; 0: only after --records.", min=0)]
+SecondsOption = Annotated[
+    float, typer.Option("--seconds", help="End after so long; 0: only after --records.", min=0, callback=finite)
+]
 KeysOption = Annotated[int, typer.Option("--keys", help="How many different keys; 0 sends none.", min=0)]
 ThreadsOption = Annotated[int, typer.Option("--threads", help="Producers, each a thread.", min=1, max=64)]
 AcksOption = Annotated[Literal["all", "-1", "0", "1"], typer.Option("--acks", help="As producers have it.")]
@@ -42,8 +45,12 @@ CodecOption = Annotated[
     Literal["none", "gzip", "snappy", "lz4", "zstd"],
     typer.Option("--compression-codec", help="How batches are compressed."),
 ]
-LingerOption = Annotated[float, typer.Option("--linger-ms", help="How long a batch waits for more.", min=0)]
-IntervalOption = Annotated[float, typer.Option("--interval", help="Seconds between two lines.", min=0.1, max=3600)]
+LingerOption = Annotated[
+    float, typer.Option("--linger-ms", help="How long a batch waits for more.", min=0, callback=finite)
+]
+IntervalOption = Annotated[
+    float, typer.Option("--interval", help="Seconds between two lines.", min=0.1, max=3600, callback=finite)
+]
 CsvOption = Annotated[Path | None, typer.Option("--csv", help="Write a line for each interval.", metavar="FILE")]
 SvgOption = Annotated[Path | None, typer.Option("--svg", help="Draw rates and latencies over time.", metavar="FILE")]
 
@@ -53,7 +60,9 @@ def produce(
     name: TopicArgument = None,
     topic: TopicOption = None,
     size: SizeOption = "1024",
-    rate: Annotated[float, typer.Option("--rate", help="Records a second; 0: as fast as it goes.", min=0)] = 0,
+    rate: Annotated[
+        float, typer.Option("--rate", help="Records a second; 0: as fast as it goes.", min=0, callback=finite)
+    ] = 0,
     records: RecordsOption = 0,
     seconds: SecondsOption = 10,
     keys: KeysOption = 0,
@@ -89,7 +98,9 @@ def consume(
     name: TopicArgument = None,
     topic: TopicOption = None,
     records: Annotated[int, typer.Option("--records", help="End after so many; 0: at the end.", min=0)] = 0,
-    seconds: Annotated[float, typer.Option("--seconds", help="End after so long; 0: at the end.", min=0)] = 0,
+    seconds: Annotated[
+        float, typer.Option("--seconds", help="End after so long; 0: at the end.", min=0, callback=finite)
+    ] = 0,
     threads: Annotated[int, typer.Option("--threads", help="Consumers, each a thread.", min=1, max=64)] = 1,
     interval: IntervalOption = 1,
     csv: CsvOption = None,
@@ -122,7 +133,7 @@ def latency(
     name: TopicArgument = None,
     topic: TopicOption = None,
     size: SizeOption = "1024",
-    rate: Annotated[float, typer.Option("--rate", help="Records a second.", min=0.01)] = 1000,
+    rate: Annotated[float, typer.Option("--rate", help="Records a second.", min=0.01, callback=finite)] = 1000,
     records: RecordsOption = 0,
     seconds: SecondsOption = 10,
     keys: KeysOption = 0,
@@ -152,9 +163,9 @@ def latency(
 def soak(
     name: TopicArgument = None,
     topic: TopicOption = None,
-    minutes: Annotated[float, typer.Option("--minutes", help="How long.", min=0.01)] = 60,
+    minutes: Annotated[float, typer.Option("--minutes", help="How long.", min=0.01, callback=finite)] = 60,
     size: SizeOption = "1024",
-    rate: Annotated[float, typer.Option("--rate", help="Records a second.", min=0.01)] = 1000,
+    rate: Annotated[float, typer.Option("--rate", help="Records a second.", min=0.01, callback=finite)] = 1000,
     keys: KeysOption = 0,
     threads: ThreadsOption = 1,
     acks: AcksOption = "all",

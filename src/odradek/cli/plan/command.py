@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from odradek.cli.errors import USAGE, CliError
+from odradek.cli.numbers import finite
 from odradek.cli.output import JsonOption, note, print_json, print_table, say
 
 app = typer.Typer(add_completion=False)
@@ -22,17 +23,27 @@ _NUMBER = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)\s*([A-Za-z]*)")
 @app.command()
 def plan(
     size: Annotated[str, typer.Option("--size", help="Of an event: 512, 10KB, 2MiB.", metavar="BYTES")],
-    rate: Annotated[float, typer.Option("--rate", help="Events a second, at the busiest time of today.", min=0.001)],
+    rate: Annotated[
+        float, typer.Option("--rate", help="Events a second, at the busiest time of today.", min=0.001, callback=finite)
+    ],
     latency: Annotated[str, typer.Option("--latency", help="To the acknowledgement, at most.")] = "100ms",
     retention: Annotated[str, typer.Option("--retention", help="How long events are kept: 12h, 7d.")] = "7d",
-    growth: Annotated[float, typer.Option("--growth", help="What the rate may become, as a factor.", min=1)] = 1,
+    growth: Annotated[
+        float, typer.Option("--growth", help="What the rate may become, as a factor.", min=1, callback=finite)
+    ] = 1,
     outlive: Annotated[int, typer.Option("--outlive", help="How many brokers may fail at once.", min=0, max=5)] = 1,
     readers: Annotated[int, typer.Option("--readers", help="Groups that read everything.", min=0)] = 2,
     consumer_rate: Annotated[
-        float, typer.Option("--consumer-rate", help="Events a second that one consumer gets done.", min=0.001)
+        float,
+        typer.Option(
+            "--consumer-rate", help="Events a second that one consumer gets done.", min=0.001, callback=finite
+        ),
     ] = 10_000,
     compression: Annotated[
-        float, typer.Option("--compression", help="Bytes of events for a byte that is sent and stored.", min=1)
+        float,
+        typer.Option(
+            "--compression", help="Bytes of events for a byte that is sent and stored.", min=1, callback=finite
+        ),
     ] = 1,
     profile: Annotated[
         Literal["resilience", "throughput", "payload"], typer.Option("--profile", help="What the settings are for.")
