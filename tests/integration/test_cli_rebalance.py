@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -15,6 +16,10 @@ from typing import Any
 import pytest
 
 from odradek.cli import errors
+from odradek.cli.partition_moves import end_throttle, look, throttle_moves
+from odradek.client.cluster import Cluster as Connected
+from odradek.client.cluster import parse_bootstrap
+from odradek.common.real_io import RealClock, RealNetwork
 from tests.support.clients.cli import odradek
 from tests.support.clients.confluent import produce_all, read_all
 from tests.support.nodes.cluster import Cluster
@@ -125,3 +130,38 @@ def test_a_plan_that_is_none_is_not_resumed(cluster: Cluster, tmp_path: Path) ->
         cluster.bootstrap_servers, "rebalance", "--resume", "--file", tmp_path / "absent", code=errors.USAGE
     )
     assert "name a file that can be read" in absent.err
+
+
+def test_what_is_refused_can_be_resumed(cluster: Cluster, tmp_path: Path) -> None:
+    """A broker that is not there gets no limit: the controller says why its partition stays."""
+    odradek(cluster.bootstrap_servers, "topics", "create", "refused", "--replica-assignment", "1:2")
+    file = tmp_path / "plan.json"
+    moves = [{"topic": "refused", "partition": 0, "replicas": [1, 9]}]
+    file.write_text(json.dumps({"version": 1, "partitions": moves}))
+    refused = rebalance(cluster, "--resume", "--file", file, code=errors.FAILED).err
+    assert "1 of 1 partitions were refused" in refused and f"--resume --file {file}" in refused and file.exists()
+    moves[0]["replicas"] = [2, 1]
+    file.write_text(json.dumps({"version": 1, "partitions": moves}))
+    assert "All is in place." in rebalance(cluster, "--resume", "--file", file).err
+    (partition,) = partitions(cluster, "refused")
+    assert partition["replicas"] == [2, 1]
+
+
+def test_limits_end_where_a_topic_was_deleted(cluster: Cluster) -> None:
+    odradek(cluster.bootstrap_servers, "topics", "create", "limited", "--replica-assignment", "1:2")
+    throttled: list[str] = []
+
+    def describe() -> str:
+        return odradek(cluster.bootstrap_servers, "topics", "describe", "limited", "--json").out
+
+    async def work() -> None:
+        async with Connected(RealNetwork(), RealClock(), parse_bootstrap(cluster.bootstrap_servers)) as connected:
+            await throttle_moves(connected, await look(connected, topic="limited"), {("limited", 0): (1, 3)}, 1_000)
+            throttled.append(await asyncio.to_thread(describe))
+            await end_throttle(connected, [("absent", 0), ("limited", 0)])
+
+    asyncio.run(work())
+    assert "throttled.replicas" in throttled[0]
+    partitions(cluster, "limited")  # no longer limited
+    shown = odradek(cluster.bootstrap_servers, "configs", "describe", "--broker", 1).out
+    assert "throttled.rate" not in shown

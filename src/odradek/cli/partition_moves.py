@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +13,8 @@ from odradek.cli.partition_plan import Assignment, Replicas, TopicPartition
 from odradek.client.admin import ConfigOperation, ResourceType, alter_configs, describe_cluster, describe_configs
 from odradek.client.cluster import Cluster
 from odradek.client.reassignment import GONE, moves_under_way, replica_sizes
-from odradek.common.errors import ApiError
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.protocol.messages.describe_configs_response import DescribeConfigsResult
 from odradek.protocol.messages.metadata_response import MetadataResponsePartition
 from odradek.replica.throttle import FOLLOWER_RATE, FOLLOWER_REPLICAS, LEADER_RATE, LEADER_REPLICAS
 from odradek.settings.broker import DRAIN_KEY
@@ -176,7 +178,10 @@ def _row(
 
 
 async def throttle_moves(cluster: Cluster, view: View, changes: Assignment, rate: int) -> None:
-    """Limit what these moves copy: at the replicas that are there as leaders, at the new ones as followers (KIP-73)."""
+    """Limit what these moves copy: at the replicas that are there as leaders, at the new ones as followers (KIP-73).
+
+    A broker that is away copies nothing, and cannot be asked: it gets no rate.
+    """
     touched: set[int] = set()
     by_topic: dict[str, tuple[list[str], list[str]]] = {}
     for (topic, number), replicas in sorted(changes.items()):
@@ -185,26 +190,30 @@ async def throttle_moves(cluster: Cluster, view: View, changes: Assignment, rate
         leading += [f"{number}:{broker}" for broker in present]
         following += [f"{number}:{broker}" for broker in replicas if broker not in present]
         touched |= {*present, *replicas}
-    for broker in sorted(touched):
+    for broker in sorted(touched & cluster.brokers.keys()):
         text = str(rate)
         changes_of_broker = [(key, ConfigOperation.SET, text) for key in (LEADER_RATE, FOLLOWER_RATE)]
-        await alter_configs(cluster, ResourceType.BROKER, str(broker), changes_of_broker)
+        with contextlib.suppress(*GONE):
+            await alter_configs(cluster, ResourceType.BROKER, str(broker), changes_of_broker)
     for topic, (leading, following) in by_topic.items():
         await alter_configs(
             cluster,
             ResourceType.TOPIC,
             topic,
             [
-                (LEADER_REPLICAS, ConfigOperation.SET, ",".join(leading)),
-                (FOLLOWER_REPLICAS, ConfigOperation.SET, ",".join(following)),
+                (key, ConfigOperation.SET, ",".join(limited))
+                for key, limited in ((LEADER_REPLICAS, leading), (FOLLOWER_REPLICAS, following))
+                if limited
             ],
         )
 
 
 async def end_throttle(cluster: Cluster, keys: Iterable[TopicPartition]) -> None:
-    """Take the limits of moves away, from these topics and from all brokers that are there; none set is no error."""
-    topics = sorted({topic for topic, _ in keys})
-    for result in await describe_configs(cluster, ResourceType.TOPIC, topics) if topics else ():
+    """Take the limits of moves away, from these topics and from all brokers that are there; none set is no error.
+
+    Topics that have been deleted are left out.
+    """
+    for result in await _described(cluster, sorted({topic for topic, _ in keys})):
         present = {entry.name: entry.value for entry in result.configs}
         gone = [key for key in (LEADER_REPLICAS, FOLLOWER_REPLICAS) if present.get(key)]
         if gone:
@@ -213,6 +222,17 @@ async def end_throttle(cluster: Cluster, keys: Iterable[TopicPartition]) -> None
         return  # others may be limited still
     for broker in sorted(cluster.brokers):
         await _end_rates(cluster, broker)
+
+
+async def _described(cluster: Cluster, topics: list[str]) -> list[DescribeConfigsResult]:
+    """The settings of those topics that there are."""
+    try:
+        return await describe_configs(cluster, ResourceType.TOPIC, topics) if topics else []
+    except ApiError as error:
+        if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+    # One that is missing refuses them all, so each is asked for by itself.
+    return [found for each in topics for found in await _described(cluster, [each])] if len(topics) > 1 else []
 
 
 async def _end_rates(cluster: Cluster, broker: int) -> None:
@@ -234,4 +254,6 @@ async def _delete(cluster: Cluster, kind: ResourceType, name: str, keys: list[st
     try:
         await alter_configs(cluster, kind, name, [(key, ConfigOperation.DELETE, None) for key in keys])
     except ApiError as error:
+        if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return  # deleted since
         raise CliError(f"the throttle of {name} was not ended: {error.message}") from None

@@ -111,4 +111,5 @@ async def _await_moved(cluster: Cluster, batch: dict[TopicPartition, Replicas]) 
         # A broker may show what was before for a moment after a move has ended.
         idle = 0 if "moving" in states else idle + 1
         await asyncio.sleep(POLL_S)
-    raise CliError("moves were called off, by another tool or user: make a new plan")
+    await end_throttle(cluster, batch)
+    raise CliError("moves were called off, by another tool or user")

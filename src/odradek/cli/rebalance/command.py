@@ -11,6 +11,7 @@ import typer
 from odradek.cli.confirmation import YesOption, confirm
 from odradek.cli.connect import DEFAULT_BOOTSTRAP, BootstrapOption, CommandConfigOption, Target, administer, target
 from odradek.cli.errors import FAILED, USAGE, CliError
+from odradek.cli.numbers import finite
 from odradek.cli.output import JsonOption, note, print_json, print_table
 from odradek.cli.partition_plan import Replicas, TopicPartition, to_json
 from odradek.cli.partitions import TopicOption, print_changes, read_plan
@@ -31,10 +32,16 @@ Changes = dict[TopicPartition, Replicas]
 def command(
     topic: TopicOption = None,
     watch: Annotated[
-        float, typer.Option("--watch", help="Seconds between two looks at how fast partitions grow.", min=0.1, max=3600)
+        float,
+        typer.Option(
+            "--watch", help="Seconds between two looks at how fast partitions grow.", min=0.1, max=3600, callback=finite
+        ),
     ] = 5,
     tolerance: Annotated[
-        float, typer.Option("--tolerance", help="How far from the mean a broker may be, as a share.", min=0.01, max=1)
+        float,
+        typer.Option(
+            "--tolerance", help="How far from the mean a broker may be, as a share.", min=0.01, max=1, callback=finite
+        ),
     ] = 0.1,
     limit_bytes: Annotated[
         int, typer.Option("--limit-bytes", help="Copy no more than so much; 0: whatever it takes.", min=0)
@@ -97,7 +104,7 @@ async def _look(cluster: Cluster, topic: str | None, watch_s: float) -> tuple[Vi
 
 
 def _carry_out(where: Target, changes: Changes, file: Path, throttle: int, at_once: int) -> None:
-    """Run it, and remove its file once it is done; Ctrl-C leaves the file for --resume."""
+    """Run it, and remove its file once it is done; Ctrl-C, or an error, leaves the file for --resume."""
 
     async def work(cluster: Cluster) -> dict[TopicPartition, Any]:
         from odradek.cli.rebalance.carry_out import carry_out
@@ -106,8 +113,9 @@ def _carry_out(where: Target, changes: Changes, file: Path, throttle: int, at_on
 
     try:
         not_elected = administer(where, work)
-    except KeyboardInterrupt:
-        note(f"What was begun goes on by itself; `odradek rebalance --resume --file {file}` does the rest.")
+    except (KeyboardInterrupt, Exception):
+        again = f"`odradek rebalance --resume --file {file}`"
+        note(f"What was begun goes on by itself, limited; {again} does the rest, and takes the limits away.")
         raise
     file.unlink(missing_ok=True)
     for (topic, number), error in sorted(not_elected.items()):
