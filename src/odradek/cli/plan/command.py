@@ -19,32 +19,33 @@ _BYTES = {"": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KIB": 1 << 10, "MIB":
 _SECONDS = {"ms": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _NUMBER = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)\s*([A-Za-z]*)")
 
+RateOption = Annotated[
+    float, typer.Option("--rate", help="Events a second, at the busiest time of today.", min=0.001, callback=finite)
+]
+GrowthOption = Annotated[
+    float, typer.Option("--growth", help="What the rate may become, as a factor.", min=1, callback=finite)
+]
+ConsumerRateOption = Annotated[
+    float,
+    typer.Option("--consumer-rate", help="Events a second that one consumer gets done.", min=0.001, callback=finite),
+]
+CompressionOption = Annotated[
+    float,
+    typer.Option("--compression", help="Bytes of events for a byte that is sent and stored.", min=1, callback=finite),
+]
+
 
 @app.command()
 def plan(
     size: Annotated[str, typer.Option("--size", help="Of an event: 512, 10KB, 2MiB.", metavar="BYTES")],
-    rate: Annotated[
-        float, typer.Option("--rate", help="Events a second, at the busiest time of today.", min=0.001, callback=finite)
-    ],
+    rate: RateOption,
     latency: Annotated[str, typer.Option("--latency", help="To the acknowledgement, at most.")] = "100ms",
     retention: Annotated[str, typer.Option("--retention", help="How long events are kept: 12h, 7d.")] = "7d",
-    growth: Annotated[
-        float, typer.Option("--growth", help="What the rate may become, as a factor.", min=1, callback=finite)
-    ] = 1,
+    growth: GrowthOption = 1,
     outlive: Annotated[int, typer.Option("--outlive", help="How many brokers may fail at once.", min=0, max=5)] = 1,
     readers: Annotated[int, typer.Option("--readers", help="Groups that read everything.", min=0)] = 2,
-    consumer_rate: Annotated[
-        float,
-        typer.Option(
-            "--consumer-rate", help="Events a second that one consumer gets done.", min=0.001, callback=finite
-        ),
-    ] = 10_000,
-    compression: Annotated[
-        float,
-        typer.Option(
-            "--compression", help="Bytes of events for a byte that is sent and stored.", min=1, callback=finite
-        ),
-    ] = 1,
+    consumer_rate: ConsumerRateOption = 10_000,
+    compression: CompressionOption = 1,
     profile: Annotated[
         Literal["resilience", "throughput", "payload"], typer.Option("--profile", help="What the settings are for.")
     ] = "resilience",
