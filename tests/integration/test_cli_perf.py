@@ -11,6 +11,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from confluent_kafka import Producer
 
 from odradek.cli import errors
 from tests.support.clients.cli import odradek
@@ -42,6 +43,17 @@ def test_what_was_sent_is_there_and_is_read(node: Node, tmp_path: Path) -> None:
     assert found["read"] == 1_000
     groups = odradek(node.bootstrap, "groups", "list", "--json").json
     assert "odradek-perf" not in {group["group"] for group in groups}
+
+
+def test_a_topic_that_ends_with_the_marker_of_a_transaction_is_read(node: Node) -> None:
+    create_topic(node.bootstrap, "ended", 2)
+    producer = Producer({"bootstrap.servers": node.bootstrap, "transactional.id": "ended"})
+    producer.init_transactions(PATIENCE_S)
+    producer.begin_transaction()
+    for number in range(10):
+        producer.produce("ended", b"v", partition=number % 2)
+    producer.commit_transaction(PATIENCE_S)
+    assert odradek(node.bootstrap, "perf", "consume", "ended", "--json").json["read"] == 10
 
 
 def test_the_way_from_due_to_read_is_timed(node: Node) -> None:
@@ -137,12 +149,15 @@ def test_interrupted_it_says_what_it_has(node: Node) -> None:
         (["consume", "absent"], errors.NOT_FOUND, "topic absent does not exist"),
         (["produce", "absent", "--seconds", "0"], errors.USAGE, "never ends"),
         (["produce", "absent", "--size", "big"], errors.USAGE, "give a number of bytes"),
+        (["produce", "sized", "--csv", "/dev/null/run.csv"], errors.USAGE, "/dev/null/run.csv cannot be written"),
+        (["consume", "sized", "--svg", "/dev/null/run.svg"], errors.USAGE, "/dev/null/run.svg cannot be written"),
+        (["latency", "sized", "--svg", "/dev"], errors.USAGE, "/dev cannot be written: Is a directory"),
         (["produce", "sized", "--command-property", "nonsense=1"], errors.BAD_CONFIG, "nonsense"),
     ],
 )
 def test_what_cannot_be_measured(node: Node, arguments: list[str], code: int, said: str) -> None:
     if "sized" in arguments:
-        create_topic(node.bootstrap, "sized")
+        odradek(node.bootstrap, "topics", "create", "sized", "--if-not-exists")
     assert said in odradek(node.bootstrap, "perf", *arguments, code=code).err
 
 

@@ -5,14 +5,32 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from odradek.cli.errors import USAGE, CliError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def check_writable(*files: Path | None) -> None:
+    """Raises CliError where one of these files cannot be written, before it takes hours to have what is written."""
+    for file in files:
+        try:
+            if file is None or (file.exists() and not file.is_file() and not file.is_dir()):
+                continue  # a pipe, or a terminal
+            is_new = not file.exists()
+            with file.open("a"):
+                pass
+            if is_new:
+                file.unlink()
+        except OSError as error:
+            raise CliError(f"{file} cannot be written: {error.strerror}", code=USAGE) from None
 
 
 def print_json(value: Any) -> None:

@@ -16,7 +16,7 @@ from odradek.cli.perf.histogram import Histogram
 from odradek.cli.perf.load import MARK, Counting, Load, Seen, Window, marked, parse_sizes, payloads
 from odradek.cli.perf.picture import draw
 from odradek.cli.perf.report import as_json, consumer_line, latency_rows, producer_summary, write_csv
-from odradek.cli.perf.run import Outcome
+from odradek.cli.perf.run import Outcome, unread
 
 VALUES = st.lists(st.integers(0, 10**10), min_size=1, max_size=200)
 
@@ -57,6 +57,17 @@ def test_what_has_come_is_known_in_any_order(numbers: list[int]) -> None:
         seen.add(number)
     assert (seen.count, seen.repeated) == (len(set(numbers)), len(numbers) - len(set(numbers)))
     assert set(seen.missing(51)) == set(range(51)) - set(numbers)
+
+
+def test_what_was_not_acknowledged_stands_for_nothing_that_is_missing() -> None:
+    seen = Seen()
+    for number in (0, 1, 3):
+        seen.add(number)
+    # Three were acknowledged and three were read, and yet one is to come.
+    assert list(unread({0: seen}, [(4, {3})])) == [2]
+    seen.add(2)
+    assert list(unread({0: seen}, [(4, {3})])) == []
+    assert list(unread({0: seen}, [(4, {3}), (3, {1})])) == [0, 2]
 
 
 def test_threads_share_the_records_and_the_rate() -> None:

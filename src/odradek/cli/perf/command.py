@@ -21,7 +21,7 @@ from odradek.cli.connect import (
 from odradek.cli.errors import FAILED, INTERRUPTED, NOT_FOUND, CliError
 from odradek.cli.names import TopicArgument, TopicOption, one_topic
 from odradek.cli.numbers import finite
-from odradek.cli.output import JsonOption, note, print_json, print_table
+from odradek.cli.output import JsonOption, check_writable, note, print_json, print_table
 
 if TYPE_CHECKING:
     from odradek.cli.perf.consuming import Reader
@@ -86,6 +86,7 @@ def produce(
         parse_assignments(command_property, "--command-property"),
     )
     test.check_topic()
+    check_writable(csv, svg)
     senders = test.senders(load, acks, compression_codec, linger_ms)
     outcome = _run(senders, [], interval)
     _show(outcome, f"produce {test.topic}", csv, svg, as_json=as_json)
@@ -119,6 +120,7 @@ def consume(
         parse_assignments(command_property, "--command-property"),
     )
     test.check_topic()
+    check_writable(csv, svg)
     readers, ends = test.readers_of_all(threads)
     started = datetime.datetime.now()
     outcome = _run([], readers, interval, ends, seconds, records)
@@ -203,6 +205,7 @@ def _both(
 ) -> None:
     """Write and read, and say what got lost."""
     test.check_topic()
+    check_writable(*files)
     reader = test.reader_from_now()
     outcome = _run(test.senders(load, *how), [reader], interval)
     _show(outcome, f"{test.topic}, {load.rate:g} records/s", *files, as_json=as_json)
@@ -257,13 +260,14 @@ class _Test:
             found.append(Sender(producer, self.topic, load, self._run, thread))
         return found
 
-    def _consumer(self) -> tuple[Any, list[int]]:
+    def _consumer(self, *, shows_ends: bool = False) -> tuple[Any, list[int]]:
         from confluent_kafka import Consumer
 
         from odradek.cli.kafka_client import client_settings, made, topic_partitions
 
         # A group is asked for by the client, and none is touched: partitions are assigned, and nothing is committed.
         own = {"group.id": "odradek-perf", "enable.auto.commit": False, "auto.offset.reset": "error"}
+        own["enable.partition.eof"] = shows_ends
         settings, troubles = client_settings(self._where, own, self._given)
         consumer = made(Consumer, settings)
         return consumer, topic_partitions(consumer, self._where, self.topic, troubles)
@@ -282,7 +286,7 @@ class _Test:
 
         readers, ends = [], []
         for thread in range(threads):
-            consumer, partitions = self._consumer()
+            consumer, partitions = self._consumer(shows_ends=True)
             own = partitions[thread::threads]
             if not own:
                 consumer.close()

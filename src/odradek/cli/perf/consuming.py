@@ -50,13 +50,16 @@ class Reader(Counting):
         return ends is not None and all(self.positions[partition] >= end for partition, end in ends.items())
 
     def _take(self, messages: list[Any]) -> None:
-        from confluent_kafka import KafkaException
+        from confluent_kafka import KafkaError, KafkaException
 
         now_ns = time.monotonic_ns()
         with self.lock:
             for message in messages:
                 if message.error() is None:
                     self._count(message, now_ns)
+                elif message.error().code() == KafkaError._PARTITION_EOF:
+                    # Behind the last record there may be offsets without any: markers of transactions among them.
+                    self.positions[message.partition()] = max(self.positions[message.partition()], message.offset())
                 elif not message.error().retriable():
                     raise KafkaException(message.error())
 

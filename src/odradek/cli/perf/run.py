@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from odradek.cli.perf.consuming import Reader
-from odradek.cli.perf.load import Window
+from odradek.cli.perf.load import Seen, Window
 from odradek.cli.perf.producing import Sender
 
 TICK_S = 0.02
@@ -115,14 +115,17 @@ class Run:
         if not self.senders or not self.readers:
             return
         self._take_windows(self._passed_s())
-        acked = self.outcome.total.acked
         last, quiet_since = -1, time.monotonic()
-        while (count := self._read_count()) < acked and time.monotonic() - quiet_since < self.quiet_s:
-            if count != last:
+        # Records that were not acknowledged may be read as well: so the number of those that were read says nothing.
+        while next(self._unread(), None) is not None and time.monotonic() - quiet_since < self.quiet_s:
+            if (count := self._read_count()) != last:
                 last, quiet_since = count, time.monotonic()
             if any(reader.failure is not None for reader in self.readers):
                 return
             time.sleep(TICK_S)
+
+    def _unread(self) -> Iterator[int]:
+        return unread(self.readers[0].seen, [(sender.number, sender.unsure) for sender in self.senders])
 
     def _read_count(self) -> int:
         return sum(seen.count for reader in self.readers for seen in list(reader.seen.values()))
@@ -146,10 +149,17 @@ class Run:
         outcome.unsure = sum(len(sender.unsure) for sender in self.senders)
         if not self.readers or not self.senders or outcome.interrupted:
             return
-        seen = self.readers[0].seen
-        for thread, sender in enumerate(self.senders):
-            if thread in seen:
-                outcome.repeated += seen[thread].repeated
-                outcome.lost += sum(number not in sender.unsure for number in seen[thread].missing(sender.number))
-            else:
-                outcome.lost += sender.number - len(sender.unsure)
+        outcome.repeated = sum(seen.repeated for seen in self.readers[0].seen.values())
+        outcome.lost = sum(1 for _ in self._unread())
+
+
+def unread(seen: Mapping[int, Seen], sent: Sequence[tuple[int, Collection[int]]]) -> Iterator[int]:
+    """Numbers of records that were acknowledged and have not been read.
+
+    Args:
+        seen: what was read, by the thread that sent it.
+        sent: of each thread how many it sent, and which of them were not acknowledged.
+    """
+    for thread, (count, unsure) in enumerate(sent):
+        missing = seen[thread].missing(count) if thread in seen else range(count)
+        yield from (number for number in missing if number not in unsure)
