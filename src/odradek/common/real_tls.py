@@ -4,8 +4,8 @@ OpenSSL has an alert for the peer when it refuses a certificate. The loops of Py
 the peer's log would have an end without a reason.
 
 OpenSSL goes on within one call for as long as what it reads is of TLS itself, as requests for new keys are: 16 µs and
-an answer each. What has come is given to it in pieces, and a peer that sends many of them without data, or that does
-not read what it is answered, is at the end of its connection.
+an answer each. What has come is given to it in pieces, and a peer that sends many of them without data, or that is
+answered more than it sends of data, is at the end of its connection.
 """
 
 from __future__ import annotations
@@ -20,19 +20,18 @@ from typing import Any
 _PIECE_BYTES = 16 * 1024 + 512
 _LARGE_PIECE_BYTES = 4 * _PIECE_BYTES
 _LARGE_DATA_BYTES = 8 * 1024
-# What a peer may send without data between. Small records have data too, one byte in 30 or more; and a peer asks for
-# new keys after gigabytes.
+# What a peer may send without data between, padding included: a record of one byte may be as large as any other.
 _MOST_EMPTY_BYTES = 3 * _PIECE_BYTES
-_BYTES_FOR_ONE_OF_DATA = 64
-# Answers of TLS itself that the peer has not read.
-_MOST_UNREAD_BYTES = 64 * 1024
+# Answers of TLS itself, less the data that came: a peer that reads them is no better than one that does not. One that
+# means well asks for new keys after gigabytes.
+_MOST_ANSWERED_BYTES = 64 * 1024
 
 
 class TlsFloodError(ssl.SSLError):
     """The peer keeps TLS busy."""
 
     def __init__(self) -> None:
-        super().__init__("the peer keeps TLS busy: it sends no data, or does not read what it is answered")
+        super().__init__("the peer keeps TLS busy: it sends no data, or less than it is answered")
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -43,6 +42,7 @@ class _GuardedObject(ssl.SSLObject):
     Attributes:
         incoming: what the loop has read; `fed` of it has gone to OpenSSL.
         left_bytes: what may go there before data must come out.
+        answered_bytes: of TLS itself to the peer, less the data that came since.
     """
 
     incoming: ssl.MemoryBIO
@@ -50,7 +50,7 @@ class _GuardedObject(ssl.SSLObject):
     outgoing: ssl.MemoryBIO
     descriptor: int
     left_bytes: int
-    unread_bytes: int
+    answered_bytes: int
     piece_bytes: int
 
     def do_handshake(self) -> None:
@@ -66,27 +66,28 @@ class _GuardedObject(ssl.SSLObject):
 
     def read(self, len: int = 1024, buffer: Any = None) -> Any:  # noqa: A002
         incoming, fed, outgoing = self.incoming, self.fed, self.outgoing
-        answered_bytes = outgoing.pending
-        if not answered_bytes:
-            self.unread_bytes = 0
+        pending_bytes = outgoing.pending
         if not fed.pending and incoming.pending:
             self._feed()
         while True:
             try:
                 found = super().read(len, buffer)
             except ssl.SSLWantReadError:
-                if outgoing.pending > answered_bytes:
-                    self._answered(outgoing.pending - answered_bytes)
-                    answered_bytes = outgoing.pending
+                if outgoing.pending > pending_bytes:
+                    self._answered(outgoing.pending - pending_bytes)
+                    pending_bytes = outgoing.pending
                 if not incoming.pending:
                     raise
                 self._feed()
             else:
                 size: Any = found if buffer is not None else found.__len__()
-                self.left_bytes = min(self.left_bytes + size * _BYTES_FOR_ONE_OF_DATA, _MOST_EMPTY_BYTES)
+                if size:
+                    self.left_bytes = _MOST_EMPTY_BYTES
+                    if self.answered_bytes:
+                        self.answered_bytes = max(0, self.answered_bytes - size)
                 self.piece_bytes = _LARGE_PIECE_BYTES if size >= _LARGE_DATA_BYTES else _PIECE_BYTES
-                if outgoing.pending > answered_bytes:
-                    self._answered(outgoing.pending - answered_bytes)
+                if outgoing.pending > pending_bytes:
+                    self._answered(outgoing.pending - pending_bytes)
                 return found
 
     def pending(self) -> int:
@@ -103,8 +104,8 @@ class _GuardedObject(ssl.SSLObject):
         self.left_bytes -= self.fed.write(self.incoming.read(self.piece_bytes))
 
     def _answered(self, size_bytes: int) -> None:
-        self.unread_bytes += size_bytes
-        if self.unread_bytes > _MOST_UNREAD_BYTES:
+        self.answered_bytes += size_bytes
+        if self.answered_bytes > _MOST_ANSWERED_BYTES:
             raise TlsFloodError
 
     def _shake_hands(self) -> None:
@@ -131,7 +132,7 @@ class _Handshake(ssl.SSLContext):
         made = self.context.wrap_bio(fed, outgoing, *args, **options)
         assert isinstance(made, _GuardedObject)
         made.incoming, made.fed, made.outgoing, made.descriptor = incoming, fed, outgoing, self.descriptor
-        made.left_bytes, made.unread_bytes, made.piece_bytes = _MOST_EMPTY_BYTES, 0, _PIECE_BYTES
+        made.left_bytes, made.answered_bytes, made.piece_bytes = _MOST_EMPTY_BYTES, 0, _PIECE_BYTES
         del self.context
         _unused.append(self)
         return made

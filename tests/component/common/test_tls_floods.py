@@ -121,6 +121,44 @@ async def test_a_peer_that_asks_for_new_keys_now_and_then_stays(serve: Serve, tm
         await eventually_async(lambda: peer.ended)
 
 
+async def test_a_peer_that_pads_its_records_stays(serve: Serve, tmp_path: Path) -> None:
+    def talk() -> KeyUpdates:
+        client = KeyUpdates(port, tmp_path / "keys", receive_bytes=1 << 20)
+        client.socket.sendall(b"".join(client.data(b"x" * 40, padding=4056) for _ in range(100)))
+        client.socket.sendall(b"".join(client.data(b"x", padding=16_383) for _ in range(100)))
+        return client
+
+    async with serve() as (port, servers):
+        client = await asyncio.to_thread(talk)
+        peer = servers[0].peer
+        try:
+            await eventually_async(lambda: len(peer.data) == 4100 or peer.ended)
+            assert not peer.ended
+        finally:
+            client.close()
+        await eventually_async(lambda: peer.ended)
+
+
+async def test_a_peer_that_reads_its_answers_does_not_stay_for_that(serve: Serve, tmp_path: Path) -> None:
+    def attack() -> KeyUpdates:
+        client = KeyUpdates(port, tmp_path / "keys", receive_bytes=1 << 20)
+        with contextlib.suppress(OSError):  # it is disconnected amid the flood
+            for _ in range(300):
+                client.socket.sendall(client.updates(45) + client.data(b"x" * 40))
+                if not client.socket.recv(0x10000):
+                    break
+        return client
+
+    async with serve() as (port, servers):
+        client = await asyncio.to_thread(attack)
+        try:
+            await eventually_async(lambda: servers[0].peer.ended)
+        finally:
+            client.close()
+    (error,) = servers[0].peer.ended
+    assert isinstance(error, TlsFloodError)
+
+
 @pytest.mark.parametrize("size", [1, 300, 70_000, 5_000_000])
 async def test_all_that_a_peer_sends_comes_in_its_order(serve: Serve, size: int) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -63,9 +63,9 @@ class KeyUpdates:
         """So many requests for new keys."""
         return b"".join(self._update() for _ in range(count))
 
-    def data(self, payload: bytes) -> bytes:
-        """A record of data."""
-        return self._record(_DATA, payload)
+    def data(self, payload: bytes, *, padding: int = 0) -> bytes:
+        """A record of data, with so many bytes of padding (RFC 8446, 5.4)."""
+        return self._record(_DATA, payload, padding)
 
     def _update(self) -> bytes:
         record = self._record(_HANDSHAKE, _KEY_UPDATE)
@@ -73,12 +73,12 @@ class KeyUpdates:
         self._number = 0
         return record
 
-    def _record(self, kind: int, payload: bytes) -> bytes:
+    def _record(self, kind: int, payload: bytes, padding: int = 0) -> bytes:
         key, start = self._expand("key", self._key_bytes), self._expand("iv", _NONCE_BYTES)
         nonce = (int.from_bytes(start) ^ self._number).to_bytes(_NONCE_BYTES)
         self._number += 1
-        header = struct.pack(">BHH", 23, 0x0303, len(payload) + 1 + _TAG_BYTES)
-        return header + AESGCM(key).encrypt(nonce, payload + bytes((kind,)), header)
+        header = struct.pack(">BHH", 23, 0x0303, len(payload) + 1 + padding + _TAG_BYTES)
+        return header + AESGCM(key).encrypt(nonce, payload + bytes((kind,)) + bytes(padding), header)
 
     def _expand(self, label: str, size: int) -> bytes:
         """HKDF-Expand-Label, of no more than one hash."""
