@@ -14,6 +14,7 @@ from odradek.metadata.model import ResourceType
 from odradek.protocol.apis import API, ApiKey
 from odradek.protocol.declare import Message
 from odradek.protocol.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
+from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
 from odradek.protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
 from odradek.protocol.messages.describe_producers_request import DescribeProducersRequest, TopicRequest
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
@@ -254,6 +255,7 @@ _ALTERED = [AlterConfigsResource(resource_type=kind, resource_name="x", configs=
 _OF_TOPIC, _OF_GROUP = "Topic authorization failed.", "Group authorization failed."
 SAID: list[tuple[ApiKey, Message, set[str]]] = [
     (ApiKey.CREATE_TOPICS, CreateTopicsRequest(topics=[CreatableTopic(name="new")]), {"Authorization failed."}),
+    (ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topics=[DeleteTopicState(name="x")]), {_OF_TOPIC}),
     (ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest(resources=_READ), {_OF_TOPIC, _OF_GROUP}),
     (ApiKey.INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequest(resources=_ALTERED), {_OF_TOPIC, _OF_GROUP}),
     (

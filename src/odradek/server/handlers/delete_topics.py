@@ -15,7 +15,7 @@ from odradek.metadata.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from odradek.metadata.image import MetadataImage
 from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
 from odradek.protocol.messages.delete_topics_response import DeletableTopicResult, DeleteTopicsResponse
-from odradek.server.authorization import may_describe, may_on_cluster
+from odradek.server.authorization import TOPIC_REFUSED, may_describe, may_on_cluster
 from odradek.server.auto_topic_creation import wait_until_seen
 from odradek.server.context import RequestContext
 
@@ -52,10 +52,12 @@ def _refusal(context: RequestContext, image: MetadataImage, asked: DeleteTopicSt
         may_on_cluster(context, AclOperation.DELETE)  # now for the audit log
         return None
     if not may_describe(context, name):
-        return DeletableTopicResult(name=asked.name, topic_id=asked.topic_id, error_code=code)
+        return DeletableTopicResult(
+            name=asked.name, topic_id=asked.topic_id, error_code=code, error_message=TOPIC_REFUSED
+        )
     if topic is None or context.authorize(AclOperation.DELETE, AclResourceType.TOPIC, name):
         return None
-    return DeletableTopicResult(name=name, topic_id=topic.topic_id, error_code=code)
+    return DeletableTopicResult(name=name, topic_id=topic.topic_id, error_code=code, error_message=TOPIC_REFUSED)
 
 
 def _all_failed(request: DeleteTopicsRequest, error: ApiError) -> DeleteTopicsResponse:
