@@ -79,17 +79,17 @@ class OwnTokenConfig:
     client_id: str | None = option(
         "sasl.oauthbearer.client.credentials.client.id",
         default=None,
-        doc="The client's id at the issuer, where the JAAS configuration has no clientId.",
+        doc="The client's id at the issuer; where it is not set, clientId of the JAAS configuration.",
     )
     client_secret: str | None = option(
         "sasl.oauthbearer.client.credentials.client.secret",
         default=None,
-        doc="The client's secret at the issuer, where the JAAS configuration has no clientSecret.",
+        doc="The client's secret at the issuer; where it is not set, clientSecret of the JAAS configuration.",
     )
     scope: str | None = option(
         "sasl.oauthbearer.scope",
         default=None,
-        doc="The scope that is asked for, where the JAAS configuration has none.",
+        doc="The scope that is asked for; where it is not set, scope of the JAAS configuration.",
     )
     connect_timeout_ms: int | None = option(
         "sasl.login.connect.timeout.ms",
