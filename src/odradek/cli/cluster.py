@@ -20,6 +20,9 @@ app = typer.Typer(
 )
 
 LISTED = 5
+# How long a broker that stops is waited for.
+POLL_S = 0.2
+STOP_S = 30.0
 _METADATA_VERSION = "metadata.version"
 
 
@@ -84,6 +87,33 @@ def brokers(
     )
 
 
+async def _is_fenced(cluster: Cluster, broker: int) -> bool | None:
+    """Whether it is away; None: there is no such broker. One that stops, asked by `drain --stop`, is waited for."""
+    import asyncio
+    import time
+
+    from odradek.client.admin import describe_cluster
+
+    deadline = time.monotonic() + STOP_S
+    while True:
+        found = {each.broker_id: each.is_fenced for each in (await describe_cluster(cluster, fenced=True)).brokers}
+        if found.get(broker) is not False or time.monotonic() > deadline or not await _stops(cluster, broker):
+            return found.get(broker)
+        await asyncio.sleep(POLL_S)
+
+
+async def _stops(cluster: Cluster, broker: int) -> bool:
+    from odradek.client.admin import ResourceType, describe_configs
+    from odradek.client.reassignment import GONE
+    from odradek.settings.broker import DRAIN_STOP_KEY
+
+    try:
+        (found,) = await describe_configs(cluster, ResourceType.BROKER, [str(broker)])
+    except GONE:
+        return True
+    return any(entry.name == DRAIN_STOP_KEY for entry in found.configs)
+
+
 @app.command("unregister")
 def unregister(
     broker: Annotated[int, typer.Argument(help="The broker's id.", min=0, max=INT32_MAX)],
@@ -95,16 +125,14 @@ def unregister(
     """Forget a broker that has been stopped and will not come back. It must hold no replica any more."""
 
     async def look(cluster: Cluster) -> tuple[bool | None, list[str]]:
-        from odradek.client.admin import describe_cluster
-
-        found = {each.broker_id: each.is_fenced for each in (await describe_cluster(cluster, fenced=True)).brokers}
+        fenced = await _is_fenced(cluster, broker)
         held = [
             f"{topic.name}-{partition.partition_index}"
             for topic in (await cluster.metadata()).topics
             for partition in topic.partitions
             if broker in partition.replica_nodes
         ]
-        return found.get(broker), held
+        return fenced, held
 
     async def work(cluster: Cluster) -> None:
         from odradek.client.admin import unregister_broker
