@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.interop.java_tools import Ran, ToolRunner
 from tests.support.clients.permission_matrix import PASSWORD, accepts, secure
-from tests.support.nodes.apache_kafka import ApacheKafka, require_kafka, tool_runner
+from tests.support.nodes.apache_kafka import ApacheKafka, require_kafka
 from tests.support.nodes.node import Node
-from tests.support.nodes.tool_runner import Ran, ToolRunner
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow, pytest.mark.only_ours, pytest.mark.timeout(600)]
@@ -93,7 +93,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     for name in ("admin", "nothing"):
         (folder / f"{name}.properties").write_text(LOGIN.format(name=name))
     with ExitStack() as running:
-        tools = running.enter_context(tool_runner())
+        tools = running.enter_context(ToolRunner())
         sides = []
         for node in (Node(folder / "ours"), ApacheKafka(folder / "kafka")):
             ports = secure(node)

@@ -28,9 +28,8 @@ from typing import Self
 import pytest
 
 from tests.support.nodes import class_archive
-from tests.support.nodes.node import Node, free_port
+from tests.support.nodes.node import free_port
 from tests.support.nodes.server_process import ServerProcess
-from tests.support.nodes.tool_runner import PROGRAM, SharedRunner, ToolRunner
 
 VERSION = "4.3.1"
 ROOT = Path(__file__).resolve().parents[3]
@@ -43,26 +42,6 @@ ARCHIVE_STEP_TIMEOUT_S = 60.0  # a machine that is slower than that makes no cla
 # What lives for a second or two: the second compiler and a collector with threads would only cost it time.
 SHORT_JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 TOOL_JVM_OPTIONS = ("-Xmx256m", *SHORT_JVM_OPTIONS, "-Xshare:auto")
-# Tools that ask something and end: all tests of a process run them in one virtual machine.
-SHORT_TOOLS = {
-    f"{package}.{name}"
-    for package, names in {
-        "kafka.admin": ("ConfigCommand",),
-        "kafka.tools": ("StorageTool",),
-        "org.apache.kafka.tools": (
-            "ClusterTool",
-            "DumpLogSegments",
-            "FeatureCommand",
-            "LeaderElectionCommand",
-            "MetadataQuorumCommand",
-            "TopicCommand",
-            "TransactionsCommand",
-            "consumer.group.ConsumerGroupCommand",
-            "reassign.ReassignPartitionsCommand",
-        ),
-    }.items()
-    for name in names
-}
 LOGGING_JVM_OPTIONS = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",)
 
 # Class archives: of a broker, and of what speaks to one.
@@ -187,25 +166,12 @@ def run_tool(
         check: raise AssertionError with both outputs where the exit code is not 0.
         timeout_s: end it after so many seconds; raises subprocess.TimeoutExpired.
     """
-    if main in SHORT_TOOLS and Node.forked:  # beside a benchmark no virtual machine waits for tools
-        done = _shared_tools().completed(main, arguments, stdin or "", timeout_s)
-    else:
-        command = java_command(main, arguments)
-        # Standard input and `input` exclude each other in subprocess.run.
-        done = subprocess.run(command, capture_output=True, text=True, input=stdin or "", timeout=timeout_s)
+    command = java_command(main, arguments)
+    # Standard input and `input` exclude each other in subprocess.run.
+    done = subprocess.run(command, capture_output=True, text=True, input=stdin or "", timeout=timeout_s)
     if check and done.returncode != 0:
         raise AssertionError(f"{main} {arguments} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
     return done
-
-
-def tool_runner() -> ToolRunner:
-    """A virtual machine of its own for tools."""
-    return ToolRunner(java_command(str(PROGRAM)))
-
-
-@functools.cache
-def _shared_tools() -> SharedRunner:
-    return SharedRunner(lambda: java_command(str(PROGRAM)))
 
 
 def random_uuid() -> str:
