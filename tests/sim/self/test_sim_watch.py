@@ -340,7 +340,7 @@ def test_a_task_that_outlives_a_clean_stop_is_reported() -> None:
         await scene.world._stop(scene.machine, scene.world.random)
 
     _, failures = in_world(act)
-    assert any("has ended" in str(failure) and "without-owner" in str(failure) for failure in failures)
+    assert any("has not ended" in str(failure) and "without-owner" in str(failure) for failure in failures)
 
 
 def test_a_clean_stop_leaves_nothing() -> None:
