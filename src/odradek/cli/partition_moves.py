@@ -190,7 +190,7 @@ async def throttle_moves(cluster: Cluster, view: View, changes: Assignment, rate
         leading += [f"{number}:{broker}" for broker in present]
         following += [f"{number}:{broker}" for broker in replicas if broker not in present]
         touched |= {*present, *replicas}
-    for broker in sorted(touched & cluster.brokers.keys()):
+    for broker in sorted(touched):
         text = str(rate)
         changes_of_broker = [(key, ConfigOperation.SET, text) for key in (LEADER_RATE, FOLLOWER_RATE)]
         with contextlib.suppress(*GONE):
@@ -220,6 +220,7 @@ async def end_throttle(cluster: Cluster, keys: Iterable[TopicPartition]) -> None
             await _delete(cluster, ResourceType.TOPIC, result.resource_name, gone)
     if await moves_under_way(cluster):
         return  # others may be limited still
+    await cluster.metadata([])
     for broker in sorted(cluster.brokers):
         await _end_rates(cluster, broker)
 
