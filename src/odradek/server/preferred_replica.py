@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from odradek.replica.partition import Partition
     from odradek.server.context import RequestContext
 
-_FIRST_WITH_RACK = 11
+FIRST_WITH_RACK = 11
 
 
 def is_sent_elsewhere(
@@ -19,7 +19,7 @@ def is_sent_elsewhere(
 ) -> bool:
     """Whether a consumer in `rack` is to read from another replica, which the answer then names."""
     select, image = context.broker.replicas.selector, context.broker.image
-    if select is None or not rack or not partition.is_leader or context.api_version < _FIRST_WITH_RACK:
+    if select is None or not rack or not partition.is_leader or context.api_version < FIRST_WITH_RACK:
         return False
 
     def rack_of(broker_id: int) -> str | None:

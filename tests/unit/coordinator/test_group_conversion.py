@@ -475,4 +475,4 @@ def test_a_classic_group_that_was_upgraded_is_kept_no_more() -> None:
     clients.append(NewClient(shard, "n", ["ta"]))
     clients[2].settle()
     assert shard.kind == "consumer" and shard.machine.groups.find(GROUP) is None
-    assert list(shard.machine.groups.live()) == []
+    assert list(shard.machine.groups._live) == []

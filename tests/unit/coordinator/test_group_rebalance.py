@@ -432,7 +432,7 @@ def test_an_empty_group_is_live_while_its_emptiness_is_not_stored(shard: Any) ->
     def asks_and_gives_up() -> bool:
         pending = shard.join("").member_id
         shard.leave((pending, None))
-        return bool([*shard.machine.groups.live()])
+        return bool([*shard.machine.groups._live])
 
     assert not asks_and_gives_up(), "it would be made again just the same"
     (member,), generation_id = shard.stable(1)
@@ -457,7 +457,7 @@ def test_groups_that_the_log_knows_do_not_count_as_in_memory_alone(shard: Any, m
         for offset in range(2):  # the second one finds what the first one made
             assert shard.commit(offset, group=f"simple-{number}") == ErrorCode.NONE
         shard.stable(1, group=f"stored-{number}")
-    assert len(list(shard.machine.groups.live())) == 10
+    assert len(list(shard.machine.groups._live)) == 10
     assert shard.join("", group="new").error_code == ErrorCode.MEMBER_ID_REQUIRED
 
 
@@ -467,7 +467,7 @@ def test_stored_groups_that_no_one_asked_for_make_no_room(shard: Any, monkeypatc
         shard.leave((member, None), group=f"stored-{number}")
     monkeypatch.setattr("odradek.coordinator.group.registry.MAX_UNSTORED_GROUPS", 3)
     after = shard.restarted()
-    assert after.machine.groups.made("stored-0") is None and not list(after.machine.groups.live())
+    assert after.machine.groups.made("stored-0") is None and not list(after.machine.groups._live)
     for number in range(3):
         after.join("", group=f"invented-{number}")
     assert after.code(lambda: after.ask_join("", group="one more")) == ErrorCode.COORDINATOR_NOT_AVAILABLE

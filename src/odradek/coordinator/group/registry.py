@@ -113,10 +113,6 @@ class GroupRegistry:
         """The live group, where it has been made already; this makes none."""
         return self._live.get(group_id)
 
-    def live(self) -> Iterator[ClassicGroup]:
-        """The groups that have been made so far."""
-        return iter(list(self._live.values()))
-
     def clear(self) -> None:
         """Forget the live groups: the leadership has ended."""
         self._live.clear()

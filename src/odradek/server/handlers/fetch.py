@@ -52,13 +52,12 @@ from odradek.server.follower_fetch import FollowerFetch
 from odradek.server.log_creation import after_logs_created, logs_pending
 from odradek.server.long_poll import LongPoll
 from odradek.server.partition_refusals import name_leader, refuse_read
-from odradek.server.preferred_replica import is_sent_elsewhere
+from odradek.server.preferred_replica import FIRST_WITH_RACK, is_sent_elsewhere
 
 if TYPE_CHECKING:
     from odradek.replica.partition import Partition
     from odradek.server.context import RequestContext
 
-_FIRST_WITH_RACK = 11
 _FIRST_WITH_TOPIC_IDS = 13
 _FIRST_WITH_REPLICA_STATE = 15
 # Long polls over all connections; beyond it a Fetch is answered at once with what there is.
@@ -279,7 +278,7 @@ class PendingFetch:
             partition = context.broker.replicas.find(known.name, asked.partition_id, image)
             if partition.topic_id != topic:
                 raise ApiError(ErrorCode.INCONSISTENT_TOPIC_ID)
-        if self._replica_id < 0 and context.api_version >= _FIRST_WITH_RACK:
+        if self._replica_id < 0 and context.api_version >= FIRST_WITH_RACK:
             partition.check_epoch(asked.current_leader_epoch)
         else:
             partition.check_leader(asked.current_leader_epoch)

@@ -51,10 +51,6 @@ class Scrape:
     def is_broker(self) -> bool:
         return "broker" in self.services.settings.roles
 
-    @property
-    def is_controller(self) -> bool:
-        return "controller" in self.services.settings.roles
-
 
 @dataclass(frozen=True, slots=True)
 class Reading:
