@@ -118,7 +118,9 @@ def everything(cluster: ProcessCluster, count: int, **config: str) -> list[bytes
     consumer = Consumer({**own, "enable.auto.commit": False, **config})
     try:
         # A leader that has just begun may not know yet that all of it was committed.
-        end = eventually(lambda: (end := _end_of(consumer)) >= count and end, "all is committed")
+        end = eventually(
+            lambda: (end := _end_of(consumer)) >= count and end, lambda: _why_not_committed(cluster, consumer, count)
+        )
         consumer.assign([TopicPartition(TOPIC, 0, 0)])
         values: list[bytes] = []
         deadline = time.monotonic() + PATIENCE_S
@@ -128,6 +130,16 @@ def everything(cluster: ProcessCluster, count: int, **config: str) -> list[bytes
         return values
     finally:
         consumer.close()
+
+
+def _why_not_committed(cluster: ProcessCluster, consumer: Consumer, count: int) -> str:
+    """The state of the cluster: a lost record, a watermark that lags or a client without an answer."""
+    try:
+        ends: object = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=20)
+    except KafkaException as error:
+        ends = error
+    logs = {node.node_id: (isr_at(node), len(log_bytes(node))) for node in cluster.brokers if node.running}
+    return f"{count} records are committed: offsets {ends}, (leader, ISR) {standing(cluster)}, (ISR, bytes) {logs}"
 
 
 def _end_of(consumer: Consumer) -> int:
