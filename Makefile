@@ -9,6 +9,8 @@ ARGS   ?=
 unexport PYTHONDONTWRITEBYTECODE
 # Test files at once. Most tests wait, for brokers, clients and time: two and a half for each of two processors.
 JOBS   ?= 5
+MINUTES ?= 60
+RATE   ?= 5800
 # What `make check` is made of, the longest first.
 CHECKS := check-types check-tidy check-layers check-lint
 # What `make check` has just run.
@@ -17,7 +19,7 @@ CHECKED := --ignore=tests/test_tidy.py --ignore=tests/test_words.py
 FUZZ_SECONDS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: $(CHECKS) help setup demo big-state unit test test-slow test-all check format docs manifests site generate golden bench bench-log bench-spark bench-groups bench-security bench-validation bench-cluster interop measures sim sim-nightly sim-bugs sim-coverage fuzz mutants chaos lock clean
+.PHONY: $(CHECKS) help setup demo big-state unit test test-slow test-all check format docs manifests site generate golden bench bench-log bench-spark bench-groups bench-security bench-validation bench-cluster interop measures soak sim sim-nightly sim-bugs sim-coverage fuzz mutants chaos lock clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -106,6 +108,9 @@ bench-validation: $(STAMP) ## What it costs to look at every record that is prod
 
 bench-cluster: $(STAMP) ## Three nodes beside three of Apache Kafka: throughput, failover, catching up (needs Maven; ARGS=--quick)
 	@$(JAVA) && $(PYTHON) -m bench.cluster_bench $(ARGS)
+
+soak: $(STAMP) ## Three brokers under a steady load, one of them restarted half-way (MINUTES=60, RATE=5800 records of 1 KB)
+	@$(PYTHON) -m bench.soak --minutes $(MINUTES) --rate $(RATE) $(ARGS)
 
 interop: $(STAMP) ## The suites of librdkafka, kafka-python and aiokafka, and foreign clients, in full
 	@$(JAVA) && $(PYTHON) -m pytest -m interop tests/interop $(ARGS)
