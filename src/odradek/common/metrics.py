@@ -1,7 +1,7 @@
 """Counters of a node: plain ints, added to on the hot path, and shown in Prometheus' format when somebody asks.
 
 Counting costs an addition. `families()` is called for each scrape and computes the rest from what the parts of the node
-know of themselves; prometheus_client is imported only where a scrape is served.
+know of themselves.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Family:
 
     @property
     def exposed_name(self) -> str:
-        """The name in a scrape: prometheus_client appends `_total` to a counter's."""
+        """The name in a scrape: a counter's ends in `_total`."""
         return f"{self.name}_total" if self.kind == "counter" else self.name
 
     @classmethod

@@ -6,12 +6,19 @@ Bounds are powers of two, each four times the one before, so that sorting compar
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 
 from odradek.common.metrics import Histogram
 
 # So many are kept before they are sorted, and memory is free again.
 FOLD_AT = 4096
 NS_PER_S = 1_000_000_000
+
+
+@cache
+def _bounds(first_bits: int, last_bits: int, per_unit: int) -> tuple[tuple[int, str], ...]:
+    """For each bound, how many bits a number within it has at most, and how the bound is shown."""
+    return tuple((bits, repr((1 << bits) / per_unit)) for bits in range(first_bits, last_bits + 1, 2))
 
 
 class Spread:
@@ -21,7 +28,7 @@ class Spread:
         add: takes one.
     """
 
-    __slots__ = ("_bits", "_by_bits", "_per_unit", "_raw", "_sum", "add")
+    __slots__ = ("_bounds", "_by_bits", "_per_unit", "_raw", "_sum", "add")
 
     def __init__(self, first_bits: int, last_bits: int, per_unit: int) -> None:
         """
@@ -29,7 +36,7 @@ class Spread:
             first_bits, last_bits: of the smallest and the largest bound, as exponents.
             per_unit: how many make one of the unit that is shown.
         """
-        self._bits = range(first_bits, last_bits + 1, 2)
+        self._bounds = _bounds(first_bits, last_bits, per_unit)
         self._per_unit = per_unit
         self._raw: list[int] = []
         self.add = self._raw.append
@@ -57,12 +64,17 @@ class Spread:
     def histogram(self, labels: tuple[tuple[str, str], ...] = (), zeros: int = 0) -> Histogram:
         """All of them, and so many zeros that were not added."""
         self.fold()
-        total = zeros + self._by_bits.total()
-        buckets = [
-            (repr((1 << bound) / self._per_unit), zeros + sum(n for bits, n in self._by_bits.items() if bits <= bound))
-            for bound in self._bits
-        ]
-        return Histogram((*buckets, ("+Inf", total)), self._sum / self._per_unit, labels)
+        within = zeros
+        buckets: list[tuple[str, int]] = []
+        counted = iter(sorted(self._by_bits.items()))
+        following = next(counted, None)
+        for last_bits, bound in self._bounds:
+            while following is not None and following[0] <= last_bits:
+                within += following[1]
+                following = next(counted, None)
+            buckets.append((bound, within))
+        buckets.append(("+Inf", zeros + self._by_bits.total()))
+        return Histogram(tuple(buckets), self._sum / self._per_unit, labels)
 
 
 def durations() -> Spread:

@@ -1,7 +1,7 @@
 """The node's metrics in Prometheus' text format.
 
-Everything is computed when it is asked for; prometheus_client, which writes the format, is imported at the first
-scrape.
+Everything is computed when it is asked for; prometheus_client, which knows what the system has on this process, is
+imported at the first scrape that shows it.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from odradek.common.metrics import Family, Sample
 from odradek.log.compaction.metrics import cleaner_families
 from odradek.replica.metrics import replication_families
+from odradek.server.metrics_text import metrics_text
 from odradek.server.network.request_times import Labels, RouteTimes, request_time_families
 from odradek.server.transactions.metrics import exactly_once_families
 
@@ -113,26 +114,14 @@ def _directory_families(log_manager: LogManager) -> Iterator[Family]:
 
 def exposition(families: Iterable[Family], *, processes: bool = False) -> bytes:
     """Families in the text format; `processes`: with what the system knows of this process, as `process_open_fds`."""
-    from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
-    from prometheus_client.core import HistogramMetricFamily, Metric
+    text = metrics_text(families).encode()
+    return text + _process_text() if processes else text
 
-    class Collector:
-        def collect(self) -> Iterator[Any]:
-            for family in families:
-                if family.kind == "histogram":
-                    labels = [name for name, _ in family.histograms[0].labels] if family.histograms else []
-                    shown: Any = HistogramMetricFamily(family.name, family.help, labels=labels)
-                    for each in family.histograms:
-                        shown.add_metric([value for _, value in each.labels], each.buckets, each.sum)
-                else:
-                    shown = Metric(family.name, family.help, family.kind)
-                    for sample in family.samples:
-                        shown.add_sample(family.exposed_name, dict(sample.labels), sample.value)
-                yield shown
+
+def _process_text() -> bytes:
+    from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
     registry = CollectorRegistry()
-    registry.register(cast(Any, Collector()))
-    if processes:
-        ProcessCollector(registry=registry)
+    ProcessCollector(registry=registry)
     text: bytes = generate_latest(registry)
     return text
