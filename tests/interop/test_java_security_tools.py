@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow, pytest.ma
 
 ACLS = "org.apache.kafka.tools.AclCommand"
 CONFIGS = "kafka.admin.ConfigCommand"
+TOKENS = "org.apache.kafka.tools.DelegationTokenCommand"
 ALICE, BOB = "User:alice", "User:bob"
 LOGIN = f"""security.protocol=SASL_PLAINTEXT
 sasl.mechanism=PLAIN
@@ -225,3 +226,22 @@ def test_kafka_configs_of_quotas_of_users(both: Both) -> None:
     both.change(CONFIGS, "--alter", *gina, "--delete-config", "producer_byte_rate,request_percentage")
     both.change(CONFIGS, "--alter", *default, "--delete-config", "request_percentage")
     both.show(CONFIGS, "--describe", "--entity-type", "users", lacks="request_percentage")
+
+
+@pytest.mark.parametrize("name", ["ours", "theirs"])
+def test_kafka_delegation_tokens_creates_renews_and_expires(both: Both, name: str) -> None:
+    side: Side = getattr(both, name)
+    created = side.run(TOKENS, "--create", "--max-life-time-period", "-1", "--renewer-principal", ALICE)
+    assert created.code == 0, created.printed
+    # TOKENID HMAC OWNER REQUESTER RENEWERS ISSUEDATE EXPIRYDATE MAXDATE
+    row = next(line.split() for line in created.printed.splitlines() if "User:admin" in line)
+    token, hmac = row[0], row[1]
+    mine = ("--describe", "--owner-principal", "User:admin")
+    eventually(lambda: token in side.run(TOKENS, *mine).printed, "the token is known", patience_s=30.0)
+    assert token not in side.run(TOKENS, "--describe", "--owner-principal", BOB).printed
+    renewed = side.run(TOKENS, "--renew", "--renew-time-period", "3600000", "--hmac", hmac)
+    assert renewed.code == 0 and "expiry date" in renewed.printed, renewed.printed
+    ended = side.run(TOKENS, "--expire", "--expiry-time-period", "-1", "--hmac", hmac)
+    assert ended.code == 0, ended.printed
+    eventually(lambda: token not in side.run(TOKENS, *mine).printed, "the token is gone", patience_s=30.0)
+    assert side.run(TOKENS, "--renew", "--renew-time-period", "-1", "--hmac", hmac).code

@@ -187,6 +187,83 @@ def test_performance_tools(broker: Node | ApacheKafka) -> None:
     assert "99th = " in latency
 
 
+@pytest.mark.slow
+def test_client_metrics(broker: Node | ApacheKafka) -> None:
+    wanted = ("--name", "sub", "--metrics", "org.apache.kafka.producer.", "--interval", 1000)
+    tool(broker, "ClientMetricsCommand", "--alter", *wanted)
+    described = tool(broker, "ClientMetricsCommand", "--describe", "--name", "sub")
+    assert "interval.ms=1000" in described and "metrics=org.apache.kafka.producer." in described
+    assert "sub" in tool(broker, "ClientMetricsCommand", "--list").split()
+    tool(broker, "ClientMetricsCommand", "--delete", "--name", "sub")
+    assert "sub" not in tool(broker, "ClientMetricsCommand", "--list").split()
+
+
+@pytest.mark.slow
+def test_replica_verification(broker: Node | ApacheKafka) -> None:
+    arguments = ["--broker-list", broker.bootstrap, "--topics-include", TOPIC, "--time", "-1"]
+    command = java_command(f"{TOOLS}.ReplicaVerificationTool", [*arguments, "--report-interval-ms", "500"])
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        try:  # it reports until it is ended
+            reported = next(line for line in process.stdout if "max lag is" in line)
+        finally:
+            process.kill()
+    assert f"max lag is 0 for partition {TOPIC}-" in reported
+
+
+@pytest.mark.slow
+def test_streams_application_reset(broker: Node | ApacheKafka) -> None:
+    printed = tool(broker, "StreamsResetter", "--application-id", "app", "--input-topics", TOPIC)
+    assert f"Topic: {TOPIC} Partition: 1 Offset: 0" in printed
+
+
+@pytest.mark.slow
+def test_client_compatibility(broker: Node | ApacheKafka) -> None:
+    create_topic(broker.bootstrap, "compatible")
+    features = ["offsets-for-times", "cluster-id", "describe-acls", "describe-configs", "create-topics"]
+    supported = [word for name in [*features, "idempotent-producer"] for word in (f"--{name}-supported", "true")]
+    others = ("--topic", "compatible", "--num-cluster-nodes", "1", "--expect-record-too-large-exception", "false")
+    arguments = ["--bootstrap-server", broker.bootstrap, *others, *supported]
+
+    def succeeds() -> bool:
+        return "SUCCESS" in run_tool(f"{TOOLS}.ClientCompatibilityTest", arguments, check=False).stdout
+
+    eventually(succeeds, "all features are there")  # the tool waits ten seconds for what it reads, and no longer
+
+
+@pytest.mark.slow
+def test_log_compaction_tester(broker: Node | ApacheKafka) -> None:
+    sizes = ("--messages", 2000, "--duplicates", 4, "--percent-deletes", 10, "--sleep", 1, "--topics", 1)
+    assert ", 0 mismatches" in tool(broker, "LogCompactionTester", *sizes)
+
+
+@pytest.mark.slow
+def test_transactional_message_copier(broker: Node | ApacheKafka) -> None:
+    create_topic(broker.bootstrap, "copied", 1)
+    ends = ("--input-topic", TOPIC, "--input-partition", "0", "--output-topic", "copied", "--max-messages", "20")
+    names = ("--transactional-id", "copier", "--consumer-group", "copiers", "--broker-list", broker.bootstrap)
+    printed = run_tool(f"{TOOLS}.TransactionalMessageCopier", [*ends, *names]).stdout
+    last = json.loads(printed.splitlines()[-1])
+    assert last["stage"] == "ShutdownComplete" and last["totalProcessed"] >= 20
+    read = tool(
+        broker, "consumer.ConsoleConsumer", "--topic", "copied", "--from-beginning", "--isolation-level",
+        "read_committed", "--max-messages", last["totalProcessed"],
+    )  # fmt: skip
+    assert len(read.splitlines()) == last["totalProcessed"]
+
+
+@pytest.mark.slow
+@pytest.mark.only_ours
+def test_tools_of_share_groups_say_that_there_are_none(broker: Node | ApacheKafka) -> None:
+    """Share groups (KIP-932) are not served: listings are empty, and readers end with the reason."""
+    assert not tool(broker, "consumer.group.ShareGroupCommand", "--list").strip()
+    assert not tool(broker, "streams.StreamsGroupCommand", "--list").strip()
+    arguments = ["--bootstrap-server", broker.bootstrap, "--topic", TOPIC, "--max-messages", "1"]
+    command = java_command(f"{TOOLS}.consumer.ConsoleShareConsumer", [*arguments, "--timeout-ms", "4000"])
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=180)
+    assert "UnsupportedVersionException" in ran.stderr and "share group protocol" in ran.stderr
+
+
 def test_groups_and_endpoints(broker: Node | ApacheKafka) -> None:
     tool(broker, "consumer.ConsoleConsumer", "--topic", TOPIC, "--from-beginning", "--max-messages", 1, "--group", "g")
     assert re.search(r"^g\s+Classic\s+consumer", tool(broker, "GroupsCommand", "--list"), re.MULTILINE)
