@@ -127,9 +127,13 @@ class _Handshake(ssl.SSLContext):
     descriptor: int
 
     def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any, **options: Any) -> ssl.SSLObject:
-        self.context.sslobject_class = _GuardedObject
-        fed = ssl.MemoryBIO()
-        made = self.context.wrap_bio(fed, outgoing, *args, **options)
+        fed, context = ssl.MemoryBIO(), self.context
+        # Only for this call: the context is the caller's, who may make other objects with it.
+        usual, context.sslobject_class = context.sslobject_class, _GuardedObject
+        try:
+            made = context.wrap_bio(fed, outgoing, *args, **options)
+        finally:
+            context.sslobject_class = usual
         assert isinstance(made, _GuardedObject)
         made.incoming, made.fed, made.outgoing, made.descriptor = incoming, fed, outgoing, self.descriptor
         made.left_bytes, made.answered_bytes, made.piece_bytes = _MOST_EMPTY_BYTES, 0, _PIECE_BYTES

@@ -176,3 +176,12 @@ async def test_all_that_a_peer_sends_comes_in_its_order(serve: Serve, size: int)
         with contextlib.suppress(OSError):
             await writer.wait_closed()
         await eventually_async(lambda: servers[0].peer.ended)
+
+
+async def test_the_context_of_a_handshake_makes_usual_objects_after_it(serve: Serve, tmp_path: Path) -> None:
+    async with serve() as (port, servers):
+        client = await asyncio.to_thread(KeyUpdates, port, tmp_path / "keys", receive_bytes=1 << 20)
+        made = servers[0]._context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_side=True)
+        client.close()
+        await eventually_async(lambda: servers[0].peer.ended)
+    assert type(made) is ssl.SSLObject

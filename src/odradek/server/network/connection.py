@@ -189,10 +189,11 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self._tls is not None and not self._is_known(self._tls, transport):
             return
+        if sock is not None:
+            self._dispatcher.tune_socket(sock)
         if sock is None or self._tls is not None:
             self._outbound = TransportWriter(transport, self.advance)
         else:
-            self._dispatcher.tune_socket(sock)
             below = connections.descriptors.clients_below
             self._outbound = SocketWriter(transport, self.advance, sock.fileno(), own_below=below)
         self._outbound.timer = self.quotas.timer
