@@ -19,11 +19,15 @@ from joserfc import jwt
 from joserfc.jwk import RSAKey
 
 from odradek.cli import errors
+from odradek.client.cluster import Cluster, parse_bootstrap
+from odradek.client.login import RefusedLoginError
 from odradek.common.errors import ErrorCode
+from odradek.common.real_io import RealClock, RealNetwork
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.metadata_request import MetadataRequest
 from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest
 from odradek.protocol.messages.sasl_handshake_request import SaslHandshakeRequest
+from odradek.security.client.settings import credentials
 from tests.integration.test_sasl import SaslNode
 from tests.support.clients.cli import odradek, odradek_process
 from tests.support.clients.wire import Wire
@@ -124,6 +128,30 @@ def test_our_own_commands_log_in_with_a_token(node: SaslNode, tmp_path: Path) ->
     odradek_process(node.sasl_bootstrap, "produce", *words, stdin=b"one\n")
     read = odradek_process(node.sasl_bootstrap, "consume", *words, "--from-beginning", "--max-messages", 1)
     assert read.stdout == b"one\n"
+
+
+async def test_a_client_that_lasts_has_the_newest_token_at_each_login(node: SaslNode, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(token())
+    who = credentials(
+        {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.token.endpoint.url": f"file://{file}",
+        }
+    )
+
+    async def asked() -> int:
+        addresses = parse_bootstrap(node.sasl_bootstrap)
+        async with Cluster(RealNetwork(), RealClock(), addresses, sasl=who) as cluster:
+            return len((await cluster.metadata([])).brokers)
+
+    assert await asked() == 1
+    file.write_text(token(aud="other"))
+    with pytest.raises(RefusedLoginError, match="another audience"):
+        await asked()
+    file.write_text(token())
+    assert await asked() == 1
 
 
 def test_a_session_ends_with_its_token(node: SaslNode) -> None:

@@ -228,10 +228,11 @@ class Connection(asyncio.BufferedProtocol):
 
         Raises:
             RefusedLoginError: the listener has no SASL, or as `login`.
-            RequestTimeoutError, UnreachableError; the latter for a token, too, that is refused or missing.
+            RequestTimeoutError, UnreachableError; the latter for a token, too, that is missing, or a node's that is
+                refused.
         """
         # A broker at its start needs none of these.
-        from odradek.client.login import RefusedLoginError, go_on, login
+        from odradek.client.login import MissingTokenError, RefusedLoginError, go_on, login
         from odradek.client.sasl import OFF_THE_LOOP
 
         if ApiKey.SASL_HANDSHAKE not in self.versions:
@@ -246,9 +247,9 @@ class Connection(asyncio.BufferedProtocol):
                 else:
                     step = go_on(asking, answer)
         except RefusedLoginError as error:
-            if who.token is None:
+            if not who.is_node and not isinstance(error, MissingTokenError):
                 raise
-            # The next login has another token, and the peer may know the issuer's keys by then.
+            # The next login may have another token, and the peer may know the issuer's keys by then.
             raise UnreachableError(str(error)) from None
         session_ms = answer.session_lifetime_ms
         if session_ms > 0:

@@ -25,6 +25,10 @@ class RefusedLoginError(OdradekError):
     """The broker does not let us in as who we are, or is not the one that it claims to be: no other try helps."""
 
 
+class MissingTokenError(RefusedLoginError):
+    """There is no token to log in with, for now."""
+
+
 def login(who: Credentials, address: str) -> Login:
     """Say who we are, by a mechanism that the listener offers; `address` is for what is said where that fails.
 
@@ -68,7 +72,9 @@ def _said(who: Credentials, speaking: Dialogue, heard: bytes | None, address: st
         return next(speaking) if heard is None else speaking.send(heard)
     except StopIteration:
         return None
-    except (SaslSettingError, ServerAuthenticationError, MissingKerberosError) as error:
+    except SaslSettingError as error:
+        raise MissingTokenError(f"{address}: {error}") from None
+    except (ServerAuthenticationError, MissingKerberosError) as error:
         raise RefusedLoginError(f"{address}: {error}") from None
     except KerberosError as error:
         service = "" if who.kerberos is None else who.kerberos.service

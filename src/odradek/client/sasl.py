@@ -11,7 +11,7 @@ import hmac
 import re
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from random import Random
 from typing import TypeAlias
@@ -74,6 +74,7 @@ class Credentials:
         kerberos: with GSSAPI, by what we log in.
         token: with OAUTHBEARER, gives the token of each login in place of `password`; it may block, and raises
             SaslSettingError.
+        is_node: of a node of the cluster: a token that is refused is no reason to give up.
     """
 
     mechanism: str
@@ -83,6 +84,7 @@ class Credentials:
     by_token: bool = False
     kerberos: KerberosLogin | None = None
     token: Callable[[], str] | None = field(default=None, repr=False, compare=False)
+    is_node: bool = False
 
 
 def has_sasl(settings: Mapping[str, str]) -> bool:
@@ -106,7 +108,9 @@ def credentials_from(
     if mechanism not in MECHANISMS:
         raise SaslSettingError(f"sasl.mechanism={mechanism} is not supported; {', '.join(MECHANISMS)} are")
     if mechanism == "OAUTHBEARER":
-        return Credentials(mechanism, "the owner of the token", (token or read_token)(settings), random)
+        given = partial(token or read_token, dict(settings))
+        given()  # what gives no token is an error at once; a token ends, so that each login has one of its own
+        return Credentials(mechanism, "the owner of the token", "", random, token=given)
     if mechanism == "GSSAPI":
         return _by_ticket(ticket_from(settings), random)
     found = jaas_options(settings)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import http.client
+import io
+import socket
 import ssl
 import time
 import urllib.request
@@ -48,6 +50,36 @@ def read_https(url: str, authorities: str | None = None) -> bytes:
     return exchange(request, ssl.create_default_context(cafile=authorities))
 
 
+class _Answer(io.RawIOBase):
+    """What a peer sends, until a time: for headers and the document together, however slowly their bytes come."""
+
+    def __init__(self, sock: socket.socket, read_s: float) -> None:
+        self._sock, self._read_s = sock, read_s
+        self._ends_s = time.monotonic() + read_s
+        self._raw = sock.makefile("rb", buffering=0)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left_s = self._ends_s - time.monotonic()
+        try:
+            if left_s <= 0:
+                raise TimeoutError
+            self._sock.settimeout(left_s)
+            return self._raw.readinto(buffer)
+        except TimeoutError:
+            raise TimeoutError(f"the answer did not come within {self._read_s:g} s") from None
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+    def makefile(self, *_: object) -> io.BufferedReader:
+        """As of a socket, for the library's reader of answers."""
+        return io.BufferedReader(self)
+
+
 class _Http(http.client.HTTPConnection):
     def __init__(self, *arguments: Any, read_s: float, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -56,6 +88,9 @@ class _Http(http.client.HTTPConnection):
     def connect(self) -> None:
         super().connect()
         self.sock.settimeout(self._read_s)
+
+    def response_class(self, sock: socket.socket, **options: Any) -> http.client.HTTPResponse:  # type: ignore[override]
+        return http.client.HTTPResponse(_Answer(sock, self._read_s), **options)  # type: ignore[arg-type]
 
 
 class _Https(_Http, http.client.HTTPSConnection):
@@ -83,12 +118,9 @@ def exchange(request: urllib.request.Request, context: ssl.SSLContext, patience:
     handler = _Handler(context, patience.read_s)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler(), handler, _NoRedirects())
     data = bytearray()
-    deadline = time.monotonic() + patience.connect_s + patience.read_s
     with opener.open(request, timeout=patience.connect_s) as answer:
         while piece := answer.read1(_CHUNK_BYTES):
             data += piece
             if len(data) > MOST_BYTES:
                 raise OSError(f"the document has more than {MOST_BYTES} bytes")
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"the document did not come within {patience.read_s:g} s")
     return bytes(data)

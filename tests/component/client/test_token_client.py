@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
@@ -9,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 
@@ -28,9 +30,17 @@ def kept_of(settings: Mapping[str, str]) -> tuple[tokens._Grant, tokens.Token]:
 
 
 def make_due(settings: Mapping[str, str]) -> None:
-    """Another token is due, while the one at hand has not ended."""
+    """Another token is due, while the one at hand has not ended; it is asked for at the next login."""
+    tokens.end_renewals()
     grant, kept = kept_of(settings)
     tokens._granted[grant] = replace(kept, refresh_at_s=0.0)
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_is_left() -> Iterator[None]:
+    yield
+    tokens.end_renewals()
+    assert not tokens._renewals
 
 
 @contextmanager
@@ -150,6 +160,7 @@ def test_a_token_is_used_until_it_ends(body: bytes, status: int, caplog: pytest.
         before_s = time.monotonic()
         make_due(settings)
         assert tokens.current_token(settings) == "good"
+        eventually(lambda: kept_of(settings)[1].refresh_at_s > before_s)
         grant, kept = kept_of(settings)
         assert settings["asked"] == "2"
         assert before_s + 10 <= kept.refresh_at_s <= time.monotonic() + 10
@@ -163,19 +174,41 @@ def test_a_token_is_used_until_it_ends(body: bytes, status: int, caplog: pytest.
 
 def test_a_slow_issuer_keeps_none_waiting_who_have_a_token() -> None:
     held = threading.Event()
-    with issuer(b'{"access_token": "next"}', held=held, good=1) as settings, ThreadPoolExecutor(1) as pool:
+    with issuer(b'{"access_token": "next"}', held=held, good=1) as settings:
         assert tokens.current_token(settings) == "good"
         make_due(settings)
-        late = pool.submit(tokens.current_token, settings)
         try:
+            assert tokens.current_token(settings) == "good"
             eventually(lambda: settings["asked"] == "2", "the issuer is asked")
             assert tokens.current_token(settings) == "good"
-            assert not late.done()
         finally:
             held.set()
-        assert late.result(60) == "next"
-        assert tokens.current_token(settings) == "next"
+        eventually(lambda: tokens.current_token(settings) == "next")
         assert settings["asked"] == "2"
+
+
+def has_asked(settings: Mapping[str, str], count: str) -> bool:
+    return settings["asked"] == count
+
+
+def test_another_token_is_there_before_a_login_wants_it() -> None:
+    """And none is asked for any more where no login wants one."""
+    with issuer(b'{"access_token": "next", "expires_in": 3600}', good=1) as settings:
+        assert tokens.current_token(settings) == "good"
+        for asked in ("2", "3"):
+            make_due(settings)
+            grant, due = kept_of(settings)
+            tokens._unused[grant] = int(asked) - 2
+            tokens._renew_in_time(grant, tokens._config_of(settings), due)
+            eventually(partial(has_asked, settings, asked), "the issuer is asked")
+            eventually(lambda: kept_of(settings)[1].text == "next")
+        make_due(settings)
+        grant, due = kept_of(settings)
+        tokens._renew_in_time(grant, tokens._config_of(settings), due)
+        eventually(lambda: not tokens._renewals)
+        assert settings["asked"] == "3"
+        assert tokens.current_token(settings) == "next", "which a login has at once"
+        eventually(lambda: settings["asked"] == "4", "and has the next one asked for again")
 
 
 @pytest.mark.parametrize(("status", "is_refused"), [(400, True), (401, True), (404, False), (503, False)])
@@ -218,12 +251,13 @@ def test_an_issuer_that_refuses_is_asked_once() -> None:
 @pytest.mark.parametrize("setting", ["sasl.login.read.timeout.ms", "sasl.login.connect.timeout.ms"])
 def test_an_issuer_that_is_silent_is_not_waited_for(setting: str) -> None:
     held = threading.Event()
+    says = "timed out" if "connect" in setting else r"did not come within 0\.05 s"
     with socket.create_server(("127.0.0.1", 0)) as silent, issuer(b"", held=held) as settings:
         if "connect" in setting:  # the connection is there, and no handshake follows
             settings[ENDPOINT_KEY] = f"https://127.0.0.1:{silent.getsockname()[1]}/token"
         settings |= {setting: "50", "sasl.login.retry.backoff.max.ms": "0"}
         try:
-            with pytest.raises(SaslSettingError, match="timed out"):
+            with pytest.raises(SaslSettingError, match=says):
                 tokens.current_token(settings)
         finally:
             held.set()
@@ -254,3 +288,33 @@ def test_a_setting_of_tokens_that_cannot_be() -> None:
         settings["sasl.login.retry.backoff.ms"] = "soon"
         with pytest.raises(SaslSettingError, match=r"sasl.login.retry.backoff.ms: "):
             tokens.current_token(settings)
+
+
+@pytest.mark.parametrize("beginning", [b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\n\r\n"], ids=["headers", "document"])
+def test_an_issuer_that_drips_is_not_waited_for(beginning: bytes) -> None:
+    """Each byte comes soon after the one before, and the answer never."""
+    ended = threading.Event()
+
+    def drip() -> None:
+        peer, _ = server.accept()
+        with peer, contextlib.suppress(OSError):
+            peer.sendall(beginning)
+            while not ended.wait(0.01):
+                peer.sendall(b"x")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=drip)
+        thread.start()
+        settings = {
+            ENDPOINT_KEY: f"http://127.0.0.1:{server.getsockname()[1]}/token",
+            "sasl.oauthbearer.client.id": f"client {next(_numbers)}",
+            "sasl.oauthbearer.client.secret": "s3cret",
+            "sasl.login.read.timeout.ms": "200",
+            "sasl.login.retry.backoff.max.ms": "0",
+        }
+        try:
+            with pytest.raises(SaslSettingError, match=r"did not come within 0\.2 s"):
+                tokens.current_token(settings)
+        finally:
+            ended.set()
+            thread.join()

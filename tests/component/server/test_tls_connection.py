@@ -8,7 +8,6 @@ import ssl
 from functools import partial
 from pathlib import Path
 
-
 from odradek.security.tls.config import TlsConfig
 from odradek.security.tls.listener import ListenerTls
 from odradek.server.network.connection import Connection
@@ -28,7 +27,7 @@ async def test_a_connection_over_tls_has_the_buffers_that_are_set(tmp_path: Path
     trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
     listener = ScriptedListener(ConnectionConfig(send_buffer_bytes=SENT, receive_buffer_bytes=RECEIVED))
     made = partial(Connection, listener.dispatcher, listener.spec, tls)
-    listener.made = lambda dispatcher, spec: TlsAcceptor(dispatcher, spec, tls, made)  # type: ignore[assignment]
+    listener.made = partial(TlsAcceptor, tls=tls, make_connection=made)  # type: ignore[assignment]
     async with listener:
         _, writer = await asyncio.open_connection("127.0.0.1", listener.spec.port, ssl=trusting)
         await eventually_async(lambda: bool(listener.connections))

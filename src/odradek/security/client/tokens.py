@@ -1,7 +1,8 @@
 """Tokens for OAUTHBEARER: out of a file, or from an issuer by the grant of client credentials (KIP-768, RFC 6749 4.4).
 
 When another token is due, and for how long an issuer is asked again that has trouble, is said by `sasl.login.*`; a file
-is read each time. A token is used until it ends where its issuer gives no other one, as Kafka's clients do.
+is read each time. A thread asks for it, so that no login waits but the first; it stops where no login wants a token any
+more. A token is used until it ends where its issuer gives no other one, as Kafka's clients do.
 """
 
 from __future__ import annotations
@@ -87,10 +88,16 @@ class _Failure:
 _granted: dict[_Grant, Token] = {}
 _failed: dict[_Grant, _Failure] = {}
 _asking: dict[_Grant, threading.Lock] = {}
+# How many tokens in a row were asked for in the background and not used; and by whom the next one will be.
+_unused: dict[_Grant, int] = {}
+_renewals: dict[_Grant, threading.Timer] = {}
+_starting = threading.Lock()
+# Each login has a token, and a session that ends with it: a connection that lasts wants each one, or each other one.
+_MOST_UNUSED = 2
 
 
 def current_token(settings: Mapping[str, str]) -> str:
-    """A token that is good for a while. Blocks while an issuer answers, for seconds at most.
+    """A token that is good for a while. Blocks while an issuer answers where there is none, for seconds at most.
 
     Args:
         settings: by the names of Kafka's Java clients or of librdkafka. The client's id, secret and scope may stand
@@ -105,16 +112,57 @@ def current_token(settings: Mapping[str, str]) -> str:
     grant = _grant_of(settings, config)
     # One asks for all who want the same token; a slow issuer keeps none waiting who ask another one, or have one.
     lock = _asking.setdefault(grant, threading.Lock())
+    _unused[grant] = 0
     known = _unexpired(grant)
     if known is None:
         with lock:
-            return (_unexpired(grant) or _first(grant, config)).text
-    if known.refresh_at_s <= time.monotonic() and lock.acquire(blocking=False):
-        try:
-            known = _refreshed(grant, config, known)
-        finally:
-            lock.release()
+            known = _unexpired(grant) or _first(grant, config)
+    _renew_in_time(grant, config, known)
     return known.text
+
+
+def _renew_in_time(grant: _Grant, config: OwnTokenConfig, known: Token) -> None:
+    """Have another token asked for when it is due, where a thread does not wait for that already."""
+    with _starting:
+        waiting = _renewals.get(grant)
+        if waiting is None or not waiting.is_alive():  # a process that was forked has no thread of its parent
+            _start_renewal(grant, config, known)
+
+
+def _start_renewal(grant: _Grant, config: OwnTokenConfig, known: Token) -> None:
+    wait_s = max(0.0, known.refresh_at_s - time.monotonic())
+    timer = _renewals[grant] = threading.Timer(wait_s, _renew, (grant, config))
+    timer.daemon = True
+    timer.start()
+
+
+def _renew(grant: _Grant, config: OwnTokenConfig) -> None:
+    with _asking[grant]:
+        known = _unexpired(grant)
+        if known is not None and _unused[grant] < _MOST_UNUSED:
+            _unused[grant] += 1
+            known = _granted[grant] = _next_of(grant, config, known)
+        else:
+            known = None
+    with _starting:
+        del _renewals[grant]
+        if known is not None:
+            _start_renewal(grant, config, known)
+
+
+def end_renewals() -> None:
+    """Ask for no more tokens before a login wants one again."""
+    while _renewals:
+        with _starting:
+            waiting = tuple(_renewals.items())
+            for _, timer in waiting:
+                timer.cancel()
+        for _, timer in waiting:
+            timer.join()
+        with _starting:
+            for grant, timer in waiting:
+                if _renewals.get(grant) is timer:  # else the next one waits already
+                    del _renewals[grant]
 
 
 def check_token_settings(settings: Mapping[str, str]) -> None:
@@ -180,20 +228,15 @@ def _first(grant: _Grant, config: OwnTokenConfig) -> Token:
     return token
 
 
-def _refreshed(grant: _Grant, config: OwnTokenConfig, known: Token) -> Token:
+def _next_of(grant: _Grant, config: OwnTokenConfig, known: Token) -> Token:
     """Another token, asked for once; the known one where the issuer gives none, which is asked again a while later."""
-    latest = _granted.get(grant, known)
-    if latest is not known:  # another thread was here since
-        return latest
     try:
-        token = _ask(grant, config)
+        return _ask(grant, config)
     except SaslSettingError as error:
         now_s = time.monotonic()
         left_s = round(known.expires_at_s - now_s)
         _log.warning("no other token; the one at hand is used until it ends", error=error, left_s=left_s)
-        token = replace(known, refresh_at_s=now_s + _REFRESH_PAUSE_S)
-    _granted[grant] = token
-    return token
+        return replace(known, refresh_at_s=now_s + _REFRESH_PAUSE_S)
 
 
 def _ask_until_answered(grant: _Grant, config: OwnTokenConfig) -> Token:

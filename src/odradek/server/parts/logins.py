@@ -160,4 +160,5 @@ def _by_token(own: BrokerSettings, random: Random) -> Credentials:
         check_token_settings(texts)
     except ClientSaslSettingError as error:
         raise SaslSettingError(str(error)) from None
-    return Credentials(OAUTHBEARER, "the owner of the token", "", random, token=partial(current_token, texts))
+    token = partial(current_token, texts)
+    return Credentials(OAUTHBEARER, "the owner of the token", "", random, token=token, is_node=True)
