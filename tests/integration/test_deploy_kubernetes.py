@@ -133,7 +133,9 @@ def test_pods_are_replaced_one_by_one_and_nothing_is_lost(
         for pod in (quorum, *pods):
             pod.await_ready()
         brokers = odradek(bootstrap, "cluster", "brokers", "--json").json
-        assert sorted((each["broker"], each["rack"]) for each in brokers) == [(n, f"zone-{n}") for n in range(3)]
+        assert sorted((each["broker"], each["rack"], each["machine"]) for each in brokers) == [
+            (n, f"zone-{n}", f"node-{n}") for n in range(3)
+        ]
         create_topic(bootstrap, "orders", 3, copies=3)
         once: dict[str, str | int | float | bool] = {"enable.idempotence": True, "log_level": 0}
         writers = [Steady(bootstrap, "orders", number, once) for number in range(3)]
@@ -212,7 +214,7 @@ def test_a_pod_with_tls_has_an_address_outside(tmp_path: Path) -> None:
         "ODRADEK_PROBES": f"127.0.0.1:{free_port()}",
         "ODRADEK_DRAIN_SECONDS": str(int(PATIENCE_S)),
     }
-    known = {f"metadata.labels['{LABEL}']": "zone-c"}
+    known = {f"metadata.labels['{LABEL}']": "zone-c", "spec.nodeName": "node-c"}
     outer = Pod(tmp_path, "odradek-broker-0", manifest, spec, environment=environment, known=known, secrets=secrets)
     admin = tmp_path / "admin.properties"
     lines = {"security.protocol": "SSL", "ssl.truststore.type": "PEM", "ssl.truststore.location": certificates.ca}
@@ -226,7 +228,7 @@ def test_a_pod_with_tls_has_an_address_outside(tmp_path: Path) -> None:
             pod.await_ready()
         asked = ("cluster", "brokers", "--json", "--command-config", admin)
         (seen,) = odradek(f"127.0.0.1:{client}", *asked).json
-        assert (seen["port"], seen["rack"]) == (client, "zone-c")
+        assert (seen["port"], seen["rack"], seen["machine"]) == (client, "zone-c", "node-c")
         (seen,) = odradek(f"127.0.0.1:{external}", *asked).json
         assert (seen["host"], seen["port"]) == ("odradek-broker-0.kafka.example.com", external)
         eventually(lambda: outer.probe("livenessProbe"))

@@ -173,7 +173,8 @@ def test_a_broker_at_a_port_of_its_host_advertises_that(helm: str, tmp_path: Pat
     for ordinal in (0, 2):
         name = f"odradek-broker-{ordinal}"
         # The settings are written, and then no directory is formatted for such a cluster.
-        pod = Pod(tmp_path, name, manifest, spec, environment={"CLUSTER_ID": "no id"})
+        known = {"spec.nodeName": "node-a"}
+        pod = Pod(tmp_path, name, manifest, spec, environment={"CLUSTER_ID": "no id"}, known=known)
         pod.start()
         assert pod.wait() != 0
         settings = (pod.home / "run" / "odradek" / "server.properties").read_text()

@@ -54,6 +54,7 @@ def brokers(
 
     async def work(cluster: Cluster) -> list[dict[str, Any]]:
         from odradek.client.admin import describe_cluster
+        from odradek.protocol.extras import read_broker_host
 
         found = await describe_cluster(cluster, fenced=True)
         return [
@@ -62,6 +63,7 @@ def brokers(
                 "host": broker.host,
                 "port": broker.port,
                 "rack": broker.rack,
+                "machine": read_broker_host(broker),
                 "fenced": broker.is_fenced,
                 "controller": broker.broker_id == found.controller_id,
             }
@@ -72,13 +74,16 @@ def brokers(
     if as_json:
         print_json(found)
         return
+    # Where all are on one machine, its id says nothing.
+    machines = len({each["machine"] for each in found}) > 1
     print_table(
-        ["BROKER", "ADDRESS", "RACK", "STATE", "CONTROLLER"],
+        ["BROKER", "ADDRESS", "RACK", *(["MACHINE"] if machines else []), "STATE", "CONTROLLER"],
         [
             [
                 each["broker"],
                 f"{each['host']}:{each['port']}",
                 each["rack"],
+                *([each["machine"]] if machines else []),
                 "fenced" if each["fenced"] else "active",
                 "yes" if each["controller"] else "no",
             ]

@@ -14,6 +14,7 @@ from odradek.client.admin import ConfigOperation, ResourceType, alter_configs, d
 from odradek.client.cluster import Cluster
 from odradek.client.reassignment import GONE, moves_under_way, replica_sizes
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.protocol.extras import read_broker_host
 from odradek.protocol.messages.describe_configs_response import DescribeConfigsResult
 from odradek.protocol.messages.metadata_response import MetadataResponsePartition
 from odradek.replica.throttle import FOLLOWER_RATE, FOLLOWER_REPLICAS, LEADER_RATE, LEADER_REPLICAS
@@ -29,7 +30,8 @@ class View:
     """Where everything lies.
 
     Attributes:
-        racks: of all registered brokers; resting: those that are away or drain.
+        racks, hosts: rack and machine of all registered brokers, None where not known.
+        resting: those that are away or drain.
         weights: the largest replica's bytes of each partition, where they were asked for.
     """
 
@@ -37,6 +39,7 @@ class View:
     resting: set[int]
     partitions: dict[TopicPartition, MetadataResponsePartition]
     weights: dict[TopicPartition, int] = field(default_factory=dict)
+    hosts: dict[int, str | None] = field(default_factory=dict)
 
     @property
     def assignment(self) -> dict[TopicPartition, Replicas]:
@@ -65,7 +68,8 @@ async def look(cluster: Cluster, *, topic: str | None = None, sizes: bool = Fals
     }
     if not partitions and topic is not None:
         raise CliError(f"no topic matches {topic}; `odradek topics list` shows them", code=4)
-    view = View(racks, resting, partitions)
+    hosts = {broker.broker_id: read_broker_host(broker) for broker in described.brokers}
+    view = View(racks, resting, partitions, hosts=hosts)
     if sizes:
         for (key, _), size in (await replica_sizes(cluster, awake)).items():
             view.weights[key] = max(view.weights.get(key, 0), size)

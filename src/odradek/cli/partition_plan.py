@@ -1,16 +1,19 @@
-"""Where replicas should lie: a plan that spreads load over brokers and racks with as few moves as it can.
+"""Where replicas should lie: a plan that spreads load over brokers, racks and machines with as few moves as it can.
 
 Pure: assignments in, assignments out. In this order: replicas leave brokers that shall hold none; a partition is on
-as many racks as it has copies; brokers hold as much as each other; every broker leads as many partitions as another.
-A move is made only where it brings two brokers closer together, so a cluster that is spread evenly stays as it is.
+as many racks, and then on as many machines, as it has copies; brokers hold as much as each other; every broker leads
+as many partitions as another. A move is made only where it brings two brokers closer together, so a cluster that is
+spread evenly stays as it is.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from odradek.cli.failure_domains import FailureDomains
 
 TopicPartition = tuple[str, int]
 Replicas = tuple[int, ...]
@@ -27,6 +30,7 @@ class Planner:
 
     Attributes:
         racks: rack of each broker that may hold replicas; None where it has none.
+        hosts: machine of each broker, where it is known.
         weights: load of a partition, in any unit; 1 where it is not named.
         resting: brokers, of those in `racks`, that keep what they hold and get nothing: they are away, or will be.
     """
@@ -35,6 +39,7 @@ class Planner:
     assignment: dict[TopicPartition, list[int]]
     weights: Mapping[TopicPartition, int] = field(default_factory=dict)
     resting: Collection[int] = ()
+    hosts: Mapping[int, str | None] = field(default_factory=dict)
 
     def run(self) -> dict[TopicPartition, Replicas]:
         """The whole new assignment.
@@ -48,22 +53,20 @@ class Planner:
                     f"{key[0]}-{key[1]} has {len(replicas)} replicas, and only {len(self.racks)} brokers may hold them"
                 )
         self._keys = sorted(self.assignment)
+        self._domains = FailureDomains(self.racks, self.hosts)
         self._load = dict.fromkeys(self.racks, 0)
         for key, replicas in self.assignment.items():
             for broker in replicas:
                 if broker in self._load:
                     self._load[broker] += self._weight(key)
         self._leave_others()
-        self._spread_racks()
+        self._spread_domains()
         self._spread_load()
         self._spread_leaders()
         return {key: tuple(replicas) for key, replicas in self.assignment.items()}
 
     def _weight(self, key: TopicPartition) -> int:
         return max(1, self.weights.get(key, 1))
-
-    def _rack_of(self, broker: int) -> str:
-        return self.racks.get(broker) or ""
 
     def _replace(self, key: TopicPartition, old: int, new: int) -> None:
         replicas = self.assignment[key]
@@ -73,10 +76,10 @@ class Planner:
         self._load[new] += self._weight(key)
 
     def _candidates(self, replicas: Collection[int], without: int) -> list[int]:
-        """Brokers for a replica, the best first: on a rack of its own, then the least loaded."""
-        used = {self._rack_of(broker) for broker in replicas if broker != without and broker in self.racks}
+        """Brokers for a replica, the best first: a rack of its own, then a machine, then the least loaded."""
+        used = self._domains.used(broker for broker in replicas if broker != without and broker in self.racks)
         free = [broker for broker in self.racks if broker not in replicas and broker not in self.resting]
-        return sorted(free, key=lambda broker: (self._rack_of(broker) in used, self._load[broker], broker))
+        return sorted(free, key=lambda broker: (self._domains.crowding(broker, used), self._load[broker], broker))
 
     def _leave_others(self) -> None:
         for key in self._keys:
@@ -86,19 +89,21 @@ class Planner:
                     raise PlanError(f"no broker is left that {key[0]}-{key[1]} could go to from broker {broker}")
                 self._replace(key, broker, candidates[0])
 
-    def _spread_racks(self) -> None:
+    def _spread_domains(self) -> None:
         for key in self._keys:
-            replicas = self.assignment[key]
-            while True:
-                racks = [self._rack_of(broker) for broker in replicas]
-                doubled = [broker for broker, rack in zip(replicas, racks, strict=True) if racks.count(rack) > 1]
-                free = [b for b in self._candidates(replicas, -1) if self._rack_of(b) not in racks]
-                if not doubled or not free:
-                    break
-                # The first replica stays where it can: clients are there.
-                self._replace(
-                    key, max(doubled, key=lambda broker: (replicas.index(broker) > 0, self._load[broker])), free[0]
-                )
+            while step := self._domain_step(key):
+                self._replace(key, *step)
+
+    def _domain_step(self, key: TopicPartition) -> tuple[int, int] | None:
+        """(old, new): a replica that shares its rack, or its machine, goes to one without any."""
+        replicas = self.assignment[key]
+        for doubled, free in self._domains.improvements(replicas, self._candidates(replicas, -1)):
+            # The first replica stays where it can: clients are there.
+            for old in sorted(doubled, key=lambda broker: (replicas.index(broker) == 0, -self._load[broker])):
+                new = next((broker for broker in free if self._domains.keeps(replicas, old, broker)), None)
+                if new is not None:
+                    return old, new
+        return None
 
     def _spread_load(self) -> None:
         while True:
@@ -115,7 +120,7 @@ class Planner:
             replicas, weight = self.assignment[key], self._weight(key)
             if high not in replicas or low in replicas or weight >= gap:
                 continue
-            if not self._keeps_racks(replicas, high, low):
+            if not self._domains.keeps(replicas, high, low):
                 continue
             if best is None or abs(gap - 2 * weight) < abs(gap - 2 * self._weight(best)):
                 best = key
@@ -125,11 +130,6 @@ class Planner:
             return False
         self._replace(best, high, low)
         return True
-
-    def _keeps_racks(self, replicas: Iterable[int], old: int, new: int) -> bool:
-        before = {self._rack_of(broker) for broker in replicas}
-        after = {self._rack_of(new if broker == old else broker) for broker in replicas}
-        return len(after) >= len(before)
 
     def _spread_leaders(self) -> None:
         """Exchange first replicas along chains of brokers: from one that leads much to one that leads little."""
@@ -179,18 +179,19 @@ def plan(
     assignment: Assignment,
     weights: Mapping[TopicPartition, int] | None = None,
     resting: Collection[int] = (),
+    hosts: Mapping[int, str | None] | None = None,
 ) -> dict[TopicPartition, Replicas]:
     """Only what changes: the new replicas of each partition that moves or gets another first replica.
 
     Args:
         racks: the brokers that may hold replicas, with their racks.
         assignment: all partitions that count; those of brokers that are not named leave them.
-        weights, resting: see `Planner`.
+        weights, resting, hosts: see `Planner`.
     Raises:
         PlanError: more replicas than brokers.
     """
     planned = Planner(
-        racks, {key: list(replicas) for key, replicas in assignment.items()}, weights or {}, resting
+        racks, {key: list(replicas) for key, replicas in assignment.items()}, weights or {}, resting, hosts or {}
     ).run()
     return {key: replicas for key, replicas in planned.items() if replicas != tuple(assignment[key])}
 

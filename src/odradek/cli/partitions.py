@@ -95,7 +95,7 @@ def make_plan(
                 )
         racks = {id_: rack for id_, rack in view.racks.items() if (not only or id_ in only) and id_ not in leave}
         try:
-            return view, plan(racks, view.assignment, view.weights, view.resting)
+            return view, plan(racks, view.assignment, view.weights, view.resting, view.hosts)
         except PlanError as error:
             raise CliError(str(error)) from None
 

@@ -12,6 +12,7 @@ from enum import IntEnum
 from odradek.client.cluster import Cluster, check
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.topic_names import METADATA_TOPIC
+from odradek.protocol.extras import BROKER_HOST_TAG
 from odradek.protocol.messages import (
     create_partitions_request,
     create_partitions_response,
@@ -217,7 +218,9 @@ async def describe_cluster(cluster: Cluster, *, fenced: bool = False) -> Describ
     """The cluster's id, controller and brokers; with `fenced` also those that do not serve now. Raises ApiError."""
     connection = await cluster.any_connection()
     known = connection.versions.get(DescribeClusterRequest.KEY or 0, (0, 0))[1]
-    request = DescribeClusterRequest(include_fenced_brokers=fenced and known >= 2)
+    request = DescribeClusterRequest(
+        include_fenced_brokers=fenced and known >= 2, unknown_tagged_fields=((BROKER_HOST_TAG, b""),)
+    )
     response = await cluster.request(request, DescribeClusterResponse)
     check(response.error_code, "cluster", response.error_message)
     return response

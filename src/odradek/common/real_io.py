@@ -11,6 +11,7 @@ import fcntl
 import os
 import resource
 import shutil
+import socket
 import ssl
 import threading
 import time
@@ -400,6 +401,15 @@ class RealNetwork:
             raise ConnectionResetError("the peer ended the connection amid the handshake")
         protocol.connection_made(secured)
         return secured, protocol
+
+
+def machine_id() -> str:
+    """What names this machine, for as long as its system is installed: systemd's id, else its host name."""
+    try:
+        found = Path("/etc/machine-id").read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        found = ""
+    return found or socket.gethostname()
 
 
 def machine_limits() -> MachineLimits:

@@ -18,7 +18,7 @@ from odradek.controller.partitions import Partitions
 from odradek.controller.state import ControllerState
 from odradek.metadata.features import CORDONED_LOG_DIRS, DIRECTORY_ASSIGNMENT, METADATA_VERSION, supported_features
 from odradek.metadata.model import BrokerImage, ResourceType
-from odradek.protocol.extras import read_full_log_dirs
+from odradek.protocol.extras import broker_host_fields, read_broker_host, read_full_log_dirs
 from odradek.protocol.messages.allocate_producer_ids_request import AllocateProducerIdsRequest
 from odradek.protocol.messages.allocate_producer_ids_response import AllocateProducerIdsResponse
 from odradek.protocol.messages.broker_heartbeat_request import BrokerHeartbeatRequest
@@ -148,6 +148,7 @@ class Brokers:
             fenced=same is None or same.fenced,
             in_controlled_shutdown=same is not None and same.in_controlled_shutdown,
             log_dirs=sorted(request.log_dirs) if self._state.metadata_version >= DIRECTORY_ASSIGNMENT else [],
+            unknown_tagged_fields=broker_host_fields(read_broker_host(request)),
         )
 
     def _end_of_drain(self, broker_id: int) -> list[ConfigRecord]:

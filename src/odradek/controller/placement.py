@@ -1,14 +1,16 @@
-"""Where replicas go: stripes over racks from a random start, as KRaft does.
+"""Where replicas go: stripes over racks from a random start, as KRaft does, and over the machines of each rack.
 
 Each partition begins on the next rack and takes brokers from the racks in turn, so that a partition is on as many racks
 as it has copies, and leaders alternate over racks and over the brokers of each rack. Fenced brokers come last, never
-first.
+first. Where several brokers share a machine (`broker.host`), a machine gives a second replica of a partition only where
+no machine without one is left, of those racks whose turn it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from odradek.common.errors import ApiError, ErrorCode
@@ -24,31 +26,49 @@ class UsableBroker:
     broker_id: int
     rack: str | None
     fenced: bool
+    host: str | None = None
 
 
 class _Ring:
     """The brokers of one rack; the rings of leaders and of followers turn on their own."""
 
-    def __init__(self, brokers: list[int], random: Random) -> None:
-        self.brokers = brokers
+    def __init__(self, brokers: list[UsableBroker], random: Random) -> None:
+        self.brokers = [broker.broker_id for broker in brokers]
+        self._hosts = {broker.broker_id: broker.host for broker in brokers}
         self.leading = random.randrange(len(brokers)) if brokers else 0
         self.following = random.randrange(len(brokers)) if brokers else 0
 
-    def take(self, used: set[int], *, lead: bool) -> int | None:
-        """The next broker that is not used yet."""
+    def has_free_host(self, used: Mapping[int, str | None]) -> bool:
+        """Whether a broker that is not used is on a machine of its own."""
+        return any(self._is_alone(broker_id, used) for broker_id in self.brokers)
+
+    def take(self, used: Mapping[int, str | None], *, lead: bool) -> int | None:
+        """The next broker that is not used yet, on a machine of its own where there is one.
+
+        Args:
+            used: the brokers that have a replica of the partition, each with its machine.
+        """
         start = self.leading if lead else self.following
         inside = [place for place, broker_id in enumerate(self.brokers) if broker_id in used]
         if inside:
             start = inside[-1] + 1  # a further copy in the same rack lies beside the one before
-        for step in range(len(self.brokers)):
-            place = (start + step) % len(self.brokers)
-            if self.brokers[place] not in used:
-                if lead:
-                    self.leading = place + 1
-                elif not inside:
-                    self.following = place + 1
-                return self.brokers[place]
-        return None
+        places = [(start + step) % len(self.brokers) for step in range(len(self.brokers))]
+        free = [place for place in places if self.brokers[place] not in used]
+        if not free:
+            return None
+        place = next((place for place in free if self._is_alone(self.brokers[place], used)), free[0])
+        if lead:
+            self.leading = place + 1
+        elif not inside:
+            self.following = place + 1
+        return self.brokers[place]
+
+    def host_of(self, broker_id: int) -> str | None:
+        return self._hosts[broker_id]
+
+    def _is_alone(self, broker_id: int, used: Mapping[int, str | None]) -> bool:
+        host = self._hosts[broker_id]
+        return broker_id not in used and (host is None or host not in used.values())
 
 
 def place_replicas(
@@ -91,25 +111,39 @@ def _check_replication_factor(usable: list[UsableBroker], replication_factor: in
 
 
 def _ring(brokers: list[UsableBroker], rack: str, fenced: bool, random: Random) -> _Ring:
-    members = [broker.broker_id for broker in brokers if (broker.rack or "") == rack and broker.fenced == fenced]
+    members = [broker for broker in brokers if (broker.rack or "") == rack and broker.fenced == fenced]
     random.shuffle(members)
-    return _Ring(members, random)
+    return _Ring(_striped(members), random)
+
+
+def _striped(brokers: list[UsableBroker]) -> list[UsableBroker]:
+    """The same brokers, in turn from each machine: neighbours in a ring share none where that can be."""
+    by_host: dict[str | int, list[UsableBroker]] = {}
+    for broker in brokers:
+        by_host.setdefault(broker.broker_id if broker.host is None else broker.host, []).append(broker)
+    rounds = zip_longest(*by_host.values())
+    return [broker for each in rounds for broker in each if broker is not None]
 
 
 def _place_one(
     order: list[str], live: dict[str, _Ring], fenced: dict[str, _Ring], replication_factor: int
 ) -> tuple[int, ...]:
-    chosen: list[int] = []
-    used: set[int] = set()
+    # Broker -> its machine, in the order of the replicas.
+    used: dict[int, str | None] = {}
     # A rack gives a live broker where it has one left, else a fenced one: racks count for more, as fencing passes.
-    while len(chosen) < replication_factor:
-        for rack in order:
-            broker_id = live[rack].take(used, lead=not chosen)
-            if broker_id is None and chosen:
-                broker_id = fenced[rack].take(used, lead=False)
+    while len(used) < replication_factor:
+        crowded = {
+            rack: bool(used) and not live[rack].has_free_host(used) and not fenced[rack].has_free_host(used)
+            for rack in order
+        }
+        for rack in sorted(order, key=crowded.__getitem__):
+            ring = live[rack]
+            broker_id = ring.take(used, lead=not used)
+            if broker_id is None and used:
+                ring = fenced[rack]
+                broker_id = ring.take(used, lead=False)
             if broker_id is not None:
-                chosen.append(broker_id)
-                used.add(broker_id)
-            if len(chosen) == replication_factor:
+                used[broker_id] = ring.host_of(broker_id)
+            if len(used) == replication_factor:
                 break
-    return tuple(chosen)
+    return tuple(used)

@@ -226,7 +226,7 @@ class Topics:
         if all(spared(broker.broker_id) for broker in brokers if broker.active):
             spared = self._state.draining
         return [
-            UsableBroker(broker.broker_id, broker.rack, not broker.active or spared(broker.broker_id))
+            UsableBroker(broker.broker_id, broker.rack, not broker.active or spared(broker.broker_id), host=broker.host)
             for broker in brokers
         ]
 

@@ -14,6 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from odradek.metadata.features import LevelRange
+from odradek.protocol.extras import broker_host_fields, read_broker_host
 from odradek.protocol.messages.access_control_entry_record import AccessControlEntryRecord
 from odradek.protocol.messages.broker_registration_change_record import BrokerRegistrationChangeRecord
 from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
@@ -122,6 +123,7 @@ class BrokerImage:
         broker_epoch: the offset of its registration record; a later start of the broker has a larger one.
         fenced: not part of the cluster for clients, leads nothing.
         directories: ids of its log directories that are online; cordoned ones take no new replicas (KIP-1066).
+        host: the machine that it runs on, a failure domain below the rack; None where it did not say.
     """
 
     broker_id: int
@@ -134,6 +136,7 @@ class BrokerImage:
     in_controlled_shutdown: bool = False
     directories: tuple[UUID, ...] = ()
     cordoned_directories: tuple[UUID, ...] = ()
+    host: str | None = None
 
     def endpoint(self, listener_name: str) -> Endpoint | None:
         """The endpoint of a listener by its name, exactly as registered."""
@@ -355,6 +358,7 @@ def broker_of(record: RegisterBrokerRecord) -> BrokerImage:
         in_controlled_shutdown=record.in_controlled_shutdown,
         directories=tuple(record.log_dirs),
         cordoned_directories=tuple(record.cordoned_log_dirs or ()),
+        host=read_broker_host(record),
     )
 
 
@@ -379,6 +383,7 @@ def broker_record(broker: BrokerImage, metadata_version: int) -> RegisterBrokerR
         cordoned_log_dirs=list(broker.cordoned_directories)
         if metadata_version >= 30 and broker.cordoned_directories
         else None,
+        unknown_tagged_fields=broker_host_fields(broker.host),
     )
 
 

@@ -36,6 +36,30 @@ def read_full_log_dirs(request: Message) -> frozenset[UUID]:
     return frozenset(UUID(bytes=bytes(found[start : start + 16])) for start in range(0, len(found) - 15, 16))
 
 
+# The machine that a broker runs on, in UTF-8: of BrokerRegistration (request), of RegisterBrokerRecord, and of a broker
+# in the response of a DescribeCluster whose request has the field, empty. See docs/adr/0016-broker-host.md.
+BROKER_HOST_TAG = 0x6F6455
+
+
+def broker_host_fields(host: str | None) -> tuple[tuple[int, bytes], ...]:
+    """What a message says of a broker's machine; nothing where that is not known."""
+    return () if host is None else ((BROKER_HOST_TAG, host.encode()),)
+
+
+def read_broker_host(message: Message) -> str | None:
+    """The machine that a message names; None where it names none, or not in UTF-8."""
+    found = next((data for tag, data in message.unknown_tagged_fields if tag == BROKER_HOST_TAG), b"")
+    try:
+        return bytes(found).decode() or None
+    except UnicodeDecodeError:
+        return None
+
+
+def asks_for_hosts(request: Message) -> bool:
+    """Whether a DescribeCluster request wants to know the machines of the brokers."""
+    return any(tag == BROKER_HOST_TAG for tag, _ in request.unknown_tagged_fields)
+
+
 def asks_for_timelines(request: Message) -> bool:
     """Whether a DescribeGroups request wants to know what happened to its groups."""
     return any(tag == GROUP_TIMELINES_TAG for tag, _ in request.unknown_tagged_fields)

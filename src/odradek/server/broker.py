@@ -97,6 +97,7 @@ class Broker:
         network: Network,
         random: Random,
         hostname: str = "localhost",
+        machine_id: str | None = None,
         machine: MachineLimits = NO_LIMITS,
         fetch: Fetch = no_fetch,
         timer: Timer = no_timer,
@@ -105,6 +106,7 @@ class Broker:
         """
         Args:
             hostname: what other nodes get for a listener that is bound to all interfaces.
+            machine_id: of the machine, where `broker.host` does not name it.
         Raises:
             ConfigError: roles or listeners that this release cannot serve.
         """
@@ -115,6 +117,7 @@ class Broker:
             network=network,
             random=random,
             hostname=hostname,
+            machine_id=machine_id,
             machine=machine,
             fetch=fetch,
             timer=timer,
@@ -344,6 +347,7 @@ class Broker:
             hostname=self._ports.hostname,
             features=supported_features(),
             rack=cast("str | None", self.settings["broker.rack"]),
+            host=self.settings.build(BrokerLifecycleConfig).host or self._ports.machine_id,
             log_dirs=[each.directory_id for each in self.log_manager.directories if not each.offline],
             previous_broker_epoch=self.log_manager.previous_broker_epoch,
         )

@@ -191,6 +191,7 @@ OWN = {
     for row in (
         Setting(Scope.BROKER, "super.users", "string", UpdateMode.READ_ONLY, "", False, ""),
         Setting(Scope.BROKER, "allow.everyone.if.no.acl.found", "boolean", UpdateMode.READ_ONLY, "false", False, ""),
+        Setting(Scope.BROKER, "broker.host", "string", UpdateMode.READ_ONLY, None, False, ""),
         Setting(
             Scope.BROKER,
             "odradek.max.decompressed.batch.bytes",

@@ -190,6 +190,18 @@ def test_replicas_on_brokers_without_a_rack_share_none_that_is_known() -> None:
     assert found(facts)["one-rack"].subjects == ["orders-0"]
 
 
+def test_replicas_and_voters_on_one_of_several_machines() -> None:
+    facts = good_cluster()
+    facts.hosts = dict.fromkeys(facts.racks, "laptop")
+    assert not {"one-machine", "voters-on-one-machine"} & found(facts).keys()
+    facts.hosts |= {3: "other"}
+    facts.partitions["orders", 0] = partition(1, 2)
+    assert found(facts)["one-machine"].subjects == ["orders-0"]
+    assert found(facts)["voters-on-one-machine"].subjects == ["laptop"]
+    facts.hosts |= {2: None}
+    assert not {"one-machine", "voters-on-one-machine"} & found(facts).keys()
+
+
 def test_advice_for_two_replicas_is_three_first() -> None:
     facts = good_cluster()
     facts.min_isr = {"orders": 1}

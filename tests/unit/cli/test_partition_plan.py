@@ -157,3 +157,22 @@ def test_kafkas_format_there_and_back() -> None:
 def test_files_that_are_no_plan(text: str, reported: str) -> None:
     with pytest.raises(PlanError, match=reported):
         from_json(text)
+
+
+def test_every_partition_is_on_both_machines_of_its_racks() -> None:
+    racks, hosts = dict.fromkeys((1, 2, 3, 4)), {1: "a", 2: "a", 3: "b", 4: "b"}
+    old = spread("t", 12, 1, 2, factor=2)
+    new = after(old, plan(racks, old, hosts=hosts))
+    assert all({hosts[broker] for broker in replicas} == {"a", "b"} for replicas in new.values())
+    assert set(holds(new).values()) == {6} and copies(old, new) == 12
+    assert plan(racks, new, hosts=hosts) == {}
+
+
+def test_racks_count_for_more_than_machines() -> None:
+    racks, hosts = {1: "x", 2: "x", 3: "y"}, {1: "a", 2: "b", 3: "c"}
+    assert plan(racks, {("t", 0): (1, 2)}, hosts=hosts) == {("t", 0): (1, 3)}
+
+
+def test_one_machine_for_all_moves_nothing() -> None:
+    old = spread("t", 9, 1, 2, 3, factor=2)
+    assert plan(dict.fromkeys((1, 2, 3)), old, hosts=dict.fromkeys((1, 2, 3), "laptop")) == {}

@@ -147,3 +147,11 @@ def test_a_broker_that_rests_gets_nothing() -> None:
     changes, _, after = rebalance(dict.fromkeys((1, 2, 3, 4)), assignment, evenly(assignment), resting={4})
     assert changes and 4 not in after.loads
     assert 4 not in {broker for replicas in changes.values() for broker in replicas}
+
+
+def test_replicas_that_share_a_machine_are_parted_first() -> None:
+    racks, hosts = dict.fromkeys((1, 2, 3, 4)), {1: "a", 2: "a", 3: "b", 4: "b"}
+    assignment: Assignment = {("t", number): ((1, 2), (3, 4))[number % 2] for number in range(4)}
+    changes, _, _ = rebalance(racks, assignment, {}, hosts=hosts)
+    for replicas in {**assignment, **changes}.values():
+        assert {hosts[broker] for broker in replicas} == {"a", "b"}

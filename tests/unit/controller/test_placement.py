@@ -70,3 +70,41 @@ def test_brokers_without_a_rack_count_as_one_rack() -> None:
     placed = place_replicas(usable, 60, 3, random.Random(5))
     assert all(len({usable[each].rack for each in replicas}) == 3 for replicas in placed)
     assert {replicas[0] for replicas in placed} == set(range(6))
+
+
+def on_machines(machines: str, racks: str = "") -> list[UsableBroker]:
+    """One broker per letter, the letter its machine."""
+    return [
+        UsableBroker(number, racks[number] if racks else None, fenced=False, host=machine)
+        for number, machine in enumerate(machines)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("machines", "racks"),
+    [
+        ("aabb", ""), ("aabbcc", ""), ("aaab", ""), ("aaaabbbbcccc", ""), ("aabbccdd", "xxxxyyyy"), ("aabc", "xxyy"),
+        ("aaabbc", "xxxyyy"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("factor", [2, 3])
+def test_a_machine_has_two_replicas_only_where_all_have_one(machines: str, racks: str, factor: int) -> None:
+    for seed in range(5):
+        for replicas in place_replicas(on_machines(machines, racks), 120, factor, random.Random(seed)):
+            assert len(set(replicas)) == factor
+            assert len({machines[broker] for broker in replicas}) == min(factor, len(set(machines)))
+            if racks:
+                assert len({racks[broker] for broker in replicas}) == min(factor, len(set(racks)))
+
+
+def test_brokers_of_machines_of_one_size_carry_the_same() -> None:
+    placed = place_replicas(on_machines("aabbcc"), 300, 2, random.Random(3))
+    for load in (Counter(replicas[0] for replicas in placed), Counter(replicas[1] for replicas in placed)):
+        assert max(load.values()) - min(load.values()) <= 2
+
+
+@pytest.mark.parametrize("factor", [1, 2, 3])
+def test_one_machine_for_all_is_as_no_machine(factor: int) -> None:
+    alike = place_replicas(on_machines("aaaaa", "xxyyy"), 60, factor, random.Random(7))
+    unknown = place_replicas(brokers("xxyyy"), 60, factor, random.Random(7))
+    assert alike == unknown

@@ -40,6 +40,7 @@ fi
         rack=${ODRADEK_RACK:-}
         [ ! -s "$run/rack" ] || rack=$(cat "$run/rack")
         [ -z "$rack" ] || echo "broker.rack=$rack"
+        echo "broker.host=$ODRADEK_HOST"
     fi
     if [ -d "$tls" ]; then
         echo "ssl.keystore.type=PEM"

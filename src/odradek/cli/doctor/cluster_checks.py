@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import combinations
@@ -38,6 +39,7 @@ def check_cluster(
     yield from _check_availability(facts)
     yield from _check_copies(facts)
     yield from _check_racks(facts)
+    yield from _check_machines(facts)
     yield from _check_quorum(facts)
     yield from _check_clock(facts)
     yield from _check_leaders(facts)
@@ -153,7 +155,7 @@ def _check_racks(facts: ClusterFacts) -> Iterator[Finding]:
     together = [
         key
         for key, each in facts.partitions.items()
-        if len(each.replica_nodes) > 1 and _share_a_rack(each.replica_nodes, facts)
+        if len(each.replica_nodes) > 1 and _share(each.replica_nodes, facts.racks)
     ]
     if together:
         yield Finding(
@@ -164,7 +166,7 @@ def _check_racks(facts: ClusterFacts) -> Iterator[Finding]:
             "`odradek partitions plan` spreads them over racks",
             [_text(key) for key in sorted(together)],
         )
-    if len(facts.voters) > 1 and _share_a_rack(facts.voters, facts):
+    if len(facts.voters) > 1 and _share(facts.voters, facts.racks):
         yield Finding(
             Severity.BAD,
             "voters-in-one-rack",
@@ -175,10 +177,41 @@ def _check_racks(facts: ClusterFacts) -> Iterator[Finding]:
         )
 
 
-def _share_a_rack(nodes: Iterable[int], facts: ClusterFacts) -> bool:
-    """Whether all are in one rack; where a node without a rack is, is not known."""
-    racks = {facts.racks.get(node) for node in nodes}
-    return len(racks) == 1 and None not in racks
+def _check_machines(facts: ClusterFacts) -> Iterator[Finding]:
+    """Nothing where all brokers run on one machine: somebody who wants that knows it."""
+    if len({host for host in facts.hosts.values() if host}) < 2:
+        return
+    together = [
+        key
+        for key, each in facts.partitions.items()
+        if len(each.replica_nodes) > 1 and _share(each.replica_nodes, facts.hosts)
+    ]
+    if together:
+        yield Finding(
+            Severity.BAD,
+            "one-machine",
+            f"{counted(len(together), 'partition has', 'partitions have')} all replicas on one machine",
+            "they are gone with that machine",
+            "`odradek partitions plan` spreads them over machines",
+            [_text(key) for key in sorted(together)],
+        )
+    voters = Counter(host for voter in facts.voters if (host := facts.hosts.get(voter)))
+    host, count = next(iter(voters.most_common(1)), ("", 0))
+    if count * 2 > len(facts.voters) > 1:
+        yield Finding(
+            Severity.BAD,
+            "voters-on-one-machine",
+            f"{count} of {len(facts.voters)} voters run on one machine",
+            "without that machine no leader is elected anywhere",
+            "run the controllers on three machines",
+            [host],
+        )
+
+
+def _share(nodes: Iterable[int], domains: Mapping[int, str | None]) -> bool:
+    """Whether all are in one rack, or on one machine; where a node without one is, is not known."""
+    found = {domains.get(node) for node in nodes}
+    return len(found) == 1 and None not in found
 
 
 def _check_quorum(facts: ClusterFacts) -> Iterator[Finding]:

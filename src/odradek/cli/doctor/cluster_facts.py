@@ -17,6 +17,7 @@ from odradek.client.cluster import Cluster
 from odradek.client.groups import EARLIEST, LATEST, committed_offsets, describe_group, list_groups, list_offsets
 from odradek.client.reassignment import GONE, TopicPartition, replica_sizes
 from odradek.common.errors import OdradekError
+from odradek.protocol.extras import read_broker_host
 from odradek.protocol.messages.describe_configs_response import DescribeConfigsResult
 from odradek.protocol.messages.metadata_response import MetadataResponsePartition
 from odradek.settings.broker import METRICS_LISTENER
@@ -48,7 +49,7 @@ class ClusterFacts:
     """What is known of a cluster. What could not be asked is empty, and in the report.
 
     Attributes:
-        racks: of all brokers; fenced: those that do not serve.
+        racks, hosts: of all brokers, None where not known; fenced: those that do not serve.
         voters: ids of the quorum's voters; addresses: one listener of each, where it is known.
         round_trips_ms: from this machine to voters.
         clock_ahead_ms: of the active controller before this machine; clock_error_ms: how far that may be wrong.
@@ -61,6 +62,7 @@ class ClusterFacts:
     """
 
     racks: dict[int, str | None] = field(default_factory=dict)
+    hosts: dict[int, str | None] = field(default_factory=dict)
     fenced: set[int] = field(default_factory=set)
     voters: list[int] = field(default_factory=list)
     round_trips_ms: dict[int, float] = field(default_factory=dict)
@@ -124,6 +126,7 @@ class Look:
     async def _brokers(self) -> None:
         described = await describe_cluster(self.cluster, fenced=True)
         self.facts.racks = {broker.broker_id: broker.rack or None for broker in described.brokers}
+        self.facts.hosts = {broker.broker_id: read_broker_host(broker) for broker in described.brokers}
         self.facts.fenced = {broker.broker_id for broker in described.brokers if broker.is_fenced}
 
     @property

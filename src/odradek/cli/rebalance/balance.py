@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from odradek.cli.failure_domains import FailureDomains
 from odradek.cli.partition_plan import Assignment, Replicas, TopicPartition
 
 # How far from the mean a broker may be.
@@ -59,10 +60,10 @@ class Balance:
     """A plan in the making.
 
     Attributes:
-        racks: of all brokers.
+        racks, hosts: of all brokers; see `FailureDomains`.
         resting: brokers that are away, or drain: they keep what they have, and get nothing.
         assignment: all partitions; changed as the plan is made.
-        limit_bytes: copy no more than so much; racks are mended whatever it takes.
+        limit_bytes: copy no more than so much; racks and machines are spread over whatever it takes.
     """
 
     racks: Mapping[int, str | None]
@@ -73,8 +74,10 @@ class Balance:
     limit_bytes: float = float("inf")
     copied_bytes: float = 0.0
     loads: dict[int, list[float]] = field(default_factory=dict)
+    hosts: Mapping[int, str | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self._domains = FailureDomains(self.racks, self.hosts)
         self.loads = {broker: [0.0] * len(Load) for broker in sorted(self.racks) if broker not in self.resting}
         for key in self.assignment:
             self._count(key, 1)
@@ -87,7 +90,7 @@ class Balance:
 
     def run(self) -> None:
         """Make the whole plan."""
-        self._mend_racks()
+        self._spread_domains()
         while step := self._best_step():
             self._take(step)
 
@@ -134,35 +137,34 @@ class Balance:
             return max(self.tolerance * mean, 1.0)
         return self.tolerance * mean
 
-    # -- racks --------------------------------------------------------------------------------------------------------
+    # -- racks and machines --------------------------------------------------------------------------------------------
 
-    def _rack_of(self, broker: int) -> str:
-        return self.racks.get(broker) or ""
-
-    def _mend_racks(self) -> None:
+    def _spread_domains(self) -> None:
         for key in sorted(self.assignment):
-            while step := self._rack_step(key):
+            while step := self._domain_step(key):
                 self._take(step)
 
-    def _rack_step(self, key: TopicPartition) -> _Step | None:
-        """A replica that shares its rack goes to one without any; the leader last."""
+    def _domain_step(self, key: TopicPartition) -> _Step | None:
+        """A replica that shares its rack, or its machine, goes to one without any; the leader last."""
         replicas = self.assignment[key]
-        here = [self._rack_of(broker) for broker in replicas]
-        movable = [broker for broker in replicas if broker in self.loads and here.count(self._rack_of(broker)) > 1]
-        free = [broker for broker in self.loads if self._rack_of(broker) not in here]
-        if not movable or not free:
-            return None
-        old = max(movable, key=lambda broker: (replicas.index(broker) > 0, self._fullness(broker), broker))
-        new = min(free, key=lambda broker: (self._fullness(broker), broker))
-        return self._replica_step(key, old, new)
+        free = sorted(
+            (broker for broker in self.loads if broker not in replicas),
+            key=lambda broker: (self._fullness(broker), broker),
+        )
+        for doubled, better in self._domains.improvements(replicas, free):
+            movable = [broker for broker in doubled if broker in self.loads]
+            for old in sorted(
+                movable,
+                key=lambda broker: (replicas.index(broker) > 0, self._fullness(broker), broker),
+                reverse=True,
+            ):
+                new = next((broker for broker in better if self._domains.keeps(replicas, old, broker)), None)
+                if new is not None:
+                    return self._replica_step(key, old, new)
+        return None
 
     def _fullness(self, broker: int) -> float:
         return sum(self.loads[broker][load] / self.means[load] for load in Load if self.means[load])
-
-    def _keeps_racks(self, replicas: list[int], old: int, new: int) -> bool:
-        before = {self._rack_of(broker) for broker in replicas}
-        after = {self._rack_of(new if broker == old else broker) for broker in replicas}
-        return len(after) >= len(before)
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
@@ -207,7 +209,7 @@ class Balance:
             if new in replicas:
                 if replicas[0] == old:
                     yield _Step(key, old, new, LEADER_COST, is_leader=True)
-            elif self._keeps_racks(replicas, old, new):
+            elif self._domains.keeps(replicas, old, new):
                 yield self._replica_step(key, old, new)
 
     def _changes(self, step: _Step) -> Iterator[tuple[int, int, float]]:
@@ -261,6 +263,7 @@ def rebalance(
     *,
     tolerance: float = TOLERANCE,
     limit_bytes: float = float("inf"),
+    hosts: Mapping[int, str | None] | None = None,
 ) -> tuple[dict[TopicPartition, Replicas], Balance, Balance]:
     """What changes, and how brokers are loaded before and after."""
 
@@ -272,6 +275,7 @@ def rebalance(
             resting,
             tolerance,
             limit_bytes,
+            hosts=hosts or {},
         )
         for _ in range(2)
     )

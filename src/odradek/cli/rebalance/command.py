@@ -80,6 +80,7 @@ def command(
         view.resting,
         tolerance=tolerance,
         limit_bytes=limit_bytes or float("inf"),
+        hosts=view.hosts,
     )
     _show(view, changes, before, after, weights, as_json=as_json)
     if not changes or not execute:

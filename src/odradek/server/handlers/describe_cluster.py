@@ -3,6 +3,8 @@
 Versions: 1 endpoint type, brokers (1) or controllers (2), which must be that of the listener (KIP-919); 2 fenced
 brokers on request (KIP-1073).
 
+A client that asks for them gets the machines of the brokers too (`protocol.extras`).
+
 Controllers are listed as they registered themselves; a request that any of them answers.
 
 Permissions: Alter on the cluster, of those who ask a controller; the authorized operations need Describe on it.
@@ -14,6 +16,7 @@ from collections.abc import Iterator
 
 from odradek.common.errors import ErrorCode
 from odradek.metadata.acls import AclOperation
+from odradek.protocol.extras import asks_for_hosts, broker_host_fields
 from odradek.protocol.messages.describe_cluster_request import DescribeClusterRequest
 from odradek.protocol.messages.describe_cluster_response import DescribeClusterBroker, DescribeClusterResponse
 from odradek.server.authorization import check_cluster, cluster_operations
@@ -44,7 +47,8 @@ def handle(context: RequestContext, request: DescribeClusterRequest) -> Describe
         response.brokers = list(_controllers(context))
     else:
         response.controller_id = advertised_controller(context, image)
-        response.brokers = list(_brokers(context, with_fenced=request.include_fenced_brokers))
+        with_hosts = asks_for_hosts(request)
+        response.brokers = list(_brokers(context, with_fenced=request.include_fenced_brokers, with_hosts=with_hosts))
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = cluster_operations(context)
     return response
@@ -57,12 +61,17 @@ def _controllers(context: RequestContext) -> Iterator[DescribeClusterBroker]:
                 yield DescribeClusterBroker(broker_id=controller_id, host=endpoint.host, port=endpoint.port)
 
 
-def _brokers(context: RequestContext, *, with_fenced: bool) -> Iterator[DescribeClusterBroker]:
+def _brokers(context: RequestContext, *, with_fenced: bool, with_hosts: bool) -> Iterator[DescribeClusterBroker]:
     """Those that have an address on this listener."""
     for broker_id, broker in sorted(context.broker.image.brokers.items()):
         address = address_of(context, broker)
         if address is not None and (with_fenced or not broker.fenced):
             host, port = address
             yield DescribeClusterBroker(
-                broker_id=broker_id, host=host, port=port, rack=broker.rack, is_fenced=broker.fenced
+                broker_id=broker_id,
+                host=host,
+                port=port,
+                rack=broker.rack,
+                is_fenced=broker.fenced,
+                unknown_tagged_fields=broker_host_fields(broker.host) if with_hosts else (),
             )

@@ -73,6 +73,11 @@ class BrokerLifecycleConfig:
     cordoned_log_dirs: tuple[str, ...] = option(
         "cordoned.log.dirs", default=(), doc="Log directories, or *, that take no new replicas."
     )
+    host: str | None = option(
+        "broker.host",
+        default=None,
+        doc="Machine of the broker, by default the machine's id: replicas are spread over racks, then over machines.",
+    )
 
 
 def cordon(directories: Iterable[LogDir], config: BrokerLifecycleConfig) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from odradek.metadata.features import LevelRange
+from odradek.protocol.extras import broker_host_fields
 from odradek.protocol.messages import broker_registration_request as message
 from odradek.settings.listeners import WILDCARDS
 
@@ -23,22 +24,24 @@ def broker_registration_request(
     hostname: str,
     features: Mapping[str, LevelRange],
     rack: str | None,
+    host: str | None,
     log_dirs: list[UUID],
     previous_broker_epoch: int,
 ) -> message.BrokerRegistrationRequest:
     """
     Args:
         hostname: what others dial where a listener is bound to all interfaces and advertises no address.
+        host: the machine that this broker shares its fate with; None says nothing.
         log_dirs: ids of the directories that are online.
         previous_broker_epoch: of the last clean stop, -1 after an unclean one (KIP-966).
     """
     endpoints = []
     for spec in specs:
         if spec.scope == "broker":
-            host, port = spec.advertised or (spec.host, spec.port)
-            host = hostname if host in WILDCARDS else host
+            address, port = spec.advertised or (spec.host, spec.port)
+            address = hostname if address in WILDCARDS else address
             endpoints.append(
-                message.Listener(name=spec.name, host=host, port=port, security_protocol=spec.security_protocol)
+                message.Listener(name=spec.name, host=address, port=port, security_protocol=spec.security_protocol)
             )
     return message.BrokerRegistrationRequest(
         broker_id=node_id,
@@ -52,4 +55,5 @@ def broker_registration_request(
         rack=rack,
         log_dirs=log_dirs,
         previous_broker_epoch=previous_broker_epoch,
+        unknown_tagged_fields=broker_host_fields(host),
     )

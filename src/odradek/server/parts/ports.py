@@ -23,6 +23,7 @@ class Ports:
 
     Attributes:
         hostname: what other nodes get for a listener that is bound to all interfaces.
+        machine_id: of the machine, which several nodes may share; None where it is not known.
         fetch: reads a document over HTTPS.
         timer: says how long work on the loop took.
         cpu_timer: the processor time of the loop's thread.
@@ -33,6 +34,7 @@ class Ports:
     network: Network
     random: Random
     hostname: str = "localhost"
+    machine_id: str | None = None
     machine: MachineLimits = NO_LIMITS
     fetch: Fetch = no_fetch
     timer: Timer = no_timer

@@ -15,7 +15,15 @@ from typing import Any, cast
 from odradek.common.errors import OdradekError, StorageError
 from odradek.common.log_lines import get_logger, sum_up, write_log_lines
 from odradek.common.real_https import read_https
-from odradek.common.real_io import RealClock, RealDisk, RealNetwork, RealRandom, machine_limits, open_descriptors
+from odradek.common.real_io import (
+    RealClock,
+    RealDisk,
+    RealNetwork,
+    RealRandom,
+    machine_id,
+    machine_limits,
+    open_descriptors,
+)
 from odradek.server.background.garbage_collection import GarbageCollection
 from odradek.server.broker import Broker
 from odradek.server.lifecycle.drain import drain
@@ -76,6 +84,7 @@ async def _serve(settings: BrokerSettings) -> int:
             network=RealNetwork(),
             random=RealRandom(),
             hostname=socket.gethostname(),
+            machine_id=machine_id(),
             machine=machine_limits(),
             fetch=read_https,
             timer=time.perf_counter_ns,
