@@ -142,7 +142,7 @@ chaos: $(STAMP) ## Real nodes killed, paused, cut off, without disk, power or th
 lock: $(STAMP) ## Resolve requirements/dev.txt anew from pyproject.toml, runtime.txt, and kerberos.txt (needs libkrb5-dev)
 	@$(VENV)/bin/pip install -q pip-tools
 	@$(VENV)/bin/pip-compile -q --strip-extras --generate-hashes --no-emit-index-url --no-emit-trusted-host \
-		--allow-unsafe --extra spark --extra avro --extra delta --extra protobuf --extra pipelines --extra demo --extra dev -o requirements/dev.txt pyproject.toml
+		--allow-unsafe --extra spark --extra avro --extra delta --extra protobuf --extra pipelines --extra demo --extra console --extra dev -o requirements/dev.txt pyproject.toml
 	@$(VENV)/bin/pip-compile -q --strip-extras --generate-hashes --no-emit-index-url --no-emit-trusted-host \
 		--no-emit-find-links --allow-unsafe --constraint requirements/dev.txt -o requirements/runtime.txt pyproject.toml
 	@$(VENV)/bin/pip-compile -q --strip-extras --generate-hashes --no-emit-index-url --no-emit-trusted-host \

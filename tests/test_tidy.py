@@ -35,7 +35,9 @@ WORLD_ROOMS = (
     "common/real_tls.py",
     "common/real_worker.py",
     "server/startup/process.py",
+    "admin/",
     "cli/",
+    "console/",
     "security/client/",
     "testing/",
 )

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from odradek.admin.cluster_checks import check_cluster
+from odradek.admin.cluster_facts import ClusterFacts, Look, round_trip_ms
+from odradek.admin.finding import Finding, Report, Severity
 from odradek.cli import app, errors
-from odradek.cli.doctor.cluster_checks import check_cluster
-from odradek.cli.doctor.cluster_facts import ClusterFacts, Look, round_trip_ms
-from odradek.cli.doctor.finding import Finding, Report, Severity
 from odradek.client.cluster import Cluster as Connected
 from odradek.client.cluster import parse_bootstrap
 from odradek.common.real_io import RealClock, RealNetwork

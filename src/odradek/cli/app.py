@@ -42,6 +42,7 @@ COMMANDS = {
     "plan": ("plan.command", "Say how many brokers of what size, and their settings."),
     "perf": ("perf.command", "Measure how fast and how soon records pass."),
     "rebalance": ("rebalance.command", "Even out leaders, replicas, disks and traffic over brokers."),
+    "console": ("console", "Show clusters in a browser."),
     "certs": ("certs", "Make certificates for development."),
     "drain": ("drain", "Take work away from a broker before it stops."),
     "pipeline": ("pipeline", "Make, check, run and watch a pipeline of Spark's over topics."),

@@ -26,7 +26,6 @@ T = TypeVar("T")
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 # Kafka's default.api.timeout.ms is a minute; a person at a terminal has given up by then.
 DEFAULT_TIMEOUT_MS = 30_000
-PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 # What a listener may want that hangs up on this protocol.
 _LOGIN = "with sasl.mechanism and sasl.jaas.config"
 _HINTS = {
@@ -158,6 +157,8 @@ def unreachable(where: Target, reason: str) -> CliError:
 
 def tls_of(where: Target) -> ssl.SSLContext | None:
     """The client's own TLS; None where its protocol has none. Raises CliError."""
+    from odradek.admin.connecting import PROTOCOLS
+
     protocol = where.security_protocol
     if protocol not in PROTOCOLS:
         raise CliError(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from odradek.admin.group_advice import advice, details, seconds_text
 from odradek.cli.completion import group_names
 from odradek.cli.connect import DEFAULT_BOOTSTRAP, BootstrapOption, CommandConfigOption, administer, target
 from odradek.cli.errors import CliError
@@ -18,12 +19,6 @@ from odradek.cli.output import JsonOption, note, print_json, print_table
 
 if TYPE_CHECKING:
     from odradek.client.cluster import Cluster
-
-# A member of the same client that is back within this time after it left has not been stopped: it did not poll.
-BACK_WITHIN_MS = 15 * 60 * 1000
-# More rebalances than this within the span are reported.
-MANY_REBALANCES = 5
-REBALANCES_WITHIN_MS = 10 * 60 * 1000
 
 GroupArgument = Annotated[str, typer.Argument(help="The group's name.", autocompletion=group_names)]
 
@@ -80,7 +75,7 @@ def _print(found: dict[str, Any]) -> None:
     ]
     print_table(["TIME", "EVENT", "GENERATION", "MEMBER", "CLIENT-ID", "HOST", "WHY"], rows)
     if found.get("unowned_partitions"):
-        longest = _seconds(found["unowned_longest_ms"])
+        longest = seconds_text(found["unowned_longest_ms"])
         note(f"{found['unowned_partitions']} partitions have no owner now, the longest for {longest}")
     for line in found["advice"]:
         note(f"- {line}")
@@ -88,148 +83,5 @@ def _print(found: dict[str, Any]) -> None:
         note("nothing here asks for a change")
 
 
-def details(event: dict[str, Any]) -> str:
-    """What an event says in words, beside who it is about."""
-    if event["kind"] == "assigned":
-        text = f"{event['count']} partitions have a new owner"
-        if event["took_ms"]:
-            text += f", {_seconds(event['took_ms'])} after the rebalance began"
-        return f"{text}; the longest without one: {_seconds(event['unowned_ms'])}"
-    text = str(event["reason"])
-    if event["count"] > 1:
-        text = f"{text} ({event['count']} times)".strip()
-    return text
-
-
-def advice(events: list[dict[str, Any]]) -> list[str]:
-    """What to change, most telling first; each line once, with what it follows from."""
-    lines: dict[str, None] = {}
-    for position, event in enumerate(events):
-        line = _of_event(event, events[position + 1 :])
-        if line is not None:
-            lines[line] = None
-    rebalances = [event for event in events if event["kind"] == "rebalance"]
-    if rebalances:
-        last_ms = rebalances[-1]["at_ms"]
-        recent = sum(event["count"] for event in rebalances if last_ms - event["at_ms"] <= REBALANCES_WITHIN_MS)
-        if recent > MANY_REBALANCES:
-            minutes = REBALANCES_WITHIN_MS // 60_000
-            lines[
-                f"{recent} rebalances within {minutes} minutes: members that are restarted need a group.instance.id, "
-                "and group.protocol=consumer (or partition.assignment.strategy=cooperative-sticky) lets the others "
-                "read on"
-            ] = None
-    return list(lines)
-
-
-def _of_event(event: dict[str, Any], later: list[dict[str, Any]]) -> str | None:
-    kind, reason = event["kind"], event["reason"]
-    if kind == "removed":
-        if "session" in reason and _is_back(event, later):
-            return (
-                f"{_who(event)} fell silent and came back: its process was paused or cut off, or it did not poll in "
-                f"time. {_POLL}"
-            )
-        if "session" in reason:
-            return (
-                f"{_who(event)} was not heard of: its process was killed, hung, or lost its network. If it was "
-                "restarted on purpose, close the consumer first, or give it a group.instance.id and a "
-                "session.timeout.ms longer than a restart"
-            )
-        return (
-            f"{_who(event)} was too slow to follow a rebalance: it works too long between two polls. Lower "
-            "max.poll.records, or raise max.poll.interval.ms"
-        )
-    if kind == "left":
-        if "poll" in reason:
-            return f"{_who(event)} left because it did not poll in time: {_POLL}"
-        if _is_back(event, later):
-            return (
-                f"{_who(event)} left and the same client came back: unless it was restarted, it did not poll in time. "
-                f"{_POLL}"
-            )
-    if kind == "fenced" and "INSTANCE" in reason:
-        return (
-            f"two consumers use group.instance.id {event['instance_id']}; the one that was there first is fenced "
-            f"({event['client_id']} at {event['client_host']}): give each process an id of its own"
-        )
-    if kind in ("refused", "fenced"):
-        return _of_refusal(event)
-    if kind == "unstored":
-        return _of_unstored(event)
-    return None
-
-
-_POLL = "Raise max.poll.interval.ms, or lower max.poll.records so that less is done between two polls"
-
-
-def _of_refusal(event: dict[str, Any]) -> str | None:
-    reason = event["reason"]
-    if "OffsetCommit)" in reason:
-        for name, line in _COMMITS.items():
-            if reason.startswith(name):
-                return f"a commit of {_who(event)} was refused: {line}. What it read since its last one is read again"
-    for name, line in _REFUSALS.items():
-        if reason.startswith(name):
-            return f"{_who(event)} was refused: {line}"
-    return None
-
-
-def _of_unstored(event: dict[str, Any]) -> str:
-    if "TOO_LARGE" in event["reason"]:
-        return (
-            "the group is larger than a record of __consumer_offsets may be: raise its max.message.bytes, or let "
-            "members subscribe to fewer topics, by a regular expression"
-        )
-    return (
-        "what happened to the group could not be stored: look after the replicas of __consumer_offsets "
-        "(odradek topics describe), fewer of which are in sync than min.insync.replicas, or whose leader is gone"
-    )
-
-
-_TOO_LATE = f"the group had gone on without it before it committed. {_POLL}"
-_FENCED_PRODUCER = (
-    "another producer has its transactional.id by now, or its transaction took longer than transaction.timeout.ms and "
-    "was aborted: the broker's log says which (`transactional id taken over`, `producer fenced`)"
-)
-_COMMITS = {
-    "INVALID_PRODUCER_EPOCH": _FENCED_PRODUCER,
-    "PRODUCER_FENCED": _FENCED_PRODUCER,
-    "ILLEGAL_GENERATION": f"a rebalance began after it had read. If that happens often: {_POLL}",
-    "UNKNOWN_MEMBER_ID": _TOO_LATE,
-    "FENCED_MEMBER_EPOCH": _TOO_LATE,
-    "STALE_MEMBER_EPOCH": "its assignment had changed since it read, and it has not heard of it yet. A client commits "
-    "again by itself; if it does not, update it",
-}
-_REFUSALS = {
-    "UNRELEASED_INSTANCE_ID": "another live consumer has its group.instance.id: give each process an id of its own",
-    "GROUP_MAX_SIZE_REACHED": "the group is full: raise group.max.size or group.consumer.max.size, or run fewer "
-    "members",
-    "INCONSISTENT_GROUP_PROTOCOL": "it has no partition.assignment.strategy in common with the members: roll in two "
-    "steps, first adding the new strategy to all, then taking the old one away",
-    "INVALID_SESSION_TIMEOUT": "its session.timeout.ms is outside group.min.session.timeout.ms and "
-    "group.max.session.timeout.ms",
-}
-
-
-def _is_back(event: dict[str, Any], later: list[dict[str, Any]]) -> bool:
-    same = ("client_id", "client_host", "instance_id")
-    return any(
-        each["kind"] == "joined"
-        and each["at_ms"] - event["at_ms"] <= BACK_WITHIN_MS
-        and all(each[key] == event[key] for key in same)
-        for each in later
-    )
-
-
-def _who(event: dict[str, Any]) -> str:
-    name = event["instance_id"] or event["member_id"]
-    return f"member {name} ({event['client_id']} at {event['client_host']})"
-
-
 def _time(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
-
-
-def _seconds(ms: int) -> str:
-    return f"{ms / 1000:.1f} s" if ms < 120_000 else f"{ms / 60_000:.0f} min"

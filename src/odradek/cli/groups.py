@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from odradek.admin.offset_reset import ResetError, ResetPlan, apply_reset, check_idle, plan_reset
 from odradek.cli.completion import group_names, topic_names
 from odradek.cli.connect import DEFAULT_BOOTSTRAP, BootstrapOption, CommandConfigOption, administer, target
 from odradek.cli.errors import FAILED, USAGE, CliError, exit_code, report
 from odradek.cli.group_explain import explain
 from odradek.cli.group_switch import switch
-from odradek.cli.offsets import ResetPlan, export_plan, parse_topic, plan_reset, wanted_position
+from odradek.cli.offsets import export_plan, parse_topic, refused, wanted_position
 from odradek.cli.output import JsonOption, note, print_json, print_table, say
 from odradek.common.numbers import INT64_MAX
 
@@ -218,14 +219,14 @@ def reset_offsets(
     chosen = [parse_topic(item) for item in topic or []]
 
     async def work(cluster: Cluster) -> list[ResetPlan]:
-        from odradek.client.groups import commit_offsets
-
-        plans = [await plan_reset(cluster, name, chosen, position) for name in group]
-        for plan in plans:
-            await _check_idle(cluster, plan.group)
-        if execute:
+        try:
+            plans = [await plan_reset(cluster, name, chosen, position) for name in group]
             for plan in plans:
-                await commit_offsets(cluster, plan.group, {key: new for key, (_, new) in plan.offsets.items()})
+                await check_idle(cluster, plan.group)
+        except ResetError as error:
+            raise refused(error) from None
+        for plan in plans if execute else ():
+            await apply_reset(cluster, plan)
         return plans
 
     plans = administer(target(bootstrap_server, command_config), work)
@@ -333,21 +334,6 @@ async def _group_names(cluster: Cluster, group: list[str] | None, all_groups: bo
     if bool(group) == all_groups:
         raise CliError("say which groups: --group NAME, or --all-groups", code=USAGE)
     return group or [each.group_id for each in await list_groups(cluster)]
-
-
-async def _check_idle(cluster: Cluster, name: str) -> None:
-    from odradek.client.groups import describe_group
-    from odradek.common.errors import ApiError, ErrorCode
-
-    try:
-        group = await describe_group(cluster, name)
-    except ApiError as error:
-        # A group that does not exist yet may be given offsets to begin with.
-        if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
-            return
-        raise
-    if group.members:
-        raise CliError(f"group {name} is in use ({group.state}, {len(group.members)} members); stop its members first")
 
 
 async def _described(cluster: Cluster, name: str, *, with_offsets: bool) -> dict[str, Any]:

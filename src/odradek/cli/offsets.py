@@ -1,4 +1,4 @@
-"""Where `odradek groups reset` moves a group to: reading the options, and computing the plan."""
+"""Where `odradek groups reset` moves a group to: reading the options; the plan is `admin.offset_reset`'s."""
 
 from __future__ import annotations
 
@@ -7,41 +7,29 @@ import io
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from odradek.cli.errors import BAD_CONFIG, NOT_FOUND, USAGE, CliError
+from odradek.admin.offset_reset import Position, ResetError, ResetPlan, TopicPartition
+from odradek.cli.errors import BAD_CONFIG, FAILED, NOT_FOUND, USAGE, CliError
 
-if TYPE_CHECKING:
-    from odradek.client.cluster import Cluster
-    from odradek.client.groups import CommittedOffset
-
-TopicPartition = tuple[str, int]
+# How the command goes on, by the reason of a refusal.
+_REFUSED = {
+    "empty": (" with --topic", FAILED),
+    "unlisted": (" in --from-file; --export writes such a file", BAD_CONFIG),
+    "unshiftable": ("; use --to-offset", FAILED),
+    "no-partition": ("", NOT_FOUND),
+    "in-use": ("", FAILED),
+}
 
 _DURATION = re.compile(r"P(?=.)(?:(\d+)D)?(?:T(?=.)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{1,9})?)S)?)?", re.IGNORECASE)
 _PARTITIONS = re.compile(r"(.+):(\d+(?:,\d+)*)")
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
-    """Where to: exactly one of these is set."""
-
-    edge: str = ""  # "earliest", "latest" or "current"
-    offset: int | None = None
-    timestamp_ms: int | None = None
-    shift: int | None = None
-    listed: dict[str, dict[TopicPartition, int]] | None = None  # by group, "" is any
-
-
-@dataclass(slots=True)
-class ResetPlan:
-    """What a group has committed (None for nothing) and what it will have, by partition."""
-
-    group: str
-    offsets: dict[TopicPartition, tuple[int | None, int]] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
+def refused(error: ResetError) -> CliError:
+    """Why offsets cannot be reset, with the option that helps."""
+    hint, code = _REFUSED[error.reason]
+    return CliError(f"{error}{hint}", code=code)
 
 
 def parse_topic(text: str) -> tuple[str, list[int]]:
@@ -102,80 +90,6 @@ def parse_duration_ms(text: str) -> int:
     except (OverflowError, ValueError):
         raise CliError(f"--by-duration {text}: no record is that old", code=BAD_CONFIG) from None
     return int(lasted.total_seconds() * 1000)
-
-
-async def plan_reset(
-    cluster: Cluster, group: str, chosen: Sequence[tuple[str, list[int]]], position: Position
-) -> ResetPlan:
-    """What to commit for a group, within what the partitions have.
-
-    Args:
-        chosen: topics with the partitions meant, none for all; no topics for all that the group has committed for.
-    Raises:
-        CliError: nothing to reset, or the position cannot be known; ApiError as the brokers say.
-    """
-    from odradek.client.groups import EARLIEST, LATEST, committed_offsets, list_offsets
-
-    committed = await committed_offsets(cluster, group)
-    plan = ResetPlan(group)
-    if position.listed is not None:
-        wanted = position.listed.get(group, position.listed.get("", {}))
-        partitions = list(wanted)
-        if not partitions:
-            raise CliError(f"--from-file has nothing for group {group}; --export writes such a file", code=BAD_CONFIG)
-    else:
-        wanted = {}
-        partitions = await _partitions(cluster, chosen) if chosen else list(committed)
-    if not partitions:
-        raise CliError(f"nothing to reset for group {group}: it has committed nothing; name topics with --topic")
-    first = await list_offsets(cluster, dict.fromkeys(partitions, EARLIEST))
-    last = await list_offsets(cluster, dict.fromkeys(partitions, LATEST))
-    if position.timestamp_ms is not None:
-        at = await list_offsets(cluster, dict.fromkeys(partitions, position.timestamp_ms))
-        wanted = {key: offset if offset >= 0 else last[key] for key, offset in at.items()}
-    for key in sorted(partitions):
-        target = _target(group, key, position, wanted, committed, first, last)
-        kept = min(max(target, first[key]), last[key])
-        if kept != target:
-            plan.warnings.append(f"{key[0]}-{key[1]} has no offset {target}; {kept} is the nearest")
-        plan.offsets[key] = (committed[key].offset if key in committed else None, kept)
-    return plan
-
-
-def _target(
-    group: str,
-    key: TopicPartition,
-    position: Position,
-    wanted: dict[TopicPartition, int],
-    committed: dict[TopicPartition, CommittedOffset],
-    first: dict[TopicPartition, int],
-    last: dict[TopicPartition, int],
-) -> int:
-    if key in wanted:
-        return wanted[key]
-    if position.offset is not None:
-        return position.offset
-    if position.edge == "earliest":
-        return first[key]
-    if position.edge == "latest":
-        return last[key]
-    if position.shift is None:
-        # Kafka's tool, too, takes a group without a committed offset to the end.
-        return committed[key].offset if key in committed else last[key]
-    if key not in committed:
-        raise CliError(f"group {group} has committed nothing for {key[0]}-{key[1]} to shift; use --to-offset")
-    return committed[key].offset + position.shift
-
-
-async def _partitions(cluster: Cluster, chosen: Sequence[tuple[str, list[int]]]) -> list[TopicPartition]:
-    found: dict[TopicPartition, None] = {}
-    for topic, some in chosen:
-        known = {partition.partition_index for partition in (await cluster.topic(topic)).partitions}
-        for index in some or sorted(known):
-            if index not in known:
-                raise CliError(f"topic {topic} has no partition {index}; it has {len(known)}", code=NOT_FOUND)
-            found[topic, index] = None
-    return list(found)
 
 
 def export_plan(plans: Sequence[ResetPlan]) -> str:

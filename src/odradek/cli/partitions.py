@@ -343,7 +343,7 @@ def lagging(
     """Show which replicas are not in sync, and why: fenced, silent, slow or stuck. Takes a second or two."""
 
     async def work(cluster: Cluster) -> list[dict[str, Any]]:
-        from odradek.cli.partition_lag import lagging_replicas
+        from odradek.admin.lagging import lagging_replicas
 
         return await lagging_replicas(cluster)
 

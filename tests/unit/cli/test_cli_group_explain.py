@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from odradek.cli.group_explain import advice, details
+from odradek.admin.group_advice import advice, details
 
 
 def event(kind: str, **fields: Any) -> dict[str, Any]:

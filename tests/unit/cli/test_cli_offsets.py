@@ -7,17 +7,10 @@ from typing import Any
 
 import pytest
 
+from odradek.admin.offset_reset import Position, ResetPlan
 from odradek.cli.configs import parse_config_list
 from odradek.cli.errors import CliError
-from odradek.cli.offsets import (
-    Position,
-    ResetPlan,
-    export_plan,
-    parse_datetime,
-    parse_duration_ms,
-    parse_topic,
-    wanted_position,
-)
+from odradek.cli.offsets import export_plan, parse_datetime, parse_duration_ms, parse_topic, wanted_position
 
 NOTHING: dict[str, Any] = {
     "earliest": False,

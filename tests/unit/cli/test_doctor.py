@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from odradek.cli.doctor.cluster_checks import check_cluster
-from odradek.cli.doctor.cluster_facts import ClusterFacts, GroupFacts
-from odradek.cli.doctor.configuration import check_expiry
-from odradek.cli.doctor.finding import Finding, Report, Severity, named
+from odradek.admin.cluster_checks import check_cluster
+from odradek.admin.cluster_facts import ClusterFacts, GroupFacts
+from odradek.admin.common_checks import check_expiry
+from odradek.admin.finding import Finding, Report, Severity, named
 from odradek.cli.doctor.machine import DirectoryFacts, MachineFacts, check_machine, look_at_machine
 from odradek.protocol.messages.metadata_response import MetadataResponsePartition
 

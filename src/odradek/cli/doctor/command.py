@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from odradek.admin.finding import Report, Severity, counted
 from odradek.cli.connect import CommandConfigOption, Target, administer, target, tls_of
-from odradek.cli.doctor.finding import Report, Severity, counted
 from odradek.cli.errors import FAILED
 from odradek.cli.output import JsonOption, note, print_json, say
 
@@ -88,8 +88,8 @@ def _look_at_machine(directories: list[Path], report: Report) -> None:
 
 
 def _look_at_cluster(where: Target, watch_s: float, report: Report) -> None:
-    from odradek.cli.doctor.cluster_checks import check_cluster
-    from odradek.cli.doctor.cluster_facts import ClusterFacts, Look
+    from odradek.admin.cluster_checks import check_cluster
+    from odradek.admin.cluster_facts import ClusterFacts, Look
     from odradek.server.startup.ignored_settings import has_effect
 
     async def work(cluster: Cluster) -> ClusterFacts:

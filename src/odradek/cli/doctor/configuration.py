@@ -7,11 +7,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import cast
 
-from odradek.cli.doctor.finding import Finding, Severity
+from odradek.admin.common_checks import SAFE_COPIES, check_expiry, few_voters
+from odradek.admin.finding import Finding, Severity
 from odradek.settings.broker import BrokerSettings
 
-SAFE_COPIES = 3
-SOON_DAYS, VERY_SOON_DAYS = 30, 7
 MIN_ISR = "min.insync.replicas"
 _FACTORS = (
     "default.replication.factor",
@@ -81,17 +80,6 @@ def _check_quorum(settings: BrokerSettings) -> Iterator[Finding]:
         yield few_voters(len(voters))
 
 
-def few_voters(count: int) -> Finding:
-    """The quorum is too small to lose a node."""
-    return Finding(
-        Severity.BAD,
-        "few-voters",
-        f"the quorum has {count} voter{'s' if count > 1 else ''}",
-        "without a majority no leader is elected and no topic changes; so few outlive no failure",
-        "have three controllers, or five",
-    )
-
-
 def _check_certificates(settings: BrokerSettings, now: datetime) -> Iterator[Finding]:
     for listener in settings.listeners:
         if not listener.security_protocol.endswith("SSL"):
@@ -112,17 +100,3 @@ def _check_certificates(settings: BrokerSettings, now: datetime) -> Iterator[Fin
             continue
         if not_after is not None:
             yield from check_expiry(f"listener {listener.name}", not_after, now)
-
-
-def check_expiry(whose: str, not_after: datetime, now: datetime) -> Iterator[Finding]:
-    """Whether a certificate ends soon."""
-    days = (not_after - now).total_seconds() / 86_400
-    if days > SOON_DAYS:
-        return
-    yield Finding(
-        Severity.BAD if days < VERY_SOON_DAYS else Severity.WARNING,
-        "certificate",
-        f"the certificate of {whose} {f'expires in {days:.0f} days' if days > 0 else 'has expired'}",
-        "clients and brokers end every handshake with it when it has expired",
-        "put a renewed one into the same file: nodes take it without a restart",
-    )

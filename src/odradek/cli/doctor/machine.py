@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from odradek.cli.doctor.finding import Finding, Severity
+from odradek.admin.finding import Finding, Severity
 
 # Each partition takes a few descriptors for its segments and indexes, each client one for its connection.
 FEW_DESCRIPTORS, ENOUGH_DESCRIPTORS = 10_000, 100_000

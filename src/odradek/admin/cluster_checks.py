@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import combinations
 
-from odradek.cli.doctor.cluster_facts import ClusterFacts, GroupFacts
-from odradek.cli.doctor.configuration import SAFE_COPIES, check_expiry, few_voters
-from odradek.cli.doctor.finding import Finding, Severity, counted
+from odradek.admin.cluster_facts import ClusterFacts, GroupFacts
+from odradek.admin.common_checks import SAFE_COPIES, check_expiry, few_voters
+from odradek.admin.finding import Finding, Severity, counted
 from odradek.client.reassignment import TopicPartition
 
 ROUND_TRIP_MS = 15.0

@@ -1,4 +1,4 @@
-"""Which replicas are not in sync, and why: `odradek partitions lagging`, found out with the APIs that any cluster has.
+"""Which replicas are not in sync, and why, found out with the APIs that any cluster has.
 
 - fenced   the controller counts the broker out: its process is gone, or has not been heard of for its session
 - silent   the broker does not answer us: it is paused, or its machine is not reached

@@ -8,10 +8,9 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 
-from odradek.cli.doctor.finding import Report
-from odradek.cli.partition_moves import MIN_ISR
+from odradek.admin.finding import Report
 from odradek.client.admin import ResourceType, describe_cluster, describe_configs, describe_quorum
 from odradek.client.cluster import Cluster
 from odradek.client.groups import EARLIEST, LATEST, committed_offsets, describe_group, list_groups, list_offsets
@@ -24,6 +23,7 @@ from odradek.settings.broker import METRICS_LISTENER
 from odradek.settings.listeners import LISTENER_PREFIX
 from odradek.settings.resources import ConfigSource, ConfigType
 
+MIN_ISR = "min.insync.replicas"
 CONNECTS = 3
 CONNECT_TIMEOUT_S = 3.0
 _GIVEN_BY_USERS = (
@@ -84,6 +84,11 @@ class ClusterFacts:
 
 def _wall_ms() -> float:
     return time.time() * 1000
+
+
+def utc_now() -> datetime:
+    """The time of this machine, with its zone."""
+    return datetime.now(UTC)
 
 
 @dataclass

@@ -1,0 +1,37 @@
+"""A connection to a cluster from the properties of a client, as Kafka's tools take them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from odradek.client.cluster import Cluster, parse_bootstrap
+from odradek.client.sasl import SaslSettingError
+from odradek.common.errors import ConfigError
+from odradek.common.real_io import RealClock, RealNetwork
+from odradek.security.client.settings import credentials, tls_context
+from odradek.security.tls.config import TlsSettingError
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+
+def make_cluster(bootstrap: str, properties: Mapping[str, str], *, client_id: str, timeout_ms: int) -> Cluster:
+    """A cluster that is not connected yet. Blocks while an issuer gives a token.
+
+    Raises:
+        ConfigError: what is wrong with the properties; the text has no secret.
+    """
+    protocol = properties.get("security.protocol", "PLAINTEXT").upper()
+    if protocol not in PROTOCOLS:
+        raise ConfigError([f"security.protocol={protocol} is unknown; it is one of {', '.join(PROTOCOLS)}"])
+    try:
+        return Cluster(
+            RealNetwork(),
+            RealClock(),
+            parse_bootstrap(bootstrap),
+            client_id=properties.get("client.id", client_id),
+            timeout_ms=timeout_ms,
+            tls=tls_context(properties) if protocol.endswith("SSL") else None,
+            sasl=credentials(properties),
+        )
+    except (SaslSettingError, TlsSettingError, ValueError) as error:
+        raise ConfigError([str(error)]) from None

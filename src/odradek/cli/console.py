@@ -1,0 +1,107 @@
+"""`odradek console`: pages in a browser for clusters that speak Kafka's protocol."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from odradek.cli.connect import CommandConfigOption, target
+from odradek.cli.errors import USAGE, CliError
+from odradek.cli.output import note, say
+from odradek.common.numbers import MAX_PORT, parse_natural
+
+app = typer.Typer(add_completion=False, invoke_without_command=True)
+
+DEFAULT_LISTEN = "127.0.0.1:8080"
+
+
+@app.callback()
+def console(
+    context: typer.Context,
+    bootstrap_server: Annotated[
+        str | None,
+        typer.Option(
+            "--bootstrap-server",
+            "-b",
+            help="Show the cluster of these brokers.",
+            envvar="ODRADEK_BOOTSTRAP_SERVER",
+            metavar="HOST:PORT",
+        ),
+    ] = None,
+    command_config: CommandConfigOption = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="Show the clusters of this TOML file (docs/console.md).")
+    ] = None,
+    allow_changes: Annotated[
+        bool, typer.Option("--allow-changes", help="With -b: let everyone who is in change the cluster.")
+    ] = False,
+    listen: Annotated[
+        str, typer.Option("--listen", help="Where browsers connect; port 0: a free one.", metavar="HOST:PORT")
+    ] = DEFAULT_LISTEN,
+    hostname: Annotated[
+        list[str] | None,
+        typer.Option("--hostname", help="A name by which browsers reach it; may be given often."),
+    ] = None,
+    users: Annotated[
+        Path | None, typer.Option("--users", help="Who may log in: a file of `odradek console password`.")
+    ] = None,
+    tls_certificate: Annotated[Path | None, typer.Option("--tls-certificate", help="PEM file, for HTTPS.")] = None,
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", help="PEM file of its key.")] = None,
+    every: Annotated[
+        float, typer.Option("--every", help="Seconds between two looks at a cluster.", min=0.2, max=3600)
+    ] = 5.0,
+) -> None:
+    """Show clusters in a browser: what is wrong, topics, records, groups. Read-only, and for this machine alone.
+
+    Others are let in with a login (--users) and, where names are used, --hostname.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from odradek.console.auth import Users
+    from odradek.console.clusters import read_clusters, single_cluster
+    from odradek.console.serve import Serving, serve
+
+    if (config is None) == (bootstrap_server is None):
+        raise CliError("say which clusters: -b HOST:PORT for one, or --config FILE for several", code=USAGE)
+    if config is not None and (allow_changes or command_config is not None):
+        raise CliError("--config names for each cluster who may change it; leave the options of -b out", code=USAGE)
+    if config is not None:
+        clusters = read_clusters(config)
+    else:
+        where = target(bootstrap_server or "", command_config)
+        clusters = single_cluster(where.bootstrap, where.properties, may_change=allow_changes)
+    host, port = _address(listen)
+    serving = Serving(host, port, tuple(hostname or ()), tls_certificate, tls_key, every)
+    serve(clusters, serving, Users(users) if users is not None else None, say)
+
+
+def _address(listen: str) -> tuple[str, int]:
+    """`host:port`, `[::1]:port`; a port of 0 is a free one. Raises CliError."""
+    host, _, digits = listen.rpartition(":")
+    port = parse_natural(digits, MAX_PORT)
+    if not host or port is None:
+        raise CliError(f"--listen {listen}: must be as {DEFAULT_LISTEN}", code=USAGE)
+    return host.removeprefix("[").removesuffix("]"), port
+
+
+@app.command("password")
+def password(
+    file: Annotated[Path, typer.Argument(help="The file of users; it is made where it is not there.")],
+    name: Annotated[str, typer.Argument(help="Who it is.")],
+) -> None:
+    """Give a user a password, read from the terminal or from standard input, in a file for --users."""
+    import getpass
+
+    from odradek.console.auth import with_user
+
+    given = getpass.getpass("Password: ") if sys.stdin.isatty() else sys.stdin.readline().rstrip("\r\n")
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    text = with_user(text, name, given)
+    made = file.with_name(f".{file.name}.new")
+    made.touch(mode=0o600)
+    made.write_text(text, encoding="utf-8")
+    made.replace(file)
+    note(f"{name} may log in with this password; a console that runs sees it at once")

@@ -1,0 +1,139 @@
+"""Tables of any length: sorted, searched and cut into pages here, so that a browser gets one page of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from nicegui import ui
+from nicegui.events import GenericEventArguments
+
+from odradek.console.pages.frame import Page
+
+R = TypeVar("R")
+
+LOOK = "flat bordered dense rows-per-page-label=Rows"
+PAGE_ROWS = 50
+MAX_PAGE_ROWS = 200
+_LINK = '<q-td :props="props"><a v-if="props.row._href" :href="props.row._href">{{ props.value }}</a></q-td>'
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[R]):
+    """One column.
+
+    Attributes:
+        show: what a cell says; sort: what rows are ordered by, else what they say.
+        wide: not on a phone.
+    """
+
+    name: str
+    label: str
+    show: Callable[[R], object]
+    sort: Callable[[R], Any] | None = None
+    right: bool = False
+    wide: bool = False
+
+    def as_quasar(self) -> dict[str, Any]:
+        """As the front end has it."""
+        hidden = "gt-xs" if self.wide else ""
+        return {
+            "name": self.name,
+            "label": self.label,
+            "field": self.name,
+            "sortable": True,
+            "align": "right" if self.right else "left",
+            "classes": hidden,
+            "headerClasses": hidden,
+        }
+
+
+class PagedTable(Generic[R]):
+    """A table of what `rows` gives at each look."""
+
+    def __init__(
+        self,
+        page: Page,
+        columns: Sequence[Column[R]],
+        rows: Callable[[], Iterable[R]],
+        *,
+        href: Callable[[R], str] | None = None,
+        empty: str = "There is nothing.",
+        order: str = "",
+        descending: bool = False,
+        searched: bool = True,
+    ) -> None:
+        """`href` is where the first column leads."""
+        self._columns = {column.name: column for column in columns}
+        self._rows = rows
+        self._href = href
+        self._text = ""
+        pagination = {
+            "page": 1,
+            "rowsPerPage": PAGE_ROWS,
+            "rowsNumber": 0,
+            "sortBy": order or columns[0].name,
+            "descending": descending,
+        }
+        if searched:
+            page.search = (
+                ui.input(label="Search", on_change=self._searched)
+                .props('dense clearable debounce=200 type=search aria-label="Search"')
+                .classes("w-full max-w-md")
+            )
+        self.table = (
+            ui.table(columns=[column.as_quasar() for column in columns], rows=[], row_key="_key", pagination=pagination)
+            .classes("w-full")
+            .props(LOOK)
+            .props(f'binary-state-sort no-data-label="{empty}" :rows-per-page-options="[20,50,200]"')
+        )
+        if href is not None:
+            self.table.add_slot(f"body-cell-{columns[0].name}", _LINK)
+        self.table.on("request", self._asked)
+        page.shows(self.show)
+
+    def _searched(self, event: Any) -> None:
+        self._text = str(event.value or "").lower()
+        self.table.pagination = {**self.table.pagination, "page": 1}
+        self.show()
+
+    def _asked(self, event: GenericEventArguments) -> None:
+        wanted = event.args["pagination"]
+        self.table.pagination = {
+            **self.table.pagination,
+            "page": max(1, int(wanted.get("page") or 1)),
+            "rowsPerPage": min(MAX_PAGE_ROWS, max(1, int(wanted.get("rowsPerPage") or MAX_PAGE_ROWS))),
+            "sortBy": wanted.get("sortBy"),
+            "descending": bool(wanted.get("descending")),
+        }
+        self.show()
+
+    def show(self) -> None:
+        """Send the rows of this page, where they are other ones."""
+        pagination = dict(self.table.pagination)
+        first = next(iter(self._columns.values()))
+        rows = [row for row in self._rows() if self._text in str(first.show(row)).lower()]
+        column = self._columns.get(pagination.get("sortBy") or "", first)
+        rows.sort(key=lambda row: _sortable((column.sort or column.show)(row)), reverse=bool(pagination["descending"]))
+        size = pagination["rowsPerPage"]
+        pagination["rowsNumber"] = len(rows)
+        pagination["page"] = min(pagination["page"], max(1, -(-len(rows) // size)))
+        if pagination != self.table.pagination:
+            self.table.pagination = pagination
+        begin = (pagination["page"] - 1) * size
+        shown = [self._shown(row, begin + at) for at, row in enumerate(rows[begin : begin + size])]
+        if shown != self.table.rows:
+            self.table.rows = shown
+
+    def _shown(self, row: R, key: int) -> dict[str, Any]:
+        cells: dict[str, Any] = {name: str(column.show(row)) for name, column in self._columns.items()}
+        cells["_key"] = key
+        if self._href is not None:
+            cells["_href"] = self._href(row)
+        return cells
+
+
+def _sortable(value: Any) -> tuple[bool, Any]:
+    """What is not known comes first."""
+    return (value is not None, value)

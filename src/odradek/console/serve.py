@@ -1,0 +1,141 @@
+"""The console as a process: its thread for clusters, its pages behind the guard, and the server of both."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from odradek.common.errors import ConfigError
+from odradek.console.auth import Users
+from odradek.console.clusters import ClusterConfig
+from odradek.console.guard import Guard
+from odradek.console.kafka_thread import KafkaThread
+from odradek.console.sessions import Attempts, Sessions
+from odradek.console.watch import Watch
+
+NEEDED = "the console needs packages of its own: pip install 'odradek[console]'"
+STOP_WITHIN_S = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """Where and to whom.
+
+    Attributes:
+        hostnames: by which browsers reach it, beside its address.
+        certificate, key: PEM files; both or none.
+        every_s: between two looks at a cluster.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    hostnames: Sequence[str] = ()
+    certificate: Path | None = None
+    key: Path | None = None
+    every_s: float = 5.0
+
+
+def check(serving: Serving, users: Users | None) -> None:
+    """Raises ConfigError for what would let in whom it should not."""
+    if (serving.certificate is None) != (serving.key is None):
+        raise ConfigError(["--tls-certificate and --tls-key belong together; give both"])
+    if users is None and not is_loopback(serving.host):
+        raise ConfigError([f"--listen {serving.host}: others than this machine need a login; give --users FILE"])
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is of this machine alone."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def serve(
+    clusters: Mapping[str, ClusterConfig], serving: Serving, users: Users | None, say: Callable[[str], None]
+) -> None:
+    """Serve until interrupted.
+
+    Raises:
+        ConfigError: as `check`, and where the packages of the console are missing.
+        OSError: the address cannot be bound.
+    """
+    check(serving, users)
+    try:
+        import nicegui  # noqa: F401 - the only one that may be missing while others are there
+        import uvicorn
+    except ImportError:
+        raise ConfigError([NEEDED]) from None
+    sock = _bound(serving)
+    with sock, KafkaThread() as kafka:
+        watches = {name: Watch(config, every_s=serving.every_s) for name, config in clusters.items()}
+        for watch in watches.values():
+            kafka.start(watch.run()).add_done_callback(_report)
+        app = _application(kafka, watches, serving, users)
+        config = uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            ws="websockets-sansio",
+            timeout_graceful_shutdown=STOP_WITHIN_S,
+            ssl_certfile=serving.certificate,
+            ssl_keyfile=serving.key,
+        )
+        scheme = "https" if serving.certificate else "http"
+        shown = f"[{serving.host}]" if ":" in serving.host else serving.host
+        say(f"Console of {', '.join(clusters)} at {scheme}://{shown}:{sock.getsockname()[1]}; end it with Ctrl-C.")
+        with contextlib.suppress(KeyboardInterrupt):
+            asyncio.run(uvicorn.Server(config).serve(sockets=[sock]))
+
+
+def _bound(serving: Serving) -> socket.socket:
+    family = socket.AF_INET6 if ":" in serving.host else socket.AF_INET
+    sock = socket.socket(family)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((serving.host, serving.port))
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _report(ended: Future[None]) -> None:
+    """A watch never ends by itself: what ended it is a fault of ours."""
+    if not ended.cancelled() and (error := ended.exception()) is not None:
+        sys.excepthook(type(error), error, error.__traceback__)
+
+
+def _application(kafka: KafkaThread, watches: dict[str, Watch], serving: Serving, users: Users | None) -> Any:
+    from fastapi import FastAPI
+    from nicegui import ui
+
+    from odradek.console.pages import brokers, groups, overview, records, topics
+    from odradek.console.pages.frame import Console
+
+    console = Console(kafka, watches, users is not None)
+    for page in (overview, brokers, topics, records, groups):
+        page.register(console)
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    ui.run_with(app, title="Odradek", show_welcome_message=False, reconnect_timeout=10.0)
+    hosts = [serving.host, *serving.hostnames] if serving.host not in ("0.0.0.0", "::") else serving.hostnames  # noqa: S104
+    console.guard = Guard(
+        app,
+        Sessions(time.monotonic),
+        Attempts(time.monotonic),
+        users=users,
+        hosts=[host.lower() for host in hosts],
+        secure=serving.certificate is not None,
+    )
+    return console.guard

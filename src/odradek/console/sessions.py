@@ -1,0 +1,92 @@
+"""Sessions of users who logged in, and how many wrong passwords are borne. In memory: a restart ends all of them."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+
+LASTS_S = 12 * 3600.0
+IDLE_S = 2 * 3600.0
+MAX_SESSIONS = 10_000
+# So many wrong passwords for one name, or from one address, within this time; then the answer is to wait.
+FAILURES, FAILURES_WITHIN_S = 5, 60.0
+MAX_COUNTED = 10_000
+
+
+@dataclass(slots=True)
+class Session:
+    """One browser of one user; "" is the user of a console without logins."""
+
+    user: str
+    began_s: float
+    used_s: float
+    ended: bool = False
+
+
+class Sessions:
+    """Who is logged in, by a hash of the cookie: what is in memory lets no one in."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._found: dict[str, Session] = {}
+
+    def begin(self, user: str) -> str:
+        """Begin a session; returns the cookie's value."""
+        self._forget()
+        token = secrets.token_urlsafe(32)
+        now = self._clock()
+        self._found[_hashed(token)] = Session(user, now, now)
+        return token
+
+    def find(self, token: str | None) -> Session | None:
+        """The session of a cookie, which is used by that; None where it is over."""
+        found = self._found.get(_hashed(token)) if token else None
+        if found is None or not self.is_live(found):
+            return None
+        found.used_s = self._clock()
+        return found
+
+    def is_live(self, session: Session) -> bool:
+        """Whether a session goes on; a page that stays open asks this."""
+        now = self._clock()
+        return not session.ended and now - session.began_s < LASTS_S and now - session.used_s < IDLE_S
+
+    def end(self, token: str | None) -> None:
+        """End a session; its pages that are open end too."""
+        found = self._found.pop(_hashed(token), None) if token else None
+        if found is not None:
+            found.ended = True
+
+    def _forget(self) -> None:
+        for key in [key for key, session in self._found.items() if not self.is_live(session)]:
+            del self._found[key]
+        while len(self._found) >= MAX_SESSIONS:
+            self._found.pop(next(iter(self._found))).ended = True
+
+
+class Attempts:
+    """Counts wrong passwords by name and by address."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._failed: dict[str, list[float]] = {}
+
+    def must_wait(self, *keys: str) -> bool:
+        """Whether one of these failed too often lately."""
+        since = self._clock() - FAILURES_WITHIN_S
+        return any(sum(at > since for at in self._failed.get(key, ())) >= FAILURES for key in keys)
+
+    def failed(self, *keys: str) -> None:
+        """A password was wrong."""
+        now = self._clock()
+        for key in keys:
+            recent = [at for at in self._failed.pop(key, []) if at > now - FAILURES_WITHIN_S]
+            self._failed[key] = [*recent[1 - FAILURES :], now]
+        while len(self._failed) > MAX_COUNTED:
+            self._failed.pop(next(iter(self._failed)))
+
+
+def _hashed(token: str) -> str:
+    return hashlib.sha256(token.encode(errors="surrogatepass")).hexdigest()

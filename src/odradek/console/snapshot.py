@@ -1,0 +1,278 @@
+"""What a cluster was at one moment, and what two moments say: rates, changes of in-sync sets. Looks nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from odradek.admin.directories import Directory
+from odradek.client.reassignment import TopicPartition
+from odradek.protocol.messages.describe_cluster_response import DescribeClusterBroker
+from odradek.protocol.messages.describe_quorum_response import PartitionData as Quorum
+from odradek.protocol.messages.metadata_response import MetadataResponsePartition, MetadataResponseTopic
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """A group, and how many records it is behind in all."""
+
+    kind: str
+    state: str
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    lag: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One look at a cluster. What could not be asked is empty, and in `problems` with the reason.
+
+    Attributes:
+        at_s: of a clock that never goes back; at_ms: since 1970 UTC; took_s: how long the look took.
+        ends: of partitions with a leader, exclusive.
+    """
+
+    number: int
+    at_s: float
+    at_ms: int
+    took_s: float = 0.0
+    cluster_id: str = ""
+    controller_id: int = -1
+    brokers: Mapping[int, DescribeClusterBroker] = field(default_factory=dict)
+    topics: Mapping[str, MetadataResponseTopic] = field(default_factory=dict)
+    directories: Mapping[int, list[Directory]] = field(default_factory=dict)
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    groups: Mapping[str, GroupState] = field(default_factory=dict)
+    quorum: Quorum | None = None
+    problems: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def partitions(self) -> Iterator[tuple[TopicPartition, MetadataResponsePartition]]:
+        """All of them, by topic."""
+        return (
+            ((name, partition.partition_index), partition)
+            for name, topic in self.topics.items()
+            for partition in topic.partitions
+        )
+
+    @property
+    def fenced(self) -> set[int]:
+        """Brokers that do not serve now."""
+        return {broker_id for broker_id, broker in self.brokers.items() if broker.is_fenced}
+
+
+@dataclass(slots=True)
+class TopicRow:
+    """A topic as a table has it; `bytes` are of all replicas, rates of leaders; None where it is not known."""
+
+    topic: str
+    internal: bool
+    partitions: int
+    replicas: int
+    bytes: int = 0
+    records_s: float | None = None
+    bytes_s: float | None = None
+    out_of_sync: int = 0
+    offline: int = 0
+    groups: int = 0
+
+
+@dataclass(slots=True)
+class BrokerRow:
+    """A broker as a table has it; disks are sums over its directories, -1 where it does not say."""
+
+    broker: int
+    address: str
+    rack: str
+    state: str
+    leaders: int = 0
+    replicas: int = 0
+    out_of_sync: int = 0
+    bytes: int = 0
+    disk_total: int = -1
+    disk_usable: int = -1
+    directories: int = 0
+    offline_directories: int = 0
+
+
+@dataclass(slots=True)
+class GroupRow:
+    """A group as a table has it; `records_s` is how fast it commits."""
+
+    group: str
+    kind: str
+    state: str
+    topics: int
+    lag: int
+    records_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InSyncChange:
+    """A replica that left an in-sync set, or came back, or a partition that got another leader."""
+
+    at_ms: int
+    partition: TopicPartition
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One point of a curve."""
+
+    at_ms: int
+    records_s: float
+    bytes_s: float
+    out_of_sync: int
+    lag: Mapping[str, int] = field(default_factory=dict)
+
+
+def sizes_of_leaders(snapshot: Snapshot) -> dict[TopicPartition, int]:
+    """Bytes of the leader's replica, where its broker says them."""
+    sizes = _sizes(snapshot)
+    return {
+        key: sizes[key, partition.leader_id]
+        for key, partition in snapshot.partitions
+        if (key, partition.leader_id) in sizes
+    }
+
+
+def _sizes(snapshot: Snapshot) -> dict[tuple[TopicPartition, int], int]:
+    return {
+        (key, broker): size
+        for broker, directories in snapshot.directories.items()
+        for directory in directories
+        for key, size in directory.sizes.items()
+    }
+
+
+def topic_rows(before: Snapshot | None, now: Snapshot) -> dict[str, TopicRow]:
+    """A row for each topic; rates where both moments know."""
+    rows = {}
+    for name, topic in now.topics.items():
+        row = TopicRow(name, topic.is_internal, len(topic.partitions), 0)
+        for partition in topic.partitions:
+            row.replicas = max(row.replicas, len(partition.replica_nodes))
+            row.out_of_sync += len(partition.isr_nodes) < len(partition.replica_nodes)
+            row.offline += partition.leader_id < 0
+        rows[name] = row
+    for (key, _), size in _sizes(now).items():
+        if key[0] in rows:
+            rows[key[0]].bytes += size
+    for group in now.groups.values():
+        for name in {name for name, _ in group.offsets}:
+            if name in rows:
+                rows[name].groups += 1
+    if before is not None and now.at_s > before.at_s:
+        _add_rates(rows, before, now)
+    return rows
+
+
+def _add_rates(rows: dict[str, TopicRow], before: Snapshot, now: Snapshot) -> None:
+    apart_s = now.at_s - before.at_s
+    for name, grown in _grown(before.ends, now.ends).items():
+        if name in rows:
+            rows[name].records_s = grown / apart_s
+    for name, grown in _grown(sizes_of_leaders(before), sizes_of_leaders(now)).items():
+        if name in rows:
+            rows[name].bytes_s = grown / apart_s
+
+
+def _grown(before: Mapping[TopicPartition, int], now: Mapping[TopicPartition, int]) -> dict[str, int]:
+    """By topic, over partitions that both know. What shrank (retention, a new leader) did not grow."""
+    grown: dict[str, int] = {}
+    for key, value in now.items():
+        if key in before:
+            grown[key[0]] = grown.get(key[0], 0) + max(0, value - before[key])
+    return grown
+
+
+def broker_rows(now: Snapshot) -> dict[int, BrokerRow]:
+    """A row for each broker, those that are away included."""
+    rows = {
+        broker.broker_id: BrokerRow(
+            broker.broker_id,
+            f"{broker.host}:{broker.port}",
+            broker.rack or "",
+            "away" if broker.is_fenced else "serves",
+        )
+        for broker in now.brokers.values()
+    }
+    for _, partition in now.partitions:
+        if partition.leader_id in rows:
+            rows[partition.leader_id].leaders += 1
+        for broker in partition.replica_nodes:
+            if broker in rows:
+                rows[broker].replicas += 1
+                rows[broker].out_of_sync += broker not in partition.isr_nodes
+    for broker, directories in now.directories.items():
+        if broker in rows:
+            _add_directories(rows[broker], directories)
+    return rows
+
+
+def _add_directories(row: BrokerRow, directories: list[Directory]) -> None:
+    row.directories = len(directories)
+    row.offline_directories = sum(each.is_offline for each in directories)
+    row.bytes = sum(size for each in directories for size in each.sizes.values())
+    # Directories of one disk say the same twice.
+    disks = {(each.total_bytes, each.usable_bytes) for each in directories if each.total_bytes >= 0}
+    if disks:
+        row.disk_total, row.disk_usable = (sum(each) for each in zip(*disks, strict=True))
+
+
+def group_rows(before: Snapshot | None, now: Snapshot) -> dict[str, GroupRow]:
+    """A row for each group."""
+    rows = {}
+    for name, group in now.groups.items():
+        row = GroupRow(name, group.kind, group.state, len({topic for topic, _ in group.offsets}), group.lag)
+        earlier = before.groups.get(name) if before is not None else None
+        if before is not None and earlier is not None and now.at_s > before.at_s:
+            moved = sum(max(0, at - earlier.offsets.get(key, at)) for key, at in group.offsets.items())
+            row.records_s = moved / (now.at_s - before.at_s)
+        rows[name] = row
+    return rows
+
+
+def lag_of(offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> int:
+    """Records to read; nothing is added where the end is not known."""
+    return sum(max(0, ends.get(key, offset) - offset) for key, offset in offsets.items())
+
+
+def point_of(topics: Mapping[str, TopicRow], now: Snapshot) -> Point:
+    """What the curves of a cluster have of one moment."""
+    return Point(
+        now.at_ms,
+        sum(row.records_s or 0.0 for row in topics.values()),
+        sum(row.bytes_s or 0.0 for row in topics.values()),
+        sum(row.out_of_sync for row in topics.values()),
+        {name: group.lag for name, group in now.groups.items()},
+    )
+
+
+def changes(before: Snapshot | None, now: Snapshot) -> list[InSyncChange]:
+    """Who left in-sync sets, who came back, who leads now."""
+    if before is None:
+        return []
+    earlier = dict(before.partitions)
+    found = []
+    for key, partition in now.partitions:
+        if key in earlier:
+            found += [InSyncChange(now.at_ms, key, text) for text in _changed(earlier[key], partition, now)]
+    return found
+
+
+def _changed(before: MetadataResponsePartition, now: MetadataResponsePartition, snapshot: Snapshot) -> Iterator[str]:
+    if before.leader_id == now.leader_id and before.isr_nodes == now.isr_nodes:
+        return
+    for broker in sorted({*before.isr_nodes} - {*now.isr_nodes}):
+        if broker not in now.replica_nodes:
+            yield f"broker {broker} is no replica any more"
+        elif broker in snapshot.fenced or broker not in snapshot.brokers:
+            yield f"broker {broker} fell out of the in-sync set: it is away"
+        else:
+            yield f"broker {broker} fell out of the in-sync set: it serves, and did not fetch in time"
+    for broker in sorted({*now.isr_nodes} - {*before.isr_nodes}):
+        yield f"broker {broker} is in sync"
+    if before.leader_id != now.leader_id:
+        was = f", before that broker {before.leader_id}" if before.leader_id >= 0 else ""
+        yield f"no broker leads{was}" if now.leader_id < 0 else f"broker {now.leader_id} leads{was}"

@@ -1,0 +1,273 @@
+"""One watch for each cluster: it looks again and again, once for all pages that show it.
+
+All of it runs on the loop of `KafkaThread`; pages read what was found last, which is never changed in place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from odradek.admin.cluster_checks import check_cluster
+from odradek.admin.cluster_facts import ClusterFacts, Look, utc_now
+from odradek.admin.connecting import make_cluster
+from odradek.admin.directories import log_directories
+from odradek.admin.finding import Finding, Report
+from odradek.client.admin import describe_cluster, describe_quorum
+from odradek.client.cluster import Cluster
+from odradek.client.groups import LATEST, committed_offsets, list_groups, list_offsets
+from odradek.common.errors import ApiError, OdradekError
+from odradek.common.real_threads import off_loop
+from odradek.console.clusters import ClusterConfig
+from odradek.console.snapshot import (
+    BrokerRow,
+    GroupRow,
+    GroupState,
+    InSyncChange,
+    Point,
+    Snapshot,
+    TopicRow,
+    broker_rows,
+    changes,
+    group_rows,
+    lag_of,
+    point_of,
+    topic_rows,
+)
+
+T = TypeVar("T")
+
+# A look takes at most this share of the time, however large the cluster is; and so does the longer one of the findings.
+BUSY_SHARE, BUSY_SHARE_OF_FINDINGS = 0.2, 0.05
+FINDINGS_EVERY_S = 60.0
+FINDINGS_APART_S = 5.0
+TIMEOUT_MS = 10_000
+WORK_TIMEOUT_MS = 30_000
+POINTS, CHANGES = 240, 200
+GROUPS_AT_ONCE = 20
+
+
+def reason(error: BaseException) -> str:
+    """Why something was not done, in one line for a person."""
+    if isinstance(error, ApiError):
+        name = error.code.name
+        return name if error.message in ("", name) else f"{error.message.rstrip('. ')} ({name})"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What pages show; a new one for each look.
+
+    Attributes:
+        error: why the last look failed; what else is here is then from before.
+        not_looked_at: what the findings could not look at, with the reason.
+    """
+
+    number: int = 0
+    error: str = ""
+    snapshot: Snapshot | None = None
+    topics: Mapping[str, TopicRow] = field(default_factory=dict)
+    brokers: Mapping[int, BrokerRow] = field(default_factory=dict)
+    groups: Mapping[str, GroupRow] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+    not_looked_at: Mapping[str, str] = field(default_factory=dict)
+    points: tuple[Point, ...] = ()
+    changes: tuple[InSyncChange, ...] = ()
+
+
+class Watch:
+    """Looks at one cluster, and does what users ask of it."""
+
+    def __init__(self, config: ClusterConfig, *, every_s: float, findings_apart_s: float = FINDINGS_APART_S) -> None:
+        self.config = config
+        self.view = View()
+        self._every_s = every_s
+        self._findings_apart_s = findings_apart_s
+        self._points: deque[Point] = deque(maxlen=POINTS)
+        self._changes: deque[InSyncChange] = deque(maxlen=CHANGES)
+        self._facts = ClusterFacts()
+        self._report = Report()
+        self._work: Cluster | None = None
+        self._connecting = asyncio.Lock()
+        self._asked = asyncio.Event()
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._look_again_and_again())
+            tasks.create_task(self._find_again_and_again())
+
+    async def do(self, work: Callable[[Cluster], Awaitable[T]]) -> T:
+        """Run work of a user with a connected cluster.
+
+        Raises:
+            ConfigError: the properties of the client are wrong; else what `work` raises.
+        """
+        async with self._connecting:
+            if self._work is None:
+                self._work = await self._make(WORK_TIMEOUT_MS)
+        return await work(self._work)
+
+    def look_soon(self) -> None:
+        """Something was changed: look again without waiting for the next time. From the watch's own loop."""
+        self._asked.set()
+
+    async def _make(self, timeout_ms: int) -> Cluster:
+        config = self.config
+        return await off_loop(
+            lambda: make_cluster(
+                config.bootstrap, config.properties, client_id="odradek-console", timeout_ms=timeout_ms
+            )
+        )
+
+    async def _look_again_and_again(self) -> None:
+        cluster: Cluster | None = None
+        try:
+            while True:
+                began_s = time.monotonic()
+                self._asked.clear()
+                try:
+                    cluster = cluster or await self._make(TIMEOUT_MS)
+                    await self._look(cluster)
+                except (OdradekError, OSError) as error:
+                    self.view = replace(self.view, number=self.view.number + 1, error=reason(error))
+                took_s = time.monotonic() - began_s
+                await self._pause(max(self._every_s, took_s / BUSY_SHARE))
+        finally:
+            for each in (cluster, self._work):
+                if each is not None:
+                    each.close()
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._asked.wait()
+        except TimeoutError:
+            pass
+
+    async def _look(self, cluster: Cluster) -> None:
+        before = self.view.snapshot
+        now = await look(cluster, number=self.view.number + 1)
+        topics = topic_rows(before, now)
+        self._changes += changes(before, now)
+        self._points.append(point_of(topics, now))
+        self.view = View(
+            number=now.number,
+            snapshot=now,
+            topics=topics,
+            brokers=broker_rows(now),
+            groups=group_rows(before, now),
+            findings=self._findings(now),
+            not_looked_at=self._report.skipped,
+            points=tuple(self._points),
+            changes=tuple(reversed(self._changes)),
+        )
+
+    def _findings(self, now: Snapshot) -> tuple[Finding, ...]:
+        """What the longer looks found, with what is known by now of brokers and partitions."""
+        facts = replace(
+            self._facts,
+            racks={broker.broker_id: broker.rack or None for broker in now.brokers.values()},
+            fenced=now.fenced,
+            partitions=dict(now.partitions),
+            internal={name for name, topic in now.topics.items() if topic.is_internal},
+        )
+        report = Report()
+        # Which settings have an effect is known to a broker of the same release, not to a console.
+        report.add(check_cluster(facts, now=utc_now(), apart_s=self._findings_apart_s, honoured=lambda *_: True))
+        return tuple(report.worst_first)
+
+    async def _find_again_and_again(self) -> None:
+        cluster: Cluster | None = None
+        try:
+            while True:
+                began_s = time.monotonic()
+                report = Report()
+                try:
+                    cluster = cluster or await self._make(TIMEOUT_MS)
+                    self._facts = await Look(cluster, report, self._findings_apart_s).run()
+                    self._report = report
+                    self.look_soon()
+                except (OdradekError, OSError) as error:
+                    report.skip("the cluster", reason(error))
+                took_s = time.monotonic() - began_s - self._findings_apart_s
+                await asyncio.sleep(max(FINDINGS_EVERY_S, took_s / BUSY_SHARE_OF_FINDINGS))
+        finally:
+            if cluster is not None:
+                cluster.close()
+
+
+async def look(cluster: Cluster, *, number: int) -> Snapshot:
+    """One look; raises what the first question raises, and keeps why later ones were not answered."""
+    began_s = time.monotonic()
+    described = await describe_cluster(cluster, fenced=True)
+    metadata = await cluster.metadata()
+    problems: dict[str, str] = {}
+
+    async def may_fail(what: str, question: Awaitable[T], otherwise: T) -> T:
+        try:
+            return await question
+        except (OdradekError, OSError) as error:
+            problems[what] = reason(error)
+            return otherwise
+
+    topics = {topic.name or "": topic for topic in sorted(metadata.topics, key=lambda each: each.name or "")}
+    led = {
+        (name, partition.partition_index): LATEST
+        for name, topic in topics.items()
+        for partition in topic.partitions
+        if partition.leader_id >= 0
+    }
+    awake = [broker.broker_id for broker in described.brokers if not broker.is_fenced]
+    ends = await may_fail("rates and lag", list_offsets(cluster, led), {})
+    at_s, at_ms = time.monotonic(), time.time_ns() // 1_000_000
+    quorum = await may_fail("quorum", describe_quorum(cluster), None)
+    groups = await may_fail("groups", _groups(cluster, ends, problems), {})
+    return Snapshot(
+        number=number,
+        at_s=at_s,
+        at_ms=at_ms,
+        took_s=time.monotonic() - began_s,
+        cluster_id=described.cluster_id,
+        controller_id=described.controller_id,
+        brokers={broker.broker_id: broker for broker in sorted(described.brokers, key=lambda each: each.broker_id)},
+        topics=topics,
+        directories=await may_fail("sizes", log_directories(cluster, awake), {}),
+        ends=ends,
+        groups=groups,
+        quorum=quorum.topics[0].partitions[0] if quorum is not None else None,
+        problems=problems,
+    )
+
+
+async def _groups(
+    cluster: Cluster, ends: Mapping[tuple[str, int], int], problems: dict[str, str]
+) -> dict[str, GroupState]:
+    silent: list[int] = []
+    listed = await list_groups(cluster, silent=silent)
+    for broker in silent:
+        problems[f"groups of broker {broker}"] = "it does not answer"
+    turns = asyncio.Semaphore(GROUPS_AT_ONCE)
+
+    async def of(name: str) -> dict[tuple[str, int], int]:
+        async with turns:
+            try:
+                return {key: each.offset for key, each in (await committed_offsets(cluster, name)).items()}
+            except ApiError as error:
+                problems[f"group {name}"] = reason(error)
+                return {}
+
+    offsets: list[Any] = await asyncio.gather(*(of(group.group_id) for group in listed))
+    return {
+        group.group_id: GroupState(
+            group.group_type.lower() or "classic", group.group_state, committed, lag_of(committed, ends)
+        )
+        for group, committed in zip(listed, offsets, strict=True)
+    }

@@ -1,0 +1,132 @@
+"""Journeys through the console in a real Chromium: log in, find a record, reset a group, on a phone, in the dark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from selenium.webdriver import Chrome, Keys
+from selenium.webdriver.common.by import By
+
+from odradek.console.auth import with_user
+from tests.support.clients.chromium import MISSING, PHONE, WIDE, chromium, click, errors, field, shows
+from tests.support.clients.cli import odradek
+from tests.support.clients.confluent import commit_alone, create_topic, produce_all
+from tests.support.nodes.console import PASSWORDS, ConsoleProcess, write_clusters
+from tests.support.nodes.node import Node
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+
+HOSTILE = b'{"text": "<img src=x onerror=document.title=1>"}'
+
+
+@pytest.fixture(scope="module")
+def console(node: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleProcess]:
+    directory = tmp_path_factory.mktemp("console")
+    create_topic(node.bootstrap, "orders", 1)
+    records = [(b"k%d" % at, b'{"id": %d}' % at) for at in range(40)]
+    produce_all(node.bootstrap, "orders", [*records, (b"bytes", b"\xff\xfe"), (b"hostile", HOSTILE)])
+    commit_alone(node.bootstrap, "readers", {("orders", 0): 10})
+    users = directory / "users"
+    users.write_text(with_user("", "alice", PASSWORDS["alice"]))
+    clusters = write_clusters(directory / "console.toml", [("here", node.bootstrap, 'change = ["alice"]')])
+    with ConsoleProcess(directory, "--config", clusters, "--users", users) as process:
+        yield process
+        assert "Traceback" not in process.log_text(), process.log_text()[:6000]
+
+
+@pytest.fixture(scope="module")
+def driver(console: ConsoleProcess) -> Iterator[Chrome]:
+    with chromium(WIDE) as driver:
+        driver.get(f"{console.url}/c/here")
+        driver.find_element(By.ID, "name").send_keys("alice")
+        driver.find_element(By.ID, "password").send_keys(PASSWORDS["alice"], Keys.ENTER)
+        assert shows(driver, "What is wrong")
+        yield driver
+        assert errors(driver) == []
+
+
+def test_from_the_login_over_the_topic_to_a_record(console: ConsoleProcess, driver: Chrome) -> None:
+    driver.get(f"{console.url}/c/here")
+    assert shows(driver, "the quorum has 1 voter")
+    click(driver, "//a[contains(., 'Topics')]")
+    field(driver, "Search").send_keys("ord")
+    click(driver, "//td/a[text()='orders']")
+    assert shows(driver, "Settings, those of the topic itself first")
+    click(driver, "//a[text()='Records']")
+    assert shows(driver, "42 shown of 42 records")
+    # What is in a record is text.
+    click(driver, "//td[contains(text(), '<img')]")
+    assert shows(driver, "orders-0, offset 41")
+    assert shows(driver, '"text": "<img src=x onerror=document.title=1>"')
+    assert driver.title == "Records of orders - here - Odradek"
+    click(driver, "//button[@aria-label='Close']")
+    field(driver, "Key contains").send_keys("bytes", Keys.ENTER)
+    assert shows(driver, "1 shown of 42 records")
+    click(driver, "//td[text()='bytes']")
+    assert shows(driver, "00000000  ff fe")
+
+
+def test_records_come_to_a_page_that_is_live(console: ConsoleProcess, driver: Chrome, node: Node) -> None:
+    create_topic(node.bootstrap, "live", 1)
+    driver.get(f"{console.url}/c/here/topics/live/records")
+    assert shows(driver, "0 shown of 0 records")
+    click(driver, "//*[contains(@class, 'q-toggle')][contains(., 'Live')]")
+    produce_all(node.bootstrap, "live", [(b"later", b"it came")])
+    assert shows(driver, "it came")
+
+
+def test_a_group_is_reset_after_a_preview(console: ConsoleProcess, driver: Chrome, node: Node) -> None:
+    driver.get(f"{console.url}/c/here/groups")
+    click(driver, "//td/a[text()='readers']")
+    assert shows(driver, "Reset offsets")
+    click(driver, "//button[contains(., 'Preview')]")
+    assert shows(driver, "orders-0: 10 → 42 (32 records are skipped)")
+    click(driver, "//button[contains(., 'Cancel')]")
+    assert committed(node) == 10
+    click(driver, "//button[contains(., 'Preview')]")
+    click(driver, "//button[contains(., 'Do it')]")
+    eventually(lambda: committed(node) == 42, "the group is reset")
+
+
+def committed(node: Node) -> int:
+    (group,) = odradek(node.bootstrap, "groups", "describe", "--group", "readers", "--rate-over", 0, "--json").json
+    return int(group["offsets"][0]["current_offset"])
+
+
+def test_keys_lead_to_pages_and_to_the_search(console: ConsoleProcess, driver: Chrome) -> None:
+    driver.get(f"{console.url}/c/here")
+    assert shows(driver, "Nothing changed since the console looks.")
+    body = driver.find_element(By.TAG_NAME, "body")
+    eventually(lambda: driver.execute_script("return window.did_handshake === true"), "the page is connected")
+    body.send_keys("g", "c")
+    assert shows(driver, "readers")
+    eventually(lambda: driver.execute_script("return window.did_handshake === true"), "the page is connected")
+    driver.find_element(By.TAG_NAME, "body").send_keys("/")
+    eventually(lambda: driver.switch_to.active_element.get_attribute("aria-label") == "Search", "the search is focused")
+
+
+def test_on_a_phone_and_in_the_dark(console: ConsoleProcess, driver: Chrome) -> None:
+    driver.set_window_size(*PHONE)
+    try:
+        driver.get(f"{console.url}/c/here/topics")
+        assert shows(driver, "orders")
+        assert not driver.find_element(By.XPATH, "//a[contains(., 'Leaders and replicas')]").is_displayed()
+        wide = driver.execute_script("return document.documentElement.scrollWidth - window.innerWidth")
+        assert wide <= 0, "nothing is wider than the phone"
+        click(driver, "//button[@aria-label='Pages']")
+        click(driver, "//a[contains(., 'Leaders and replicas')]")
+        assert shows(driver, "All replicas are in sync.")
+        click(driver, "//button[@aria-label='Dark or light']")
+        eventually(lambda: is_dark(driver), "it is dark")
+        driver.get(f"{console.url}/c/here/brokers")
+        eventually(lambda: is_dark(driver), "it stays dark")
+        click(driver, "//button[@aria-label='Dark or light']")
+        eventually(lambda: not is_dark(driver), "it is light")
+    finally:
+        driver.set_window_size(*WIDE)
+
+
+def is_dark(driver: Chrome) -> bool:
+    return "body--dark" in (driver.find_element(By.TAG_NAME, "body").get_attribute("class") or "")

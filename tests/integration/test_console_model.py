@@ -1,0 +1,201 @@
+"""What the console knows of a real cluster: one look, rates between two, records in bounds, resets computed once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from confluent_kafka import Producer
+
+from odradek.client.cluster import Cluster, parse_bootstrap
+from odradek.client.fetch import fetch_records
+from odradek.common.errors import ApiError
+from odradek.common.real_io import RealClock, RealNetwork
+from odradek.console import browse as browsing
+from odradek.console.browse import BrowseError, Search, Wanted, browse, follow, read_one
+from odradek.console.clusters import ClusterConfig, single_cluster
+from odradek.console.snapshot import broker_rows, group_rows, point_of, topic_rows
+from odradek.console.watch import Watch, look
+from tests.support.clients.confluent import commit_alone, create_topic, produce_all
+from tests.support.nodes.node import Node, silent_port
+from tests.support.waiting import PATIENCE_S, eventually_async
+
+COUNT = 40
+
+
+@pytest.fixture(scope="module")
+def bootstrap(node: Node) -> Iterator[str]:
+    create_topic(node.bootstrap, "orders", 2)
+    records = [(b"k%d" % at, json.dumps({"id": at}).encode()) for at in range(COUNT)]
+    produce_all(node.bootstrap, "orders", records)
+    commit_alone(node.bootstrap, "readers", {("orders", 0): 1})
+    yield node.bootstrap
+
+
+@contextlib.asynccontextmanager
+async def connected(bootstrap: str) -> AsyncIterator[Cluster]:
+    async with Cluster(RealNetwork(), RealClock(), parse_bootstrap(bootstrap)) as cluster:
+        yield cluster
+
+
+async def test_two_looks_give_rates(bootstrap: str) -> None:
+    async with connected(bootstrap) as cluster:
+        before = await look(cluster, number=1)
+        produce_all(bootstrap, "orders", [(b"k", b"x" * 100)] * 10)
+        commit_alone(bootstrap, "readers", {("orders", 0): 3})
+        now = await look(cluster, number=2)
+    assert not before.problems
+    assert now.quorum is not None
+    topics = topic_rows(before, now)
+    row = topics["orders"]
+    assert (row.partitions, row.replicas, row.out_of_sync, row.offline, row.groups) == (2, 1, 0, 0, 1)
+    assert row.bytes > 1000
+    apart_s = now.at_s - before.at_s
+    assert row.records_s is not None
+    assert round(row.records_s * apart_s) == 10
+    assert topic_rows(None, now)["orders"].records_s is None
+    (broker,) = broker_rows(now).values()
+    assert broker.state == "serves"
+    assert broker.leaders == broker.replicas == sum(len(topic.partitions) for topic in now.topics.values())
+    assert 0 < broker.disk_usable < broker.disk_total
+    group = group_rows(before, now)["readers"]
+    assert group.records_s is not None
+    assert round(group.records_s * apart_s) == 2
+    assert group.lag == now.ends["orders", 0] - 3
+    assert point_of(topics, now).lag == {"readers": group.lag}
+
+
+async def test_a_watch_finds_what_is_wrong(bootstrap: str) -> None:
+    (config,) = single_cluster(bootstrap, {}, may_change=False).values()
+    watch = Watch(config, every_s=0.1, findings_apart_s=0.0)
+    async with running(watch):
+        await eventually_async(lambda: any(each.check == "few-voters" for each in watch.view.findings))
+        await eventually_async(lambda: len(watch.view.points) > 2)
+        assert await watch.do(lambda cluster: cluster.topic("orders"))
+        watch.look_soon()
+    assert watch.view.error == ""
+
+
+async def test_a_cluster_that_is_down_is_an_error_in_words() -> None:
+    with silent_port() as port:
+        watch = Watch(ClusterConfig("down", f"127.0.0.1:{port}"), every_s=0.1)
+        async with running(watch):
+            await eventually_async(lambda: watch.view.error)
+        assert watch.view.error == f"cannot connect to 127.0.0.1:{port}: connection refused"
+        bad = Watch(ClusterConfig("bad", f"127.0.0.1:{port}", {"security.protocol": "NONE"}), every_s=0.1)
+        async with running(bad):
+            await eventually_async(lambda: bad.view.error)
+        assert bad.view.error.startswith("security.protocol=NONE is unknown")
+
+
+@contextlib.asynccontextmanager
+async def running(watch: Watch) -> AsyncIterator[None]:
+
+    task = asyncio.create_task(watch.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        await asyncio.sleep(0)
+
+
+async def test_records_from_the_end_the_beginning_an_offset_and_a_time(node: Node) -> None:
+    create_topic(node.bootstrap, "kinds", 2)
+    sent = produce_all(node.bootstrap, "kinds", [(b"k%d" % at, b"v%d" % at) for at in range(30)])
+    async with connected(node.bootstrap) as cluster:
+        newest = await browse(cluster, Wanted("kinds", rows=5))
+        assert len(newest.rows) == 5
+        assert [row.timestamp_ms for row in newest.rows] == sorted(
+            (row.timestamp_ms for row in newest.rows), reverse=True
+        )
+        oldest = await browse(cluster, Wanted("kinds", start="beginning", rows=500))
+        assert {row.value for row in oldest.rows} == {f"v{at}" for at in range(30)}
+        assert oldest.looked_at == 30
+        one = await browse(cluster, Wanted("kinds", partitions=[1], start="offset", at=2, rows=3))
+        assert [(row.partition, row.offset) for row in one.rows] == [(1, 2), (1, 3), (1, 4)]
+        moment = sent[-1].timestamp()[1]
+        late = await browse(cluster, Wanted("kinds", start="time", at=moment, rows=500))
+        assert all(row.timestamp_ms >= moment for row in late.rows)
+        assert "v29" in {row.value for row in late.rows}
+        with pytest.raises(BrowseError, match="topic kinds has no partition 7; it has 2"):
+            await browse(cluster, Wanted("kinds", partitions=[7]))
+        with pytest.raises(ApiError, match="topic none"):
+            await browse(cluster, Wanted("none"))
+        produce_all(node.bootstrap, "kinds", [(b"new", b"new")])
+        assert [row.value for row in (await follow(cluster, Wanted("kinds"), newest.next_offsets)).rows] == ["new"]
+
+
+async def test_a_search_in_keys_values_and_headers_ends_at_its_bounds(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_topic(node.bootstrap, "search", 1)
+    producer = Producer({"bootstrap.servers": node.bootstrap})
+    for at in range(100):
+        producer.produce(
+            "search", key=b"Key-%d" % at, value=b"\xff%d" % at, headers={"trace": b"id-%d" % at, "none": None}
+        )
+        if at % 10 == 9:
+            assert producer.flush(PATIENCE_S) == 0
+    async with connected(node.bootstrap) as cluster:
+        for search in (Search(key="key-42"), Search(header="trace=id-42"), Search(value="42", key="KEY")):
+            found = await browse(cluster, Wanted("search", search=search))
+            assert [row.offset for row in found.rows] == [42]
+            assert (found.looked_at, found.ended) == (100, "")
+        assert (await browse(cluster, Wanted("search", search=Search(value="none of them")))).rows == []
+        monkeypatch.setattr(browsing, "MAX_RECORDS", 10)
+        monkeypatch.setattr(browsing, "FETCH_BYTES", 1)
+        found = await browse(cluster, Wanted("search", search=Search(key="key-42"), start="beginning"))
+        assert found.ended == f"after {found.looked_at} records"
+        record = await read_one(cluster, "search", 0, 42)
+        assert record.headers == (("trace", b"id-42"), ("none", None))
+        with pytest.raises(BrowseError, match="search-0 has no record with offset 100"):
+            await read_one(cluster, "search", 0, 100)
+
+
+async def test_open_and_aborted_transactions_are_left_out_where_that_is_asked(node: Node) -> None:
+    create_topic(node.bootstrap, "transactions", 1)
+    producer = Producer({"bootstrap.servers": node.bootstrap, "transactional.id": "console"})
+    producer.init_transactions(PATIENCE_S)
+    for end, value in ((producer.commit_transaction, b"kept"), (producer.abort_transaction, b"aborted")):
+        producer.begin_transaction()
+        producer.produce("transactions", value=value)
+        producer.flush(PATIENCE_S)
+        end(PATIENCE_S)
+    producer.begin_transaction()
+    producer.produce("transactions", value=b"open")
+    producer.flush(PATIENCE_S)
+    try:
+        async with connected(node.bootstrap) as cluster:
+            committed = await browse(cluster, Wanted("transactions", start="beginning"))
+            every = await browse(cluster, Wanted("transactions", start="beginning", committed=False))
+            fetched = await fetch_records(cluster, ("transactions", 0), 0, max_bytes=1 << 20, max_batch_bytes=1 << 20)
+    finally:
+        producer.abort_transaction(PATIENCE_S)
+    assert [row.value for row in committed.rows] == ["kept"]
+    assert [row.value for row in every.rows] == ["kept", "aborted", "open"]
+    assert fetched.next_offset == 4
+
+
+async def test_a_large_record_is_cut_and_one_that_is_too_large_is_said(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_topic(node.bootstrap, "large", 1, max_message_bytes=20_000_000)
+    produce_all(
+        node.bootstrap, "large", [(b"k", b"x" * 8_000_000)], message_max_bytes=10_000_000, compression_type="gzip"
+    )
+    async with connected(node.bootstrap) as cluster:
+        found = await browse(cluster, Wanted("large"))
+        assert [row.size for row in found.rows] == [8_000_001]
+        assert len(found.rows[0].value) < 300
+        monkeypatch.setattr(browsing, "MAX_BATCH_BYTES", 1_000_000)
+        found = await browse(cluster, Wanted("large"))
+        assert found.rows == []
+        assert len(found.notes) == 1
+        assert found.notes[0].startswith("partition 0, offset 0: ")
+        with pytest.raises(BrowseError, match="large-0, offset 0 cannot be read"):
+            await read_one(cluster, "large", 0, 0)

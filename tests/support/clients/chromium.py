@@ -1,0 +1,91 @@
+"""Chromium without a window, as Debian packages it, for journeys through pages; and why there may be none."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from selenium.common.exceptions import StaleElementReferenceException, WebDriverException
+from selenium.webdriver import Chrome, ChromeOptions
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+
+from tests.support.waiting import PATIENCE_S, eventually
+
+BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+MISSING = "" if BROWSER and DRIVER else "needs Chromium: apt-get install chromium chromium-driver"
+WIDE, PHONE = (1200, 900), (390, 800)
+
+
+@contextmanager
+def chromium(size: tuple[int, int]) -> Iterator[Chrome]:
+    """A browser with a profile of its own."""
+    options = ChromeOptions()
+    options.binary_location = BROWSER or ""
+    for argument in (
+        "--headless=new",
+        "--no-sandbox",  # tests may run as root, where its sandbox refuses to
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--no-proxy-server",
+        f"--window-size={size[0]},{size[1]}",
+    ):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = Chrome(options=options, service=Service(DRIVER))
+    try:
+        driver.set_page_load_timeout(PATIENCE_S)
+        yield driver
+    finally:
+        driver.quit()
+
+
+def shows(driver: Chrome, text: str) -> bool:
+    """Wait until a text is on the page."""
+
+    def is_there() -> bool:
+        try:
+            return text in driver.find_element(By.TAG_NAME, "body").text
+        except WebDriverException:
+            return False  # the page is being replaced
+
+    return eventually(is_there, lambda: f"the page shows {text!r}: {driver.find_element(By.TAG_NAME, 'body').text}")
+
+
+def click(driver: Chrome, xpath: str) -> None:
+    """Click what can be clicked by now."""
+
+    def clicked() -> bool:
+        try:
+            found = [each for each in driver.find_elements(By.XPATH, xpath) if each.is_displayed()]
+            if found:
+                found[0].click()
+            return bool(found)
+        except WebDriverException:
+            return False
+
+    eventually(clicked, f"{xpath} can be clicked")
+
+
+def field(driver: Chrome, label: str) -> WebElement:
+    """The input with this label."""
+
+    def found() -> WebElement | None:
+        try:
+            elements = driver.find_elements(By.CSS_SELECTOR, f'input[aria-label="{label}"]')
+            return next((each for each in elements if each.is_displayed()), None)
+        except StaleElementReferenceException:
+            return None
+
+    return eventually(found, f"a field {label!r}")
+
+
+def errors(driver: Chrome) -> list[str]:
+    """What the browser has logged as errors."""
+    entries: Any = driver.get_log("browser")  # type: ignore[no-untyped-call]
+    return [entry["message"] for entry in entries if entry["level"] == "SEVERE"]
