@@ -89,7 +89,7 @@ class Guard:
         return self._sessions.is_live(session) and (self._users is None or session.user in self._users)
 
     def _refusal(self, scope: Any, headers: dict[str, str]) -> str:
-        """Why a request is refused whoever sends it, or "".
+        """Why a request is refused from any user, or "".
 
         A name that is not ours is that of a page which made its name point here; another origin is a page elsewhere
         that lets the browser of a user send something.
