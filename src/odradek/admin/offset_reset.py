@@ -65,7 +65,7 @@ async def plan_reset(
         wanted = position.listed.get(group, position.listed.get("", {}))
         partitions = list(wanted)
         if not partitions:
-            raise ResetError(f"nothing is listed for group {group}", "unlisted")
+            raise ResetError(f"the plan has nothing for group {group}", "unlisted")
     else:
         wanted = {}
         partitions = await _partitions(cluster, chosen) if chosen else list(committed)

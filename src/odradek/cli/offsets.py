@@ -16,7 +16,7 @@ from odradek.cli.errors import BAD_CONFIG, FAILED, NOT_FOUND, USAGE, CliError
 # How the command goes on, by the reason of a refusal.
 _REFUSED = {
     "empty": (" with --topic", FAILED),
-    "unlisted": (" in --from-file; --export writes such a file", BAD_CONFIG),
+    "unlisted": ("; --export writes such a file", BAD_CONFIG),
     "unshiftable": ("; use --to-offset", FAILED),
     "no-partition": ("", NOT_FOUND),
     "in-use": ("", FAILED),
@@ -29,7 +29,7 @@ _PARTITIONS = re.compile(r"(.+):(\d+(?:,\d+)*)")
 def refused(error: ResetError) -> CliError:
     """Why offsets cannot be reset, with the option that helps."""
     hint, code = _REFUSED[error.reason]
-    return CliError(f"{error}{hint}", code=code)
+    return CliError(f"{error}{hint}".replace("the plan has", "--from-file has"), code=code)
 
 
 def parse_topic(text: str) -> tuple[str, list[int]]:

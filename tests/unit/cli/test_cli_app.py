@@ -26,7 +26,10 @@ def leaves(words: list[str], command: object) -> list[list[str]]:
 SUBCOMMANDS = [leaf for name in COMMANDS for leaf in leaves([name], load(name))]
 
 # These print one value, or the lines of a log.
-ONE_VALUE = (["broker", ""], ["random-uuid", ""], ["storage", "random-uuid"], ["storage", "format"])
+ONE_VALUE = (
+    *(["broker", ""], ["random-uuid", ""], ["storage", "random-uuid"], ["storage", "format"]),
+    ["console", "password"],
+)
 
 
 def test_every_command_is_there() -> None:
