@@ -22,7 +22,7 @@ from odradek.testing.layout import write_properties
 from odradek.testing.processes import NodeProcess
 from tests.chaos.hosts import Hosts, hosts
 from tests.chaos.load import Reader, Writer
-from tests.chaos.verdict import Verdict, admin, all_in_sync, judge, leaders
+from tests.chaos.verdict import Verdict, admin, judge, leaders, whole
 from tests.support.disks.file_system import Ballast, LoopDisk, small_tmpfs
 from tests.support.nodes.cluster import Cluster
 from tests.support.waiting import eventually
@@ -69,7 +69,7 @@ class World:
         def are() -> bool:
             if restarting is not None and not restarting.running:
                 restarting.start()
-            return all_in_sync(self.cluster, TOPIC, NODES)
+            return bool(whole(self.cluster, TOPIC, NODES))
 
         eventually(are, "all replicas are in sync")
 

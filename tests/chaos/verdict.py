@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from odradek.record.reader import read_batches, read_records
 from odradek.testing.processes import NodeProcess, ProcessCluster
 from tests.chaos.load import QUIET, Reader, Writer
+from tests.support.nodes.cluster import topic_at
 from tests.support.waiting import PATIENCE_S, eventually
 
 
@@ -46,29 +48,35 @@ def leaders(cluster: ProcessCluster, topic: str) -> dict[int, int]:
     return dict(eventually(ask, "somebody knows who leads"))
 
 
-def all_in_sync(cluster: ProcessCluster, topic: str, copies: int) -> bool:
-    try:
-        found = admin(cluster).list_topics(topic, timeout=3).topics[topic].partitions
-    except KafkaException:
-        return False
-    return bool(found) and all(len(partition.isrs) == copies for partition in found.values())
+def whole(cluster: ProcessCluster, topic: str, copies: int) -> dict[int, tuple[int, int]]:
+    """By partition the leader and its epoch, where every broker says the same and that all copies are in sync; else {}.
+
+    Every broker is asked, each itself: one that was cut off may go by the state before the cut for some time.
+    """
+    said = []
+    for node in cluster.brokers:
+        partitions = topic_at(node, topic).partitions
+        if not partitions or any(len(each.isr_nodes) != copies for each in partitions):
+            return {}
+        said.append({each.partition_index: (each.leader_id, each.leader_epoch) for each in partitions})
+    return said[0] if all(each == said[0] for each in said) else {}
 
 
 def judge(cluster: ProcessCluster, topic: str, writers: list[Writer], reader: Reader, *, healed_at: float) -> Verdict:
     """Wait until the cluster is whole again, end the load, and look at everything. `healed_at` is monotonic."""
     copies = len(cluster.brokers)
-    eventually(lambda: all_in_sync(cluster, topic, copies), "all replicas are in sync again, unaided")
+    eventually(lambda: whole(cluster, topic, copies), "all replicas are in sync again, unaided")
     whole_after_s = time.monotonic() - healed_at
     for writer in writers:
         writer.end()
     problems = [f"{writer.name}: {writer.unanswered} were never answered" for writer in writers if writer.unanswered]
     problems += [f"{writer.name}: {text}" for writer in writers for text in writer.refused[:3]]
-    ends = end_offsets(cluster, topic, len(leaders(cluster, topic)))
+    ends = eventually(lambda: end_offsets(cluster, topic, copies), "the ends of all partitions are known for certain")
     reader.read_to(ends, PATIENCE_S)
     reader.end()
     problems += [f"reader: {text}" for text in reader.errors[:3]]
-    problems += _against_the_topic(writers, read_all(cluster, topic, ends), reader)
-    eventually(lambda: all_in_sync(cluster, topic, copies), "all replicas are in sync")
+    problems += _against_the_topic(cluster, topic, writers, read_all(cluster, topic, ends), reader, ends)
+    eventually(lambda: whole(cluster, topic, copies), "all replicas are in sync")
     try:
         eventually(lambda: not different_copies(cluster, topic, len(ends)), "the copies are alike")
     except AssertionError:
@@ -82,23 +90,19 @@ def judge(cluster: ProcessCluster, topic: str, writers: list[Writer], reader: Re
     return Verdict(acknowledged, max(writer.longest_gap_s for writer in writers), whole_after_s, problems)
 
 
-def end_offsets(cluster: ProcessCluster, topic: str, partitions: int) -> dict[int, int]:
-    """The high watermark of each partition."""
+def end_offsets(cluster: ProcessCluster, topic: str, copies: int) -> dict[int, int]:
+    """The high watermark of each partition; {} where it may be that of a leader that others have replaced."""
+    before = whole(cluster, topic, copies)
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "ends", **QUIET})
     try:
-        ends = {}
-        for number in range(partitions):
-
-            def ask(number: int = number) -> tuple[int, int] | None:
-                try:
-                    return consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=5)
-                except KafkaException:
-                    return None
-
-            ends[number] = eventually(ask, f"the end of {topic}-{number} is known")[1]
-        return ends
+        ends = {
+            number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=5)[1] for number in before
+        }
+    except KafkaException:
+        return {}
     finally:
         consumer.close()
+    return ends if whole(cluster, topic, copies) == before else {}
 
 
 def read_all(cluster: ProcessCluster, topic: str, ends: dict[int, int]) -> dict[int, list[tuple[int, bytes]]]:
@@ -109,10 +113,17 @@ def read_all(cluster: ProcessCluster, topic: str, ends: dict[int, int]) -> dict[
         reader.read_to(ends, PATIENCE_S)
     finally:
         reader.end()
-    return {number: [each for each in found if each[0] < ends[number]] for number, found in reader.seen.items()}
+    return {number: [each for each in reader.seen[number] if each[0] < end] for number, end in ends.items()}
 
 
-def _against_the_topic(writers: list[Writer], found: dict[int, list[tuple[int, bytes]]], reader: Reader) -> list[str]:
+def _against_the_topic(
+    cluster: ProcessCluster,
+    topic: str,
+    writers: list[Writer],
+    found: dict[int, list[tuple[int, bytes]]],
+    reader: Reader,
+    ends: dict[int, int],
+) -> list[str]:
     problems: list[str] = []
     numbers: dict[tuple[str, int], list[int]] = defaultdict(list)
     for partition, records in found.items():
@@ -124,19 +135,40 @@ def _against_the_topic(writers: list[Writer], found: dict[int, list[tuple[int, b
             gone = len(set(seen) - set(records))
             problems.append(f"partition {partition}: the reader saw {len(seen)} records of which {gone} are not there")
     for writer in writers:
-        for partition in range(len(found)):
+        for partition in ends:
             there = numbers[writer.label, partition]
             counted = Counter(there)
             lost = [number for number in writer.acknowledged[partition] if number not in counted]
             twice = [number for number, times in counted.items() if times > 1]
             where = f"{writer.name}, partition {partition}"
             if lost:
-                problems.append(f"{where}: {len(lost)} acknowledged records are lost, {lost[:3]} first")
+                copies = _in_the_logs(cluster, topic, partition, {f"{writer.label}:{number}" for number in lost})
+                problems.append(
+                    f"{where}: {len(lost)} of {len(writer.acknowledged[partition])} acknowledged records are lost,"
+                    f" {lost[:3]} first, {lost[-1]} last; read was to {ends[partition]}; {copies}"
+                )
             if twice:
                 problems.append(f"{where}: {len(twice)} records came twice, {twice[:3]} first")
             if there != sorted(there):
                 problems.append(f"{where}: the order is broken")
     return problems
+
+
+def _in_the_logs(cluster: ProcessCluster, topic: str, partition: int, lost: set[str]) -> str:
+    """For the one who looks for the cause: how many of these records each replica has, and where its log ends."""
+    texts = []
+    for node in cluster.brokers:
+        data = log_bytes(node, topic, partition)
+        records = [
+            record
+            for start, header in read_batches(data)
+            if not header.is_control
+            for record in read_records(data[start : start + header.size_bytes], header)
+        ]
+        there = sum(record.value is not None and record.value.decode() in lost for record in records)
+        end = records[-1].offset + 1 if records else 0
+        texts.append(f"node {node.node_id} has {there} of them and ends at {end}")
+    return ", ".join(texts)
 
 
 def log_bytes(node: NodeProcess, topic: str, partition: int) -> bytes:

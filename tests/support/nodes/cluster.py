@@ -45,7 +45,7 @@ class Cluster(ProcessCluster):
         """The leader of the quorum, as the first controller that answers knows it; -1 where it knows none."""
         for node in self.controllers:
             if node.running and not node.paused:
-                with Calls(node.plan.controller_port) as calls:
+                with Calls(node.plan.controller_port, host=node.plan.host) as calls:
                     request = DescribeClusterRequest(endpoint_type=CONTROLLERS)
                     return int(calls.ask(ApiKey.DESCRIBE_CLUSTER, 1, request).controller_id)
         return -1
@@ -61,7 +61,7 @@ class Cluster(ProcessCluster):
 def metadata(node: NodeProcess, *topics: str) -> MetadataResponse:
     """The metadata of one broker, of all topics where none is named."""
     asked = [MetadataRequestTopic(name=topic) for topic in topics] or None
-    with Calls(node.plan.port) as calls:
+    with Calls(node.plan.port, host=node.plan.host) as calls:
         answer: MetadataResponse = calls.ask(
             ApiKey.METADATA, 12, MetadataRequest(topics=asked, allow_auto_topic_creation=False)
         )
