@@ -62,6 +62,8 @@ class Load(threading.Thread):
                 "batch.num.messages": 10,
                 "retries": 0,
                 "topic.metadata.refresh.interval.ms": 500,
+                # Records of a topic that went may be left where neither a request nor a purge takes them.
+                "message.timeout.ms": 30_000,
             }
         )
         number = 0
