@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Self
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -74,7 +75,7 @@ class Ours:
         self._kafka = kafka
         self.output = kafka.directory / "ours.log"
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
         command = [sys.executable, "-m", "odradek", "broker", "--config", str(self._kafka.properties)]
         with self.output.open("ab") as output:
             before = output.tell()  # what an earlier start has said
@@ -83,8 +84,16 @@ class Ours:
         while b" ready " not in self.output.read_bytes()[before:]:
             assert self._process.poll() is None and time.monotonic() < deadline, self.output.read_text()
             time.sleep(0.05)
+        return self
+
+    def kill(self) -> None:
+        """As `kill -9` does it; leaving the block then stops nothing more."""
+        self._process.kill()
+        self._process.wait()
 
     def __exit__(self, *_: object) -> None:
+        if self._process.returncode is not None:
+            return
         self._process.send_signal(signal.SIGTERM)
         assert self._process.wait(timeout=120) == 0, self.output.read_text()
 

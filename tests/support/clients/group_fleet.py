@@ -52,6 +52,9 @@ class Member:
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "group.protocol": protocol,
+            # Their one broker comes back where it was. A client that finds its brokers by the first address again
+            # whenever none answers may stay without any connection.
+            "metadata.recovery.strategy": "none",
         }
         if protocol == "classic":
             config |= {
