@@ -11,6 +11,7 @@ from odradek.admin.cluster_facts import ClusterFacts, GroupFacts
 from odradek.admin.common_checks import SAFE_COPIES, check_expiry, few_voters
 from odradek.admin.finding import Finding, Severity, counted
 from odradek.client.reassignment import TopicPartition
+from odradek.protocol.messages.metadata_response import MetadataResponsePartition
 
 ROUND_TRIP_MS = 15.0
 CLOCK_MS, BAD_CLOCK_MS = 1_000.0, 60_000.0
@@ -36,6 +37,7 @@ def check_cluster(
         honoured: asked for clusters of Odradek alone.
         uneven_bytes: so much more than the mean of all on one broker is worth moving something.
     """
+    yield from _check_brokers(facts)
     yield from _check_availability(facts)
     yield from _check_copies(facts)
     yield from _check_racks(facts)
@@ -55,19 +57,7 @@ def _text(key: TopicPartition) -> str:
     return f"{key[0]}-{key[1]}"
 
 
-def _check_availability(facts: ClusterFacts) -> Iterator[Finding]:
-    parts = facts.partitions
-    offline = [key for key, each in parts.items() if each.leader_id < 0]
-    few = [
-        key
-        for key, each in parts.items()
-        if each.leader_id >= 0 and len(each.isr_nodes) < min(facts.min_isr.get(key[0], 1), len(each.replica_nodes))
-    ]
-    lagging = [
-        key
-        for key, each in parts.items()
-        if len(each.isr_nodes) < len(each.replica_nodes) and key not in {*offline, *few}
-    ]
+def _check_brokers(facts: ClusterFacts) -> Iterator[Finding]:
     if facts.fenced:
         yield Finding(
             Severity.BAD,
@@ -77,10 +67,17 @@ def _check_availability(facts: ClusterFacts) -> Iterator[Finding]:
             "start it; where it will not come back move its replicas: `odradek partitions plan --without`",
             [str(broker) for broker in sorted(facts.fenced)],
         )
+
+
+def _check_availability(facts: ClusterFacts) -> Iterator[Finding]:
+    """Each partition is in the worst of the findings that it belongs to."""
+    lagging = {key for key, each in facts.partitions.items() if len(each.isr_nodes) < len(each.replica_nodes)}
+    offline = {key for key, each in facts.partitions.items() if each.leader_id < 0}
+    few = {key for key in lagging - offline if len(facts.partitions[key].isr_nodes) < facts.min_isr.get(key[0], 1)}
     for keys, severity, check, what, why in (
         (offline, Severity.BAD, "offline", "without a leader", "they can be neither read nor written"),
         (few, Severity.BAD, "under-min-isr", "with fewer replicas in sync than min.insync.replicas", _REFUSED),
-        (lagging, Severity.WARNING, "under-replicated", "with replicas that are not in sync", _THIN),
+        (lagging - offline - few, Severity.WARNING, "under-replicated", "with replicas that are not in sync", _THIN),
     ):
         if keys:
             seen = f"{counted(len(keys), 'partition', 'partitions')} {what}"
@@ -94,6 +91,12 @@ _LAGGING = "`odradek partitions lagging` says which broker it is, and why"
 
 def _check_copies(facts: ClusterFacts) -> Iterator[Finding]:
     copies = _copies(facts)
+    yield from _check_single_copies(copies)
+    yield from _check_loose_min_isr(copies, facts)
+    yield from _check_strict_min_isr(copies, facts)
+
+
+def _check_single_copies(copies: Mapping[str, int]) -> Iterator[Finding]:
     single = sorted(topic for topic, count in copies.items() if count == 1)
     if single:
         yield Finding(
@@ -104,11 +107,11 @@ def _check_copies(facts: ClusterFacts) -> Iterator[Finding]:
             f"move to {SAFE_COPIES} replicas (`odradek partitions move --to`), and set default.replication.factor",
             single,
         )
-    loose = sorted(topic for topic, count in copies.items() if count > 1 and facts.min_isr.get(topic) == 1)
-    for topics, severity in (
-        ([topic for topic in loose if topic not in facts.internal], Severity.BAD),
-        ([topic for topic in loose if topic in facts.internal], Severity.WARNING),
-    ):
+
+
+def _check_loose_min_isr(copies: Mapping[str, int], facts: ClusterFacts) -> Iterator[Finding]:
+    loose = {topic for topic, count in copies.items() if count > 1 and facts.min_isr.get(topic) == 1}
+    for topics, severity in ((loose - facts.internal, Severity.BAD), (loose & facts.internal, Severity.WARNING)):
         if topics:
             # Of two replicas both would have to be in sync, and a restart of either would stop producers.
             more = f"have {SAFE_COPIES} replicas, then " if any(copies[each] < SAFE_COPIES for each in topics) else ""
@@ -118,8 +121,11 @@ def _check_copies(facts: ClusterFacts) -> Iterator[Finding]:
                 f"{counted(len(topics), 'topic has', 'topics have')} min.insync.replicas=1",
                 "acks=all is answered when one broker has a record; it is lost with that broker",
                 f"{more}`odradek configs alter --topic … --add-config min.insync.replicas=2`",
-                topics,
+                sorted(topics),
             )
+
+
+def _check_strict_min_isr(copies: Mapping[str, int], facts: ClusterFacts) -> Iterator[Finding]:
     strict = sorted(topic for topic, count in copies.items() if 1 < count <= facts.min_isr.get(topic, 1))
     if strict:
         yield Finding(
@@ -150,8 +156,12 @@ def _check_racks(facts: ClusterFacts) -> Iterator[Finding]:
             "all replicas of a partition may share a rack, a zone or a host",
             "set broker.rack where brokers share a fate",
         )
-    if len(known) < 2:
-        return
+    if len(known) > 1:
+        yield from _check_replicas_racks(facts)
+        yield from _check_voters_racks(facts)
+
+
+def _check_replicas_racks(facts: ClusterFacts) -> Iterator[Finding]:
     together = [
         key
         for key, each in facts.partitions.items()
@@ -166,6 +176,9 @@ def _check_racks(facts: ClusterFacts) -> Iterator[Finding]:
             "`odradek partitions plan` spreads them over racks",
             [_text(key) for key in sorted(together)],
         )
+
+
+def _check_voters_racks(facts: ClusterFacts) -> Iterator[Finding]:
     if len(facts.voters) > 1 and _share(facts.voters, facts.racks):
         yield Finding(
             Severity.BAD,
@@ -277,27 +290,29 @@ def _check_clock(facts: ClusterFacts) -> Iterator[Finding]:
 
 
 def _check_leaders(facts: ClusterFacts) -> Iterator[Finding]:
-    awake = sorted(facts.racks.keys() - facts.fenced)
-    leads = dict.fromkeys(awake, 0)
-    preferred = []
-    for key, partition in facts.partitions.items():
-        if partition.leader_id in leads:
-            leads[partition.leader_id] += 1
-        first = partition.replica_nodes[0] if partition.replica_nodes else -1
-        if partition.leader_id >= 0 and partition.leader_id != first and first in partition.isr_nodes:
-            preferred.append(key)
-    if preferred:
+    not_preferred = sorted(key for key, partition in facts.partitions.items() if _is_led_by_another(partition))
+    if not_preferred:
         yield Finding(
             Severity.NOTE,
             "preferred-leaders",
-            f"{counted(len(preferred), 'partition is', 'partitions are')} led by another than the first replica",
+            f"{counted(len(not_preferred), 'partition is', 'partitions are')} led by another than the first replica",
             "after a restart leaders are where they happened to go",
             "`odradek partitions elect --all`, or leave it to auto.leader.rebalance.enable",
-            [_text(key) for key in sorted(preferred)],
+            [_text(key) for key in not_preferred],
         )
+    leads = dict.fromkeys(sorted(facts.racks.keys() - facts.fenced), 0)
+    for partition in facts.partitions.values():
+        if partition.leader_id in leads:
+            leads[partition.leader_id] += 1
     mean = sum(leads.values()) / max(1, len(leads))
     if leads and max(leads.values()) > max(mean * UNEVEN, mean + UNEVEN_LEADERS):
         yield _uneven("leaders", leads, "partitions led", "clients' load goes to leaders", lambda count: str(count))
+
+
+def _is_led_by_another(partition: MetadataResponsePartition) -> bool:
+    """Whether there is a leader, and it is not the first replica although that is in sync."""
+    first = next(iter(partition.replica_nodes), -1)
+    return partition.leader_id not in (first, -1) and first in partition.isr_nodes
 
 
 def _check_disks(facts: ClusterFacts, uneven_bytes: int) -> Iterator[Finding]:
@@ -321,13 +336,9 @@ def _uneven(what: str, found: Mapping[int, int], unit: str, why: str, shown: Cal
 
 
 def _check_readers(facts: ClusterFacts) -> Iterator[Finding]:
-    unread = [
-        key
-        for key, end in facts.ends.items()
-        if key[0] not in facts.internal and end > facts.begins.get(key, 0) and key not in facts.read
-    ]
+    unread = {key for key, end in facts.ends.items() if end > facts.begins.get(key, 0)} - facts.read
     topics_read = {topic for topic, _ in facts.read}
-    parts = sorted(key for key in unread if key[0] in topics_read)
+    parts = sorted(key for key in unread if key[0] in topics_read - facts.internal)
     if parts:
         yield Finding(
             Severity.WARNING,
@@ -337,7 +348,7 @@ def _check_readers(facts: ClusterFacts) -> Iterator[Finding]:
             "`odradek groups describe --all-groups` shows who reads what",
             [_text(key) for key in parts],
         )
-    topics = sorted({topic for topic, _ in unread} - topics_read)
+    topics = sorted({topic for topic, _ in unread} - topics_read - facts.internal)
     if topics:
         yield Finding(
             Severity.NOTE,
@@ -359,7 +370,7 @@ def _check_groups(facts: ClusterFacts, apart_s: float) -> Iterator[Finding]:
             f"{counted(len(falling), 'group falls', 'groups fall')} behind what is written",
             "records are read ever later, and those past retention are never read",
             "`odradek groups describe` shows where, `odradek groups explain` why; add consumers or partitions",
-            [f"{name} ({facts.groups[name].lag:,} records)" for name in falling],
+            _lags(falling, facts),
         )
     if empty:
         yield Finding(
@@ -368,8 +379,12 @@ def _check_groups(facts: ClusterFacts, apart_s: float) -> Iterator[Finding]:
             f"{counted(len(empty), 'group has', 'groups have')} records to read, and no members",
             "records past retention are never read",
             "start its consumers, or `odradek groups delete` it",
-            [f"{name} ({facts.groups[name].lag:,} records)" for name in empty],
+            _lags(empty, facts),
         )
+
+
+def _lags(names: Iterable[str], facts: ClusterFacts) -> list[str]:
+    return [f"{name} ({facts.groups[name].lag:,} records)" for name in names]
 
 
 def _falls(group: GroupFacts, apart_s: float) -> bool:

@@ -12,12 +12,12 @@ from datetime import UTC, datetime
 
 from odradek.admin.finding import Report
 from odradek.client.admin import ResourceType, describe_cluster, describe_configs, describe_quorum
-from odradek.client.cluster import Cluster
+from odradek.client.cluster import Cluster, partitions_of
 from odradek.client.groups import EARLIEST, LATEST, committed_offsets, describe_group, list_groups, list_offsets
 from odradek.client.reassignment import GONE, TopicPartition, replica_sizes
 from odradek.common.errors import OdradekError
 from odradek.protocol.extras import read_broker_host
-from odradek.protocol.messages.describe_configs_response import DescribeConfigsResult
+from odradek.protocol.messages.describe_configs_response import DescribeConfigsResourceResult, DescribeConfigsResult
 from odradek.protocol.messages.metadata_response import MetadataResponsePartition
 from odradek.settings.broker import METRICS_LISTENER
 from odradek.settings.listeners import LISTENER_PREFIX
@@ -139,12 +139,9 @@ class Look:
         return sorted(self.facts.racks.keys() - self.facts.fenced)
 
     async def _partitions(self) -> None:
-        for topic in (await self.cluster.metadata()).topics:
-            name = topic.name or ""
-            if topic.is_internal:
-                self.facts.internal.add(name)
-            for partition in topic.partitions:
-                self.facts.partitions[name, partition.partition_index] = partition
+        topics = (await self.cluster.metadata()).topics
+        self.facts.internal = {topic.name or "" for topic in topics if topic.is_internal}
+        self.facts.partitions = partitions_of(topics)
 
     async def _quorum(self) -> None:
         # Once before, so that the time of the second is that of the way and not of connecting.
@@ -172,7 +169,7 @@ class Look:
 
     async def _topic_settings(self) -> None:
         topics = sorted({topic for topic, _ in self.facts.partitions})
-        for result in await describe_configs(self.cluster, ResourceType.TOPIC, topics) if topics else ():
+        for result in await describe_configs(self.cluster, ResourceType.TOPIC, topics):
             values = {entry.name: entry.value for entry in result.configs}
             self.facts.min_isr[result.resource_name] = int(values.get(MIN_ISR) or 1)
             self._keep_settings(f"topic {result.resource_name}", result)
@@ -189,13 +186,7 @@ class Look:
             self._keep_settings(f"broker {broker}", result)
 
     def _keep_settings(self, of: str, result: DescribeConfigsResult) -> None:
-        given = [
-            entry
-            for entry in result.configs
-            if entry.config_source in _GIVEN_BY_USERS
-            and entry.name != METRICS_LISTENER
-            and not entry.name.startswith(LISTENER_PREFIX)
-        ]
+        given = [entry for entry in result.configs if _is_given_by_users(entry)]
         # Kafka leaves the type out of what it does not know; before version 3 there are no types.
         unknown = {entry.name for entry in given if entry.config_type == ConfigType.UNKNOWN}
         if unknown != {entry.name for entry in given}:
@@ -209,10 +200,7 @@ class Look:
         self.facts.sizes = sizes
 
     async def _groups(self) -> None:
-        silent: list[int] = []
-        names = [group.group_id for group in await list_groups(self.cluster, silent=silent)]
-        for broker in silent:
-            self.report.skip(f"groups of broker {broker}", "it does not answer")
+        names = await self._group_names()
         led = [key for key, partition in self.facts.partitions.items() if partition.leader_id >= 0]
         self.facts.begins = await list_offsets(self.cluster, dict.fromkeys(led, EARLIEST))
         before = await list_offsets(self.cluster, dict.fromkeys(led, LATEST))
@@ -222,14 +210,20 @@ class Look:
         again = await self._committed(names)
         self.facts.ends = await list_offsets(self.cluster, dict.fromkeys(led, LATEST)) if names else before
         self.facts.read = {key for offsets in again.values() for key in offsets}
-        for name in names:
-            offsets = again[name]
+        for name, offsets in again.items():
             self.facts.groups[name] = GroupFacts(
                 members=len((await describe_group(self.cluster, name)).members) if offsets else 0,
                 lag_before=_behind(before, committed[name]),
                 lag=_behind(self.facts.ends, offsets),
-                written=sum(self.facts.ends.get(key, 0) - before.get(key, 0) for key in offsets),
+                written=_written(before, self.facts.ends, offsets),
             )
+
+    async def _group_names(self) -> list[str]:
+        silent: list[int] = []
+        names = [group.group_id for group in await list_groups(self.cluster, silent=silent)]
+        for broker in silent:
+            self.report.skip(f"groups of broker {broker}", "it does not answer")
+        return names
 
     async def _committed(self, names: Iterable[str]) -> dict[str, dict[TopicPartition, int]]:
         return {
@@ -246,6 +240,18 @@ class Look:
                 self.report.skip(f"certificate of broker {broker}", f"{host}:{port}: no handshake")
             else:
                 self.facts.certificates[broker] = x509.load_der_x509_certificate(shown).not_valid_after_utc
+
+
+def _is_given_by_users(entry: DescribeConfigsResourceResult) -> bool:
+    """Whether a setting was chosen: what says where a node listens is each node's own."""
+    where_it_listens = entry.name == METRICS_LISTENER or entry.name.startswith(LISTENER_PREFIX)
+    return entry.config_source in _GIVEN_BY_USERS and not where_it_listens
+
+
+def _written(
+    before: Mapping[TopicPartition, int], now: Mapping[TopicPartition, int], keys: Iterable[TopicPartition]
+) -> int:
+    return sum(now.get(key, 0) - before.get(key, 0) for key in keys)
 
 
 def _behind(ends: Mapping[TopicPartition, int], offsets: Mapping[TopicPartition, int]) -> int:

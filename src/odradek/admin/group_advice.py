@@ -6,6 +6,7 @@ what it saw.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 # A member of the same client that is back within this time after it left has not been stopped: it did not poll.
@@ -13,6 +14,8 @@ BACK_WITHIN_MS = 15 * 60 * 1000
 # More rebalances than this within the span are reported.
 MANY_REBALANCES = 5
 REBALANCES_WITHIN_MS = 10 * 60 * 1000
+
+Event = dict[str, Any]
 
 
 def details(event: dict[str, Any]) -> str:
@@ -32,7 +35,8 @@ def advice(events: list[dict[str, Any]]) -> list[str]:
     """What to change, most telling first; each line once, with what it follows from."""
     lines: dict[str, None] = {}
     for position, event in enumerate(events):
-        line = _of_event(event, events[position + 1 :])
+        of_kind = _ADVICE.get(event["kind"])
+        line = of_kind(event, events[position + 1 :]) if of_kind is not None else None
         if line is not None:
             lines[line] = None
     rebalances = [event for event in events if event["kind"] == "rebalance"]
@@ -49,48 +53,48 @@ def advice(events: list[dict[str, Any]]) -> list[str]:
     return list(lines)
 
 
-def _of_event(event: dict[str, Any], later: list[dict[str, Any]]) -> str | None:
-    kind, reason = event["kind"], event["reason"]
-    if kind == "removed":
-        if "session" in reason and _is_back(event, later):
-            return (
-                f"{_who(event)} fell silent and came back: its process was paused or cut off, or it did not poll in "
-                f"time. {_POLL}"
-            )
-        if "session" in reason:
-            return (
-                f"{_who(event)} was not heard of: its process was killed, hung, or lost its network. If it was "
-                "restarted on purpose, close the consumer first, or give it a group.instance.id and a "
-                "session.timeout.ms longer than a restart"
-            )
+_POLL = "Raise max.poll.interval.ms, or lower max.poll.records so that less is done between two polls"
+
+
+def _of_removal(event: Event, later: list[Event]) -> str:
+    if "session" not in event["reason"]:
         return (
             f"{_who(event)} was too slow to follow a rebalance: it works too long between two polls. Lower "
             "max.poll.records, or raise max.poll.interval.ms"
         )
-    if kind == "left":
-        if "poll" in reason:
-            return f"{_who(event)} left because it did not poll in time: {_POLL}"
-        if _is_back(event, later):
-            return (
-                f"{_who(event)} left and the same client came back: unless it was restarted, it did not poll in time. "
-                f"{_POLL}"
-            )
-    if kind == "fenced" and "INSTANCE" in reason:
+    if _is_back(event, later):
+        return (
+            f"{_who(event)} fell silent and came back: its process was paused or cut off, or it did not poll in "
+            f"time. {_POLL}"
+        )
+    return (
+        f"{_who(event)} was not heard of: its process was killed, hung, or lost its network. If it was "
+        "restarted on purpose, close the consumer first, or give it a group.instance.id and a "
+        "session.timeout.ms longer than a restart"
+    )
+
+
+def _of_leaving(event: Event, later: list[Event]) -> str | None:
+    if "poll" in event["reason"]:
+        return f"{_who(event)} left because it did not poll in time: {_POLL}"
+    if _is_back(event, later):
+        return (
+            f"{_who(event)} left and the same client came back: unless it was restarted, it did not poll in time. "
+            f"{_POLL}"
+        )
+    return None
+
+
+def _of_fencing(event: Event, later: list[Event]) -> str | None:
+    if "INSTANCE" in event["reason"]:
         return (
             f"two consumers use group.instance.id {event['instance_id']}; the one that was there first is fenced "
             f"({event['client_id']} at {event['client_host']}): give each process an id of its own"
         )
-    if kind in ("refused", "fenced"):
-        return _of_refusal(event)
-    if kind == "unstored":
-        return _of_unstored(event)
-    return None
+    return _of_refusal(event, later)
 
 
-_POLL = "Raise max.poll.interval.ms, or lower max.poll.records so that less is done between two polls"
-
-
-def _of_refusal(event: dict[str, Any]) -> str | None:
+def _of_refusal(event: Event, _: list[Event]) -> str | None:
     reason = event["reason"]
     if "OffsetCommit)" in reason:
         for name, line in _COMMITS.items():
@@ -102,7 +106,7 @@ def _of_refusal(event: dict[str, Any]) -> str | None:
     return None
 
 
-def _of_unstored(event: dict[str, Any]) -> str:
+def _of_unstored(event: Event, _: list[Event]) -> str:
     if "TOO_LARGE" in event["reason"]:
         return (
             "the group is larger than a record of __consumer_offsets may be: raise its max.message.bytes, or let "
@@ -136,6 +140,16 @@ _REFUSALS = {
     "steps, first adding the new strategy to all, then taking the old one away",
     "INVALID_SESSION_TIMEOUT": "its session.timeout.ms is outside group.min.session.timeout.ms and "
     "group.max.session.timeout.ms",
+}
+
+
+# By kind of event: what it asks for, given what happened later.
+_ADVICE: dict[str, Callable[[Event, list[Event]], str | None]] = {
+    "removed": _of_removal,
+    "left": _of_leaving,
+    "fenced": _of_fencing,
+    "refused": _of_refusal,
+    "unstored": _of_unstored,
 }
 
 

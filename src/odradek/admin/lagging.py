@@ -15,10 +15,12 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from odradek.client.admin import describe_cluster
+from odradek.client.cluster import partitions_of
 from odradek.client.reassignment import TopicPartition, replica_sizes
 
 if TYPE_CHECKING:
     from odradek.client.cluster import Cluster
+    from odradek.protocol.messages.metadata_response import MetadataResponsePartition
 
 # Between two looks at how large a replica is, and for how long a broker may keep us waiting.
 LOOK_APART_S = 1.0
@@ -29,45 +31,51 @@ Sizes = dict[tuple[TopicPartition, int], int]
 
 async def lagging_replicas(cluster: Cluster) -> list[dict[str, Any]]:
     """A row for each replica that is not in sync, in order. Raises ApiError."""
-    found = await cluster.metadata(None)
-    missing = {
-        (topic.name or "", partition.partition_index): (
-            partition,
-            sorted({*partition.replica_nodes} - {*partition.isr_nodes}),
-        )
-        for topic in found.topics
-        for partition in topic.partitions
-        if len(partition.isr_nodes) < len(partition.replica_nodes)
-    }
+    missing = _out_of_sync(partitions_of((await cluster.metadata()).topics))
     if not missing:
         return []
-    known = {broker.broker_id: broker for broker in (await describe_cluster(cluster, fenced=True)).brokers}
-    asked = {
-        broker_id
-        for partition, out in missing.values()
-        for broker_id in (partition.leader_id, *out)
-        if broker_id in known and not known[broker_id].is_fenced
-    }
+    brokers = (await describe_cluster(cluster, fenced=True)).brokers
+    awake = {broker.broker_id for broker in brokers if not broker.is_fenced}
+    asked = {broker_id for partition, out in missing.values() for broker_id in (partition.leader_id, *out)} & awake
     before = await _sizes(cluster, asked, missing)
     await asyncio.sleep(LOOK_APART_S)
     after = await _sizes(cluster, asked, missing)
     rows = []
     for key, (partition, out) in sorted(missing.items()):
         for broker_id in out:
-            gone = broker_id not in known or known[broker_id].is_fenced
-            why = "fenced" if gone else _why(before, after, key, broker_id)
-            rows.append(
-                {
-                    "topic": key[0],
-                    "partition": key[1],
-                    "leader": partition.leader_id,
-                    "broker": broker_id,
-                    "why": why,
-                    "missing_bytes": _missing(after, key, partition.leader_id, broker_id),
-                    "bytes_per_second": _rate(before, after, key, broker_id) if why == "slow" else None,
-                }
-            )
+            why = _why(before, after, key, broker_id) if broker_id in awake else "fenced"
+            rows.append(_row(key, partition.leader_id, broker_id, why, before, after))
     return rows
+
+
+def _out_of_sync(
+    partitions: dict[TopicPartition, MetadataResponsePartition],
+) -> dict[TopicPartition, tuple[MetadataResponsePartition, list[int]]]:
+    """The partitions some of whose replicas are not in sync, with these."""
+    return {
+        key: (partition, sorted({*partition.replica_nodes} - {*partition.isr_nodes}))
+        for key, partition in partitions.items()
+        if len(partition.isr_nodes) < len(partition.replica_nodes)
+    }
+
+
+def _row(
+    key: TopicPartition,
+    leader: int,
+    broker_id: int,
+    why: str,
+    before: dict[int, Sizes | None],
+    after: dict[int, Sizes | None],
+) -> dict[str, Any]:
+    return {
+        "topic": key[0],
+        "partition": key[1],
+        "leader": leader,
+        "broker": broker_id,
+        "why": why,
+        "missing_bytes": _missing(after, key, leader, broker_id),
+        "bytes_per_second": _rate(before, after, key, broker_id) if why == "slow" else None,
+    }
 
 
 async def _sizes(cluster: Cluster, brokers: set[int], missing: Any) -> dict[int, Sizes | None]:

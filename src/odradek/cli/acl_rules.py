@@ -108,28 +108,35 @@ def entries_of(
     prefixed: bool,
 ) -> list[Acl]:
     """Each pair of resource and operation for each principal and host. Raises CliError without a principal."""
-    from odradek.metadata.acls import AclResourceType, PatternType, PermissionType
+    from odradek.metadata.acls import PatternType
     from odradek.metadata.model import Acl
 
-    if not (allowed or denied):
+    permissions = _permissions(allowed, denied)
+    if not permissions:
         raise CliError("name a principal: --allow-principal or --deny-principal, as User:name", code=USAGE)
-    check_principals([*(allowed or ()), *(denied or ())])
-    permissions = [(name, int(PermissionType.ALLOW)) for name in allowed or ()]
-    permissions += [(name, int(PermissionType.DENY)) for name in denied or ()]
+    check_principals([principal for principal, _ in permissions])
+    pattern = PatternType.PREFIXED if prefixed else PatternType.LITERAL
     return [
-        Acl(
-            kind,
-            name,
-            int(PatternType.PREFIXED if prefixed and kind != AclResourceType.CLUSTER else PatternType.LITERAL),
-            principal,
-            host,
-            operation,
-            permission,
-        )
+        Acl(kind, name, _pattern_of(kind, pattern), principal, host, operation, permission)
         for (kind, name), operation in pairs
         for principal, permission in permissions
         for host in hosts or ("*",)
     ]
+
+
+def _permissions(allowed: list[str] | None, denied: list[str] | None) -> list[tuple[str, int]]:
+    """Each principal that options name, with what is granted to it or denied."""
+    from odradek.metadata.acls import PermissionType
+
+    given = ((PermissionType.ALLOW, allowed), (PermissionType.DENY, denied))
+    return [(name, int(permission)) for permission, names in given for name in names or ()]
+
+
+def _pattern_of(resource_type: int, pattern: int) -> int:
+    """The pattern of an entry on a resource: the cluster has one name, and so no other pattern than LITERAL."""
+    from odradek.metadata.acls import AclResourceType, PatternType
+
+    return int(PatternType.LITERAL if resource_type == AclResourceType.CLUSTER else pattern)
 
 
 def filters_of(
@@ -141,23 +148,21 @@ def filters_of(
     hosts: list[str] | None,
 ) -> list[DeleteAclsFilter]:
     """What DeleteAcls is asked: an option that is not given matches everything."""
-    from odradek.metadata.acls import AclOperation, AclResourceType, PatternType, PermissionType
+    from odradek.metadata.acls import AclOperation, AclResourceType, PermissionType
     from odradek.protocol.messages.delete_acls_request import DeleteAclsFilter
 
-    who: list[tuple[str | None, int]] = [(name, PermissionType.ALLOW) for name in allowed or ()]
-    who += [(name, PermissionType.DENY) for name in denied or ()]
     return [
         DeleteAclsFilter(
             resource_type_filter=kind,
             resource_name_filter=name,
-            pattern_type_filter=PatternType.LITERAL if kind == AclResourceType.CLUSTER else pattern,
+            pattern_type_filter=_pattern_of(kind, pattern),
             principal_filter=principal,
             host_filter=host,
             operation=number,
             permission_type=permission,
         )
         for kind, name in named or ((int(AclResourceType.ANY), None),)
-        for principal, permission in who or [(None, PermissionType.ANY)]
+        for principal, permission in _permissions(allowed, denied) or ((None, int(PermissionType.ANY)),)
         for number in operations_of(operation or []) or [int(AclOperation.ANY)]
         for host in hosts or (None,)
     ]

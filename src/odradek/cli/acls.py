@@ -84,6 +84,15 @@ class Rules:
         ),
     ] = None
 
+    @property
+    def principals(self) -> list[str]:
+        return [*(self.allow_principal or ()), *(self.deny_principal or ())]
+
+    @property
+    def match_everything(self) -> bool:
+        """Whether no option leaves an ACL out when they are a filter."""
+        return not (self.principals or self.operation or self.host)
+
 
 @app.command("list")
 @with_option_groups
@@ -160,16 +169,13 @@ def remove(
 
     Where no resource is named it asks before it does so.
     """
-    from odradek.metadata.acls import PatternType
-
-    resources = named.resources.named
-    check_principals([*(rules.allow_principal or ()), *(rules.deny_principal or ())])
-    if not every and not (resources or rules.allow_principal or rules.deny_principal or rules.operation or rules.host):
+    names_resources = bool(named.resources.named)
+    check_principals(rules.principals)
+    if rules.match_everything and not (names_resources or every):
         raise CliError("name what to remove, as --topic or --allow-principal, or give --all", code=USAGE)
-    pattern = PatternType.PREFIXED if rules.prefixed else PatternType.LITERAL if resources else PatternType.ANY
-    filters = filters_of(resources, pattern, rules.allow_principal, rules.deny_principal, rules.operation, rules.host)
+    filters = _filters(rules, named.resources)
     where = target(bootstrap_server, command_config)
-    if not (resources or yes):
+    if not (names_resources or yes):
         _ask(filters, where)
 
     async def work(cluster: Cluster) -> list[Acl]:
@@ -182,6 +188,16 @@ def remove(
     if not gone:
         raise CliError(_NO_SUCH, code=NOT_FOUND)
     _report("removed", gone, as_json=as_json)
+
+
+def _filters(rules: Rules, resources: Resources) -> list[DeleteAclsFilter]:
+    from odradek.metadata.acls import PatternType
+
+    pattern = PatternType.LITERAL if resources.named else PatternType.ANY
+    if rules.prefixed:
+        pattern = PatternType.PREFIXED
+    allowed, denied = rules.allow_principal, rules.deny_principal
+    return filters_of(resources.named, pattern, allowed, denied, rules.operation, rules.host)
 
 
 def _ask(filters: list[DeleteAclsFilter], where: Target) -> None:

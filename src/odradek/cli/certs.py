@@ -75,37 +75,49 @@ def dev(
 
     The files are for a laptop or a test. The authority's key is not kept: what is to be trusted later is made again.
     """
+    paths = {name: (directory / f"{name}.pem").absolute() for name in ("ca", "node", "client")}
+    existing = [path for path in paths.values() if path.exists()]
+    if existing:
+        raise CliError(f"{existing[0]} exists; remove it, or name another --directory", code=BAD_CONFIG)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        _write_certificates(paths, host or ["localhost", "127.0.0.1", "::1"], user, days)
+    except OSError as error:
+        raise CliError(f"{directory}: {error.strerror or error}", code=BAD_CONFIG) from None
+    except ValueError as error:
+        raise CliError(f"--host or --user: {error}", code=BAD_CONFIG) from None
+    settings = _settings(paths)
+    if as_json:
+        print_json(settings)
+    else:
+        _print_settings(settings)
+
+
+def _write_certificates(paths: dict[str, Path], hosts: list[str], user: str, days: int) -> None:
+    """Raises OSError, and ValueError for a host or a user that no certificate can name."""
     import datetime
 
     from odradek.security.tls.development import make_authority
 
     now = datetime.datetime.now(datetime.UTC)
-    authority = make_authority("Odradek development authority", now=now)
     valid = datetime.timedelta(days=days)
-    paths = {name: (directory / f"{name}.pem").absolute() for name in ("ca", "node", "client")}
-    existing = [path for path in paths.values() if path.exists()]
-    if existing:
-        raise CliError(f"{existing[0]} exists; remove it, or name another --directory", code=BAD_CONFIG)
-    hosts = host or ["localhost", "127.0.0.1", "::1"]
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        paths["ca"].write_text(authority.pem)
-        for name, identity in (
-            ("node", authority.issue("node", hosts, now=now, valid=valid)),
-            ("client", authority.issue(user, now=now, valid=valid)),
-        ):
-            paths[name].touch(mode=0o600)
-            paths[name].write_bytes(identity.to_pem())
-    except OSError as error:
-        raise CliError(f"{directory}: {error.strerror or error}", code=BAD_CONFIG) from None
-    except ValueError as error:
-        raise CliError(f"--host or --user: {error}", code=BAD_CONFIG) from None
-    settings = {
+    authority = make_authority("Odradek development authority", now=now)
+    paths["ca"].write_text(authority.pem)
+    for name, identity in (
+        ("node", authority.issue("node", hosts, now=now, valid=valid)),
+        ("client", authority.issue(user, now=now, valid=valid)),
+    ):
+        paths[name].touch(mode=0o600)
+        paths[name].write_bytes(identity.to_pem())
+
+
+def _settings(paths: dict[str, Path]) -> dict[str, dict[str, str]]:
+    return {
         kind: {key: value.format(**paths) for key, value in given.items()} for kind, (_, given) in _SETTINGS.items()
     }
-    if as_json:
-        print_json(settings)
-        return
+
+
+def _print_settings(settings: dict[str, dict[str, str]]) -> None:
     typer.echo("# A client needs a certificate, its key or keystore, only where ssl.client.auth=required.")
     for kind, given in settings.items():
         typer.echo(f"\n# {_SETTINGS[kind][0]}:")

@@ -9,6 +9,8 @@ from odradek.common.errors import OdradekError
 
 if TYPE_CHECKING:
     from odradek.client.cluster import Cluster
+    from odradek.log.compaction.status import CompactionState
+    from odradek.protocol.messages.describe_log_dirs_response import DescribeLogDirsResponse
     from odradek.protocol.messages.metadata_response import MetadataResponseTopic
 
 
@@ -16,19 +18,11 @@ async def ask_states(
     cluster: Cluster, topics: Sequence[MetadataResponseTopic]
 ) -> dict[tuple[str, int], dict[str, Any]]:
     """By partition, what its leader reports; nothing of leaders that cannot be asked or are not ours."""
-    from odradek.log.compaction.status import read_tagged
     from odradek.protocol.messages.describe_log_dirs_request import DescribableLogDirTopic, DescribeLogDirsRequest
     from odradek.protocol.messages.describe_log_dirs_response import DescribeLogDirsResponse
 
-    led: dict[int, dict[str, list[int]]] = {}
-    for topic in topics:
-        for partition in topic.partitions:
-            if partition.leader_id >= 0:
-                led.setdefault(partition.leader_id, {}).setdefault(topic.name or "", []).append(
-                    partition.partition_index
-                )
     found: dict[tuple[str, int], dict[str, Any]] = {}
-    for broker_id, wanted in sorted(led.items()):
+    for broker_id, wanted in sorted(_led(topics).items()):
         request = DescribeLogDirsRequest(
             topics=[DescribableLogDirTopic(topic=name, partitions=numbers) for name, numbers in wanted.items()]
         )
@@ -36,24 +30,44 @@ async def ask_states(
             response = await cluster.request(request, DescribeLogDirsResponse, node_id=broker_id)
         except OdradekError:
             continue  # what is described is the topic; a broker that may not be asked leaves a column empty
-        for directory in response.results:
-            for described in directory.topics:
-                for one in described.partitions:
-                    state = read_tagged(one.unknown_tagged_fields)
-                    if state is not None:
-                        found[described.name, one.partition_index] = {
-                            "compaction": {
-                                "cleaned_offset": state.cleaned_offset,
-                                "clean_bytes": state.clean_bytes,
-                                "dirty_bytes": state.dirty_bytes,
-                                "dirty_ratio": round(state.dirty_ratio, 4),
-                                "running": state.running,
-                                "groups_done": state.groups_done,
-                                "groups": state.groups,
-                                "uncleanable": state.uncleanable,
-                            }
-                        }
+        found |= _reported(response)
     return found
+
+
+def _led(topics: Sequence[MetadataResponseTopic]) -> dict[int, dict[str, list[int]]]:
+    """By broker and topic, the partitions that it leads."""
+    led: dict[int, dict[str, list[int]]] = {}
+    for topic in topics:
+        for partition in topic.partitions:
+            if partition.leader_id >= 0:
+                of_broker = led.setdefault(partition.leader_id, {})
+                of_broker.setdefault(topic.name or "", []).append(partition.partition_index)
+    return led
+
+
+def _reported(response: DescribeLogDirsResponse) -> dict[tuple[str, int], dict[str, Any]]:
+    from odradek.log.compaction.status import read_tagged
+
+    states = {
+        (topic.name, partition.partition_index): read_tagged(partition.unknown_tagged_fields)
+        for directory in response.results
+        for topic in directory.topics
+        for partition in topic.partitions
+    }
+    return {key: {"compaction": _as_json(state)} for key, state in states.items() if state is not None}
+
+
+def _as_json(state: CompactionState) -> dict[str, Any]:
+    return {
+        "cleaned_offset": state.cleaned_offset,
+        "clean_bytes": state.clean_bytes,
+        "dirty_bytes": state.dirty_bytes,
+        "dirty_ratio": round(state.dirty_ratio, 4),
+        "running": state.running,
+        "groups_done": state.groups_done,
+        "groups": state.groups,
+        "uncleanable": state.uncleanable,
+    }
 
 
 def compaction_text(state: dict[str, Any] | None) -> str:

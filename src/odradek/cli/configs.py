@@ -146,14 +146,7 @@ def alter(
     kind_value, name = _entity(entity_type, entity_name, entity_default, topic, broker, group)
     if name is None:
         raise CliError("say whose settings: --entity-name NAME, or --entity-default for all brokers", code=USAGE)
-    added = read_properties(add_config_file) if add_config_file is not None else {}
-    for item in add_config or []:
-        added |= parse_config_list(item)
-    deleted = [key.strip() for item in delete_config or [] for key in item.split(",") if key.strip()]
-    if not added and not deleted:
-        raise CliError("nothing to change: give --add-config key=value or --delete-config key", code=USAGE)
-    if both := sorted(added.keys() & set(deleted)):
-        raise CliError(f"{', '.join(both)}: both added and deleted; leave one of them out", code=USAGE)
+    added, deleted = _changes(add_config, add_config_file, delete_config)
 
     async def work(cluster: Cluster) -> None:
         from odradek.client.admin import ConfigOperation, ResourceType, alter_configs
@@ -170,6 +163,21 @@ def alter(
     else:
         done = "could be changed" if validate_only else "changed"
         typer.echo(f"Settings of {name or 'all brokers'} {done}: {', '.join([*added, *deleted])}.")
+
+
+def _changes(
+    add_config: list[str] | None, add_config_file: Path | None, delete_config: list[str] | None
+) -> tuple[dict[str, str], list[str]]:
+    """What the options set, and what they take back. Raises CliError where that is nothing, or contradicts itself."""
+    added = read_properties(add_config_file) if add_config_file is not None else {}
+    for item in add_config or []:
+        added |= parse_config_list(item)
+    deleted = list(filter(None, map(str.strip, ",".join(delete_config or []).split(","))))
+    if not added and not deleted:
+        raise CliError("nothing to change: give --add-config key=value or --delete-config key", code=USAGE)
+    if both := sorted(added.keys() & set(deleted)):
+        raise CliError(f"{', '.join(both)}: both added and deleted; leave one of them out", code=USAGE)
+    return added, deleted
 
 
 def _shown(settings: dict[str, str]) -> dict[str, str]:
@@ -202,26 +210,28 @@ def _entity(
     broker: str | None,
     group: str | None,
 ) -> tuple[int, str | None]:
+    """The resource's type and name that the options mean; no name means all. Raises CliError."""
     short = [("topics", topic), ("brokers", broker), ("groups", group)]
     given = [(kind, name) for kind, name in short if name is not None]
     if len(given) + (entity_type is not None) != 1:
         raise CliError("say whose settings: one of --topic, --broker, --group, or --entity-type", code=USAGE)
-    kind: str
-    name: str | None
-    if given:
-        if entity_name is not None or entity_default:
-            raise CliError(f"--{given[0][0][:-1]} names the entity; leave --entity-name out", code=USAGE)
-        kind, name = given[0]
-    else:
-        assert entity_type is not None
-        kind, name = entity_type, entity_name
-    if entity_default:
+    if entity_type is not None:
+        return _RESOURCES[entity_type], _name_of(entity_type, entity_name, entity_default)
+    ((kind, name),) = given
+    if entity_name is not None or entity_default:
+        raise CliError(f"--{kind.removesuffix('s')} names the entity; leave --entity-name out", code=USAGE)
+    return _RESOURCES[kind], _name_of(kind, name)
+
+
+def _name_of(kind: str, name: str | None, is_default: bool = False) -> str | None:
+    """The name of a resource of this type. Raises CliError for one that there cannot be."""
+    if is_default:
         if name is not None or kind != "brokers":
             raise CliError("--entity-default goes with --entity-type brokers and without --entity-name", code=USAGE)
-        name = DEFAULT_NAME
+        return DEFAULT_NAME
     if kind in ("brokers", "broker-loggers") and name and not name.isdigit():
         raise CliError(f"a broker's name is its id, not {name!r}; `odradek cluster brokers` shows them", code=USAGE)
-    return _RESOURCES[kind], name
+    return name
 
 
 async def _all_names(cluster: Cluster, kind: ResourceType) -> list[str]:

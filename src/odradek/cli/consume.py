@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal
@@ -181,26 +181,32 @@ class _Reader:
 
     def assign(self, topic: str, partition: int | None, start: int, *, to_end: bool) -> None:
         """Read partitions without a group. `start` is an offset, or below 0 a logical one of the client."""
-        from confluent_kafka import KafkaException, TopicPartition
+        from confluent_kafka import TopicPartition
 
         partitions = topic_partitions(self._consumer, self._where, topic, self._troubles)
         if partition is not None and partition not in partitions:
             raise CliError(f"topic {topic} has no partition {partition}; it has {len(partitions)}", code=USAGE)
         chosen = partitions if partition is None else [partition]
         if to_end:
-            try:
-                marks = {
-                    one: self._consumer.get_watermark_offsets(TopicPartition(topic, one), timeout=CONNECT_TIMEOUT_S)
-                    for one in chosen
-                }
-            except KafkaException as error:
-                raise failed(error, self._where, self._troubles) from None
-            begins = {one: _begin(start, low, high) for one, (low, high) in marks.items()}
-            self._ends = {one: high for one, (_, high) in marks.items() if begins[one] < high}
-            waiting = sum(high - begins[one] for one, high in self._ends.items())
-            self._total = min(waiting, self._max_messages or waiting)
-            chosen = sorted(self._ends)
+            chosen = self._set_ends(topic, chosen, start)
         self._consumer.assign([TopicPartition(topic, one, start) for one in chosen])
+
+    def _set_ends(self, topic: str, partitions: Sequence[int], start: int) -> list[int]:
+        """End where partitions end now; returns those that have anything to read."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        try:
+            marks = {
+                one: self._consumer.get_watermark_offsets(TopicPartition(topic, one), timeout=CONNECT_TIMEOUT_S)
+                for one in partitions
+            }
+        except KafkaException as error:
+            raise failed(error, self._where, self._troubles) from None
+        begins = {one: _begin(start, low, high) for one, (low, high) in marks.items()}
+        self._ends = {one: high for one, (_, high) in marks.items() if begins[one] < high}
+        waiting = sum(high - begins[one] for one, high in self._ends.items())
+        self._total = min(waiting, self._max_messages or waiting)
+        return sorted(self._ends)
 
     def run(self, sink: BinaryIO, line_of: Callable[[Any], bytes], *, bar_wanted: bool) -> None:
         """Print records until the end. Raises CliError for what the client reports, behind what came before it,
@@ -246,21 +252,22 @@ class _Reader:
     def _is_wanted(self, message: Any) -> bool:
         """Whether to print it; takes note of ends and failures."""
         error = message.error()
-        if error is None and self._ends is None:
-            return True
         if error is not None and error.code() != self._end_of_partition:
-            if not error.retriable():
-                # What came before it is still to be printed.
-                self._failure = self._failure or failed(self._exception(error), self._where, self._troubles)
+            self._note_failure(error)
             return False
         if self._ends is None:
-            return False
+            return error is None
         end = self._ends.get(message.partition(), 0)
         # The end of a partition shows it even where only markers of transactions, which are never handed out, are
         # left before it.
         if message.offset() >= (end if error is not None else end - 1):
             self._ends.pop(message.partition(), None)
         return error is None and message.offset() < end
+
+    def _note_failure(self, error: Any) -> None:
+        """Keep the first error that the client does not get over: what came before it is still to be printed."""
+        if self._failure is None and not error.retriable():
+            self._failure = failed(self._exception(error), self._where, self._troubles)
 
     def _printed(self, messages: list[Any]) -> None:
         if self._watch is not None:

@@ -156,14 +156,14 @@ async def _absence(cluster: Cluster, view: View, broker: int) -> list[str]:
     from odradek.cli.partition_moves import min_isr_of
 
     held = {key: partition for key, partition in view.partitions.items() if broker in partition.isr_nodes}
-    needed = await min_isr_of(cluster, (topic for topic, _ in held)) if held else {}
+    needed = await min_isr_of(cluster, (topic for topic, _ in held))
     alone: dict[str, list[int]] = {}
     few: dict[str, list[int]] = {}
     for (topic, number), partition in sorted(held.items()):
-        left = [each for each in partition.isr_nodes if each != broker]
+        left = len(partition.isr_nodes) - 1
         if not left:
             alone.setdefault(topic, []).append(number)
-        elif len(left) < min(needed[topic], len(partition.replica_nodes)):
+        elif left < min(needed[topic], len(partition.replica_nodes)):
             few.setdefault(topic, []).append(number)
     return [
         *(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -67,19 +67,15 @@ def dump_log(
             (share_group_state_decoder, Decoder.SHARE),
         )
     )
-    paths = [*(files or []), *(Path(name) for name in files_option.split(",") if name)]
+    paths = [*(files or []), *map(Path, filter(None, files_option.split(",")))]
     if not paths:
         raise CliError("name files of a log directory, or the directory of a partition", code=USAGE)
     options = DumpOptions(print_data_log or deep_iteration, decoder, max_bytes)
-    content = print_data_log or decoder is not None
-    show: Callable[[Path, dict[str, Any]], None] = _silent
+    output = _Output()
     if not verify_index_only:
-        show = _show_json if as_json else _Text(content=content, metadata=not skip_record_metadata).show
-    damages = 0
-    for index, path in enumerate(_expanded(paths)):
-        if not (verify_index_only or as_json):
-            _print_head(path, is_first=not index)
-        damages += _dump(path, options, show)
+        text = _Text(content=print_data_log or decoder is not None, metadata=not skip_record_metadata)
+        output = _Json() if as_json else text
+    damages = sum(_dump(path, options, output) for path in _expanded(paths))
     if damages:
         raise typer.Exit(FAILED)
 
@@ -90,12 +86,6 @@ def _one_of(asked: Iterable[tuple[bool, Decoder]]) -> Decoder | None:
     if len(chosen) > 1:
         raise CliError("a log has one kind of records; choose one of the decoders", code=USAGE)
     return chosen[0] if chosen else None
-
-
-def _print_head(path: Path, *, is_first: bool) -> None:
-    typer.echo(f"{'' if is_first else chr(10)}Dumping {path}")
-    if path.suffix == ".log" and path.stem.isdigit():
-        typer.echo(f"Log starting offset: {int(path.stem)}")
 
 
 def _expanded(paths: list[Path]) -> list[Path]:
@@ -117,10 +107,12 @@ def _expanded(paths: list[Path]) -> list[Path]:
     return found
 
 
-def _dump(path: Path, options: DumpOptions, show: Callable[[Path, dict[str, Any]], None]) -> int:
+def _dump(path: Path, options: DumpOptions, output: _Output) -> int:
+    """Print what is in a file; returns in how many places it is damaged."""
     from odradek.cli.log_files import Damage, read_entries
 
     damages = 0
+    output.begin(path)
     try:
         for entry in read_entries(path, options):
             if isinstance(entry, Damage):
@@ -128,7 +120,7 @@ def _dump(path: Path, options: DumpOptions, show: Callable[[Path, dict[str, Any]
                 sys.stdout.flush()
                 note(f"odradek: {path}: damaged {entry}" if entry.position is not None else f"odradek: {path}: {entry}")
             else:
-                show(path, entry)
+                output.show(path, entry)
     except FileNotFoundError:
         raise CliError(f"{path} was deleted while it was read; retention may have done it", code=NOT_FOUND) from None
     except ValueError as error:
@@ -136,20 +128,36 @@ def _dump(path: Path, options: DumpOptions, show: Callable[[Path, dict[str, Any]
     return damages
 
 
-def _silent(path: Path, entry: dict[str, Any]) -> None:
-    """Only damages are wanted."""
+class _Output:
+    """What is printed of files beside their damages: nothing."""
+
+    def begin(self, path: Path) -> None:
+        pass
+
+    def show(self, path: Path, entry: dict[str, Any]) -> None:
+        pass
 
 
-def _show_json(path: Path, entry: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps({"file": str(path), **entry}, ensure_ascii=False) + "\n")
+class _Json(_Output):
+    """Each entry as a line of JSON."""
+
+    def show(self, path: Path, entry: dict[str, Any]) -> None:
+        sys.stdout.write(json.dumps({"file": str(path), **entry}, ensure_ascii=False) + "\n")
 
 
-class _Text:
-    """Entries as lines."""
+class _Text(_Output):
+    """Entries as lines, below a head for each file."""
 
     def __init__(self, *, content: bool, metadata: bool) -> None:
         self._content = content
         self._metadata = metadata
+        self._is_first = True
+
+    def begin(self, path: Path) -> None:
+        typer.echo(f"{'' if self._is_first else chr(10)}Dumping {path}")
+        self._is_first = False
+        if path.suffix == ".log" and path.stem.isdigit():
+            typer.echo(f"Log starting offset: {int(path.stem)}")
 
     def show(self, path: Path, entry: dict[str, Any]) -> None:
         sys.stdout.write(self._line(entry) + "\n")

@@ -70,18 +70,28 @@ def lines(error: Exception) -> list[str]:
     if isinstance(error, ConfigError):
         return error.problems
     if isinstance(error, ApiError):
-        name = error.code.name
-        text = name if error.message in ("", name) else f"{error.message.rstrip('. ')} ({name})"
-        # A broker that says itself what to do knows more than the name of its error.
-        return [f"{text}; {_HINTS[name]}" if name in _HINTS and "; " not in text else text]
+        return [_of_api_error(error)]
     if isinstance(error, StorageError | ProtocolError | CliError):
         return [str(error)]
-    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-        return [f"{error.strerror or error}; stop who listens there, or choose other ports with `listeners`"]
-    if isinstance(error, OSError) and error.strerror:
-        where = f"{error.filename}: " if error.filename else ""
-        return [where + error.strerror]
+    if isinstance(error, OSError):
+        return [_of_system_error(error)]
     return [str(error) or type(error).__name__]
+
+
+def _of_api_error(error: ApiError) -> str:
+    name = error.code.name
+    text = name if error.message in ("", name) else f"{error.message.rstrip('. ')} ({name})"
+    # A broker that says itself what to do knows more than the name of its error.
+    return f"{text}; {_HINTS[name]}" if name in _HINTS and "; " not in text else text
+
+
+def _of_system_error(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"{error.strerror or error}; stop who listens there, or choose other ports with `listeners`"
+    if error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        return where + error.strerror
+    return str(error) or type(error).__name__
 
 
 def report(error: Exception, out: TextIO, *, as_json: bool = False) -> int:

@@ -61,19 +61,8 @@ def _print(found: dict[str, Any]) -> None:
         note(f"its coordinator knows what happened since {_time(found['since_ms'])}")
     if found.get("dropped_events"):
         note(f"{found['dropped_events']} older events are forgotten")
-    rows = [
-        [
-            _time(event["at_ms"]),
-            event["kind"],
-            None if event["generation"] < 0 else event["generation"],
-            event["instance_id"] or event["member_id"] or None,
-            event["client_id"] or None,
-            event["client_host"] or None,
-            details(event) or None,
-        ]
-        for event in found["events"]
-    ]
-    print_table(["TIME", "EVENT", "GENERATION", "MEMBER", "CLIENT-ID", "HOST", "WHY"], rows)
+    headings = ["TIME", "EVENT", "GENERATION", "MEMBER", "CLIENT-ID", "HOST", "WHY"]
+    print_table(headings, [_row(event) for event in found["events"]])
     if found.get("unowned_partitions"):
         longest = seconds_text(found["unowned_longest_ms"])
         note(f"{found['unowned_partitions']} partitions have no owner now, the longest for {longest}")
@@ -81,6 +70,18 @@ def _print(found: dict[str, Any]) -> None:
         note(f"- {line}")
     if not found["advice"]:
         note("nothing here asks for a change")
+
+
+def _row(event: dict[str, Any]) -> list[Any]:
+    return [
+        _time(event["at_ms"]),
+        event["kind"],
+        None if event["generation"] < 0 else event["generation"],
+        event["instance_id"] or event["member_id"] or None,
+        event["client_id"] or None,
+        event["client_host"] or None,
+        details(event) or None,
+    ]
 
 
 def _time(at_ms: int) -> str:

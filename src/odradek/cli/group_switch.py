@@ -19,6 +19,7 @@ from odradek.cli.output import JsonOption, note, print_json
 if TYPE_CHECKING:
     from odradek.client.cluster import Cluster
     from odradek.client.output_lease.lease import OutputLease
+    from odradek.client.output_lease.transfer import CatchUp
 
 LOOK_EVERY_S = 0.05
 REPORT_EVERY_S = 5.0
@@ -94,12 +95,7 @@ async def _find(cluster: Cluster, name: str | None, from_group: str, to_group: s
     from odradek.client.output_lease import transfer as leases
 
     if name is not None:
-        found = await leases.read_lease(cluster, name)
-        if found is None:
-            raise CliError(f"there is no gate {name}; the query that writes makes it at its start", code=NOT_FOUND)
-        if found.group not in (from_group, to_group):
-            raise CliError(f"group {found.group} writes through gate {name}, and not {from_group}")
-        return name, found
+        return name, await _named(cluster, name, from_group, to_group)
     all_leases = await leases.list_leases(cluster)
     for group in (from_group, to_group):
         held = [(each, lease) for each, lease in sorted(all_leases.items()) if lease.group == group]
@@ -112,42 +108,59 @@ async def _find(cluster: Cluster, name: str | None, from_group: str, to_group: s
     raise CliError(f"group {from_group} writes through no gate; there is: {there}", code=NOT_FOUND)
 
 
+async def _named(cluster: Cluster, name: str, from_group: str, to_group: str) -> OutputLease:
+    from odradek.client.output_lease import transfer as leases
+
+    found = await leases.read_lease(cluster, name)
+    if found is None:
+        raise CliError(f"there is no gate {name}; the query that writes makes it at its start", code=NOT_FOUND)
+    if found.group not in (from_group, to_group):
+        raise CliError(f"group {found.group} writes through gate {name}, and not {from_group}")
+    return found
+
+
 async def _caught_up(
     cluster: Cluster, name: str, group: str, within_s: float, timeout_s: float, *, force: bool
 ) -> None:
     """Wait until the group stands by, is alive and not behind. Raises CliError, with nothing changed."""
     import asyncio
 
-    from odradek.client.output_lease import transfer as leases
-    from odradek.client.output_lease.lease import first_ahead, lag
+    from odradek.client.output_lease.transfer import CatchUp
 
-    catch_up = leases.CatchUp(within_s)
+    catch_up = CatchUp(within_s)
     deadline = time.monotonic() + timeout_s
     reported = time.monotonic()
     while True:
-        progress = await leases.read_progress(cluster, name, group)
-        found = await leases.read_lease(cluster, name)
-        covered = found.covered if found is not None else {}
-        if progress is not None and first_ahead(progress.position, covered):
-            why = f"group {group} has read further than the output goes, and cannot go on from there yet"
-        elif force:
+        why = await _why_not(cluster, name, group, catch_up, force=force)
+        if why is None:
             return
-        elif catch_up.has_caught_up(time.monotonic(), covered, progress):
-            if await _is_alive(cluster, group):
-                return
-            why = f"group {group} has no member: its query does not run"
-        elif progress is None:
-            why = f"group {group} has never stood by at gate {name}: its query needs the options gate and groupId"
-        elif not progress.is_standby:
-            why = f"group {group} wrote before, and has not stood by since: start its query"
-        else:
-            why = f"group {group} is {lag(progress.position, covered):,} records behind"
         if time.monotonic() > deadline:
             raise CliError(f"{why}; nothing was changed after {timeout_s:g} s (--timeout, --force)")
         if time.monotonic() - reported > REPORT_EVERY_S:
             note(why)
             reported = time.monotonic()
         await asyncio.sleep(LOOK_EVERY_S)
+
+
+async def _why_not(cluster: Cluster, name: str, group: str, catch_up: CatchUp, *, force: bool) -> str | None:
+    """What is against giving the output to the group now; None where nothing is."""
+    from odradek.client.output_lease import transfer as leases
+    from odradek.client.output_lease.lease import first_ahead, lag
+
+    progress = await leases.read_progress(cluster, name, group)
+    found = await leases.read_lease(cluster, name)
+    covered = found.covered if found is not None else {}
+    if progress is not None and first_ahead(progress.position, covered):
+        return f"group {group} has read further than the output goes, and cannot go on from there yet"
+    if force:
+        return None
+    if catch_up.has_caught_up(time.monotonic(), covered, progress):
+        return None if await _is_alive(cluster, group) else f"group {group} has no member: its query does not run"
+    if progress is None:
+        return f"group {group} has never stood by at gate {name}: its query needs the options gate and groupId"
+    if not progress.is_standby:
+        return f"group {group} wrote before, and has not stood by since: start its query"
+    return f"group {group} is {lag(progress.position, covered):,} records behind"
 
 
 async def _is_alive(cluster: Cluster, group: str) -> bool:

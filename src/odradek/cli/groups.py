@@ -21,7 +21,7 @@ from odradek.common.numbers import INT64_MAX
 
 if TYPE_CHECKING:
     from odradek.client.cluster import Cluster
-    from odradek.client.groups import GroupDescription, TopicPartition
+    from odradek.client.groups import GroupDescription, GroupMember, TopicPartition
     from odradek.common.errors import ApiError
 
 app = typer.Typer(
@@ -385,24 +385,21 @@ async def _offsets(cluster: Cluster, group: GroupDescription) -> list[dict[str, 
         )
     except ApiError:
         ends = dict(zip(keys, await asyncio.gather(*map(end_of, keys)), strict=True))
-    rows = []
-    for key in keys:
-        offset = committed[key].offset if key in committed else None
-        end = ends.get(key)
-        reader = readers.get(key)
-        rows.append(
-            {
-                "topic": key[0],
-                "partition": key[1],
-                "current_offset": offset,
-                "log_end_offset": end,
-                "lag": None if offset is None or end is None else max(0, end - offset),
-                "member_id": reader.member_id if reader else None,
-                "host": reader.client_host if reader else None,
-                "client_id": reader.client_id if reader else None,
-            }
-        )
-    return rows
+    offsets = {key: each.offset for key, each in committed.items()}
+    return [_offset_row(key, offsets.get(key), ends.get(key), readers.get(key)) for key in keys]
+
+
+def _offset_row(key: TopicPartition, offset: int | None, end: int | None, reader: GroupMember | None) -> dict[str, Any]:
+    return {
+        "topic": key[0],
+        "partition": key[1],
+        "current_offset": offset,
+        "log_end_offset": end,
+        "lag": None if offset is None or end is None else max(0, end - offset),
+        "member_id": reader.member_id if reader else None,
+        "host": reader.client_host if reader else None,
+        "client_id": reader.client_id if reader else None,
+    }
 
 
 async def _add_rates(cluster: Cluster, described: list[dict[str, Any]], interval_s: float) -> None:

@@ -27,6 +27,7 @@ from odradek.record.batch import (
     crc_is_valid,
 )
 from odradek.record.reader import read_records
+from odradek.record.record import Record
 
 _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
@@ -95,7 +96,7 @@ def read_entries(path: Path, options: DumpOptions) -> Iterator[dict[str, Any] | 
     if kind is None:
         raise ValueError("not a file of a log directory")
     if kind in (".log", ".checkpoint"):
-        yield from _batches(path, options, is_snapshot=kind == ".checkpoint")
+        yield from _Batches(path, options, is_snapshot=kind == ".checkpoint").entries()
     elif kind == ".index":
         yield from _offset_index(path)
     elif kind == ".timeindex":
@@ -120,33 +121,45 @@ def base_offset_of(path: Path) -> int:
     return int(digits)
 
 
-def _batches(path: Path, options: DumpOptions, *, is_snapshot: bool) -> Iterator[dict[str, Any] | Damage]:
-    own = Decoder.CLUSTER_METADATA if is_snapshot else Decoder.of_directory(path.parent.name)
-    decoder = options.decoder or own
-    # A decoder that was only asked for may be the wrong one: what it cannot read is then no damage of the file.
-    foreign = _Foreign(decoder) if decoder is not own else None
-    position, last_offset, saw_footer = 0, -1, False
-    for found in _whole_batches(path, options.max_bytes):
-        if isinstance(found, Damage):
-            yield found
-            return
-        position, header, batch = found
+class _Batches:
+    """One pass over a log or a snapshot, with what only its end shows."""
+
+    def __init__(self, path: Path, options: DumpOptions, *, is_snapshot: bool) -> None:
+        own = Decoder.CLUSTER_METADATA if is_snapshot else Decoder.of_directory(path.parent.name)
+        self._path = path
+        self._max_bytes = options.max_bytes
+        self._decoder = options.decoder or own
+        # A decoder that was only asked for may be the wrong one: what it cannot read is then no damage of the file.
+        self._foreign = _Foreign(self._decoder) if self._decoder is not own else None
+        self._with_records = is_snapshot or options.records or self._decoder is not Decoder.NONE
+        self._needs_footer = is_snapshot and options.max_bytes is None
+        self._end = 0
+        self._last_offset = -1
+
+    def entries(self) -> Iterator[dict[str, Any] | Damage]:
+        for found in _whole_batches(self._path, self._max_bytes):
+            if isinstance(found, Damage):
+                yield found
+                return
+            yield from self._batch(*found)
+        if self._foreign is not None and self._foreign.first:
+            yield Damage(None, str(self._foreign))
+        if self._needs_footer:
+            yield Damage(self._end, "the snapshot ends without its footer")
+
+    def _batch(self, position: int, header: BatchHeader, batch: bytes) -> Iterator[dict[str, Any] | Damage]:
+        self._end = position + header.size_bytes
         intact = crc_is_valid(batch, header)
         yield _batch_entry(header, position, intact)
         if not intact:
             yield Damage(position, f"the checksum of the batch at offset {header.base_offset} does not match")
-        if header.base_offset <= last_offset:
-            yield Damage(position, f"the batch at offset {header.base_offset} goes back behind {last_offset}")
-        last_offset = max(last_offset, header.last_offset)
-        if intact and (options.records or decoder is not Decoder.NONE or is_snapshot):
-            for entry in _records(batch, header, position, decoder, foreign):
-                saw_footer = saw_footer or _is_footer(entry)
+        if header.base_offset <= self._last_offset:
+            yield Damage(position, f"the batch at offset {header.base_offset} goes back behind {self._last_offset}")
+        self._last_offset = max(self._last_offset, header.last_offset)
+        if intact and self._with_records:
+            for entry in _records(batch, header, position, self._decoder, self._foreign):
+                self._needs_footer = self._needs_footer and not _is_footer(entry)
                 yield entry
-        position += header.size_bytes
-    if foreign is not None and foreign.first:
-        yield Damage(None, str(foreign))
-    if is_snapshot and options.max_bytes is None and not saw_footer:
-        yield Damage(position, "the snapshot ends without its footer")
 
 
 def _whole_batches(path: Path, max_bytes: int | None) -> Iterator[tuple[int, BatchHeader, bytes] | Damage]:
@@ -247,18 +260,7 @@ def _records(
         yield Damage(position, f"the batch at offset {header.base_offset}: {error.message or error.code.name}")
         return
     for record in records:
-        # Compaction leaves gaps, and what is left keeps its sequence.
-        delta = record.offset - header.base_offset
-        entry: dict[str, Any] = {
-            "kind": "record",
-            "offset": record.offset,
-            "timestamp_type": "LogAppendTime" if header.timestamp_type == LOG_APPEND_TIME else "CreateTime",
-            "timestamp_ms": record.timestamp_ms,
-            "key_size": -1 if record.key is None else len(record.key),
-            "value_size": -1 if record.value is None else len(record.value),
-            "sequence": -1 if header.base_sequence < 0 else advance_sequence(header.base_sequence, delta),
-            "headers": [name for name, _ in record.headers],
-        }
+        entry = _record_entry(record, header)
         decoded = decode_record(record, decoder, is_control=header.is_control)
         if foreign is not None:
             foreign.record_count += 1
@@ -270,6 +272,21 @@ def _records(
             yield Damage(position, f"the record at offset {record.offset}: {decoded}")
         else:
             foreign.unread(record.offset, decoded)
+
+
+def _record_entry(record: Record, header: BatchHeader) -> dict[str, Any]:
+    # Compaction leaves gaps, and what is left keeps its sequence.
+    delta = record.offset - header.base_offset
+    return {
+        "kind": "record",
+        "offset": record.offset,
+        "timestamp_type": "LogAppendTime" if header.timestamp_type == LOG_APPEND_TIME else "CreateTime",
+        "timestamp_ms": record.timestamp_ms,
+        "key_size": -1 if record.key is None else len(record.key),
+        "value_size": -1 if record.value is None else len(record.value),
+        "sequence": -1 if header.base_sequence < 0 else advance_sequence(header.base_sequence, delta),
+        "headers": [name for name, _ in record.headers],
+    }
 
 
 def _is_footer(entry: dict[str, Any] | Damage) -> bool:

@@ -36,6 +36,13 @@ class NodeArguments(NamedTuple):
     override: list[str]
     port: int | None = None
 
+    @property
+    def has_default_listeners(self) -> bool:
+        """Whether the node listens where it does without being asked to, but for the port."""
+        from odradek.settings.node import parse_overrides
+
+        return self.config is None and "listeners" not in parse_overrides(self.override)
+
 
 def read_arguments(arguments: Sequence[str]) -> NodeArguments | None:
     """The command line behind `odradek broker`; None where it is not just its options."""
@@ -44,17 +51,22 @@ def read_arguments(arguments: Sequence[str]) -> NodeArguments | None:
     port: int | None = None
     left = list(arguments)
     while left:
-        name, joined, value = left.pop(0).partition("=")
-        if name not in _NAMES or (joined and not name.startswith("--")) or not (joined or left):
-            return None
-        value = value if joined else left.pop(0)
-        if _NAMES[name] == "config":
+        name, value = _next_option(left)
+        if name == "config":
             config = Path(value)
-        elif _NAMES[name] == "override":
+        elif name == "override":
             override.append(value)
-        elif not (port := parse_natural(value, MAX_PORT)):
+        elif name is None or not (port := parse_natural(value, MAX_PORT)):
             return None
     return NodeArguments(config, override, port)
+
+
+def _next_option(left: list[str]) -> tuple[str | None, str]:
+    """Take an option and its value from the rest of a command line; no name where it begins with none of ours."""
+    name, joined, value = left.pop(0).partition("=")
+    if name not in _NAMES or (joined and not name.startswith("--")) or not (joined or left):
+        return None, ""
+    return _NAMES[name], value if joined else left.pop(0)
 
 
 def run(arguments: NodeArguments) -> int:
@@ -73,11 +85,11 @@ def run_node(arguments: NodeArguments) -> int:
     from odradek.server.startup.format import ensure_formatted
     from odradek.server.startup.honoured_settings import honoured_settings
     from odradek.server.startup.process import run as run_process
-    from odradek.settings.node import BROKER_PORT, LOCALHOST, load_node_settings, parse_overrides
+    from odradek.settings.node import BROKER_PORT, LOCALHOST, load_node_settings
 
     config, override, port = arguments
     if port is not None:
-        if config is not None or "listeners" in parse_overrides(override):
+        if not arguments.has_default_listeners:
             raise errors.CliError("--port is for a node without a file and without `listeners`", code=errors.USAGE)
         override = [*override, f"listeners=PLAINTEXT://{LOCALHOST}:{port}"]
     disk = RealDisk()
@@ -88,8 +100,8 @@ def run_node(arguments: NodeArguments) -> int:
     try:
         return run_process(settings)
     except OSError as error:
-        is_default = config is None and (port is not None or "listeners" not in parse_overrides(override))
-        if error.errno != errno.EADDRINUSE or not is_default or _is_of_metrics(error, settings):
+        taken = error.errno == errno.EADDRINUSE and not _is_of_metrics(error, settings)
+        if not (taken and arguments.has_default_listeners):
             raise
         other = (port or BROKER_PORT) % 60_000 + 200
         hint = f"stop who listens there, or take other ports with `odradek broker --port {other}`"

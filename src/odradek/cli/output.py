@@ -67,9 +67,13 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> No
         for row in texts:
             table.add_row(*(cell.replace("[", r"\[") for cell in row))
         Console().print(table)
-        return
-    widths = [max(len(line[index]) for line in [list(headings), *texts]) for index in range(len(headings))]
-    for line in [list(headings), *texts]:
+    else:
+        _print_columns([list(headings), *texts])
+
+
+def _print_columns(lines: Sequence[Sequence[str]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
         cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
         typer.echo("  ".join(cells).rstrip())
 

@@ -8,15 +8,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from odradek.cli.errors import CliError
+from odradek.cli.errors import NOT_FOUND, USAGE, CliError
 from odradek.cli.partition_plan import Assignment, Replicas, TopicPartition
 from odradek.client.admin import ConfigOperation, ResourceType, alter_configs, describe_cluster, describe_configs
-from odradek.client.cluster import Cluster
-from odradek.client.reassignment import GONE, moves_under_way, replica_sizes
+from odradek.client.cluster import Cluster, partitions_of
+from odradek.client.reassignment import GONE, Move, moves_under_way, replica_sizes
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.protocol.extras import read_broker_host
 from odradek.protocol.messages.describe_configs_response import DescribeConfigsResult
-from odradek.protocol.messages.metadata_response import MetadataResponsePartition
+from odradek.protocol.messages.metadata_response import (
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 from odradek.replica.throttle import FOLLOWER_RATE, FOLLOWER_REPLICAS, LEADER_RATE, LEADER_REPLICAS
 from odradek.settings.broker import DRAIN_KEY
 
@@ -54,33 +57,36 @@ async def look(cluster: Cluster, *, topic: str | None = None, sizes: bool = Fals
     Raises:
         CliError: no regular expression; ApiError.
     """
-    pattern = _pattern(topic)
     described = await describe_cluster(cluster, fenced=True)
     racks = {broker.broker_id: broker.rack for broker in described.brokers}
     fenced = {broker.broker_id for broker in described.brokers if broker.is_fenced}
     awake = sorted(racks.keys() - fenced)
     resting = fenced | {broker for broker in awake if await _rests(cluster, broker)}
-    partitions = {
-        (found.name or "", partition.partition_index): partition
-        for found in (await cluster.metadata()).topics
-        if pattern.fullmatch(found.name or "")
-        for partition in found.partitions
-    }
-    if not partitions and topic is not None:
-        raise CliError(f"no topic matches {topic}; `odradek topics list` shows them", code=4)
+    partitions = partitions_of(_matching((await cluster.metadata()).topics, topic))
+    weights = await _largest_replicas(cluster, awake) if sizes else {}
     hosts = {broker.broker_id: read_broker_host(broker) for broker in described.brokers}
-    view = View(racks, resting, partitions, hosts=hosts)
-    if sizes:
-        for (key, _), size in (await replica_sizes(cluster, awake)).items():
-            view.weights[key] = max(view.weights.get(key, 0), size)
-    return view
+    return View(racks, resting, partitions, weights, hosts)
 
 
-def _pattern(topic: str | None) -> re.Pattern[str]:
+def _matching(topics: list[MetadataResponseTopic], pattern: str | None) -> list[MetadataResponseTopic]:
+    if pattern is None:
+        return topics
     try:
-        return re.compile(".*" if topic is None else topic)
+        expression = re.compile(pattern)
     except re.error as error:
-        raise CliError(f"--topic {topic}: {error}", code=2) from None
+        raise CliError(f"--topic {pattern}: {error}", code=USAGE) from None
+    found = [topic for topic in topics if expression.fullmatch(topic.name or "")]
+    if not found:
+        raise CliError(f"no topic matches {pattern}; `odradek topics list` shows them", code=NOT_FOUND)
+    return found
+
+
+async def _largest_replicas(cluster: Cluster, brokers: Iterable[int]) -> dict[TopicPartition, int]:
+    """Bytes of the largest replica of each partition."""
+    largest: dict[TopicPartition, int] = {}
+    for (key, _), size in (await replica_sizes(cluster, brokers)).items():
+        largest[key] = max(largest.get(key, 0), size)
+    return largest
 
 
 async def _rests(cluster: Cluster, broker_id: int) -> bool:
@@ -94,7 +100,7 @@ async def _rests(cluster: Cluster, broker_id: int) -> bool:
 
 async def min_isr_of(cluster: Cluster, topics: Iterable[str]) -> dict[str, int]:
     """min.insync.replicas of topics, defaults included. Raises ApiError."""
-    found = {}
+    found: dict[str, int] = {}
     for result in await describe_configs(cluster, ResourceType.TOPIC, sorted(set(topics))):
         values = {entry.name: entry.value for entry in result.configs}
         found[result.resource_name] = int(values.get(MIN_ISR) or 1)
@@ -103,11 +109,9 @@ async def min_isr_of(cluster: Cluster, topics: Iterable[str]) -> dict[str, int]:
 
 async def check_plan(cluster: Cluster, view: View, wanted: Assignment) -> list[str]:
     """A line for each reason why a plan cannot be: what is not there, and too few replicas for min.insync.replicas."""
-    problems = []
     known = {key: replicas for key, replicas in wanted.items() if key in view.partitions}
-    for topic, number in sorted(wanted.keys() - known.keys()):
-        problems.append(f"{topic}-{number} does not exist")
-    needed = await min_isr_of(cluster, (topic for topic, _ in known)) if known else {}
+    problems = [f"{topic}-{number} does not exist" for topic, number in sorted(wanted.keys() - known.keys())]
+    needed = await min_isr_of(cluster, (topic for topic, _ in known))
     for (topic, number), replicas in sorted(known.items()):
         unknown = [broker for broker in replicas if broker not in view.racks]
         if unknown:
@@ -129,30 +133,32 @@ async def progress(cluster: Cluster, asked: Mapping[TopicPartition, Replicas | N
     if not asked:
         return []
     moves = await moves_under_way(cluster, asked)
-    topics = {topic for topic, _ in asked}
-    there = {
-        (found.name or "", partition.partition_index): partition
-        for found in (await cluster.metadata(sorted(topics))).topics
-        for partition in found.partitions
-    }
-    holders = {broker for key in moves for broker in there[key].replica_nodes if key in there}
+    there = partitions_of((await cluster.metadata(sorted({topic for topic, _ in asked}))).topics)
+    holders = {broker for key in moves.keys() & there for broker in there[key].replica_nodes}
     sizes = await replica_sizes(cluster, sorted(holders & cluster.brokers.keys()), moves) if moves else {}
     rows = []
-    for key in sorted(asked):
-        partition = there.get(key)
-        if partition is None:
+    for key, wanted in sorted(asked.items()):
+        if key not in there:
             rows.append(_row(key, "missing", MetadataResponsePartition(), (), ()))
-            continue
-        move = moves.get(key)
-        wanted = asked[key]
-        state = "moving" if move else "done" if wanted in (None, tuple(partition.replica_nodes)) else "differs"
-        row = _row(key, state, partition, move.adding if move else (), move.removing if move else ())
-        total = sizes.get((key, partition.leader_id), 0)
-        for broker in row["adding"]:
-            row["total_bytes"] += total
-            row["copied_bytes"] += min(sizes.get((key, broker), 0), total)
-        rows.append(row)
+        elif key in moves:
+            rows.append(_moving_row(key, there[key], moves[key], sizes))
+        else:
+            is_done = wanted in (None, tuple(there[key].replica_nodes))
+            rows.append(_row(key, "done" if is_done else "differs", there[key], (), ()))
     return rows
+
+
+def _moving_row(
+    key: TopicPartition,
+    partition: MetadataResponsePartition,
+    move: Move,
+    sizes: Mapping[tuple[TopicPartition, int], int],
+) -> dict[str, Any]:
+    row = _row(key, "moving", partition, move.adding, move.removing)
+    total = sizes.get((key, partition.leader_id), 0)
+    row["total_bytes"] = total * len(row["adding"])
+    row["copied_bytes"] = sum(min(sizes.get((key, broker), 0), total) for broker in row["adding"])
+    return row
 
 
 def not_led_by_first(rows: Iterable[Mapping[str, Any]]) -> list[TopicPartition]:

@@ -238,6 +238,11 @@ def from_json(text: str) -> dict[TopicPartition, Replicas]:
     return assignment
 
 
+def _is_number(value: Any) -> bool:
+    """Whether it may be the number of a partition or a broker; `true` is none."""
+    return type(value) is int and value >= 0
+
+
 def _entry(entry: Any) -> tuple[TopicPartition, Replicas]:
     try:
         topic, number, replicas = entry["topic"], entry["partition"], entry["replicas"]
@@ -245,7 +250,7 @@ def _entry(entry: Any) -> tuple[TopicPartition, Replicas]:
     except (TypeError, KeyError, AttributeError):
         raise PlanError(f"an entry needs topic, partition and replicas: {entry}") from None
     numbers = [number, *replicas] if isinstance(replicas, list) else [None]
-    if not isinstance(topic, str) or any(type(each) is not int or each < 0 for each in numbers):
+    if not isinstance(topic, str) or not all(map(_is_number, numbers)):
         raise PlanError(f"an entry needs a topic, and a partition and replicas that are numbers: {entry}")
     if not replicas:
         raise PlanError(f"{topic}-{number} has no replicas in the plan")

@@ -184,10 +184,7 @@ def move(
     as_json: JsonOption = False,
 ) -> None:
     """Give partitions other replicas. All of a plan is checked before anything is moved."""
-    wanted = dict(read_plan(plan_file)) if plan_file is not None else {}
-    wanted |= dict(map(_parse_move, to or ()))
-    if plan_file is None and not wanted:
-        raise CliError("name a --plan or partitions with --to", code=USAGE)
+    wanted = _wanted(plan_file, to)
     if not wanted:
         _nothing_to_do(plan_file, to_json({}), as_json=as_json)
         return
@@ -195,25 +192,11 @@ def move(
 
     view = administer(where_to, lambda cluster: _checked_view(cluster, wanted))
     changes = {key: replicas for key, replicas in wanted.items() if replicas != view.assignment[key]}
-    if as_json:
-        print_json(to_json(changes))
-    elif changes:
-        print_changes(view.assignment, changes)
-    else:
-        typer.echo("Nothing to do: all of it is so already.")
+    _show_moves(view, changes, as_json=as_json)
     if dry_run or not changes:
         return
     confirm(f"Move {len(changes)} partitions?", yes)
-
-    async def begin(cluster: Cluster) -> dict[TopicPartition, ApiError | None]:
-        from odradek.cli.partition_moves import throttle_moves
-        from odradek.client.reassignment import move_replicas
-
-        if throttle is not None:
-            await throttle_moves(cluster, view, changes, throttle)
-        return await move_replicas(cluster, changes)
-
-    refused(administer(where_to, begin))
+    _begin_moves(where_to, view, changes, throttle)
     count = f"{len(changes)} partition moves" if len(changes) == 1 else f"{len(changes)} partitions move"
     if wait:
         note(f"{count}.")
@@ -223,6 +206,37 @@ def move(
             f"{count}; `odradek partitions status` shows how far it is. A leader that stays a replica leads on: "
             "once all have moved, `odradek partitions elect --all` lets the first replicas lead."
         )
+
+
+def _wanted(plan_file: Path | None, to: list[str] | None) -> dict[TopicPartition, Replicas]:
+    """What the options ask for; a plan may ask for nothing. Raises CliError."""
+    if plan_file is None and not to:
+        raise CliError("name a --plan or partitions with --to", code=USAGE)
+    planned = read_plan(plan_file) if plan_file is not None else {}
+    return {**planned, **dict(map(_parse_move, to or ()))}
+
+
+def _show_moves(view: View, changes: Assignment, *, as_json: bool) -> None:
+    if as_json:
+        print_json(to_json(changes))
+    elif changes:
+        print_changes(view.assignment, changes)
+    else:
+        typer.echo("Nothing to do: all of it is so already.")
+
+
+def _begin_moves(where: Target, view: View, changes: Assignment, throttle: int | None) -> None:
+    """Raises CliError with the partitions that the controller refuses to move."""
+
+    async def begin(cluster: Cluster) -> dict[TopicPartition, ApiError | None]:
+        from odradek.cli.partition_moves import throttle_moves
+        from odradek.client.reassignment import move_replicas
+
+        if throttle is not None:
+            await throttle_moves(cluster, view, changes, throttle)
+        return await move_replicas(cluster, changes)
+
+    refused(administer(where, begin))
 
 
 def _nothing_to_do(plan_file: Path | None, answer: Any, *, as_json: bool) -> None:
@@ -252,12 +266,12 @@ def refused(results: Mapping[TopicPartition, ApiError | None]) -> None:
 
 def _follow(where: Target, wanted: Assignment) -> None:
     """Until all have moved, and the first replicas lead where they can."""
+    from odradek.client.reassignment import PREFERRED, elect_leaders, is_needless
 
     async def work(cluster: Cluster) -> dict[TopicPartition, ApiError | None]:
         import asyncio
 
         from odradek.cli.partition_moves import end_throttle, progress
-        from odradek.client.reassignment import PREFERRED, elect_leaders
 
         while True:
             rows = await progress(cluster, wanted)
@@ -275,7 +289,7 @@ def _follow(where: Target, wanted: Assignment) -> None:
     results = administer(where, work)
     note("All have moved.")
     led = [key for key, error in results.items() if not error]
-    late = [key for key, error in results.items() if error and error.code.name != "ELECTION_NOT_NEEDED"]
+    late = [key for key, error in results.items() if error and not is_needless(error)]
     if led:
         note(f"The first replica leads now: {_names(led)}.")
     if late:
@@ -424,6 +438,8 @@ def elect(
     as_json: JsonOption = False,
 ) -> None:
     """Elect preferred leaders, or a leader where there is none."""
+    from odradek.client.reassignment import PREFERRED, UNCLEAN, elect_leaders, is_needless
+
     named = parse_partitions(partition)
     if bool(named) == everything:
         raise CliError("name a --partition, or --all", code=USAGE)
@@ -431,18 +447,18 @@ def elect(
         confirm("Records may be lost. Elect all the same?", yes)
 
     async def work(cluster: Cluster) -> dict[TopicPartition, ApiError | None]:
-        from odradek.client.reassignment import PREFERRED, UNCLEAN, elect_leaders
-
         return await elect_leaders(cluster, UNCLEAN if unclean else PREFERRED, None if everything else named)
 
     results = administer(target(bootstrap_server, command_config), work)
-    needless = {key for key, error in results.items() if error and error.code.name == "ELECTION_NOT_NEEDED"}
-    elected = sorted(key for key, error in results.items() if not error)
     if as_json:
         print_results(results)
     else:
-        for topic, number in elected:
-            typer.echo(f"{topic}-{number} has a new leader.")
-        if not elected:
-            typer.echo("No leader has changed.")
-    refused({key: error for key, error in results.items() if key not in needless})
+        _print_elected(sorted(key for key, error in results.items() if not error))
+    refused({key: error for key, error in results.items() if not (error and is_needless(error))})
+
+
+def _print_elected(keys: Sequence[TopicPartition]) -> None:
+    for topic, number in keys:
+        typer.echo(f"{topic}-{number} has a new leader.")
+    if not keys:
+        typer.echo("No leader has changed.")

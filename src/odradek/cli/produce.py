@@ -89,12 +89,7 @@ def produce(
 ) -> None:
     """Write records; the command ends well when all of them are acknowledged."""
     topic = one_topic(name, topic)
-    if key is not None and (key_separator is not None or input_format == "json"):
-        raise CliError("--key gives all records one key; leave --key-separator and --format json out", code=USAGE)
-    if input_format == "file" and not file:
-        raise CliError("--format file needs --file; each file is one record", code=USAGE)
-    if input_format != "lines" and (key_separator is not None or parse_headers):
-        raise CliError("--key-separator and --parse-headers are for --format lines", code=USAGE)
+    _check_format(input_format, file, key, key_separator, parse_headers=parse_headers)
     how = LineFormat(_unescaped(key_separator), parse_headers, null_marker)
     common = _Common(key.encode() if key is not None else None, _headers(header), partition)
     own: dict[str, Any] = {
@@ -108,9 +103,7 @@ def produce(
     where = target(bootstrap_server, command_config)
     settings, troubles = client_settings(where, own, parse_assignments(command_property, "--command-property"))
     with ExitStack() as opened:
-        inputs = [_Input.open(path, opened) for path in file or []] or [
-            _Input("standard input", sys.stdin.buffer, None)
-        ]
+        inputs = [_Input.open(path, opened) for path in file] if file else [_Input.of_standard_input()]
         records = _records(inputs, input_format, how, common)
         writer, created = _connect(where, topic, settings, troubles)
         if created and not quiet:
@@ -125,6 +118,18 @@ def produce(
         print_json({"topic": topic, "created": created, **writer.counter.as_json()})
     if not quiet:
         note(writer.counter.text("written"))
+
+
+def _check_format(
+    input_format: str, files: list[Path] | None, key: str | None, key_separator: str | None, *, parse_headers: bool
+) -> None:
+    """Raises CliError for options that do not go together."""
+    if key is not None and (key_separator is not None or input_format == "json"):
+        raise CliError("--key gives all records one key; leave --key-separator and --format json out", code=USAGE)
+    if input_format == "file" and not files:
+        raise CliError("--format file needs --file; each file is one record", code=USAGE)
+    if input_format != "lines" and (key_separator is not None or parse_headers):
+        raise CliError("--key-separator and --parse-headers are for --format lines", code=USAGE)
 
 
 class _Common:
@@ -156,6 +161,10 @@ class _Input:
     @property
     def is_file(self) -> bool:
         return self.size_bytes is not None
+
+    @classmethod
+    def of_standard_input(cls) -> _Input:
+        return cls("standard input", sys.stdin.buffer, None)
 
     @classmethod
     def open(cls, path: Path, opened: ExitStack) -> _Input:
@@ -261,15 +270,7 @@ class _Writer:
             settings["partition"] = record.partition
         if record.timestamp_ms is not None:
             settings["timestamp"] = record.timestamp_ms
-        while True:
-            try:
-                self._producer.produce(self.topic, **settings)
-                break
-            except BufferError:
-                self._producer.poll(FLUSH_STEP_S)  # its queue is full: let it send
-                self._troubles.tell()
-            except self._exception as error:
-                raise CliError(f"{error.args[0].str()}; {record.size_bytes} bytes", code=FAILED) from None
+        self._enqueue(settings, record.size_bytes)
         self._sent += 1
         self._unpolled += 1
         now = time.monotonic()
@@ -278,6 +279,18 @@ class _Writer:
         self._producer.poll(0)
         self._unpolled, self._last_poll = 0, now
         return True
+
+    def _enqueue(self, settings: dict[str, Any], size_bytes: int) -> None:
+        """Put a record into the client's queue, as soon as there is room."""
+        while True:
+            try:
+                self._producer.produce(self.topic, **settings)
+                return
+            except BufferError:
+                self._producer.poll(FLUSH_STEP_S)  # its queue is full: let it send
+                self._troubles.tell()
+            except self._exception as error:
+                raise CliError(f"{error.args[0].str()}; {size_bytes} bytes", code=FAILED) from None
 
     def flush(self) -> None:
         """Wait until all is acknowledged or one is refused; the client gives up by itself in delivery.timeout.ms."""

@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 from random import SystemRandom
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,10 @@ from odradek.cli.errors import BAD_CONFIG, CliError
 from odradek.cli.output import JsonOption, print_json
 from odradek.cli.random_uuid import random_uuid
 from odradek.common.errors import ConfigError
+
+if TYPE_CHECKING:
+    from odradek.common.ports import Disk
+    from odradek.server.startup.format import MetaProperties
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Format and inspect the directories of a node.")
 
@@ -53,7 +57,7 @@ def format_command(
     from odradek.server.startup.format import FormatOptions, format_storage
     from odradek.settings.node import load_node_settings
 
-    if not cluster_id.strip() or any(char.isspace() for char in cluster_id):
+    if cluster_id.split() != [cluster_id]:
         raise CliError(f"--cluster-id {cluster_id!r}: take what `odradek random-uuid` prints", code=BAD_CONFIG)
     disk = RealDisk()
     settings = load_node_settings(disk, config, environment=os.environ)
@@ -79,25 +83,17 @@ def info(config: ConfigOption, as_json: JsonOption = False) -> None:
     """Say whose the directories of a configuration are; ends with 1 where something is wrong with them."""
     from odradek.common.real_io import RealDisk
     from odradek.raft.quorum_state import uuid_text
-    from odradek.server.startup.format import read_meta_properties, storage_directories
+    from odradek.server.startup.format import storage_directories
     from odradek.settings.node import load_node_settings
 
     disk = RealDisk()
     settings = load_node_settings(disk, config, environment=os.environ)
     found, problems = {}, []
     for directory in storage_directories(settings):
-        if not disk.is_dir(directory):
-            problems.append(f"{directory} is not a directory")
-            continue
         try:
-            meta = read_meta_properties(disk, directory)
+            found[directory] = _meta_properties(disk, directory)
         except ConfigError as error:
             problems += error.problems
-            continue
-        if meta is None:
-            problems.append(f"{directory} is not formatted")
-        else:
-            found[directory] = meta
     if len({meta.cluster_id for meta in found.values()}) > 1:
         problems.append("the directories belong to different clusters")
     if as_json:
@@ -117,6 +113,18 @@ def info(config: ConfigOption, as_json: JsonOption = False) -> None:
             typer.echo(f"Found problem:\n  {problem}\n")
     if problems:
         raise typer.Exit(1)
+
+
+def _meta_properties(disk: Disk, directory: Path) -> MetaProperties:
+    """Raises ConfigError for a directory that no node can start with."""
+    from odradek.server.startup.format import read_meta_properties
+
+    if not disk.is_dir(directory):
+        raise ConfigError([f"{directory} is not a directory"])
+    meta = read_meta_properties(disk, directory)
+    if meta is None:
+        raise ConfigError([f"{directory} is not formatted"])
+    return meta
 
 
 def _features(items: list[str]) -> dict[str, int]:

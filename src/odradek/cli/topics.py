@@ -162,14 +162,13 @@ def describe(
     topics = administer(target(bootstrap_server, command_config), work)
     if overrides:
         topics = [each for each in topics if each["configs"]]
-    if under_replicated or unavailable:
-        for each in topics:
-            each["partitions"] = [one for one in each["partitions"] if _is_troubled(one, unavailable, under_replicated)]
-        topics = [each for each in topics if each["partitions"]]
+    only_troubled = under_replicated or unavailable
+    if only_troubled:
+        topics = _with_troubles(topics, unavailable, under_replicated)
     if as_json:
         print_json(topics)
     else:
-        _print_topics(topics, heads=not (under_replicated or unavailable), partitions=not overrides)
+        _print_topics(topics, heads=not only_troubled, partitions=not overrides)
 
 
 @app.command("alter")
@@ -256,21 +255,27 @@ def matching(
     Raises:
         CliError: no name and no regular expression.
     """
-    kept = sorted(
-        (each for each in topics if not (exclude_internal and each.is_internal)), key=lambda each: each.name or ""
-    )
+    by_name = {each.name or "": each for each in topics if not (exclude_internal and each.is_internal)}
     if pattern is None:
-        return kept
-    named = [each for each in kept if each.name == pattern]
-    if named:
-        return named
-    try:
-        expression = re.compile(pattern)
-    except re.error as error:
-        raise CliError(
-            f"--topic {pattern}: no such topic, and no regular expression: {error}", code=BAD_CONFIG
-        ) from None
-    return [each for each in kept if expression.fullmatch(each.name or "")]
+        names = sorted(by_name)
+    elif pattern in by_name:
+        names = [pattern]
+    else:
+        try:
+            expression = re.compile(pattern)
+        except re.error as error:
+            raise CliError(
+                f"--topic {pattern}: no such topic, and no regular expression: {error}", code=BAD_CONFIG
+            ) from None
+        names = sorted(filter(expression.fullmatch, by_name))
+    return [by_name[name] for name in names]
+
+
+def _with_troubles(topics: list[dict[str, Any]], unavailable: bool, under_replicated: bool) -> list[dict[str, Any]]:
+    """Topics with the partitions that have one of the troubles, where there are any."""
+    for each in topics:
+        each["partitions"] = [one for one in each["partitions"] if _is_troubled(one, unavailable, under_replicated)]
+    return [each for each in topics if each["partitions"]]
 
 
 def _is_troubled(partition: Mapping[str, Any], unavailable: bool, under_replicated: bool) -> bool:
@@ -288,33 +293,35 @@ def missing(topic: str) -> CliError:
 async def _described(cluster: Cluster, topics: Sequence[MetadataResponseTopic]) -> list[dict[str, Any]]:
     from odradek.cli.compaction import ask_states
     from odradek.client.admin import ResourceType, describe_configs
+
+    by_name = {each.name or "": each for each in topics}
+    results = await describe_configs(cluster, ResourceType.TOPIC, list(by_name))
+    settings = {result.resource_name: result.configs for result in results}
+    states = await ask_states(
+        cluster, [each for name, each in by_name.items() if _is_compacted(settings.get(name, ()))]
+    )
+    return [_topic(each, settings.get(name, ()), states) for name, each in by_name.items()]
+
+
+def _topic(
+    topic: MetadataResponseTopic,
+    settings: Iterable[DescribeConfigsResourceResult],
+    states: Mapping[tuple[str, int], dict[str, Any]],
+) -> dict[str, Any]:
     from odradek.raft.quorum_state import uuid_text
 
-    names = [each.name or "" for each in topics]
-    settings = {
-        result.resource_name: result.configs
-        for result in (await describe_configs(cluster, ResourceType.TOPIC, names) if names else ())
+    return {
+        "topic": topic.name,
+        "topic_id": uuid_text(topic.topic_id),
+        "internal": topic.is_internal,
+        "partition_count": len(topic.partitions),
+        "replication_factor": len(topic.partitions[0].replica_nodes) if topic.partitions else 0,
+        "configs": {entry.name: entry.value for entry in settings if entry.config_source == DYNAMIC_TOPIC},
+        "partitions": [
+            _partition(one) | states.get((topic.name or "", one.partition_index), {})
+            for one in sorted(topic.partitions, key=lambda partition: partition.partition_index)
+        ],
     }
-    states = await ask_states(cluster, [each for each in topics if _is_compacted(settings.get(each.name or "", ()))])
-    return [
-        {
-            "topic": each.name,
-            "topic_id": uuid_text(each.topic_id),
-            "internal": each.is_internal,
-            "partition_count": len(each.partitions),
-            "replication_factor": len(each.partitions[0].replica_nodes) if each.partitions else 0,
-            "configs": {
-                entry.name: entry.value
-                for entry in settings.get(each.name or "", ())
-                if entry.config_source == DYNAMIC_TOPIC
-            },
-            "partitions": [
-                _partition(one) | states.get((each.name or "", one.partition_index), {})
-                for one in sorted(each.partitions, key=lambda partition: partition.partition_index)
-            ],
-        }
-        for each in topics
-    ]
 
 
 def _is_compacted(settings: Iterable[DescribeConfigsResourceResult]) -> bool:
@@ -383,11 +390,11 @@ def _assignment(text: str) -> list[list[int]]:
     if not text:
         return []
     try:
-        assignment = [[int(broker) for broker in one.split(":")] for one in text.split(",")]
+        assignment = [list(map(int, one.split(":"))) for one in text.split(",")]
     except ValueError:
         raise CliError(f"--replica-assignment {text}: must be as 1:2,2:3", code=BAD_CONFIG) from None
     if any(not 0 <= broker <= INT32_MAX for one in assignment for broker in one):
         raise CliError(f"--replica-assignment {text}: a broker's id is from 0 to {INT32_MAX}", code=BAD_CONFIG)
-    if any(len(set(one)) < len(one) for one in assignment) or len({len(one) for one in assignment}) > 1:
+    if any(len(set(one)) < len(one) for one in assignment) or len(set(map(len, assignment))) > 1:
         raise CliError(f"--replica-assignment {text}: as many different brokers for each partition", code=BAD_CONFIG)
     return assignment

@@ -129,15 +129,11 @@ def find_hanging(
 
     async def work(cluster: Cluster) -> list[dict[str, Any]]:
         from odradek.client import transactions
+        from odradek.client.cluster import partitions_of
         from odradek.common.real_io import RealClock
 
         described = (await cluster.metadata(None if topic is None else [topic])).topics
-        partitions = [
-            (each.name or "", part.partition_index)
-            for each in described
-            for part in each.partitions
-            if partition is None or part.partition_index == partition
-        ]
+        partitions = [key for key in partitions_of(described) if partition in (None, key[1])]
         if topic is not None and not partitions:
             what = f"topic {topic}" if partition is None else f"partition {topic}-{partition}"
             raise CliError(f"there is no {what}; `odradek topics describe` shows what there is", code=NOT_FOUND)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from odradek.client.connection import Connection, RequestTimeoutError, UnreachableError, connect
@@ -24,7 +24,11 @@ from odradek.protocol.messages import metadata_request, metadata_response
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
 from odradek.protocol.messages.find_coordinator_response import FindCoordinatorResponse
 from odradek.protocol.messages.metadata_request import MetadataRequest
-from odradek.protocol.messages.metadata_response import MetadataResponse
+from odradek.protocol.messages.metadata_response import (
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 
 M = TypeVar("M", bound=Message)
 if TYPE_CHECKING:
@@ -247,6 +251,13 @@ class Cluster:
             )
             self._connections[address] = made
             return made
+
+
+def partitions_of(topics: Iterable[MetadataResponseTopic]) -> dict[tuple[str, int], MetadataResponsePartition]:
+    """All partitions of topics, by the topic's name and their own number."""
+    return {
+        (topic.name or "", partition.partition_index): partition for topic in topics for partition in topic.partitions
+    }
 
 
 def check(error_code: int, what: str, message: str | None = None) -> None:

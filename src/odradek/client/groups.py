@@ -44,6 +44,7 @@ LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
 # From the next version on these name topics by id.
+_FIRST_OFFSET_FETCH_OF_GROUPS: Final = 8
 _LAST_OFFSET_FETCH_BY_NAME: Final = 9
 _LAST_OFFSET_COMMIT_BY_NAME: Final = 9
 CONSUMER_PROTOCOL: Final = "consumer"
@@ -252,26 +253,25 @@ async def committed_offsets(
         connection = await cluster.connection_to(node_id)
         known = connection.versions.get(offset_fetch_request.OffsetFetchRequest.KEY or 0, (0, 0))[1]
         request = offset_fetch_request.OffsetFetchRequest(require_stable=stable)
-        if known >= 8:
+        has_groups = known >= _FIRST_OFFSET_FETCH_OF_GROUPS
+        if has_groups:
             request.groups = [offset_fetch_request.OffsetFetchRequestGroup(group_id=group_id, topics=None)]
         else:
             request.group_id, request.topics = group_id, None
         response = await cluster.request(
             request, offset_fetch_response.OffsetFetchResponse, node_id=node_id, at_most=_LAST_OFFSET_FETCH_BY_NAME
         )
-        answer = response.groups[0] if known >= 8 else response
+        answer = response.groups[0] if has_groups else response
         if answer.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
             check(answer.error_code, f"group {group_id}")
+        found = {}
         for name, partition in [(topic.name, each) for topic in answer.topics for each in topic.partitions]:
             check(partition.error_code, f"group {group_id}, {name}-{partition.partition_index}")
-        return {
-            (topic.name, partition.partition_index): CommittedOffset(
-                partition.committed_offset, partition.committed_leader_epoch, partition.metadata or ""
-            )
-            for topic in answer.topics
-            for partition in topic.partitions
-            if partition.committed_offset >= 0
-        }
+            if partition.committed_offset >= 0:
+                found[name, partition.partition_index] = CommittedOffset(
+                    partition.committed_offset, partition.committed_leader_epoch, partition.metadata or ""
+                )
+        return found
 
     return await _with_coordinator(cluster, group_id, ask)
 

@@ -153,6 +153,11 @@ async def elect_leaders(
     }
 
 
+def is_needless(error: ApiError) -> bool:
+    """Whether an election was refused because the partition has the leader already that it should have."""
+    return error.code is ErrorCode.ELECTION_NOT_NEEDED
+
+
 async def replica_sizes(
     cluster: Cluster, brokers: Iterable[int], asked: Collection[TopicPartition] | None = None
 ) -> dict[tuple[TopicPartition, int], int]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from odradek.client.cluster import Cluster, check
+from odradek.client.cluster import Cluster, check, partitions_of
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.protocol.messages.describe_producers_request import DescribeProducersRequest, TopicRequest
 from odradek.protocol.messages.describe_producers_response import DescribeProducersResponse, ProducerState
@@ -32,6 +32,7 @@ from odradek.protocol.messages.write_txn_markers_response import WriteTxnMarkers
 
 TRANSACTION_KEY_TYPE: Final = 1
 NO_START: Final = -1
+NO_LEADER: Final = -1
 # In these a coordinator still has something to do, or waits for its producer.
 UNFINISHED: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
 TopicPartition = tuple[str, int]
@@ -148,36 +149,46 @@ async def open_transactions(
     Raises:
         ApiError: LEADER_NOT_AVAILABLE for such a partition where there is no `without_leader`; what a broker says.
     """
-    wanted = list(partitions)
-    leaders: dict[TopicPartition, int] = {}
-    for name in dict.fromkeys(topic for topic, _ in wanted):
-        described = await cluster.topic(name)
-        leaders.update({(name, each.partition_index): each.leader_id for each in described.partitions})
+    by_leader = await _by_leader(cluster, list(partitions))
+    leaderless = by_leader.pop(NO_LEADER, [])
+    if without_leader is not None:
+        without_leader += leaderless
+    elif leaderless:
+        topic, number = leaderless[0]
+        raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{number} has no leader")
     found: list[OpenTransaction] = []
+    for leader, keys in sorted(by_leader.items()):
+        found += await _open_transactions_at(cluster, leader, keys)
+    return found
+
+
+async def _by_leader(cluster: Cluster, wanted: Sequence[TopicPartition]) -> dict[int, list[TopicPartition]]:
+    """Raises ApiError for a partition that there is not."""
+    topics = [await cluster.topic(name) for name in dict.fromkeys(topic for topic, _ in wanted)]
+    present = partitions_of(topics)
     by_leader: dict[int, list[TopicPartition]] = {}
     for key in wanted:
-        if key not in leaders:
+        if key not in present:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {key[0]}-{key[1]}")
-        if leaders[key] >= 0:
-            by_leader.setdefault(leaders[key], []).append(key)
-        elif without_leader is not None:
-            without_leader.append(key)
-        else:
-            raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"{key[0]}-{key[1]} has no leader")
-    for leader, keys in sorted(by_leader.items()):
-        topics: dict[str, TopicRequest] = {}
-        for topic, number in keys:
-            topics.setdefault(topic, TopicRequest(name=topic)).partition_indexes.append(number)
-        request = DescribeProducersRequest(topics=list(topics.values()))
-        response = await cluster.request(request, DescribeProducersResponse, node_id=leader)
-        for answer in response.topics:
-            for part in answer.partitions:
-                check(part.error_code, f"{answer.name}-{part.partition_index}", part.error_message)
-                found += [
-                    OpenTransaction(answer.name, part.partition_index, each)
-                    for each in part.active_producers
-                    if each.current_txn_start_offset != NO_START
-                ]
+        by_leader.setdefault(present[key].leader_id, []).append(key)
+    return by_leader
+
+
+async def _open_transactions_at(cluster: Cluster, leader: int, keys: Iterable[TopicPartition]) -> list[OpenTransaction]:
+    topics: dict[str, TopicRequest] = {}
+    for topic, number in keys:
+        topics.setdefault(topic, TopicRequest(name=topic)).partition_indexes.append(number)
+    request = DescribeProducersRequest(topics=list(topics.values()))
+    response = await cluster.request(request, DescribeProducersResponse, node_id=leader)
+    found: list[OpenTransaction] = []
+    for answer in response.topics:
+        for part in answer.partitions:
+            check(part.error_code, f"{answer.name}-{part.partition_index}", part.error_message)
+            found += [
+                OpenTransaction(answer.name, part.partition_index, each)
+                for each in part.active_producers
+                if each.current_txn_start_offset != NO_START
+            ]
     return found
 
 

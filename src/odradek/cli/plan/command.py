@@ -71,10 +71,9 @@ def plan(
     found = sizing.plan(demand)
     files = profiles.settings(profile, demand, found)
     lines, warnings = list(sizing.lines(demand, found)), list(sizing.warnings(demand, found))
+    texts = {name: profiles.as_text(properties) for name, properties in files.items()}
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        for name, properties in files.items():
-            (out / name).write_text(profiles.as_text(properties), encoding="utf-8")
+        _write(texts, out)
     if as_json:
         print_json(
             {
@@ -92,10 +91,17 @@ def plan(
     for warning in warnings:
         note(f"odradek: {warning}")
     say(f"Profile {profile}: {profiles.WHAT[profile]}.")
-    for name, properties in files.items() if out is None else ():
-        typer.echo(f"\n# {name}\n{profiles.as_text(properties)}", nl=False)
     if out is not None:
-        say(f"Written to {out}: {', '.join(files)}.")
+        say(f"Written to {out}: {', '.join(texts)}.")
+        return
+    for name, text in texts.items():
+        typer.echo(f"\n# {name}\n{text}", nl=False)
+
+
+def _write(texts: dict[str, str], directory: Path) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        (directory / name).write_text(text, encoding="utf-8")
 
 
 def _amount(option: str, text: str, units: dict[str, float], *, upper: bool = False) -> float:

@@ -9,9 +9,18 @@ from typing import Any
 from odradek.cli.errors import CliError
 from odradek.cli.partition_moves import View, end_throttle, look, progress, throttle_moves
 from odradek.cli.partition_plan import Assignment, Replicas, TopicPartition
+from odradek.cli.partitions import refused
 from odradek.cli.rebalance.balance import Weights
 from odradek.client.cluster import Cluster
-from odradek.client.reassignment import PREFERRED, Move, elect_leaders, move_replicas, moves_under_way, replica_sizes
+from odradek.client.reassignment import (
+    PREFERRED,
+    Move,
+    elect_leaders,
+    is_needless,
+    move_replicas,
+    moves_under_way,
+    replica_sizes,
+)
 from odradek.protocol.messages.metadata_response import MetadataResponsePartition
 
 POLL_S = 0.5
@@ -73,7 +82,7 @@ async def carry_out(
     # Those of a run that was broken off are limited still.
     await end_throttle(cluster, present)
     results = await elect_leaders(cluster, PREFERRED, present.keys()) if present else {}
-    return {key: error for key, error in results.items() if error and error.code.name != "ELECTION_NOT_NEEDED"}
+    return {key: error for key, error in results.items() if error and not is_needless(error)}
 
 
 async def _move(cluster: Cluster, batch: dict[TopicPartition, Replicas], throttle: int) -> None:
@@ -86,13 +95,9 @@ async def _move(cluster: Cluster, batch: dict[TopicPartition, Replicas], throttl
         view.partitions[key] = MetadataResponsePartition(replica_nodes=there)
     await throttle_moves(cluster, view, batch, throttle)
     # One that moves to where it shall is left alone: to ask again would begin it again.
-    new = {
-        key: replicas for key, replicas in batch.items() if not (key in under_way and _goal(under_way[key]) == replicas)
-    }
-    refused = {key: error for key, error in (await move_replicas(cluster, new)).items() if error} if new else {}
-    if refused:
-        listed = "".join(f"\n  {topic}-{number}: {error.message}" for (topic, number), error in refused.items())
-        raise CliError(f"{len(refused)} of {len(new)} partitions were refused:{listed}")
+    goals = {key: _goal(move) for key, move in under_way.items()}
+    new = {key: replicas for key, replicas in batch.items() if goals.get(key) != replicas}
+    refused(await move_replicas(cluster, new) if new else {})
 
 
 def _goal(move: Move) -> Replicas:

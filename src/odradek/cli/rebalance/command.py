@@ -143,12 +143,7 @@ def _show(
                 "copied_bytes": round(copied),
                 "unevenness": {"before": round(before.unevenness, 6), "after": round(after.unevenness, 6)},
                 "brokers": [
-                    {"broker": broker, "rack": view.racks[broker]}
-                    | {
-                        f"{load.name.lower()}_{when}": round(found.loads[broker][load])
-                        for when, found in (("before", before), ("after", after))
-                        for load in Load
-                    }
+                    {"broker": broker, "rack": view.racks[broker]} | _loads_as_json(broker, before, after)
                     for broker in before.loads
                 ],
             }
@@ -159,6 +154,20 @@ def _show(
     else:
         print_changes(view.assignment, changes)
         typer.echo("")
+    _print_loads(view, before, after)
+    if changes:
+        typer.echo(f"\n{len(changes)} partitions change, {copied:,.0f} bytes are copied.")
+
+
+def _loads_as_json(broker: int, before: Balance, after: Balance) -> dict[str, int]:
+    return {
+        f"{load.name.lower()}_{when}": round(found.loads[broker][load])
+        for when, found in (("before", before), ("after", after))
+        for load in Load
+    }
+
+
+def _print_loads(view: View, before: Balance, after: Balance) -> None:
     headings = [f"{load.name}{'' if found is before else '-PLANNED'}" for load in Load for found in (before, after)]
     print_table(
         ["BROKER", "RACK", *(heading.replace("TRAFFIC", "BYTES/S") for heading in headings)],
@@ -168,5 +177,3 @@ def _show(
             for broker in before.loads
         ],
     )
-    if changes:
-        typer.echo(f"\n{len(changes)} partitions change, {copied:,.0f} bytes are copied.")
