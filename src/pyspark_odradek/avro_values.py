@@ -260,16 +260,21 @@ def _logical(schema: dict[str, Any], base: _Type) -> _Type:
         return _Type(spark, {"type": stored, "logicalType": logical})
     # fastavro rounds a decimal that has too many digits; here such a record is a bad one. So it reads bytes.
     if logical == "decimal" and isinstance(base.spark, T.BinaryType):
-        precision, scale = schema["precision"], schema.get("scale", 0)
-        if not (type(precision) is type(scale) is int and 0 <= scale <= precision and 1 <= precision <= 38):
-            raise OptionError(
-                f"valueSchema: a decimal has precision {precision} and scale {scale}, and Spark's have 1 to 38 digits, "
-                "none to all of them behind the point. Remove its logicalType, and cast the bytes"
-            )
-        return base._replace(spark=T.DecimalType(precision, scale), change=_decimal(scale))
+        spark_decimal = _decimal_type(schema)
+        return base._replace(spark=spark_decimal, change=_decimal(spark_decimal.scale))
     if logical == "uuid" and isinstance(base.spark, T.BinaryType):
         return base._replace(spark=T.StringType(), change=lambda raw: str(uuid.UUID(bytes=raw)))
     return base
+
+
+def _decimal_type(schema: dict[str, Any]) -> T.DecimalType:
+    precision, scale = schema["precision"], schema.get("scale", 0)
+    if not (type(precision) is type(scale) is int and 0 <= scale <= precision and 1 <= precision <= 38):
+        raise OptionError(
+            f"valueSchema: a decimal has precision {precision} and scale {scale}, and Spark's have 1 to 38 digits, "
+            "none to all of them behind the point. Remove its logicalType, and cast the bytes"
+        )
+    return T.DecimalType(precision, scale)
 
 
 def _decimal(scale: int) -> Change:

@@ -38,7 +38,7 @@ from odradek.protocol.messages.list_offsets_request import (
 )
 from odradek.protocol.messages.list_offsets_response import ListOffsetsResponse
 from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
-from odradek.protocol.messages.metadata_response import MetadataResponse
+from odradek.protocol.messages.metadata_response import MetadataResponse, MetadataResponseTopic
 from odradek.protocol.messages.offset_commit_request import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -400,34 +400,35 @@ class Cluster:
         found: dict[str, list[int]] = {}
         for topic in answer.topics:
             if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                self.topic_ids.pop(topic.name or "", None)
-                self._leaders = {p: leader for p, leader in self._leaders.items() if p.topic != topic.name}
+                self._forget_topic(topic.name or "")
                 continue
-            if topic.error_code in PASSING:
-                raise RetriableError(f"{topic.name}: {error_name(topic.error_code)}")
-            if topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION:
-                raise ClusterError(f"{topic.name!r} can be no topic's name: {NAMES}")
-            if topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                raise ClusterError(
-                    f"topic {topic.name}: not authorized. Grant DESCRIBE and READ on it (WRITE to a sink's)"
-                )
-            if topic.error_code != ErrorCode.NONE:
-                raise ClusterError(f"topic {topic.name}: {error_name(topic.error_code)}")
-            if topic.name is None or (topic.is_internal and topics is None):
-                continue
-            if topic.topic_id != NO_TOPIC_ID:
-                self.topic_ids[topic.name] = topic.topic_id
-            found[topic.name] = sorted(part.partition_index for part in topic.partitions)
-            for part in topic.partitions:
-                self._leaders[TopicPartition(topic.name, part.partition_index)] = part.leader_id
+            _check_topic(topic)
+            if topic.name is not None and not (topic.is_internal and topics is None):
+                found[topic.name] = self._keep_topic(topic.name, topic)
         return found
 
-    def _list_offsets(self, asked: Mapping[TopicPartition, int], isolation_level: int) -> dict[TopicPartition, int]:
+    def _keep_topic(self, name: str, topic: MetadataResponseTopic) -> list[int]:
+        """Take in who leads a topic's partitions; returns their numbers."""
+        if topic.topic_id != NO_TOPIC_ID:
+            self.topic_ids[name] = topic.topic_id
+        for part in topic.partitions:
+            self._leaders[TopicPartition(name, part.partition_index)] = part.leader_id
+        return sorted(part.partition_index for part in topic.partitions)
+
+    def _forget_topic(self, name: str) -> None:
+        self.topic_ids.pop(name, None)
+        self._leaders = {p: leader for p, leader in self._leaders.items() if p.topic != name}
+
+    def _with_leaders(self, asked: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        """Those of these partitions that exist, once it is known who leads them."""
         unknown = {partition.topic for partition in asked if partition not in self._leaders}
-        if unknown:
-            exists = {TopicPartition(t, p) for t, parts in self._metadata(sorted(unknown)).items() for p in parts}
-            gone = {p for p in asked if p.topic in unknown and p not in exists}
-            asked = {partition: time_ms for partition, time_ms in asked.items() if partition not in gone}
+        if not unknown:
+            return asked
+        exists = {TopicPartition(t, p) for t, parts in self._metadata(sorted(unknown)).items() for p in parts}
+        return {p: time_ms for p, time_ms in asked.items() if p.topic not in unknown or p in exists}
+
+    def _list_offsets(self, asked: Mapping[TopicPartition, int], isolation_level: int) -> dict[TopicPartition, int]:
+        asked = self._with_leaders(asked)
         by_leader: dict[int, dict[str, list[ListOffsetsPartition]]] = {}
         for partition, timestamp in asked.items():
             topics = by_leader.setdefault(self._leaders[partition], {})
@@ -447,10 +448,7 @@ class Cluster:
             answer = connection.request(ApiKey.LIST_OFFSETS, message, ListOffsetsResponse)
             for topic in answer.topics:
                 for part in topic.partitions:
-                    if part.error_code in PASSING:
-                        raise RetriableError(f"{topic.name}-{part.partition_index}: {error_name(part.error_code)}")
-                    if part.error_code != ErrorCode.NONE:
-                        raise ClusterError(f"{topic.name}-{part.partition_index}: {error_name(part.error_code)}")
+                    check(part.error_code, f"{topic.name}-{part.partition_index}")
                     offsets[TopicPartition(topic.name, part.partition_index)] = part.offset
         return offsets
 
@@ -524,6 +522,15 @@ class Cluster:
                 if part.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     continue  # deleted meanwhile: nothing is left to have progress in
                 check(part.error_code, f"commit of group {group} for {topic.name}-{part.partition_index}")
+
+
+def _check_topic(topic: MetadataResponseTopic) -> None:
+    """Raise as `check` for what Metadata says of a topic."""
+    if topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION:
+        raise ClusterError(f"{topic.name!r} can be no topic's name: {NAMES}")
+    if topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        raise ClusterError(f"topic {topic.name}: not authorized. Grant DESCRIBE and READ on it (WRITE to a sink's)")
+    check(topic.error_code, f"topic {topic.name}")
 
 
 def check(code: int, what: str) -> None:

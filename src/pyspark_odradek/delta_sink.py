@@ -47,7 +47,14 @@ from pyspark_odradek.parquet_files import (
 )
 from pyspark_odradek.spark_api import arrow_schema
 from pyspark_odradek.staging import open_place
-from pyspark_odradek.table_sink import FIRST_PAUSE_MS, KEY_OPTIONS, LAST_PAUSE_MS, LeftRows, TableStreamWriter
+from pyspark_odradek.table_sink import (
+    FIRST_PAUSE_MS,
+    KEY_OPTIONS,
+    LAST_PAUSE_MS,
+    LeftRows,
+    TableStreamWriter,
+    new_columns,
+)
 from pyspark_odradek.task import Task, is_written
 
 log = logging.getLogger("pyspark_odradek")
@@ -204,25 +211,16 @@ class DeltaStreamWriter(TableStreamWriter):
                 f"the table {self.path} is partitioned by {', '.join(is_partitioned_by) or 'nothing'}: set "
                 f"partitionColumns to the same"
             )
-        present = {each.name: each for each in table.schema().fields}
-        changed = [each for each in ours.fields if each.name in present and present[each.name].type != each.type]
-        if changed:
-            kinds = ", ".join(f"{each.name} is {present[each.name].type} there, {each.type} here" for each in changed)
-            raise OptionError(
-                f"the columns do not fit the table {self.path}: {kinds}. Cast them, or take another table"
-            )
-        lacking = [name for name in _never_null(table) if name not in {each.name for each in ours.fields}]
-        if lacking:
-            raise OptionError(f"the table {self.path} requires a column {', '.join(lacking)}: add it")
-        new = [DeltaField(each.name, each.type) for each in ours.fields if each.name not in present]
-        if new and not self.merge_schema:
-            names = ", ".join(each.name for each in new)
-            raise OptionError(
-                f"the table {self.path} has no column {names}: set mergeSchema=true to add it, or drop it"
-            )
+        new = new_columns(
+            self.path,
+            {each.name: each.type for each in table.schema().fields},
+            {each.name: each.type for each in ours.fields},
+            required=_never_null(table),
+            merge_schema=self.merge_schema,
+        )
         if new:
             with _columns_that_fit(self.path):
-                table.alter.add_columns(new)
+                table.alter.add_columns([DeltaField(name, type_) for name, type_ in new.items()])
             table = DeltaTable(self.path)
         return table
 

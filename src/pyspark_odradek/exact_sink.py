@@ -155,9 +155,7 @@ class _ExactWriter:
     def commit_staged(self, messages: list[Staged], batch_id: int | None) -> None:
         """Write what the tasks have staged, once; then remove it. Raises as `TransactionalCommit.commit`."""
         query_id, run_id = messages[0].query_id, messages[0].run_id
-        stray = [m for m in messages if (m.query_id, m.run_id, m.batch_id) != (query_id, run_id, batch_id)]
-        if stray:
-            raise StagingError(f"a task staged for batch {stray[0].batch_id} where {batch_id} is committed")
+        _check_same_batch(messages, (query_id, run_id, batch_id))
         partitions = frozenset(TopicPartition(i.topic, i.partition_id) for m in messages for i in m.index)
         if partitions:
             self.options.refuse_rows_among_markers({partition.topic for partition in partitions})
@@ -269,6 +267,12 @@ class _Topics:
             found = self._cluster.partitions([topic], must_exist=True, advice=advice)
             self._counts[topic] = len(found[topic])
         return self._counts[topic]
+
+
+def _check_same_batch(messages: Iterable[Staged], batch: tuple[str, str, int | None]) -> None:
+    for message in messages:
+        if (message.query_id, message.run_id, message.batch_id) != batch:
+            raise StagingError(f"a task staged for batch {message.batch_id} where {batch[2]} is committed")
 
 
 def _all_batches(messages: list[Staged], staging: Staging) -> Iterator[EncodedBatch]:

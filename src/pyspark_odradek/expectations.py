@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -82,13 +83,18 @@ def rules_of(**given: Mapping[str, str] | None) -> list[Rule]:
     if not rules:
         raise OptionError("expect() has no rule; for example count={'known': 'user IS NOT NULL'}")
     for rule in rules:
-        if not isinstance(rule.name, str) or not _NAME.fullmatch(rule.name):
-            raise OptionError(f"{rule.name!r} is no name for an expectation: letters, digits and _, a letter first")
-        if not isinstance(rule.condition, str) or not rule.condition.strip():
-            raise OptionError(f"the expectation {rule.name} has no condition")
-        if sum(rule.name == other.name for other in rules) > 1:
-            raise OptionError(f"two expectations are named {rule.name}")
+        _check(rule)
+    for name, rules_of_it in Counter(rule.name for rule in rules).items():
+        if rules_of_it > 1:
+            raise OptionError(f"two expectations are named {name}")
     return rules
+
+
+def _check(rule: Rule) -> None:
+    if not isinstance(rule.name, str) or not _NAME.fullmatch(rule.name):
+        raise OptionError(f"{rule.name!r} is no name for an expectation: letters, digits and _, a letter first")
+    if not isinstance(rule.condition, str) or not rule.condition.strip():
+        raise OptionError(f"the expectation {rule.name} has no condition")
 
 
 def taken(rows: Any, name: str, rules: list[Rule]) -> Any:

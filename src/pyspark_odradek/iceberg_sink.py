@@ -66,7 +66,7 @@ from pyspark_odradek.errors import ClusterError, OptionError, one_line
 from pyspark_odradek.options import boolean
 from pyspark_odradek.parquet_files import COMPRESSIONS, LeftFiles, ParquetFiles, all_files, write_files
 from pyspark_odradek.spark_api import arrow_schema
-from pyspark_odradek.table_sink import LeftRows, TableStreamWriter, patiently
+from pyspark_odradek.table_sink import LeftRows, TableStreamWriter, new_columns, patiently
 from pyspark_odradek.task import Task, is_written
 
 log = logging.getLogger("pyspark_odradek")
@@ -201,31 +201,19 @@ class IcebergStreamWriter(TableStreamWriter):
         except NoSuchTableError:
             table = self._made(catalog)
         self._check_partitions(table)
-        present = {each.name: shape(each.field_type) for each in table.schema().fields}
-        ours = {each.name: shape(each.field_type) for each in self.wanted.fields}
-        changed = [
-            f"{name} is {present[name]} there, {ours[name]} here"
-            for name in ours.keys() & present.keys()
-            if present[name] != ours[name]
-        ]
-        if changed:
-            raise OptionError(
-                f"the columns do not fit the table {self.target}: {', '.join(sorted(changed))}. Cast them, or take "
-                "another table"
-            )
-        lacking = [each.name for each in table.schema().fields if each.required and each.name not in ours]
-        if lacking:
-            raise OptionError(f"the table {self.target} requires a column {', '.join(lacking)}: add it")
-        loose = [each.name for each in table.schema().fields if each.required and self.schema[each.name].nullable]
+        required = [each.name for each in table.schema().fields if each.required]
+        new = new_columns(
+            self.target,
+            {each.name: shape(each.field_type) for each in table.schema().fields},
+            {each.name: shape(each.field_type) for each in self.wanted.fields},
+            required=required,
+            merge_schema=self.merge_schema,
+        )
+        loose = [name for name in required if self.schema[name].nullable]
         if loose:
             raise OptionError(
                 f"the table {self.target} requires {', '.join(loose)}, which may be null here: use coalesce, or make "
                 "the column optional there"
-            )
-        new = [name for name in ours if name not in present]
-        if new and not self.merge_schema:
-            raise OptionError(
-                f"the table {self.target} has no column {', '.join(new)}: set mergeSchema=true to add it, or drop it"
             )
         if new:
             with table.update_schema() as update:

@@ -205,20 +205,23 @@ def _scalar(value: Any, wanted: Any, where: str) -> Any:
     if types.is_boolean(wanted):
         return _expect(value, bool, "true or false", where)
     if types.is_integer(wanted):
-        # Python's bool is an int, and JSON's true is no number.
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise ValueError(f"{where} is {_shown(value)}, not a whole number")
-        return value
+        return _expect_number(value, int, "a whole number", where)
     if types.is_floating(wanted):
-        if isinstance(value, bool) or not isinstance(value, int | float | decimal.Decimal):
-            raise ValueError(f"{where} is {_shown(value)}, not a number")
-        return _single(value) if types.is_float32(wanted) else _double(value)
+        number = _expect_number(value, int | float | decimal.Decimal, "a number", where)
+        return _single(number) if types.is_float32(wanted) else _double(number)
     if types.is_string(wanted):
         return _expect(value, str, "a string", where)
     try:
         return _from_text(value, wanted)
     except (ValueError, TypeError, ArithmeticError, binascii.Error):
         raise ValueError(f"{where} is {_shown(value)}, not a {wanted}") from None
+
+
+def _expect_number(value: Any, kind: Any, what: str, where: str) -> Any:
+    # Python's bool is an int, and JSON's true is no number.
+    if isinstance(value, bool) or not isinstance(value, kind):
+        raise ValueError(f"{where} is {_shown(value)}, not {what}")
+    return value
 
 
 def _from_text(value: Any, wanted: Any) -> Any:
@@ -340,16 +343,20 @@ def _merged(one: DataType, other: DataType, where: str) -> DataType:
     if isinstance(other, NullType):
         return one
     if isinstance(one, StructType) and isinstance(other, StructType):
-        types = {field.name: field.dataType for field in one}
-        for field in other:
-            types[field.name] = _merged(types.get(field.name, NullType()), field.dataType, f"{where}.{field.name}")
-        return StructType([StructField(name, type_) for name, type_ in types.items()])
+        return _merged_structs(one, other, where)
     if isinstance(one, ArrayType) and isinstance(other, ArrayType):
         return ArrayType(_merged(one.elementType, other.elementType, where))
     if {type(one), type(other)} == {LongType, DoubleType}:
         return DoubleType()
     kinds = f"{one.simpleString()} and {other.simpleString()}"
     raise OptionError(f"the schema cannot be inferred: {where} is {kinds} in different records; {_GIVE}")
+
+
+def _merged_structs(one: StructType, other: StructType, where: str) -> StructType:
+    types = {field.name: field.dataType for field in one}
+    for field in other:
+        types[field.name] = _merged(types.get(field.name, NullType()), field.dataType, f"{where}.{field.name}")
+    return StructType([StructField(name, type_) for name, type_ in types.items()])
 
 
 def _settled(type_: DataType) -> DataType:

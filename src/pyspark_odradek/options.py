@@ -300,23 +300,20 @@ def _refuse_contradictions(parsed: ReadOptions) -> None:
         )
 
 
+# What valueSchema is of the formats that cannot do without it.
+_SCHEMAS = {"avro": "the Avro schema, in JSON", "protobuf": "a descriptor set, as protoc writes it"}
+
+
 def _value_options(options: Mapping[str, str]) -> dict[str, Any]:
     form = options.get("valueformat", "binary").lower()
     if form not in VALUE_FORMATS:
         raise OptionError(f"valueFormat is one of {', '.join(VALUE_FORMATS)}, not {form!r}")
-    bad = options.get("badrecords", "fail").lower()
-    if bad not in ("fail", "null"):
-        raise OptionError(f"badRecords is fail or null, not {bad!r}; deadLetterTopic sends them to a topic")
-    letters = options.get("deadlettertopic") or None
-    if letters is not None and "badrecords" in options:
-        raise OptionError("give badRecords or deadLetterTopic, not both")
-    for name in ("valueSchema", "badRecords", "deadLetterTopic"):
-        if form == "binary" and name.lower() in options:
-            raise OptionError(f"{name} has an effect only with valueFormat={' or '.join(VALUE_FORMATS[1:])}")
+    bad, letters = _bad_records(options)
+    if form == "binary":
+        _refuse_options_of_formats(options)
     schema = options.get("valueschema", "").strip() or None
-    for needy, what in (("avro", "the Avro schema, in JSON"), ("protobuf", "a descriptor set, as protoc writes it")):
-        if form == needy and schema is None:
-            raise OptionError(f"valueFormat={form} needs the option valueSchema: {what}")
+    if form in _SCHEMAS and schema is None:
+        raise OptionError(f"valueFormat={form} needs the option valueSchema: {_SCHEMAS[form]}")
     message = options.get("valuemessage", "").strip() or None
     if message is not None and form != "protobuf":
         raise OptionError("valueMessage has an effect only with valueFormat=protobuf")
@@ -327,6 +324,23 @@ def _value_options(options: Mapping[str, str]) -> dict[str, Any]:
         "bad_records": bad,
         "dead_letter_topic": letters,
     }
+
+
+def _bad_records(options: Mapping[str, str]) -> tuple[str, str | None]:
+    """What becomes of records that do not decode, and the topic that they go to."""
+    bad = options.get("badrecords", "fail").lower()
+    if bad not in ("fail", "null"):
+        raise OptionError(f"badRecords is fail or null, not {bad!r}; deadLetterTopic sends them to a topic")
+    letters = options.get("deadlettertopic") or None
+    if letters is not None and "badrecords" in options:
+        raise OptionError("give badRecords or deadLetterTopic, not both")
+    return bad, letters
+
+
+def _refuse_options_of_formats(options: Mapping[str, str]) -> None:
+    for name in ("valueSchema", "badRecords", "deadLetterTopic"):
+        if name.lower() in options:
+            raise OptionError(f"{name} has an effect only with valueFormat={' or '.join(VALUE_FORMATS[1:])}")
 
 
 def lowered(given: Mapping[str, str]) -> dict[str, str]:
@@ -340,13 +354,13 @@ def check_names(options: Mapping[str, str], known: list[str]) -> None:
     for name, advice in REFUSED.items():
         if name in options:
             raise OptionError(f"{name} is not supported: {advice}")
-    names = {name.lower(): name for name in known}
-    ignored = {name.lower() for name in [*WITHOUT_EFFECT, *OF_SPARK]}
     for name, instead in WITHOUT_EFFECT.items():
         if name.lower() in options:
             log.warning("%s has no effect in the format odradek: %s", name, instead)
+    names = {name.lower(): name for name in known}
+    ignored = set(map(str.lower, [*WITHOUT_EFFECT, *OF_SPARK]))
     for option in options:
-        if option in names or option in ignored or option.startswith("kafka."):
+        if option in names.keys() | ignored or option.startswith("kafka."):
             continue
         near = difflib.get_close_matches(option, names, n=1, cutoff=0.8)
         if near:
@@ -403,26 +417,36 @@ def _subject(options: Mapping[str, str]) -> tuple[tuple[str, ...], str | None, d
         raise OptionError(f"give exactly one of subscribe, subscribePattern and assign, not {given or 'none'}")
     text = options[given[0].lower()].strip()
     if given[0] == "subscribe":
-        topics = tuple(dict.fromkeys(topic.strip() for topic in text.split(",") if topic.strip()))
-        if not topics:
-            raise OptionError("subscribe names no topic")
-        return topics, None, {}
-    if given[0] == "subscribePattern":
-        try:
-            re.compile(text)
-        except re.error as error:
-            raise OptionError(f"subscribePattern {text!r} is no regular expression: {error}") from None
-        return (), text, {}
+        return _topics(text), None, {}
+    if given[0] == "assign":
+        return (), None, _assigned(text)
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise OptionError(f"subscribePattern {text!r} is no regular expression: {error}") from None
+    return (), text, {}
+
+
+def _topics(text: str) -> tuple[str, ...]:
+    topics = tuple(dict.fromkeys(filter(None, map(str.strip, text.split(",")))))
+    if not topics:
+        raise OptionError("subscribe names no topic")
+    return topics
+
+
+def _assigned(text: str) -> dict[str, tuple[int, ...]]:
     assigned: dict[str, tuple[int, ...]] = {}
     for topic, partition_ids in _json_object("assign", text).items():
-        if not isinstance(partition_ids, list) or not all(
-            type(p) is int and 0 <= p <= INT32_MAX for p in partition_ids
-        ):
+        if not isinstance(partition_ids, list) or not all(map(_is_partition_id, partition_ids)):
             raise OptionError('assign is JSON such as {"topic": [0, 1]}')
         assigned[topic] = tuple(sorted(set(partition_ids)))
     if not any(assigned.values()):
         raise OptionError("assign names no partition")
-    return (), None, assigned
+    return assigned
+
+
+def _is_partition_id(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= INT32_MAX
 
 
 def _position(options: Mapping[str, str], side: str, default: int) -> int | Offsets | Timestamps:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -50,17 +50,27 @@ def wanted_partitions(
     if must_exist and options.pattern is not None and not any(options.wants(*partition) for partition in existing):
         log.warning("subscribePattern %r matches no topic", options.pattern)
     if must_exist:
-        for topic, parts in options.assigned.items():
-            missing = [part for part in parts if TopicPartition(topic, part) not in existing]
-            if missing:
-                count = sum(partition.topic == topic for partition in existing)
-                raise ClusterError(f"topic {topic} has {count} partitions; assign names {missing}")
+        _check_assigned(options, existing)
     return sorted(partition for partition in existing if options.wants(*partition))
+
+
+def _check_assigned(options: ReadOptions, existing: Collection[TopicPartition]) -> None:
+    """Raise ClusterError where a partition that is named does not exist."""
+    for topic, parts in options.assigned.items():
+        missing = [part for part in parts if TopicPartition(topic, part) not in existing]
+        if missing:
+            count = sum(partition.topic == topic for partition in existing)
+            raise ClusterError(f"topic {topic} has {count} partitions; assign names {missing}")
 
 
 def recreated_topics(known: Mapping[str, UUID], found: Mapping[str, UUID]) -> set[str]:
     """The topics in whose place another one of the same name was found; one without an id cannot be checked."""
     return {topic for topic, topic_id in known.items() if found.get(topic, topic_id) != topic_id}
+
+
+def without_topics(positions: Positions, topics: Collection[str]) -> Positions:
+    """The positions in other topics than these."""
+    return {partition: offset for partition, offset in positions.items() if partition.topic not in topics}
 
 
 def lost_ranges(began: Positions, others: set[str], marks: OffsetBounds, seen: Positions) -> list[LostRange]:
@@ -123,30 +133,31 @@ def resolve(
         return dict(marks.earliest if position == EARLIEST else marks.latest)
     given = _covering(name, position, partitions)
     _refuse_backwards(given, until)
-    resolved: Positions = {}
-    lost: list[LostRange] = []
-    beyond: list[str] = []
-    for partition, offset in given.items():
-        if offset == EARLIEST:
-            offset = marks.earliest[partition]
-        elif offset == LATEST:
-            offset = marks.latest[partition]
-        elif offset > marks.latest[partition]:
-            end = marks.latest[partition]
-            beyond.append(f"{partition.topic}-{partition.partition_id} ends at {end}, before {offset}")
-            offset = end
-        elif at_start and offset < marks.earliest[partition]:
-            start = marks.earliest[partition]
-            # What is gone behind the end of the query is not missed.
-            missed = start if until is None else min(start, until[partition])
-            if missed > offset:
-                lost.append(LostRange(*partition, offset, missed, f"the log now starts at {start}"))
-            offset = start
-        resolved[partition] = offset
-    if beyond:
-        _report_beyond(f"{name} is beyond the end of the log: {'; '.join(beyond)}", fail=options.fail_on_data_loss)
-    report(lost, fail=options.fail_on_data_loss)
+    wanted = {partition: _without_names(offset, partition, marks) for partition, offset in given.items()}
+    _report_beyond(name, wanted, marks.latest, fail=options.fail_on_data_loss)
+    resolved = {partition: min(offset, marks.latest[partition]) for partition, offset in wanted.items()}
+    if at_start:
+        report(_lost_before(resolved, marks.earliest, until), fail=options.fail_on_data_loss)
+        resolved = {partition: max(offset, marks.earliest[partition]) for partition, offset in resolved.items()}
     return resolved
+
+
+def _without_names(offset: int, partition: TopicPartition, marks: OffsetBounds) -> int:
+    """An offset as given, with the numbers that mean the ends of a log replaced by these."""
+    if offset == EARLIEST:
+        return marks.earliest[partition]
+    return marks.latest[partition] if offset == LATEST else offset
+
+
+def _lost_before(starts: Positions, earliest: Positions, until: Positions | None) -> list[LostRange]:
+    """What was deleted between starts and the logs' own; what is gone behind the end of the query is not missed."""
+    lost = []
+    for partition, offset in starts.items():
+        start = earliest[partition]
+        missed = start if until is None else min(start, until[partition])
+        if missed > offset:
+            lost.append(LostRange(*partition, offset, missed, f"the log now starts at {start}"))
+    return lost
 
 
 def _refuse_backwards(starts: Positions, until: Positions | None) -> None:
@@ -163,7 +174,15 @@ def _refuse_backwards(starts: Positions, until: Positions | None) -> None:
         )
 
 
-def _report_beyond(problem: str, *, fail: bool) -> None:
+def _report_beyond(name: str, wanted: Positions, latest: Positions, *, fail: bool) -> None:
+    beyond = [
+        f"{partition.topic}-{partition.partition_id} ends at {latest[partition]}, before {offset}"
+        for partition, offset in wanted.items()
+        if offset > latest[partition]
+    ]
+    if not beyond:
+        return
+    problem = f"{name} is beyond the end of the log: {'; '.join(beyond)}"
     if fail:
         raise OptionError(f"{problem}. Correct it, or set failOnDataLoss=false to take the end of the log instead")
     log.warning("%s; the end of the log is taken (failOnDataLoss=false)", problem)
@@ -207,8 +226,7 @@ def plan_ranges(
         end_ids: of those that `end` is of; else a range is of the topic that is there.
     """
     recreated = recreated_topics(start_ids, end_ids)
-    start = {partition: offset for partition, offset in start.items() if partition.topic not in recreated}
-    end = {partition: offset for partition, offset in end.items() if partition.topic not in recreated}
+    start, end = without_topics(start, recreated), without_topics(end, recreated)
     existing = _existing(cluster, {topic for topic, _ in end}, end, topic_ids=end_ids)
     marks = look(cluster, sorted(end.keys() & existing), behind=end)
     lost = find_lost(start, end, marks.earliest, marks.latest)

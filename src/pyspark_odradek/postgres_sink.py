@@ -408,6 +408,10 @@ def _plain(value: Any, type_: Any) -> Any:
         return {str(_plain(key, type_.key_type)): _plain(each, type_.item_type) for key, each in value}
     if types.is_list(type_) or types.is_large_list(type_):
         return [_plain(each, type_.value_type) for each in value]
+    return _plain_scalar(value)
+
+
+def _plain_scalar(value: Any) -> Any:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, float) and not math.isfinite(value):

@@ -110,22 +110,24 @@ def _structs(messages: list[Any], nothing: Any, message: Descriptor, wanted: Any
 
 
 def _column(messages: list[Any], field: FieldDescriptor, wanted: Any) -> Any:
+    """The values of one field of all messages as an array."""
     name = field.name
+    found = [getattr(each, name) for each in messages]
     if _is_map(field):
-        key, value = field.message_type.fields_by_name["key"], field.message_type.fields_by_name["value"]
-        maps = [getattr(each, name) for each in messages]
-        keys = _array([each_key for each in maps for each_key in each], key, wanted.key_type)
-        values = _array([each[each_key] for each in maps for each_key in each], value, wanted.item_type)
-        return pa.MapArray.from_arrays(_ends(maps), keys, values).cast(wanted)
+        return _maps(found, field, wanted)
     if field.is_repeated:
-        lists = [getattr(each, name) for each in messages]
-        items = _array([item for each in lists for item in each], field, wanted.value_type)
-        return pa.ListArray.from_arrays(_ends(lists), items).cast(wanted)
+        items = _array([item for each in found for item in each], field, wanted.value_type)
+        return pa.ListArray.from_arrays(_ends(found), items).cast(wanted)
     if field.has_presence:
-        found = [getattr(each, name) if each.HasField(name) else None for each in messages]
-    else:
-        found = [getattr(each, name) for each in messages]
+        found = [value if each.HasField(name) else None for each, value in zip(messages, found, strict=True)]
     return _array(found, field, wanted)
+
+
+def _maps(maps: list[Any], field: FieldDescriptor, wanted: Any) -> Any:
+    entry = field.message_type.fields_by_name
+    keys = _array([key for each in maps for key in each], entry["key"], wanted.key_type)
+    values = _array([each[key] for each in maps for key in each], entry["value"], wanted.item_type)
+    return pa.MapArray.from_arrays(_ends(maps), keys, values).cast(wanted)
 
 
 def _array(found: list[Any], field: FieldDescriptor, wanted: Any) -> Any:
@@ -195,6 +197,19 @@ def _one_type(field: FieldDescriptor, above: tuple[str, ...]) -> DataType:
 
 def find_message(schema: str, message: str | None) -> Descriptor:
     """The message that values are. Raises OptionError."""
+    pool, names = _messages(schema)
+    if message is None and len(names) == 1:
+        message = names[0]
+    if message is None:
+        raise OptionError(f"set the option valueMessage: valueSchema has the messages {', '.join(names) or 'none'}")
+    try:
+        return pool.FindMessageTypeByName(message)
+    except KeyError:
+        raise OptionError(f"valueSchema has no message {message}; it has {', '.join(names) or 'none'}") from None
+
+
+def _messages(schema: str) -> tuple[descriptor_pool.DescriptorPool, list[str]]:
+    """All messages of a descriptor set, and the names of those of its last file."""
     files = descriptor_pb2.FileDescriptorSet()
     try:
         files.ParseFromString(base64.b64decode(embedded(schema), validate=True))
@@ -207,15 +222,7 @@ def find_message(schema: str, message: str | None) -> Descriptor:
             f"valueSchema is no whole descriptor set of Protobuf ({error}); make one with protoc --include_imports "
             "--descriptor_set_out=FILE"
         ) from None
-    names = [each.full_name for file in last for each in file.message_types_by_name.values()]
-    if message is None and len(names) == 1:
-        message = names[0]
-    if message is None:
-        raise OptionError(f"set the option valueMessage: valueSchema has the messages {', '.join(names) or 'none'}")
-    try:
-        return pool.FindMessageTypeByName(message)
-    except KeyError:
-        raise OptionError(f"valueSchema has no message {message}; it has {', '.join(names) or 'none'}") from None
+    return pool, [each.full_name for file in last for each in file.message_types_by_name.values()]
 
 
 def embedded(schema: str) -> str:

@@ -41,6 +41,7 @@ from pyspark_odradek.planning import (
     refuse_another_query,
     resolve,
     wanted_partitions,
+    without_topics,
 )
 from pyspark_odradek.source import source_schema
 from pyspark_odradek.spark_api import (
@@ -183,18 +184,20 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._first_end = None
         waiting = backlog(known, end)
         if end == began and self._target is None and self.options.poll_timeout_ms:
-            if self._lease is not None and self._lease.is_standby:  # for the output of another group, not for records
-                time.sleep(self.options.poll_timeout_ms / 1000)
-            else:
-                self.cluster.wait_for_records(end, self.options.poll_timeout_ms)
+            self._wait_for_records(end, self.options.poll_timeout_ms)
             end, known = self._available(began, ids)
             waiting = backlog(known, end)
         if isinstance(limit, ReadAllAvailable) or waiting == 0:
             return to_json(end, self._topic_ids)
-        goes_back = any(offset < began.get(partition, offset) for partition, offset in end.items())
-        if not goes_back and not self._is_enough(waiting):
+        if not (self._is_enough(waiting) or _goes_back(began, end)):
             return start
         return to_json(self._limited(known, end, waiting), self._topic_ids)
+
+    def _wait_for_records(self, end: Positions, timeout_ms: int) -> None:
+        if self._lease is not None and self._lease.is_standby:  # for the output of another group, not for records
+            time.sleep(timeout_ms / 1000)
+        else:
+            self.cluster.wait_for_records(end, timeout_ms)
 
     def reportLatestOffset(self) -> SourceOffset | None:  # noqa: N802 - Spark's name
         """The ends as last seen, for the query's progress."""
@@ -248,19 +251,24 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         # Known before the ends are: if a topic is recreated in between, nothing is read of it by the old one's id.
         self._topic_ids = began_ids | self.cluster.topic_ids
         others = recreated_topics(began_ids, self._topic_ids)
-        same = {partition: offset for partition, offset in began.items() if partition.topic not in others}
+        same = without_topics(began, others)
         marks = look(self.cluster, partitions, behind=same)
         self._give_up(began, others, marks)
         self._latest = dict(marks.latest)
-        end = dict(marks.latest)
-        if self._target is not None:
-            end = capped(began, end, self._target)
-        if (limit := self._lease.limit(self.cluster, began) if self._lease is not None else None) is not None:
-            end = capped(began, {p: offset for p, offset in end.items() if p in limit or p in began}, limit)
+        end = self._within_limits(began, dict(marks.latest))
         end |= {partition: marks.earliest[partition] for partition in end if partition.topic in others}
         lost = find_lost(same, end, marks.earliest, marks.latest)
         report(lost, fail=self.options.fail_on_data_loss)
         return end, {p: same.get(p, marks.earliest[p]) for p in end}
+
+    def _within_limits(self, began: Positions, end: Positions) -> Positions:
+        """No further than the end of this run, and than an output lease lets a group read."""
+        if self._target is not None:
+            end = capped(began, end, self._target)
+        limit = self._lease.limit(self.cluster, began) if self._lease is not None else None
+        if limit is None:
+            return end
+        return capped(began, {p: offset for p, offset in end.items() if p in limit or p in began}, limit)
 
     def _give_up(self, began: Positions, others: set[str], marks: OffsetBounds) -> None:
         """Say what was not read of topics that others have the names of now.
@@ -318,3 +326,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
             except ClusterError as error:
                 log.warning("progress is not committed for group %s: %s", group, error)
             self._committed = done
+
+
+def _goes_back(began: Positions, end: Positions) -> bool:
+    return any(offset < began.get(partition, offset) for partition, offset in end.items())

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType, TimestampType
+from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, StructType, TimestampType
 
 from odradek.common.numbers import INT32_MAX
 from odradek.record.batch import COMPRESSION_NAMES
@@ -27,6 +28,12 @@ from pyspark_odradek.options import (
 
 log = logging.getLogger("pyspark_odradek")
 
+_TYPES: dict[str, tuple[type[DataType], str]] = {
+    "topic": (StringType, "a string"),
+    "partition": (IntegerType, "an int"),
+    "timestamp": (TimestampType, "a timestamp"),
+}
+_HEADERS = "array<struct<key:string,value:binary>>"
 COLUMNS = ("key", "value", "headers", "topic", "partition", "timestamp")
 # Columns of the source that a broker sets: INSERT INTO a table of this format cannot omit them.
 OF_THE_BROKER = frozenset({"offset", "timestamptype"})
@@ -94,21 +101,10 @@ class SinkOptions:
             raise OptionError("the topic sink needs a column value, of type string or binary")
         if "topic" not in found and self.topic is None:
             raise OptionError("set the option topic, or give each row a column topic")
-        for name in ("key", "value"):
-            if name in found and not isinstance(found[name].dataType, StringType | BinaryType):
-                kind = found[name].dataType.simpleString()
-                raise OptionError(f"column {name} is {kind}; cast it to string or binary")
-        for name, type_, words in (
-            ("topic", StringType, "a string"),
-            ("partition", IntegerType, "an int"),
-            ("timestamp", TimestampType, "a timestamp"),
-        ):
-            if name in found and not isinstance(found[name].dataType, type_):
-                raise OptionError(f"column {name} must be {words}")
-        if "headers" in found and found["headers"].dataType.simpleString() != "array<struct<key:string,value:binary>>":
-            raise OptionError("column headers must be array<struct<key:string,value:binary>>")
+        types = {name: field.dataType for name, field in found.items()}
+        _check_types(types)
         left_out = set() if self.with_headers else {"headers"}
-        return {name: found[name].dataType.simpleString() for name in COLUMNS if name in found.keys() - left_out}
+        return {name: types[name].simpleString() for name in COLUMNS if name in types.keys() - left_out}
 
     def ensure(self, cluster: Cluster, topic: str) -> None:
         """Create the topic where the options ask for it and it does not exist. Raises ClusterError."""
@@ -130,6 +126,17 @@ class SinkOptions:
         warn_of_unread_settings(self.kafka, EXACT_SETTINGS, "the exactly-once sink")
 
 
+def _check_types(types: Mapping[str, DataType]) -> None:
+    for name in ("key", "value"):
+        if not isinstance(types.get(name, BinaryType()), StringType | BinaryType):
+            raise OptionError(f"column {name} is {types[name].simpleString()}; cast it to string or binary")
+    for name, (type_, words) in _TYPES.items():
+        if not isinstance(types.get(name, type_()), type_):
+            raise OptionError(f"column {name} must be {words}")
+    if "headers" in types and types["headers"].simpleString() != _HEADERS:
+        raise OptionError(f"column headers must be {_HEADERS}")
+
+
 def parse_sink_options(given: Mapping[str, str], *, streaming: bool, overwrite: bool) -> SinkOptions:
     """Validate a sink's options; a stream is exactly-once where nothing else is said, a batch at-least-once.
 
@@ -137,7 +144,6 @@ def parse_sink_options(given: Mapping[str, str], *, streaming: bool, overwrite: 
         OptionError: with the name of the option and what it may be.
     """
     options = lowered(given)
-    topic_settings = {name[6:]: value for name, value in options.items() if name.startswith("topic.")}
     check_names({name: value for name, value in options.items() if not name.startswith("topic.")}, WRITE_OPTIONS)
     if overwrite:
         raise OptionError("a topic cannot be overwritten; use mode append, or delete its records first")
@@ -147,14 +153,8 @@ def parse_sink_options(given: Mapping[str, str], *, streaming: bool, overwrite: 
     kafka = kafka_settings(options)
     if delivery == EXACTLY_ONCE:
         _refuse_contradictions(options, kafka)
-    create = boolean(options, "createTopic", False)
-    partitions = count(options, "topicPartitions")
-    replication_factor = count(options, "topicReplicationFactor")
     marker_topic = _marker_topic(options, delivery, streaming)
-    if not create and (partitions or topic_settings):
-        raise OptionError(f"{'topicPartitions' if partitions else 'topic.*'} has an effect only with createTopic=true")
-    if not create and replication_factor and marker_topic is None:
-        raise OptionError("topicReplicationFactor has an effect only with createTopic=true or markerTopic")
+    new_topic = _new_topic(options, has_marker_topic=marker_topic is not None)
     staging = options.get("staginglocation")
     if staging is None and options.get("checkpointlocation"):
         staging = options["checkpointlocation"].rstrip("/") + "/odradek-staging"
@@ -168,12 +168,29 @@ def parse_sink_options(given: Mapping[str, str], *, streaming: bool, overwrite: 
         gate=_gate(options, delivery, streaming),
         group_id=options.get("groupid", ""),
         checkpoint=options.get("checkpointlocation", "").rstrip("/"),
-        create_topic=create,
-        topic_partitions=partitions or -1,
-        topic_replication_factor=replication_factor or -1,
-        topic_settings=topic_settings,
         kafka=kafka,
+        **new_topic,
     )
+
+
+def _new_topic(options: Mapping[str, str], *, has_marker_topic: bool) -> dict[str, Any]:
+    """How a topic is created, where that is asked for. Raises OptionError for what would have no effect."""
+    create = boolean(options, "createTopic", False)
+    partitions = count(options, "topicPartitions")
+    replication_factor = count(options, "topicReplicationFactor")
+    settings = {name[6:]: value for name, value in options.items() if name.startswith("topic.")}
+    if not create:
+        for given, name in ((partitions, "topicPartitions"), (settings, "topic.*")):
+            if given:
+                raise OptionError(f"{name} has an effect only with createTopic=true")
+        if replication_factor and not has_marker_topic:
+            raise OptionError("topicReplicationFactor has an effect only with createTopic=true or markerTopic")
+    return {
+        "create_topic": create,
+        "topic_partitions": partitions or -1,
+        "topic_replication_factor": replication_factor or -1,
+        "topic_settings": settings,
+    }
 
 
 def _gate(options: Mapping[str, str], delivery: str, streaming: bool) -> str | None:

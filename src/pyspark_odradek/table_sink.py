@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
@@ -24,6 +24,7 @@ from pyspark_odradek.task import Task, same_task, streaming_task
 
 log = logging.getLogger("pyspark_odradek")
 R = TypeVar("R")
+T = TypeVar("T")
 
 KEY_OPTIONS = ("keyColumns", "deleteColumn")
 PATIENCE_S = 120.0
@@ -40,6 +41,42 @@ class LeftRows(WriterCommitMessage):
     def is_empty(self) -> bool:
         """Whether the task had no row."""
         raise AssertionError("a sink says what its tasks leave")
+
+
+def new_columns(
+    table: str, present: Mapping[str, T], ours: Mapping[str, T], *, required: Iterable[str], merge_schema: bool
+) -> dict[str, T]:
+    """The columns, with their types, that rows have and a table has not.
+
+    Args:
+        present: the table's columns; ours: those of the rows.
+        required: columns of the table that are never null.
+        merge_schema: whether columns may be added to the table.
+    Raises:
+        OptionError: rows do not fit into the table.
+    """
+    changed = [f"{name} is {present[name]} there, {ours[name]} here" for name in ours if _differ(name, present, ours)]
+    if changed:
+        raise OptionError(
+            f"the columns do not fit the table {table}: {', '.join(changed)}. Cast them, or take another table"
+        )
+    lacking = _not_in(ours, required)
+    if lacking:
+        raise OptionError(f"the table {table} requires a column {', '.join(lacking)}: add it")
+    new = _not_in(present, ours)
+    if new and not merge_schema:
+        raise OptionError(
+            f"the table {table} has no column {', '.join(new)}: set mergeSchema=true to add it, or drop it"
+        )
+    return {name: ours[name] for name in new}
+
+
+def _not_in(columns: Collection[str], names: Iterable[str]) -> list[str]:
+    return [name for name in names if name not in columns]
+
+
+def _differ(name: str, present: Mapping[str, T], ours: Mapping[str, T]) -> bool:
+    return name in present and present[name] != ours[name]
 
 
 class TableStreamWriter(DataSourceStreamArrowWriter):

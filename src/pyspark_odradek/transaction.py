@@ -25,7 +25,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, NoReturn, TypeVar
 
@@ -255,6 +255,23 @@ class TransactionalCommit:
         if self.marker_topic is not None and work.batch_id is not None:
             marker = self.marker_topic.record(self.transactional_id, Marker(work.batch_id, work.run_id, work.plan))
             partitions |= {TopicPartition(marker.topic, marker.partition_id)}
+        self._add_partitions(session, partitions, deadline)
+        sender = TransactionalSender(
+            self.cluster,
+            self.transactional_id,
+            session.producer_id,
+            session.producer_epoch,
+            session.sequences,
+            partitions,
+        )
+        for batch in work.batches():
+            sender.add(batch)
+        if marker is not None:
+            sender.add(marker)
+        sender.finish()
+
+    def _add_partitions(self, session: Session, partitions: Collection[TopicPartition], deadline: float) -> None:
+        """Let the coordinator know where the transaction writes, before it does."""
         topics: dict[str, list[int]] = {}
         for topic, partition_id in sorted(partitions):
             topics.setdefault(topic, []).append(partition_id)
@@ -277,19 +294,6 @@ class TransactionalCommit:
         codes -= {ErrorCode.NONE, ErrorCode.OPERATION_NOT_ATTEMPTED}
         for code in sorted(codes):
             self._passed(code, f"AddPartitionsToTxn for {', '.join(topics)}")
-        sender = TransactionalSender(
-            self.cluster,
-            self.transactional_id,
-            session.producer_id,
-            session.producer_epoch,
-            session.sequences,
-            partitions,
-        )
-        for batch in work.batches():
-            sender.add(batch)
-        if marker is not None:
-            sender.add(marker)
-        sender.finish()
 
     def mark(self, session: Session, work: Work, deadline: float) -> None:
         """Write the marker, inside the transaction: the number of the batch as the offset of a group."""

@@ -207,16 +207,7 @@ def _tokens(text: str) -> Iterator[str]:
 def _check(kind: DataType, where: str) -> None:
     """Refuse what values of JSON do not become. Raises OptionError."""
     if isinstance(kind, StructType):
-        names = [field.name for field in kind]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice or not names:
-            raise OptionError(f"valueSchema: {where} has {f'{twice[0]} twice' if twice else 'no columns'}")
-        for field in kind:
-            if not field.nullable:
-                raise OptionError(
-                    f"valueSchema: {where}.{field.name} is NOT NULL, but a record may lack it: remove NOT NULL"
-                )
-            _check(field.dataType, f"{where}.{field.name}")
+        _check_struct(kind, where)
     elif isinstance(kind, ArrayType):
         _refuse_never_null(kind.containsNull, where)
         _check(kind.elementType, f"{where}[]")
@@ -230,6 +221,19 @@ def _check(kind: DataType, where: str) -> None:
     elif type(kind) not in {*map(type, _PLAIN.values()), DecimalType}:
         named = kind.simpleString()
         raise OptionError(f"valueSchema: {where} has the type {named}, which is not read from JSON; {_KNOWN} are")
+
+
+def _check_struct(struct: StructType, where: str) -> None:
+    names = [field.name for field in struct]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice or not names:
+        raise OptionError(f"valueSchema: {where} has {f'{twice[0]} twice' if twice else 'no columns'}")
+    for field in struct:
+        if not field.nullable:
+            raise OptionError(
+                f"valueSchema: {where}.{field.name} is NOT NULL, but a record may lack it: remove NOT NULL"
+            )
+        _check(field.dataType, f"{where}.{field.name}")
 
 
 def _refuse_never_null(may_hold_null: bool, where: str) -> None:

@@ -7,7 +7,7 @@ reason in its headers and is left out; `badRecords` and `deadLetterTopic` say wh
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -43,18 +43,23 @@ def decoded(batches: Iterator[Any], options: ReadOptions, schema: Any) -> Iterat
     letters = DeadLetters(options.kafka, options.dead_letter_topic) if options.dead_letter_topic else None
     for batch in batches:
         column, wrong = values.decode(batch.column("value"))
-        if wrong and letters is None and options.bad_records == "fail":
-            raise BadRecordError(_reported(batch, wrong))
         if wrong and letters is not None:
             letters.send(batch, wrong)
-            keep = np.ones(batch.num_rows, np.bool_)
-            keep[list(wrong)] = False
-            mask = pa.array(keep)
-            batch, column = batch.filter(mask), column.filter(mask)
+            right = _all_but(wrong, batch.num_rows)
+            batch, column = batch.filter(right), column.filter(right)
+        elif wrong and options.bad_records == "fail":
+            raise BadRecordError(_reported(batch, wrong))
         columns = [column if name == "value" else batch.column(name) for name in schema.names]
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
     if letters is not None:
         letters.finish()
+
+
+def _all_but(rows: Iterable[int], count: int) -> Any:
+    """A mask that leaves rows out."""
+    keep = np.ones(count, np.bool_)
+    keep[list(rows)] = False
+    return pa.array(keep)
 
 
 def decoder(options: ReadOptions, wanted: Any) -> Values:

@@ -240,12 +240,7 @@ def _run_in(engine: Any, args: Options, project: Project, ends: Any, metrics: An
     from pyspark_odradek.pipelines.refusals import message_of
 
     notes = Notes(project.state)
-    renewed = None if args.full_refresh_all else set(args.full_refresh)
-    loaded, graph, findings = _judged(engine, project, renewed, args.refresh)
-    for finding in findings:
-        _say(f"{'does not fit' if finding.stops else 'note'}: {finding}")
-    if any(finding.stops for finding in findings) and not args.force:
-        raise PipelineError("nothing was started; mend the above, or pass --force to try")
+    loaded, graph = _checked(engine, args, project)
     mode = "continuous" if args.continuous else "triggered"
     run = running.Run(loaded, graph, notes, _say, mode=mode, metrics=metrics)
     try:
@@ -265,6 +260,17 @@ def _run_in(engine: Any, args: Options, project: Project, ends: Any, metrics: An
         return OK if args.continuous else INTERRUPTED
     run.write(running.STOPPED if args.continuous else running.FINISHED)
     return OK
+
+
+def _checked(engine: Any, args: Options, project: Project) -> tuple[Any, Any]:
+    """The pipeline, loaded, and its graph. Raises PipelineError where it does not fit what earlier runs have left."""
+    renewed = None if args.full_refresh_all else set(args.full_refresh)
+    loaded, graph, findings = _judged(engine, project, renewed, args.refresh)
+    for finding in findings:
+        _say(f"{'does not fit' if finding.stops else 'note'}: {finding}")
+    if any(finding.stops for finding in findings) and not args.force:
+        raise PipelineError("nothing was started; mend the above, or pass --force to try")
+    return loaded, graph
 
 
 def _print(text: str) -> None:

@@ -45,17 +45,19 @@ def compare(
     """
     found: list[Finding] = []
     for node in graph.nodes:
-        if node.name in tables and node.name not in renewed:
+        if node.name in tables.keys() - renewed:
             found += columns_change(node.name, tables[node.name], node.columns, streaming=node.kind == TABLE)
     for flow in graph.flows:
-        if flow.name in before and flow.target not in renewed:
-            found += flow_changes(before[flow.name], flow, is_sink=graph.node(flow.target).kind == SINK)
-        elif flow.streaming and flow.name in begun and flow.target not in renewed:
-            found.append(_without_checkpoint(flow, is_sink=graph.node(flow.target).kind == SINK))
-    known = {flow.name for flow in graph.flows}
-    for name, flow in before.items():
-        if name not in known:
-            found.append(Finding(name, f"is gone from the files; {flow.target} and its checkpoint stay as they are"))
+        is_sink = graph.node(flow.target).kind == SINK
+        if flow.target in renewed:
+            continue
+        if flow.name in before:
+            found += flow_changes(before[flow.name], flow, is_sink=is_sink)
+        elif flow.streaming and flow.name in begun:
+            found.append(_without_checkpoint(flow, is_sink=is_sink))
+    for name in sorted(before.keys() - {flow.name for flow in graph.flows}):
+        target = before[name].target
+        found.append(Finding(name, f"is gone from the files; {target} and its checkpoint stay as they are"))
     return found
 
 
@@ -100,20 +102,26 @@ def _view_changes(name: str, old: Sequence[Column], new: Sequence[Column]) -> li
 def flow_changes(old: Flow, new: Flow, *, is_sink: bool) -> list[Finding]:
     """What of a streaming flow does not fit its checkpoint."""
     advice = begin_again(new, is_sink=is_sink)
-    found = []
+    found = [*_source_changes(old, new), *_state_changes(old, new)]
+    return [Finding(new.name, f"{text}: {advice}", stops=True) for text in found]
+
+
+def _source_changes(old: Flow, new: Flow) -> list[str]:
     was, now = ([read for read in each.reads if read.streaming] for each in (old, new))
     if len(was) != len(now):
-        found.append(f"reads {_names(now)}, and its checkpoint {_names(was)}")
-    else:
-        found += [text for a, b in zip(was, now, strict=True) if (text := _source_change(a, b))]
+        return [f"reads {_names(now)}, and its checkpoint {_names(was)}"]
+    return [text for a, b in zip(was, now, strict=True) if (text := _source_change(a, b))]
+
+
+def _state_changes(old: Flow, new: Flow) -> list[str]:
     if [state.operator for state in old.state] != [state.operator for state in new.state]:
         had, wants = (", ".join(state.detail for state in each.state) or "none" for each in (old, new))
-        found.append(f"its checkpoint has state of {had}, and it would keep {wants}")
-    else:
-        for a, b in zip(old.state, new.state, strict=True):
-            if a.types != b.types:
-                found.append(f"state of {a.detail} is {', '.join(a.types)}; {b.detail} would want {', '.join(b.types)}")
-    return [Finding(new.name, f"{text}: {advice}", stops=True) for text in found]
+        return [f"its checkpoint has state of {had}, and it would keep {wants}"]
+    return [
+        f"state of {a.detail} is {', '.join(a.types)}; {b.detail} would want {', '.join(b.types)}"
+        for a, b in zip(old.state, new.state, strict=True)
+        if a.types != b.types
+    ]
 
 
 def _source_change(old: Source, new: Source) -> str | None:

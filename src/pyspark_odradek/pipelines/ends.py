@@ -10,15 +10,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
+from uuid import UUID
 
 from odradek.common.errors import ProtocolError
 from pyspark_odradek.cluster import ClientSettings, Cluster, RetriableError
-from pyspark_odradek.errors import ClusterError, OptionError, describe
-from pyspark_odradek.offsets import SourceOffset, find_lost, from_json, topic_ids_in
+from pyspark_odradek.errors import ClusterError, LostRange, OptionError, describe
+from pyspark_odradek.offsets import Positions, SourceOffset, find_lost, from_json, topic_ids_in
 from pyspark_odradek.options import ReadOptions, kafka_settings, lowered, parse_read_options
 from pyspark_odradek.pipelines.compatibility import Finding
 from pyspark_odradek.planning import look as marks_of
-from pyspark_odradek.planning import lost_ranges, recreated_topics, refuse_another_query, wanted_partitions
+from pyspark_odradek.planning import (
+    lost_ranges,
+    recreated_topics,
+    refuse_another_query,
+    wanted_partitions,
+    without_topics,
+)
 from pyspark_odradek.sink import stream_writer, table_writer
 from pyspark_odradek.sink_options import AT_LEAST_ONCE, SinkOptions, parse_sink_options
 
@@ -143,9 +150,7 @@ def _answers(
         request_timeout_ms=min(settings.request_timeout_ms, ANSWER_MS),
         default_api_timeout_ms=min(settings.default_api_timeout_ms, RETRY_MS),
     )
-    needed: dict[str, _Ask] = {}  # by the one that can do least without it
-    for ask in sorted(asks, key=_Ask.is_made_by_brokers):
-        needed |= {name: ask for name in ask.topics if name not in made | needed.keys()}
+    needed = _needed(asks, made)
     with closing(Cluster(short)) as cluster:
         try:
             there = cluster.partitions(needed) if needed else {}
@@ -159,6 +164,14 @@ def _answers(
     return found
 
 
+def _needed(asks: Sequence[_Ask], made: set[str]) -> dict[str, _Ask]:
+    """The topics that have to be there, each with the one that can do least without it."""
+    needed: dict[str, _Ask] = {}
+    for ask in sorted(asks, key=_Ask.is_made_by_brokers):
+        needed |= {name: ask for name in ask.topics if name not in made | needed.keys()}
+    return needed
+
+
 def _lost(cluster: Cluster, flow: str, options: ReadOptions, standing: CheckpointState) -> list[Finding]:
     """Whether what a checkpoint is to read next is there. Raises ClusterError."""
     sources = [from_json(offset) for offset in standing.offsets]
@@ -167,16 +180,22 @@ def _lost(cluster: Cluster, flow: str, options: ReadOptions, standing: Checkpoin
             refuse_another_query(options, sources[0])
         except OptionError as error:
             return [Finding(flow, f"{error}: {standing.advice}", stops=True)]
-    known = {at: offset for one in sources for at, offset in one.items() if options.wants(*at)}
     ids = topic_ids_in(standing.offsets[0]) if len(sources) == 1 else {}
-    partitions = wanted_partitions(cluster, options, must_exist=False, topic_ids=ids)
-    others = recreated_topics(ids, cluster.topic_ids)
-    marks = marks_of(cluster, partitions)
-    same = {at: offset for at, offset in known.items() if at.topic not in others}
-    lost = lost_ranges(known, others, marks, {}) + find_lost(same, marks.latest, marks.earliest, marks.latest)
+    lost = _lost_ranges(cluster, options, sources, ids)
     if not lost:
         return []
     problem = f"its checkpoint continues at offsets that do not exist: {describe(lost)}"
     if not options.fail_on_data_loss:
         return [Finding(flow, f"{problem}; it goes on with what is left (failOnDataLoss=false)")]
     return [Finding(flow, f"{problem}; {standing.advice}; failOnDataLoss=false goes on with what is left", stops=True)]
+
+
+def _lost_ranges(
+    cluster: Cluster, options: ReadOptions, sources: Sequence[Positions], ids: Mapping[str, UUID]
+) -> list[LostRange]:
+    known = {at: offset for one in sources for at, offset in one.items() if options.wants(*at)}
+    partitions = wanted_partitions(cluster, options, must_exist=False, topic_ids=ids)
+    others = recreated_topics(ids, cluster.topic_ids)
+    marks = marks_of(cluster, partitions)
+    same = without_topics(known, others)
+    return lost_ranges(known, others, marks, {}) + find_lost(same, marks.latest, marks.earliest, marks.latest)

@@ -116,9 +116,9 @@ def _columns(each: Mapping[str, Any]) -> tuple[Column, ...]:
 def sorted_graph(name: str, nodes: Iterable[Node], flows: Sequence[Flow]) -> Graph:
     """A graph in the order of its flow; among equals by name. Whatever is in a circle comes last."""
     waiting = {node.name: node for node in sorted(nodes, key=lambda node: node.name)}
-    needs = {
-        each: {one for flow in flows if flow.target == each for one in flow.inputs} & waiting.keys() for each in waiting
-    }
+    needs: dict[str, set[str]] = {name: set() for name in waiting}
+    for flow in flows:
+        needs.setdefault(flow.target, set()).update(flow.inputs)
     order: list[Node] = []
     while waiting:
         ready = [each for each in waiting if not needs[each] & waiting.keys() - {each}] or list(waiting)
@@ -137,10 +137,13 @@ def text_of(graph: Graph) -> str:
         stem = "   " if last else "│  "
         if node.columns:
             lines.append(f"{stem}   {', '.join(f'{column.name} {column.type}' for column in node.columns)}")
-        for flow in graph.flows_into(node.name):
-            froms = [*flow.inputs, *graph.outside(flow)] or ["nothing outside itself"]
-            how = "streams" if flow.streaming else "recomputed"
-            named = "" if flow.name == node.name else f"{flow.name}: "
-            kept = f"; state: {', '.join(state.detail for state in flow.state)}" if flow.state else ""
-            lines.append(f"{stem}   ◀ {named}{how} from {', '.join(froms)}{kept}")
+        lines += [f"{stem}   ◀ {_flow_text(graph, flow)}" for flow in graph.flows_into(node.name)]
     return "\n".join(lines)
+
+
+def _flow_text(graph: Graph, flow: Flow) -> str:
+    froms = [*flow.inputs, *graph.outside(flow)] or ["nothing outside itself"]
+    how = "streams" if flow.streaming else "recomputed"
+    named = "" if flow.name == flow.target else f"{flow.name}: "
+    kept = f"; state: {', '.join(state.detail for state in flow.state)}" if flow.state else ""
+    return f"{named}{how} from {', '.join(froms)}{kept}"

@@ -95,23 +95,28 @@ def state_of(plan: Any) -> tuple[State, ...]:
     """The operators that keep state between batches, in the order of the plan."""
     found = []
     for node in walk(plan):
-        kind = str(node.nodeName())
         below = children(node)
-        if not below or not all(child.isStreaming() for child in below):
-            continue
-        if kind == "Aggregate":
-            found.append(_aggregate(node))
-        elif kind in ("Deduplicate", "DeduplicateWithinWatermark"):
-            keys = items(node.keys())
-            types = tuple(str(key.dataType().simpleString()) for key in keys)
-            found.append(State(kind, f"distinct {', '.join(str(key.name()) for key in keys)}", types))
-        elif kind == "Distinct":
-            found.append(State(kind, "distinct rows", (str(node.schema().simpleString()),)))
-        elif kind == "Join":
-            found.append(State(kind, f"{str(node.joinType().sql()).lower()} join of two streams", ()))
-        elif "State" in kind:
-            found.append(State(kind, kind, (str(node.schema().simpleString()),)))
+        if below and all(child.isStreaming() for child in below):
+            state = _state(node, str(node.nodeName()))
+            if state is not None:
+                found.append(state)
     return tuple(found)
+
+
+def _state(node: Any, kind: str) -> State | None:
+    """What an operator over streams keeps; None where it keeps nothing."""
+    if kind == "Aggregate":
+        return _aggregate(node)
+    if kind in ("Deduplicate", "DeduplicateWithinWatermark"):
+        keys = items(node.keys())
+        types = tuple(str(key.dataType().simpleString()) for key in keys)
+        return State(kind, f"distinct {', '.join(str(key.name()) for key in keys)}", types)
+    if kind == "Join":
+        return State(kind, f"{str(node.joinType().sql()).lower()} join of two streams", ())
+    if kind == "Distinct" or "State" in kind:
+        detail = "distinct rows" if kind == "Distinct" else kind
+        return State(kind, detail, (str(node.schema().simpleString()),))
+    return None
 
 
 def _aggregate(node: Any) -> State:

@@ -37,10 +37,7 @@ def first_line(text: object) -> str:
     """What Spark says, without stacks and codes; of an error that Python has raised below it, that error alone."""
     said = str(text)
     if _TRACE in said:
-        raised = [line for line in said.rsplit(_TRACE, 1)[1].splitlines() if line[:1].strip()]
-        kind, _, message = (raised[0] if raised else "").partition(": ")
-        ours = kind.startswith("pyspark_odradek.")
-        said = message if ours and message else f"{kind.rsplit('.', 1)[-1]}: {message}" if message else said
+        said = _raised_by_python(said.rsplit(_TRACE, 1)[1]) or said
     for end in _ENDS:
         said = said.split(end)[0]
     if (found := _NO_TARGET.search(said)) is not None:
@@ -50,6 +47,15 @@ def first_line(text: object) -> str:
             f"create_streaming_table (a sink with create_sink, and its flows in Python)"
         )
     return " ".join(_AROUND.sub("", said).split())
+
+
+def _raised_by_python(trace: str) -> str:
+    """The error that a stack of Python's ends with; ours without its class."""
+    raised = [line for line in trace.splitlines() if line[:1].strip()]
+    kind, _, message = (raised[0] if raised else "").partition(": ")
+    if not message or kind.startswith("pyspark_odradek."):
+        return message
+    return f"{kind.rsplit('.', 1)[-1]}: {message}"
 
 
 def message_of(error: BaseException) -> str:

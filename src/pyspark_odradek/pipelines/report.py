@@ -23,29 +23,37 @@ _COLUMNS = {
 
 def text_of(status: Mapping[str, Any], runner: int | None, *, now: float) -> str:
     """One line on the pipeline, a table of its flows, and the expectations that were looked at."""
+    lines = [_head(status, runner, now)]
+    of_run = status.get("error") or ""
+    if of_run:
+        lines.append(f"error: {of_run}")
+    rows = [[_cell(flow[name]) for name in _COLUMNS.values()] for flow in status["flows"]]
+    lines += ["", *_table([tuple(_COLUMNS), *rows])]
+    lines += [
+        f"{f['flow']}: {f['error']}" for f in status["flows"] if f["status"] == "failed" and f["error"] not in of_run
+    ]
+    rules = _rules(status)
+    if rules:
+        lines += ["", *_table([("FLOW", "EXPECTATION", "ACTION", "ROWS", "BROKEN"), *rules])]
+    return "\n".join(lines)
+
+
+def _rules(status: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    return [
+        (flow["flow"], name, entry["action"], str(entry["rows"]), str(entry["broken"]))
+        for flow in status["flows"]
+        for name, entry in flow["expectations"].items()
+    ]
+
+
+def _head(status: Mapping[str, Any], runner: int | None, now: float) -> str:
     state = status["state"]
     if state in ("running", "catching up") and runner is None:
         state = "died"
     ago = max(0, round(now - status["updated"]))
     began = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(status["started"]))
     process = f", process {runner}" if runner is not None else ""
-    lines = [f"{status['pipeline']}: {state} ({status['mode']}{process}), began {began}, as of {ago} s ago"]
-    if status.get("error"):
-        lines.append(f"error: {status['error']}")
-    rows = [[_cell(flow[name]) for name in _COLUMNS.values()] for flow in status["flows"]]
-    lines += ["", *_table([tuple(_COLUMNS), *rows])]
-    of_run = status.get("error") or ""
-    lines += [
-        f"{f['flow']}: {f['error']}" for f in status["flows"] if f["status"] == "failed" and f["error"] not in of_run
-    ]
-    rules = [
-        (flow["flow"], name, entry["action"], str(entry["rows"]), str(entry["broken"]))
-        for flow in status["flows"]
-        for name, entry in flow["expectations"].items()
-    ]
-    if rules:
-        lines += ["", *_table([("FLOW", "EXPECTATION", "ACTION", "ROWS", "BROKEN"), *rules])]
-    return "\n".join(lines)
+    return f"{status['pipeline']}: {state} ({status['mode']}{process}), began {began}, as of {ago} s ago"
 
 
 def by_target(status: Mapping[str, Any]) -> dict[str, str]:

@@ -122,7 +122,6 @@ class Run:
 
         # Spark keeps the last run of a graph, and starts no other while it does; streams that go on are not of it.
         self.engine.holder.removeAllPipelineExecutions()
-        noted = False
         try:
             answers = start_run(
                 self.engine.spark,
@@ -133,18 +132,8 @@ class Run:
                 dry=False,
                 storage=self.engine.project.storage,
             )
-            for message in heard(answers):
-                if message is not None:
-                    if not noted:  # the tables are created before the first event of a flow
-                        noted = True
-                        tables.keep(self.engine, self.notes, self.graph)
-                        self.notes.keep_flows(self.graph)
-                    self._handle_event(message)
-                self._look()
-                if self.ends is not None and self.ends.patience_is_over():
-                    self._end()
-                    return
-                self.write(self.state)
+            if not self._followed(heard(answers)):
+                return
         except PySparkException as error:
             self._look()
             raise PipelineError(self.failure or first_line(error)) from None
@@ -155,6 +144,23 @@ class Run:
         if any(tally.status in ("failed", "skipped") for tally in ran):
             raise PipelineError(self.failure or "a flow was left out")
 
+    def _followed(self, messages: Iterable[str | None]) -> bool:
+        """Take in what Spark says of its run to the end of it; False where the run was ended before."""
+        noted = False
+        for message in messages:
+            if message is not None:
+                if not noted:  # the tables are created before the first event of a flow
+                    noted = True
+                    tables.keep(self.engine, self.notes, self.graph)
+                    self.notes.keep_flows(self.graph)
+                self._handle_event(message)
+            self._look()
+            if self.ends is not None and self.ends.patience_is_over():
+                self._end()
+                return False
+            self.write(self.state)
+        return True
+
     def _handle_event(self, message: str) -> None:
         """Take in one sentence of Spark's about a flow."""
         said = SENTENCE.fullmatch(message)
@@ -162,13 +168,7 @@ class Run:
             return
         tally = self.tallies[flow]
         if said["word"] == "FAILED":
-            self._turn(tally, "failed", first_line(said["reason"] or "it failed"))
-            self.failure = f"{flow}: {tally.error}"
-            if tally.streaming and is_final(said["reason"] or ""):
-                self._end()
-                raise PipelineError(self.failure)
-            if "not be restarted" not in said["rest"]:
-                self.say(f"{flow}: tried again after: {tally.error}")
+            self._fail(tally, said["reason"] or "", will_be_restarted="not be restarted" not in said["rest"])
             return
         status = _SAID.get(said["word"])
         if status == "done" and self._has_failed(flow):
@@ -177,6 +177,16 @@ class Run:
             self._turn(tally, status)
             if status in ("running", "done", "skipped"):
                 self.say(f"{flow}: {status}")
+
+    def _fail(self, tally: Tally, reason: str, *, will_be_restarted: bool) -> None:
+        """Take in that a flow has failed. Raises PipelineError where to try it again would be wrong."""
+        self._turn(tally, "failed", first_line(reason or "it failed"))
+        self.failure = f"{tally.flow}: {tally.error}"
+        if tally.streaming and is_final(reason):
+            self._end()
+            raise PipelineError(self.failure)
+        if will_be_restarted:
+            self.say(f"{tally.flow}: tried again after: {tally.error}")
 
     def _end(self) -> None:
         """End all flows of Spark's run, before it tries one again: it waits for seconds first."""
@@ -285,24 +295,29 @@ class Run:
         while not ends.wait(LOOK_EVERY_S):
             self._look()
             for name, writer in list(self.going.items()):
-                reason = writer.exception()
-                if not writer.isCompleted() and reason.isEmpty():
+                why = _why_ended(writer)
+                if why is None:
                     continue
-                tally = self.tallies[name]
-                why = str(reason.get().getMessage()) if reason.isDefined() else "it ended"
-                if tally.status != "failed":  # else it waits to be started again
-                    self._turn(tally, "failed", first_line(why))
-                if again[name].due(time.monotonic(), tally.batches, final=is_final(why)):
-                    self.say(f"{name}: starts again after: {tally.error}")
+                if self._may_start_again(name, why, again[name]):
                     start(name)
-                elif again[name].given_up:
-                    raise PipelineError(f"{name}: {tally.error}")
             self.write(self.state)
             total = sum(tally.rows for tally in self.tallies.values())
             if views and total > rows and time.monotonic() - refreshed >= refresh_every_s:
                 rows = total
                 self._views(views)
                 refreshed = time.monotonic()
+
+    def _may_start_again(self, name: str, why: str, retries: RetryPolicy) -> bool:
+        """Whether it is time for it. Raises PipelineError where the flow has failed for good."""
+        tally = self.tallies[name]
+        if tally.status != "failed":  # else it waits to be started again
+            self._turn(tally, "failed", first_line(why))
+        if retries.due(time.monotonic(), tally.batches, final=is_final(why)):
+            self.say(f"{name}: starts again after: {tally.error}")
+            return True
+        if retries.given_up:
+            raise PipelineError(f"{name}: {tally.error}")
+        return False
 
     def _views(self, views: list[str]) -> None:
         say, self.say = self.say, lambda text: None
@@ -383,6 +398,14 @@ class Ends:
         self._event.set()
         if self.at_once:
             raise KeyboardInterrupt
+
+
+def _why_ended(writer: Any) -> str | None:
+    """Why a writer of a view has ended; None while it goes on."""
+    reason = writer.exception()
+    if reason.isDefined():
+        return str(reason.get().getMessage())
+    return "it ended" if writer.isCompleted() else None
 
 
 @contextmanager
