@@ -10,10 +10,11 @@ from random import Random
 from odradek.common.errors import ConfigError
 from odradek.common.scram import SCRAM_SHA_256, encode64, keys_of, salted_password
 from odradek.metadata.model import ScramCredential
+from odradek.security.sasl.config import TokenConfig
 from odradek.security.sasl.exchange import AuthenticationError, Exchange, plain
 from odradek.security.sasl.oauthbearer import oauthbearer
 from odradek.security.sasl.scram import ScramUsers, scram
-from odradek.security.sasl.tokens import PublicKeys, TokenConfig, check_token, check_unsigned, read_keys
+from odradek.security.sasl.tokens import PublicKeys, check_token, check_unsigned, read_keys
 from odradek.server.startup.first_users import first_users
 from odradek.settings.jaas import parse_jaas
 from tests.fuzz.engine import Target

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from odradek.cli.connect import DEFAULT_BOOTSTRAP, BootstrapOption, CommandConfigOption, administer, target
+from odradek.cli.administration import Administration
 from odradek.cli.errors import NOT_FOUND, USAGE, CliError
-from odradek.cli.output import JsonOption, print_json, print_table, say
+from odradek.cli.option_groups import with_option_groups
+from odradek.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
     from odradek.client.cluster import Cluster
@@ -38,18 +38,18 @@ DefaultOption = Annotated[
 
 
 @app.command("list")
+@with_option_groups
 def list_quotas(
     user: UserOption = None,
     client_id: ClientIdOption = None,
     ip: IpOption = None,
     default: DefaultOption = None,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfigOption = None,
-    as_json: JsonOption = False,
+    *,
+    cluster: Administration,
 ) -> None:
     """Show quotas: all, or those of a user, a client id or an address."""
-    found = _known(_entity(user, client_id, ip, default), bootstrap_server, command_config)
-    if as_json:
+    found = _known(cluster, _entity(user, client_id, ip, default))
+    if cluster.as_json:
         print_json([{"entity": entity, "quotas": quotas} for entity, quotas in found])
         return
     rows = [
@@ -61,6 +61,7 @@ def list_quotas(
 
 
 @app.command("set")
+@with_option_groups
 def set_quotas(
     quotas: Annotated[
         list[str], typer.Argument(help="As producer_byte_rate=1048576, per second.", metavar="KEY=VALUE…")
@@ -69,50 +70,49 @@ def set_quotas(
     client_id: ClientIdOption = None,
     ip: IpOption = None,
     default: DefaultOption = None,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfigOption = None,
-    as_json: JsonOption = False,
+    *,
+    cluster: Administration,
 ) -> None:
     """Set quotas; those that are not named stay as they are."""
     entity = _named(_entity(user, client_id, ip, default))
     values = dict(_assignment(each) for each in quotas)
 
-    async def work(cluster: Cluster) -> None:
+    async def work(connected: Cluster) -> None:
         from odradek.client import quotas as of_clients
 
-        await of_clients.set_quotas(cluster, entity, values)
+        await of_clients.set_quotas(connected, entity, values)
 
-    administer(target(bootstrap_server, command_config), work)
-    _report(entity, "set", sorted(values), as_json=as_json)
+    cluster.ask(work)
+    _report(cluster, entity, "set", sorted(values))
 
 
 @app.command("remove")
+@with_option_groups
 def remove(
     keys: Annotated[list[str] | None, typer.Argument(help="Quotas; all where none is named.", metavar="KEY…")] = None,
     user: UserOption = None,
     client_id: ClientIdOption = None,
     ip: IpOption = None,
     default: DefaultOption = None,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfigOption = None,
-    as_json: JsonOption = False,
+    *,
+    cluster: Administration,
 ) -> None:
     """Remove quotas of one entity."""
     entity = _named(_entity(user, client_id, ip, default))
     for key in keys or ():
         _check_key(key)
-    has = next((own for found, own in _known(entity, bootstrap_server, command_config) if found == entity), {})
+    has = next((own for found, own in _known(cluster, entity) if found == entity), {})
     gone = sorted(set(has) & set(keys) if keys else has)
     if not gone:
         raise CliError(f"{_described(entity)} has no such quota; see `odradek quotas list`", code=NOT_FOUND)
 
-    async def work(cluster: Cluster) -> None:
+    async def work(connected: Cluster) -> None:
         from odradek.client import quotas as of_clients
 
-        await of_clients.remove_quotas(cluster, entity, gone)
+        await of_clients.remove_quotas(connected, entity, gone)
 
-    administer(target(bootstrap_server, command_config), work)
-    _report(entity, "removed", gone, as_json=as_json)
+    cluster.ask(work)
+    _report(cluster, entity, "removed", gone)
 
 
 def _entity(user: str | None, client_id: str | None, ip: str | None, default: list[str] | None) -> Entity:
@@ -152,13 +152,13 @@ def _check_key(key: str) -> None:
         raise CliError(f"{key} is no quota; there are {', '.join(KEYS)}", code=USAGE)
 
 
-def _known(entity: Entity, bootstrap_server: str, command_config: Path | None) -> list[tuple[Entity, dict[str, float]]]:
-    async def work(cluster: Cluster) -> list[tuple[Entity, dict[str, float]]]:
+def _known(cluster: Administration, entity: Entity) -> list[tuple[Entity, dict[str, float]]]:
+    async def work(connected: Cluster) -> list[tuple[Entity, dict[str, float]]]:
         from odradek.client import quotas as of_clients
 
-        return await of_clients.list_quotas(cluster, entity)
+        return await of_clients.list_quotas(connected, entity)
 
-    return administer(target(bootstrap_server, command_config), work)
+    return cluster.ask(work)
 
 
 def _shown(entity: Entity, kind: str) -> str | None:
@@ -169,8 +169,5 @@ def _described(entity: Entity) -> str:
     return ", ".join(f"{kind} {name or DEFAULT}" for kind, name in entity.items())
 
 
-def _report(entity: Entity, done: str, keys: list[str], *, as_json: bool) -> None:
-    if as_json:
-        print_json({"entity": entity, done: keys})
-    else:
-        say(f"{', '.join(keys)} of {_described(entity)} {done}")
+def _report(cluster: Administration, entity: Entity, done: str, keys: list[str]) -> None:
+    cluster.report({"entity": entity, done: keys}, f"{', '.join(keys)} of {_described(entity)} {done}")

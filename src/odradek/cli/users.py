@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from odradek.cli.connect import DEFAULT_BOOTSTRAP, BootstrapOption, CommandConfigOption, administer, target
+from odradek.cli.administration import Administration
 from odradek.cli.errors import FAILED, NOT_FOUND, USAGE, CliError
-from odradek.cli.output import JsonOption, print_json, print_table, say
+from odradek.cli.option_groups import with_option_groups
+from odradek.cli.output import print_json, print_table
 from odradek.common.scram import DEFAULT_ITERATIONS, MAX_ITERATIONS, MIN_ITERATIONS, SALT_BYTES, SCRAM_MECHANISMS
 
 if TYPE_CHECKING:
@@ -36,14 +37,13 @@ IterationsOption = Annotated[
 
 
 @app.command("list")
+@with_option_groups
 def list_users(
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfigOption = None,
-    as_json: JsonOption = False,
+    cluster: Administration,
 ) -> None:
     """Show the users and their mechanisms, with the iterations of each."""
-    found = _known(bootstrap_server, command_config)
-    if as_json:
+    found = _known(cluster)
+    if cluster.as_json:
         print_json(found)
         return
     rows = [[name, mechanism, count] for name, own in found.items() for mechanism, count in own.items()]
@@ -51,101 +51,97 @@ def list_users(
 
 
 @app.command("add")
+@with_option_groups
 def add(
     name: NameArgument,
     mechanism: MechanismOption = None,
     password_file: PasswordFileOption = None,
     iterations: IterationsOption = DEFAULT_ITERATIONS,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfigOption = None,
-    as_json: JsonOption = False,
+    *,
+    cluster: Administration,
 ) -> None:
     """Add a user; who exists stays as it is."""
     wanted = _mechanisms(mechanism)
-    has = _known(bootstrap_server, command_config).get(name, {})
+    has = _known(cluster).get(name, {})
     if any(each.name in has for each in wanted):
         raise CliError(f"user {name} exists; change it with `odradek users password {name}`", code=FAILED)
-    _set(name, wanted, password_file, iterations, bootstrap_server, command_config)
-    _report(name, wanted, f"user {name} added", as_json=as_json)
+    _set(cluster, name, wanted, password_file, iterations)
+    _report(cluster, name, wanted, f"user {name} added")
 
 
 @app.command("password")
+@with_option_groups
 def password(
     name: NameArgument,
     mechanism: MechanismOption = None,
     password_file: PasswordFileOption = None,
     iterations: IterationsOption = DEFAULT_ITERATIONS,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfigOption = None,
-    as_json: JsonOption = False,
+    *,
+    cluster: Administration,
 ) -> None:
     """Give a user another password; who is logged in stays so."""
-    has = _known(bootstrap_server, command_config).get(name)
+    has = _known(cluster).get(name)
     if has is None:
         raise CliError(f"there is no user {name}; add it with `odradek users add {name}`", code=NOT_FOUND)
     wanted = _mechanisms(mechanism or [each for each in has if each in SCRAM_MECHANISMS])
-    _set(name, wanted, password_file, iterations, bootstrap_server, command_config)
-    _report(name, wanted, f"password of user {name} changed", as_json=as_json)
+    _set(cluster, name, wanted, password_file, iterations)
+    _report(cluster, name, wanted, f"password of user {name} changed")
 
 
 @app.command("remove")
+@with_option_groups
 def remove(
     name: NameArgument,
     mechanism: MechanismOption = None,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfigOption = None,
-    as_json: JsonOption = False,
+    *,
+    cluster: Administration,
 ) -> None:
     """Remove a user, or one of its mechanisms; who is logged in stays so."""
-    has = _known(bootstrap_server, command_config).get(name, {})
+    has = _known(cluster).get(name, {})
     wanted = [each for each in _mechanisms(mechanism) if each.name in has]
     if not wanted:
         raise CliError(f"there is no user {name} with this mechanism; see `odradek users list`", code=NOT_FOUND)
 
-    async def work(cluster: Cluster) -> None:
+    async def work(connected: Cluster) -> None:
         from odradek.client import users
 
-        await users.remove_user(cluster, name, wanted)
+        await users.remove_user(connected, name, wanted)
 
-    administer(target(bootstrap_server, command_config), work)
-    _report(name, wanted, f"user {name} removed: {', '.join(each.name for each in wanted)}", as_json=as_json)
-
-
-def _report(name: str, mechanisms: list[ScramMechanism], text: str, *, as_json: bool) -> None:
-    if as_json:
-        print_json({"user": name, "mechanisms": [each.name for each in mechanisms]})
-    else:
-        say(text)
+    cluster.ask(work)
+    _report(cluster, name, wanted, f"user {name} removed: {', '.join(each.name for each in wanted)}")
 
 
-def _known(bootstrap_server: str, command_config: Path | None) -> dict[str, dict[str, int]]:
-    async def work(cluster: Cluster) -> dict[str, dict[str, int]]:
+def _report(cluster: Administration, name: str, mechanisms: list[ScramMechanism], text: str) -> None:
+    cluster.report({"user": name, "mechanisms": [each.name for each in mechanisms]}, text)
+
+
+def _known(cluster: Administration) -> dict[str, dict[str, int]]:
+    async def work(connected: Cluster) -> dict[str, dict[str, int]]:
         from odradek.client import users
 
-        return await users.list_users(cluster)
+        return await users.list_users(connected)
 
-    return administer(target(bootstrap_server, command_config), work)
+    return cluster.ask(work)
 
 
 def _set(
+    cluster: Administration,
     name: str,
     mechanisms: list[ScramMechanism],
     password_file: Path | None,
     iterations: int,
-    bootstrap_server: str,
-    command_config: Path | None,
 ) -> None:
     import secrets
 
     given = _password(password_file)
     salts = {each: secrets.token_bytes(SALT_BYTES) for each in mechanisms}
 
-    async def work(cluster: Cluster) -> None:
+    async def work(connected: Cluster) -> None:
         from odradek.client import users
 
-        await users.set_password(cluster, name, given, salts, iterations)
+        await users.set_password(connected, name, given, salts, iterations)
 
-    administer(target(bootstrap_server, command_config), work)
+    cluster.ask(work)
 
 
 def _mechanisms(names: list[str] | None) -> list[ScramMechanism]:

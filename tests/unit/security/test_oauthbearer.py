@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from joserfc import jwt
 from joserfc.jwk import ECKey, RSAKey
 
+from odradek.security.sasl.config import TokenConfig
 from odradek.security.sasl.exchange import AuthenticationError, LoggedIn
 from odradek.security.sasl.oauthbearer import oauthbearer
-from odradek.security.sasl.tokens import PublicKeys, Token, TokenConfig, check_token, read_keys
+from odradek.security.sasl.tokens import PublicKeys, Token, check_token, read_keys
 
 NOW_MS = 1_800_000_000_000
 NOW_S = NOW_MS // 1000

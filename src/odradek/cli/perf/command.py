@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from dataclasses import dataclass
 from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,13 +15,13 @@ from odradek.cli.connect import (
     BootstrapOption,
     CommandConfigOption,
     CommandPropertyOption,
-    Target,
     parse_assignments,
     target,
 )
-from odradek.cli.errors import FAILED, INTERRUPTED, NOT_FOUND, CliError
+from odradek.cli.errors import FAILED, INTERRUPTED, NOT_FOUND, USAGE, CliError
 from odradek.cli.names import TopicArgument, TopicOption, one_topic
 from odradek.cli.numbers import finite
+from odradek.cli.option_groups import with_option_groups
 from odradek.cli.output import JsonOption, check_writable, note, print_json, print_table
 
 if TYPE_CHECKING:
@@ -55,176 +56,177 @@ CsvOption = Annotated[Path | None, typer.Option("--csv", help="Write a line for 
 SvgOption = Annotated[Path | None, typer.Option("--svg", help="Draw rates and latencies over time.", metavar="FILE")]
 
 
+@dataclass(frozen=True)
+class Place:
+    """Which topic, where, and with what settings of the clients."""
+
+    name: TopicArgument = None
+    topic: TopicOption = None
+    command_property: CommandPropertyOption = None
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP
+    command_config: CommandConfigOption = None
+
+
+@dataclass(frozen=True)
+class Written:
+    """What is written, and by which producers."""
+
+    size: SizeOption = "1024"
+    keys: KeysOption = 0
+    threads: ThreadsOption = 1
+    acks: AcksOption = "all"
+    compression_codec: CodecOption = "none"
+
+    def load(self, rate: float, records: int, seconds: float) -> Load:
+        """Raises CliError for a load without an end."""
+        from odradek.cli.perf.load import Load, parse_sizes
+
+        if not records and not seconds:
+            raise CliError("--records 0 --seconds 0 never ends; give one of them", code=USAGE)
+        # Where records are named, they are the end.
+        return Load(parse_sizes(self.size), rate, records, 0.0 if records else seconds, self.keys, self.threads)
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where the results go."""
+
+    csv: CsvOption = None
+    svg: SvgOption = None
+    as_json: JsonOption = False
+
+    def check(self) -> None:
+        """Raises CliError for a file that cannot be written."""
+        check_writable(self.csv, self.svg)
+
+    def show(self, outcome: Outcome, title: str) -> None:
+        from odradek.cli.perf import report
+        from odradek.cli.perf.picture import draw
+
+        if self.csv is not None:
+            report.write_csv(self.csv, outcome)
+        if self.svg is not None:
+            self.svg.write_text(draw(outcome, title), encoding="utf-8")
+        if self.as_json:
+            print_json(report.as_json(outcome))
+        else:
+            _print(outcome)
+        for text, count in sorted(outcome.total.errors.items()):
+            note(f"{count:,} records were not acknowledged: {text}")
+        if outcome.interrupted:
+            raise typer.Exit(INTERRUPTED)
+
+
 @app.command("produce")
+@with_option_groups
 def produce(
-    name: TopicArgument = None,
-    topic: TopicOption = None,
-    size: SizeOption = "1024",
+    written: Written,
     rate: Annotated[
         float, typer.Option("--rate", help="Records a second; 0: as fast as it goes.", min=0, callback=finite)
     ] = 0,
     records: RecordsOption = 0,
     seconds: SecondsOption = 10,
-    keys: KeysOption = 0,
-    threads: ThreadsOption = 1,
-    acks: AcksOption = "all",
-    compression_codec: CodecOption = "none",
     linger_ms: LingerOption = 5,
     interval: IntervalOption = 1,
-    csv: CsvOption = None,
-    svg: SvgOption = None,
-    command_property: CommandPropertyOption = None,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfigOption = None,
-    as_json: JsonOption = False,
+    *,
+    output: Output,
+    place: Place,
 ) -> None:
     """Write records, and time their acknowledgements from when each was due."""
-    load = _load(size, rate, records, seconds, keys, threads)
-    test = _Test(
-        target(bootstrap_server, command_config),
-        one_topic(name, topic),
-        parse_assignments(command_property, "--command-property"),
-    )
+    load = written.load(rate, records, seconds)
+    test = _Test(place)
     test.check_topic()
-    check_writable(csv, svg)
-    senders = test.senders(load, acks, compression_codec, linger_ms)
-    outcome = _run(senders, [], interval)
-    _show(outcome, f"produce {test.topic}", csv, svg, as_json=as_json)
+    output.check()
+    outcome = _run(test.senders(load, written, linger_ms), [], interval)
+    output.show(outcome, f"produce {test.topic}")
     if outcome.total.failed:
         raise typer.Exit(FAILED)
 
 
 @app.command("consume")
+@with_option_groups
 def consume(
-    name: TopicArgument = None,
-    topic: TopicOption = None,
     records: Annotated[int, typer.Option("--records", help="End after so many; 0: at the end.", min=0)] = 0,
     seconds: Annotated[
         float, typer.Option("--seconds", help="End after so long; 0: at the end.", min=0, callback=finite)
     ] = 0,
     threads: Annotated[int, typer.Option("--threads", help="Consumers, each a thread.", min=1, max=64)] = 1,
     interval: IntervalOption = 1,
-    csv: CsvOption = None,
-    svg: SvgOption = None,
-    command_property: CommandPropertyOption = None,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfigOption = None,
-    as_json: JsonOption = False,
+    *,
+    output: Output,
+    place: Place,
 ) -> None:
     """Read all that a topic has now, without a group, and say how fast that was."""
     from odradek.cli.perf import report
 
-    test = _Test(
-        target(bootstrap_server, command_config),
-        one_topic(name, topic),
-        parse_assignments(command_property, "--command-property"),
-    )
+    test = _Test(place)
     test.check_topic()
-    check_writable(csv, svg)
+    output.check()
     readers, ends = test.readers_of_all(threads)
     started = datetime.datetime.now()
     outcome = _run([], readers, interval, ends, seconds, records)
-    if not as_json:
+    if not output.as_json:
         typer.echo(", ".join(report.CONSUMER_COLUMNS))
         typer.echo(report.consumer_line(outcome, started))
-    _show(outcome, f"consume {test.topic}", csv, svg, as_json=as_json)
+    output.show(outcome, f"consume {test.topic}")
 
 
 @app.command("latency")
+@with_option_groups
 def latency(
-    name: TopicArgument = None,
-    topic: TopicOption = None,
-    size: SizeOption = "1024",
+    written: Written,
     rate: Annotated[float, typer.Option("--rate", help="Records a second.", min=0.01, callback=finite)] = 1000,
     records: RecordsOption = 0,
     seconds: SecondsOption = 10,
-    keys: KeysOption = 0,
-    threads: ThreadsOption = 1,
-    acks: AcksOption = "all",
-    compression_codec: CodecOption = "none",
     linger_ms: LingerOption = 0,
     interval: IntervalOption = 1,
-    csv: CsvOption = None,
-    svg: SvgOption = None,
-    command_property: CommandPropertyOption = None,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfigOption = None,
-    as_json: JsonOption = False,
+    *,
+    output: Output,
+    place: Place,
 ) -> None:
     """Write at a rate and read it at once: from due to acknowledged, and from due to read."""
-    load = _load(size, rate, records, seconds, keys, threads)
-    test = _Test(
-        target(bootstrap_server, command_config),
-        one_topic(name, topic),
-        parse_assignments(command_property, "--command-property"),
-    )
-    _both(test, load, (acks, compression_codec, linger_ms), interval, (csv, svg), as_json=as_json)
+    _write_and_read(place, written, output, written.load(rate, records, seconds), linger_ms, interval)
 
 
 @app.command("soak")
+@with_option_groups
 def soak(
-    name: TopicArgument = None,
-    topic: TopicOption = None,
+    written: Written,
     minutes: Annotated[float, typer.Option("--minutes", help="How long.", min=0.01, callback=finite)] = 60,
-    size: SizeOption = "1024",
     rate: Annotated[float, typer.Option("--rate", help="Records a second.", min=0.01, callback=finite)] = 1000,
-    keys: KeysOption = 0,
-    threads: ThreadsOption = 1,
-    acks: AcksOption = "all",
-    compression_codec: CodecOption = "none",
     linger_ms: LingerOption = 5,
     interval: IntervalOption = 10,
-    csv: CsvOption = None,
-    svg: SvgOption = None,
-    command_property: CommandPropertyOption = None,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfigOption = None,
-    as_json: JsonOption = False,
+    *,
+    output: Output,
+    place: Place,
 ) -> None:
     """As latency, for long, while brokers stop and start: ends with 1 where an acknowledged record was not read."""
-    load = _load(size, rate, 0, minutes * 60, keys, threads)
-    test = _Test(
-        target(bootstrap_server, command_config),
-        one_topic(name, topic),
-        parse_assignments(command_property, "--command-property"),
-    )
-    _both(test, load, (acks, compression_codec, linger_ms), interval, (csv, svg), as_json=as_json)
+    _write_and_read(place, written, output, written.load(rate, 0, minutes * 60), linger_ms, interval)
 
 
-def _load(size: str, rate: float, records: int, seconds: float, keys: int, threads: int) -> Load:
-    from odradek.cli.perf.load import Load, parse_sizes
-
-    if not records and not seconds:
-        raise CliError("--records 0 --seconds 0 never ends; give one of them", code=2)
-    # Where records are named, they are the end.
-    return Load(parse_sizes(size), rate, records, 0.0 if records else seconds, keys, threads)
-
-
-def _both(
-    test: _Test, load: Load, how: tuple[str, str, float], interval: float, files: _Files, *, as_json: bool
+def _write_and_read(
+    place: Place, written: Written, output: Output, load: Load, linger_ms: float, interval: float
 ) -> None:
-    """Write and read, and say what got lost."""
+    """Write and read at once, and say what got lost."""
+    test = _Test(place)
     test.check_topic()
-    check_writable(*files)
+    output.check()
     reader = test.reader_from_now()
-    outcome = _run(test.senders(load, *how), [reader], interval)
-    _show(outcome, f"{test.topic}, {load.rate:g} records/s", *files, as_json=as_json)
+    outcome = _run(test.senders(load, written, linger_ms), [reader], interval)
+    output.show(outcome, f"{test.topic}, {load.rate:g} records/s")
     if outcome.lost:
         raise CliError(f"{outcome.lost:,} records were acknowledged and not read", code=FAILED)
     if outcome.total.failed:
         raise typer.Exit(FAILED)
 
 
-_Files = tuple[Path | None, Path | None]
-
-
 class _Test:
     """Which topic, where, and the clients for it."""
 
-    def __init__(self, where: Target, topic: str, given: dict[str, str]) -> None:
-        self.topic = topic
-        self._where = where
-        self._given = given
+    def __init__(self, place: Place) -> None:
+        self.topic = one_topic(place.name, place.topic)
+        self._where = target(place.bootstrap_server, place.command_config)
+        self._given = parse_assignments(place.command_property, "--command-property")
         # What this run sends is known by this number.
         self._run = SystemRandom().getrandbits(63)
 
@@ -237,17 +239,17 @@ class _Test:
             hint = f"create it with `odradek topics create {self.topic}`"
             raise CliError(f"topic {self.topic} does not exist; {hint}", code=NOT_FOUND)
 
-    def senders(self, load: Load, acks: str, codec: str, linger_ms: float) -> list[Sender]:
+    def senders(self, load: Load, written: Written, linger_ms: float) -> list[Sender]:
         from confluent_kafka import Producer
 
         from odradek.cli.kafka_client import client_settings, made, topic_partitions
         from odradek.cli.perf.producing import Sender
 
         own = {
-            "acks": acks,
-            "compression.type": codec,
+            "acks": written.acks,
+            "compression.type": written.compression_codec,
             "linger.ms": linger_ms,
-            "enable.idempotence": acks in ("all", "-1"),
+            "enable.idempotence": written.acks in ("all", "-1"),
             "queue.buffering.max.messages": 1_000_000,
             "queue.buffering.max.kbytes": 1 << 20,
         }
@@ -350,25 +352,13 @@ def _progress(at_s: float, seconds: float, window: Window) -> None:
         note(f"{at_s:7.1f} s: {window.read} records read, {rate}")
 
 
-def _show(outcome: Outcome, title: str, csv: Path | None, svg: Path | None, *, as_json: bool) -> None:
+def _print(outcome: Outcome) -> None:
     from odradek.cli.perf import report
-    from odradek.cli.perf.picture import draw
 
-    if csv is not None:
-        report.write_csv(csv, outcome)
-    if svg is not None:
-        svg.write_text(draw(outcome, title), encoding="utf-8")
-    if as_json:
-        print_json(report.as_json(outcome))
-    else:
-        if outcome.total.sent:
-            typer.echo(report.producer_summary(outcome.total, outcome.seconds) + "\n")
-        rows = report.latency_rows(outcome.total)
-        if rows:
-            print_table(report.HEADINGS, rows)
-        if outcome.total.read_us.count:
-            typer.echo(f"\n{outcome.total.read:,} read, {outcome.lost:,} lost, {outcome.repeated:,} repeated")
-    for text, count in sorted(outcome.total.errors.items()):
-        note(f"{count:,} records were not acknowledged: {text}")
-    if outcome.interrupted:
-        raise typer.Exit(INTERRUPTED)
+    if outcome.total.sent:
+        typer.echo(report.producer_summary(outcome.total, outcome.seconds) + "\n")
+    rows = report.latency_rows(outcome.total)
+    if rows:
+        print_table(report.HEADINGS, rows)
+    if outcome.total.read_us.count:
+        typer.echo(f"\n{outcome.total.read:,} read, {outcome.lost:,} lost, {outcome.repeated:,} repeated")

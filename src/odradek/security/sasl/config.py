@@ -67,6 +67,64 @@ class SaslConfig:
 
 
 @config
+class TokenConfig:
+    """What a token must say by which a client logs in, and whose keys may have signed it."""
+
+    jwks_url: str | None = option(
+        "sasl.oauthbearer.jwks.endpoint.url",
+        default=None,
+        doc="Where the public keys of the issuer of tokens are (JWKS): file:///path or https://….",
+    )
+    refresh_ms: int = option(
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+        default=3_600_000,
+        unit="ms",
+        doc="How often the keys are read again; they are read sooner where a token names a key that is not known.",
+    )
+    retry_ms: int = option(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+        default=100,
+        unit="ms",
+        doc="First pause before the keys are asked for again where that failed.",
+    )
+    retry_max_ms: int = option(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+        default=10_000,
+        unit="ms",
+        doc="Longest pause before the keys are asked for again where that failed.",
+    )
+    issuer: str | None = option(
+        "sasl.oauthbearer.expected.issuer", default=None, doc="The issuer that tokens must have (iss)."
+    )
+    audience: tuple[str, ...] = option(
+        "sasl.oauthbearer.expected.audience",
+        default=(),
+        doc="Audiences of which tokens must have one (aud).",
+    )
+    any_issuer: bool = option(
+        "sasl.oauthbearer.allow.unverified.issuer",
+        default=False,
+        doc="Whether tokens of any issuer are taken where sasl.oauthbearer.expected.issuer is not set.",
+    )
+    any_audience: bool = option(
+        "sasl.oauthbearer.allow.unverified.audience",
+        default=False,
+        doc="Whether tokens for any audience are taken where sasl.oauthbearer.expected.audience is not set.",
+    )
+    skew_s: int = option(
+        "sasl.oauthbearer.clock.skew.seconds",
+        default=30,
+        doc="How far the issuer's clock may be from ours, in seconds.",
+    )
+    scope_claim: str = option(
+        "sasl.oauthbearer.scope.claim.name", default="scope", doc="The claim that has the scopes."
+    )
+    subject_claim: str = option(
+        "sasl.oauthbearer.sub.claim.name", default="sub", doc="The claim that has the user's name."
+    )
+
+
+@config
 class OwnTokenConfig:
     """From where a node, or a client of ours, gets the tokens by which it logs in, and how it asks for them."""
 

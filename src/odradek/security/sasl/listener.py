@@ -17,14 +17,14 @@ from odradek.common.real_kerberos import (
 )
 from odradek.common.scram import SCRAM_MECHANISMS, encode64
 from odradek.metadata.model import ScramCredential
-from odradek.security.sasl.config import SaslConfig
+from odradek.security.sasl.config import SaslConfig, TokenConfig
 from odradek.security.sasl.exchange import Exchange, plain
 from odradek.security.sasl.gssapi import GSSAPI, gssapi
 from odradek.security.sasl.kerberos_names import KEY as RULES_KEY
 from odradek.security.sasl.kerberos_names import parse_rules
 from odradek.security.sasl.oauthbearer import oauthbearer
 from odradek.security.sasl.scram import NONCE_BYTES, FindToken, ScramUsers, scram
-from odradek.security.sasl.tokens import TokenChecks, TokenConfig
+from odradek.security.sasl.tokens import TokenChecks
 from odradek.settings.broker import BrokerSettings
 from odradek.settings.jaas import JaasEntry, parse_jaas
 

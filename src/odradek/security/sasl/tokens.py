@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from odradek.security.sasl.config import TokenConfig
 from odradek.security.sasl.exchange import AuthenticationError
-from odradek.settings.options import config, option
 
 # With these no client that knows our public keys can sign, as it could with a hash of a shared secret.
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
@@ -21,64 +21,6 @@ MAX_TOKEN_BYTES = 32 * 1024
 _KEYS_IN_TOKENS = ("jku", "jwk", "x5u")
 # A claim of time beyond this is none: later than the year 9999.
 _LATEST_S = 253_402_300_799
-
-
-@config
-class TokenConfig:
-    """What a token must say."""
-
-    jwks_url: str | None = option(
-        "sasl.oauthbearer.jwks.endpoint.url",
-        default=None,
-        doc="Where the public keys of the issuer of tokens are (JWKS): file:///path or https://….",
-    )
-    refresh_ms: int = option(
-        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
-        default=3_600_000,
-        unit="ms",
-        doc="How often the keys are read again; they are read sooner where a token names a key that is not known.",
-    )
-    retry_ms: int = option(
-        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
-        default=100,
-        unit="ms",
-        doc="First pause before the keys are asked for again where that failed.",
-    )
-    retry_max_ms: int = option(
-        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
-        default=10_000,
-        unit="ms",
-        doc="Longest pause before the keys are asked for again where that failed.",
-    )
-    issuer: str | None = option(
-        "sasl.oauthbearer.expected.issuer", default=None, doc="The issuer that tokens must have (iss)."
-    )
-    audience: tuple[str, ...] = option(
-        "sasl.oauthbearer.expected.audience",
-        default=(),
-        doc="Audiences of which tokens must have one (aud).",
-    )
-    any_issuer: bool = option(
-        "sasl.oauthbearer.allow.unverified.issuer",
-        default=False,
-        doc="Whether tokens of any issuer are taken where sasl.oauthbearer.expected.issuer is not set.",
-    )
-    any_audience: bool = option(
-        "sasl.oauthbearer.allow.unverified.audience",
-        default=False,
-        doc="Whether tokens for any audience are taken where sasl.oauthbearer.expected.audience is not set.",
-    )
-    skew_s: int = option(
-        "sasl.oauthbearer.clock.skew.seconds",
-        default=30,
-        doc="How far the issuer's clock may be from ours, in seconds.",
-    )
-    scope_claim: str = option(
-        "sasl.oauthbearer.scope.claim.name", default="scope", doc="The claim that has the scopes."
-    )
-    subject_claim: str = option(
-        "sasl.oauthbearer.sub.claim.name", default="sub", doc="The claim that has the user's name."
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,35 @@
+"""What commands that administer a cluster have in common: options of where it is, and whether they answer in JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from odradek.cli.connect import DEFAULT_BOOTSTRAP, BootstrapOption, CommandConfigOption, administer, target
+from odradek.cli.output import JsonOption, print_json, say
+
+if TYPE_CHECKING:
+    from odradek.client.cluster import Cluster
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Administration:
+    """Which cluster is asked, and how a command answers; a group of options (`with_option_groups`)."""
+
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP
+    command_config: CommandConfigOption = None
+    as_json: JsonOption = False
+
+    def ask(self, work: Callable[[Cluster], Awaitable[T]]) -> T:
+        """What `work` returns for the cluster. Raises as `administer`."""
+        return administer(target(self.bootstrap_server, self.command_config), work)
+
+    def report(self, value: object, text: str) -> None:
+        """Answer what was done: a value of JSON, or a line for a person."""
+        if self.as_json:
+            print_json(value)
+        else:
+            say(text)
