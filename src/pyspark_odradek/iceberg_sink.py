@@ -41,27 +41,16 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyspark.sql.types import (
     ArrayType,
-    BinaryType,
-    BooleanType,
-    ByteType,
     DataType,
-    DateType,
     DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
     MapType,
-    ShortType,
-    StringType,
     StructType,
-    TimestampNTZType,
-    TimestampType,
 )
 from requests.exceptions import ConnectionError as Unreachable
 from requests.exceptions import Timeout
 from sqlalchemy.exc import OperationalError
 
+from pyspark_odradek.column_types import scalar_type
 from pyspark_odradek.errors import ClusterError, OptionError, one_line
 from pyspark_odradek.options import boolean
 from pyspark_odradek.parquet_files import COMPRESSIONS, LeftFiles, ParquetFiles, all_files, write_files
@@ -98,20 +87,6 @@ REFUSALS = (
     ValidationException,
     ValueError,
 )
-_KINDS: list[tuple[type[DataType], Any]] = [
-    (BooleanType, iceberg.BooleanType()),
-    (ByteType, iceberg.IntegerType()),
-    (ShortType, iceberg.IntegerType()),
-    (IntegerType, iceberg.IntegerType()),
-    (LongType, iceberg.LongType()),
-    (FloatType, iceberg.FloatType()),
-    (DoubleType, iceberg.DoubleType()),
-    (StringType, iceberg.StringType()),
-    (BinaryType, iceberg.BinaryType()),
-    (DateType, iceberg.DateType()),
-    (TimestampType, iceberg.TimestamptzType()),
-    (TimestampNTZType, iceberg.TimestampType()),
-]
 
 
 class IcebergStreamWriter(TableStreamWriter):
@@ -296,10 +271,10 @@ def _type(type_: DataType, numbers: Iterator[int], where: str) -> Any:
         )
     if isinstance(type_, DecimalType):
         return iceberg.DecimalType(type_.precision, type_.scale)
-    for each, found in _KINDS:
-        if isinstance(type_, each):
-            return found
-    raise OptionError(f"the column {where} is {type_.simpleString()}, which Iceberg has not: cast it")
+    scalar = scalar_type(type_)
+    if scalar is None:
+        raise OptionError(f"the column {where} is {type_.simpleString()}, which Iceberg has not: cast it")
+    return getattr(iceberg, scalar.iceberg)()
 
 
 def shape(type_: Any) -> str:

@@ -29,25 +29,14 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pyspark.sql.types import (
     ArrayType,
-    BinaryType,
-    BooleanType,
-    ByteType,
     DataType,
-    DateType,
     DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
     MapType,
-    ShortType,
-    StringType,
     StructType,
-    TimestampNTZType,
-    TimestampType,
 )
 
 from odradek.common import exact_json
+from pyspark_odradek.column_types import scalar_type
 from pyspark_odradek.errors import ClusterError, OptionError, StagingError, one_line
 from pyspark_odradek.options import boolean
 from pyspark_odradek.postgres_locks import limited
@@ -71,20 +60,6 @@ CONNECTING = {
 CREATION_LOCK = 0x0D2ADE4B
 # What a batch meets where a table was not made yet, or the table of markers by an older version of this sink.
 MISSING = (psycopg.errors.UndefinedColumn, psycopg.errors.UndefinedTable)
-_KINDS: list[tuple[type[DataType], str]] = [
-    (BooleanType, "boolean"),
-    (ByteType, "smallint"),
-    (ShortType, "smallint"),
-    (IntegerType, "integer"),
-    (LongType, "bigint"),
-    (FloatType, "real"),
-    (DoubleType, "double precision"),
-    (StringType, "text"),
-    (BinaryType, "bytea"),
-    (DateType, "date"),
-    (TimestampType, "timestamptz"),
-    (TimestampNTZType, "timestamp"),
-]
 
 
 @dataclass
@@ -425,7 +400,8 @@ def _kind(type_: DataType) -> str:
     """The type of a column of PostgreSQL; structs, arrays and maps are jsonb."""
     if isinstance(type_, DecimalType):
         return f"numeric({type_.precision}, {type_.scale})"
-    return next((kind for each, kind in _KINDS if isinstance(type_, each)), "jsonb")
+    scalar = scalar_type(type_)
+    return scalar.postgresql if scalar is not None else "jsonb"
 
 
 def _check(type_: DataType, column: str) -> None:
@@ -438,7 +414,7 @@ def _check(type_: DataType, column: str) -> None:
     elif isinstance(type_, MapType):
         _check(type_.keyType, column)
         _check(type_.valueType, column)
-    elif not isinstance(type_, (DecimalType, *(each for each, _ in _KINDS))):
+    elif not isinstance(type_, DecimalType) and scalar_type(type_) is None:
         raise OptionError(
             f"the column {column} is or holds {type_.simpleString()}, which the PostgreSQL sink does not write: cast it"
         )
