@@ -8,12 +8,11 @@ its groups have captured is not asked for (RE2 keeps all groups of all states: g
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Protocol, TypeVar
 
 from odradek.common.errors import ApiError, ErrorCode
 
-# Runs what takes long while the loop serves others: RE2 lets go of the interpreter while it matches.
-OffLoop = Callable[[Callable[[], Any]], Awaitable[Any]]
+T = TypeVar("T")
 
 # Of the expression, in UTF-8. To parse two thousand Unicode classes takes some 30 ms.
 MAX_EXPRESSION_BYTES = 2048
@@ -24,6 +23,12 @@ MAX_PROGRAM_SIZE = 2048
 MAX_PROGRAM_BYTES = 1 << 20
 # Of the reason that RE2 gives, which quotes the expression.
 MAX_REASON_LETTERS = 200
+
+
+class OffLoop(Protocol):
+    """Runs what takes long while the loop serves others: RE2 lets go of the interpreter while it matches."""
+
+    def __call__(self, work: Callable[[], T], /) -> Awaitable[T]: ...
 
 
 def matcher(expression: str, what: str) -> Callable[[str], bool]:

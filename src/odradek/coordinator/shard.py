@@ -39,7 +39,7 @@ class CoordinatorShard(ABC, Generic[RecordT]):
         self.leader_epoch = leader_epoch
         self.runtime: Runtime[RecordT] = Runtime(machine, log, timeline, on_failed=self._on_failed)
         self._event_log = event_log
-        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._tasks: dict[asyncio.Task[object], None] = {}
 
     def start(self) -> None:
         """Begin to load."""
@@ -49,14 +49,14 @@ class CoordinatorShard(ABC, Generic[RecordT]):
     async def load(self) -> None:
         """Replay the partition. An unreadable log ends the leadership."""
 
-    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    def spawn(self, work: Coroutine[object, object, T]) -> asyncio.Task[T]:
         """Run in a task that `close` waits for."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks[task] = None
         task.add_done_callback(self._task_ended)
         return task
 
-    def _task_ended(self, task: asyncio.Task[Any]) -> None:
+    def _task_ended(self, task: asyncio.Task[object]) -> None:
         self._tasks.pop(task, None)
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, self.EXPECTED):

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from odradek.common.errors import ApiError, ErrorCode, ProtocolError
 from odradek.common.ports import Buffer
 from odradek.metadata.features import record_version
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.declare import Message
+from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from odradek.protocol.messages.k_raft_version_record import KRaftVersionRecord
 from odradek.protocol.messages.leader_change_message import LeaderChangeMessage
 from odradek.protocol.messages.snapshot_footer_record import SnapshotFooterRecord
@@ -33,7 +33,7 @@ CONTROL_TYPES: dict[int, type[Message]] = {
     5: KRaftVersionRecord,
     6: VotersRecord,
 }
-Prepared = tuple[Sequence[Any], Sequence[bytes], bool]
+Prepared = tuple[Sequence[Message], Sequence[bytes], bool]
 # Kafka's limit for one batch of the metadata log.
 MAX_BATCH_BYTES = 8 * 1024 * 1024
 _CONTROL_KEYS = {cls: (0).to_bytes(2, "big") + number.to_bytes(2, "big") for number, cls in CONTROL_TYPES.items()}
@@ -56,7 +56,7 @@ class DecodedBatch:
     position: int
     size_bytes: int
     control: bool
-    records: tuple[tuple[int, Any], ...]
+    records: tuple[tuple[int, Message], ...]
 
 
 def data_batch(values: Sequence[bytes], *, base_offset: int, leader_epoch: int, now_ms: int) -> bytes:
@@ -78,7 +78,7 @@ def control_batch(messages: Sequence[Message], *, base_offset: int, leader_epoch
     return bytes(build_batch(records, base_offset=base_offset, leader_epoch=leader_epoch, control=True))
 
 
-def prepare(records: Sequence[Any], *, atomic: bool, metadata_version: int) -> Prepared:
+def prepare(records: Sequence[Message], *, atomic: bool, metadata_version: int) -> Prepared:
     """One operation's records, the same encoded, and whether they must lie in one batch.
 
     Args:
@@ -87,7 +87,7 @@ def prepare(records: Sequence[Any], *, atomic: bool, metadata_version: int) -> P
         ApiError: MESSAGE_TOO_LARGE for an atomic operation above 8 MiB.
     """
     for record in records:
-        if type(record).__name__ == "FeatureLevelRecord" and record.name == "metadata.version":
+        if isinstance(record, FeatureLevelRecord) and record.name == "metadata.version":
             metadata_version = record.feature_level
     values = [encode_metadata_record(record, record_version(record, metadata_version)) for record in records]
     if atomic and sum(map(len, values)) + 16 * len(values) > MAX_BATCH_BYTES:
@@ -97,7 +97,7 @@ def prepare(records: Sequence[Any], *, atomic: bool, metadata_version: int) -> P
 
 def pack(
     groups: Sequence[Prepared], *, base_offset: int, leader_epoch: int, now_ms: int
-) -> tuple[list[bytes], list[tuple[int, Any]]]:
+) -> tuple[list[bytes], list[tuple[int, Message]]]:
     """Operations' records as batches, several operations to a batch, those of an atomic one never in two.
 
     Args:
@@ -109,7 +109,7 @@ def pack(
     batches: list[bytes] = []
     values: list[bytes] = []
     size = 0
-    decoded: list[tuple[int, Any]] = []
+    decoded: list[tuple[int, Message]] = []
 
     def seal() -> None:
         nonlocal values, size
@@ -166,7 +166,7 @@ def decode_batches(data: Buffer) -> Iterator[DecodedBatch]:
         raise ValueError(f"byte {end}: no whole record batch")
 
 
-def _decode_records(batch: Buffer, header: BatchHeader) -> Iterator[tuple[int, Any]]:
+def _decode_records(batch: Buffer, header: BatchHeader) -> Iterator[tuple[int, Message]]:
     for record in read_records(batch, header):
         if not header.is_control:
             if record.value is None:

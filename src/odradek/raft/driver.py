@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from odradek.common.backoff import Backoff
 from odradek.common.buggify import buggify
@@ -62,6 +62,7 @@ RESIGN_TIMEOUT_MS = 1000
 VOTER_CHANGE_INTERVAL_MS = 500
 _log = get_logger("raft.driver")
 T = TypeVar("T")
+M = TypeVar("M", bound=WireMessage)
 
 
 class RaftDriver:
@@ -297,7 +298,7 @@ class RaftDriver:
         is_heard = known > 0 and not self.node.leader_silent(self._clock.monotonic_ms())
         return max(0, known - self.node.high_watermark) if is_heard else None
 
-    def prepare(self, records: Sequence[Any], *, atomic: bool) -> Prepared:
+    def prepare(self, records: Sequence[WireMessage], *, atomic: bool) -> Prepared:
         """Encode one operation's records at the finalized metadata.version; raises as `batches.prepare`."""
         return prepare(records, atomic=atomic, metadata_version=self._publisher.image.metadata_version)
 
@@ -332,7 +333,7 @@ class RaftDriver:
         except TimeoutError:
             raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"not committed within {timeout_ms} ms") from None
 
-    async def read_all(self) -> AsyncIterator[Sequence[tuple[int, Any]]]:
+    async def read_all(self) -> AsyncIterator[Sequence[tuple[int, WireMessage]]]:
         """The newest snapshot's records, then those of the log behind it up to its present end."""
         for records in self.storage.slices():
             yield records
@@ -487,7 +488,7 @@ class RaftDriver:
         self._publisher.controller_changed(leader.node_id if leader else NO_NODE)
         self._on_leader_change(leader)
 
-    async def ask(self, endpoint: Endpoint, request: WireMessage, response: Any, min_version: int) -> Any:
+    async def ask(self, endpoint: Endpoint, request: WireMessage, response: type[M], min_version: int) -> M:
         """Send a request; LeaderChangedError where the leader changes first, else as `QuorumPeers.send`."""
         return await self._courier.ask(endpoint, request, response, min_version)
 
@@ -534,7 +535,7 @@ class RaftDriver:
         """Let time pass."""
         await asyncio.sleep(pause_ms / 1000)
 
-    async def send(self, endpoint: Endpoint, request: WireMessage, response: Any, min_version: int) -> Any:
+    async def send(self, endpoint: Endpoint, request: WireMessage, response: type[M], min_version: int) -> M:
         """Send a request, whichever replica leads; as `QuorumPeers.send`."""
         return await self._courier.send(endpoint, request, response, min_version)
 

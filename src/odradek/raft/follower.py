@@ -8,7 +8,7 @@ fetched piece by piece. Source: KIP-595, KIP-630, KIP-853.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 from odradek.client.connection import RefusedError, RequestTimeoutError, UnreachableError, UnsupportedRequestError
 from odradek.common.buggify import buggify
@@ -40,6 +40,8 @@ from odradek.raft.voters import Endpoint, Leader, ReplicaKey
 MAX_WAIT_MS = 500
 _log = get_logger("raft.follower")
 
+M = TypeVar("M", bound=Message)
+
 
 class LeaderChangedError(OdradekError):
     """A request was given up, because its receiver leads no more."""
@@ -54,7 +56,7 @@ class Host(Protocol):
         """Carry out what the node decided."""
         ...
 
-    async def ask(self, endpoint: Endpoint, request: Message, response: Any, min_version: int) -> Any:
+    async def ask(self, endpoint: Endpoint, request: Message, response: type[M], min_version: int) -> M:
         """Send a request; LeaderChangedError where the leader changes first, else as `QuorumPeers.send`."""
         ...
 
@@ -119,13 +121,17 @@ class Follower:
         known = leader.endpoint if leader is not None else None
         if known is not None and not self._node.leader_silent(self._clock.monotonic_ms()):
             return known
-        voters = [voter.endpoints.get(self._listener_name) for voter in self._node.voters]
-        found = dict.fromkeys([endpoint for endpoint in [known, *voters, *self._bootstrap] if endpoint is not None])
-        candidates = [endpoint for endpoint in found if endpoint not in self._own_endpoints]
+        candidates = self._others(known)
         if not candidates:
             return None
         self._next_candidate = (self._next_candidate + 1) % len(candidates)
         return candidates[self._next_candidate - 1]
+
+    def _others(self, known: Endpoint | None) -> list[Endpoint]:
+        """Where other nodes of the quorum may be, each once, the one that is known to lead first."""
+        voters = [voter.endpoints.get(self._listener_name) for voter in self._node.voters]
+        found = dict.fromkeys([known, *voters, *self._bootstrap])
+        return [endpoint for endpoint in found if endpoint is not None and endpoint not in self._own_endpoints]
 
     def update_leader_endpoint(self, known: wire.Known) -> None:
         """Take where the leader is."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
+from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.numbers import INT64_MAX
@@ -274,14 +275,18 @@ class IncomingRequests:
         voters: list[quorum_response.ReplicaState] = []
         observers: list[quorum_response.ReplicaState] = []
         for key, known in sorted(node.replicas.items()):
-            mine, voter = key == node.me, node.voters.get(key.node_id) if node.voters.is_voter(key) else None
+            voter = node.voters.get(key.node_id) if node.voters.is_voter(key) else None
             state = quorum_response.ReplicaState(
                 replica_id=key.node_id,
                 replica_directory_id=(voter.key if voter is not None else key).directory_id,
-                log_end_offset=self._storage.log.log_end_offset if mine else known.end_offset,
-                last_fetch_timestamp=wall_ms if mine else _wall(known.last_fetch_ms, wall_ms, now_ms),
-                last_caught_up_timestamp=wall_ms if mine else _wall(known.last_caught_up_ms, wall_ms, now_ms),
             )
+            if key == node.me:
+                state.log_end_offset = self._storage.log.log_end_offset
+                state.last_fetch_timestamp = state.last_caught_up_timestamp = wall_ms
+            else:
+                state.log_end_offset = known.end_offset
+                state.last_fetch_timestamp = _wall(known.last_fetch_ms, wall_ms, now_ms)
+                state.last_caught_up_timestamp = _wall(known.last_caught_up_ms, wall_ms, now_ms)
             (voters if voter is not None else observers).append(state)
         partition = quorum_response.PartitionData(
             partition_index=0,
@@ -319,11 +324,11 @@ class IncomingRequests:
             return ErrorCode.UNKNOWN_LEADER_EPOCH
         return ErrorCode.NONE if node.role is Role.LEADER else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    def _is_me(self, voter_id: int, directory_id: Any) -> bool:
+    def _is_me(self, voter_id: int, directory_id: UUID) -> bool:
         """Whether a request means this node; older versions do not say whom they mean."""
         return voter_id == NO_NODE or self._is_own_key(voter_id, directory_id)
 
-    def _is_own_key(self, node_id: int, directory_id: Any) -> bool:
+    def _is_own_key(self, node_id: int, directory_id: UUID) -> bool:
         return self._node.me.is_same(ReplicaKey(node_id, directory_id or ZERO_DIRECTORY))
 
     def _leader_hint(self) -> tuple[int, int]:

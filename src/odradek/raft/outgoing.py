@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from odradek.client.connection import RefusedError, RequestTimeoutError, UnreachableError, UnsupportedRequestError
 from odradek.common.backoff import Backoff
@@ -41,6 +41,8 @@ _RESPONSES: dict[type[Message], type[VoteResponse | BeginQuorumEpochResponse | E
     EpochEnded: EndQuorumEpochResponse,
 }
 _log = get_logger("raft.outgoing")
+
+M = TypeVar("M", bound=WireMessage)
 
 
 class Commits:
@@ -110,7 +112,7 @@ class OutgoingRequests:
         self._learn = update_leader_endpoint
         self._obey = apply_ready
         self._on_failed = on_failed
-        self._asking: asyncio.Task[Any] | None = None
+        self._asking: asyncio.Task[WireMessage] | None = None
         self._posts: dict[tuple[int, type[Message]], asyncio.Task[None]] = {}
         self._posting: dict[asyncio.Task[None], None] = {}
 
@@ -134,7 +136,7 @@ class OutgoingRequests:
         if posted:
             await asyncio.wait(posted, timeout=timeout_s)
 
-    async def ask(self, endpoint: Endpoint, request: WireMessage, response: Any, min_version: int) -> Any:
+    async def ask(self, endpoint: Endpoint, request: WireMessage, response: type[M], min_version: int) -> M:
         """Send a request; LeaderChangedError where the leader changes first, else as `QuorumPeers.send`."""
         assert self._peers is not None
         sending = self.send(endpoint, request, response, min_version)
@@ -151,7 +153,7 @@ class OutgoingRequests:
             raise LeaderChangedError("the leader changed")
         return task.result()
 
-    async def send(self, endpoint: Endpoint, request: WireMessage, response: Any, min_version: int) -> Any:
+    async def send(self, endpoint: Endpoint, request: WireMessage, response: type[M], min_version: int) -> M:
         """Send a request; raises as `QuorumPeers.send`."""
         assert self._peers is not None
         timeout_ms = self._config.request_timeout_ms

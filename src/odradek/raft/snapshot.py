@@ -12,11 +12,11 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from odradek.common.errors import ProtocolError, StorageError
 from odradek.common.ports import Disk, File, read_file
 from odradek.metadata.features import record_version
+from odradek.protocol.declare import Message
 from odradek.protocol.messages.k_raft_version_record import KRaftVersionRecord
 from odradek.protocol.messages.snapshot_footer_record import SnapshotFooterRecord
 from odradek.protocol.messages.snapshot_header_record import SnapshotHeaderRecord
@@ -47,7 +47,7 @@ class SnapshotId:
 class Snapshot:
     """What a snapshot file says: its metadata records, and of the quorum what is in it."""
 
-    records: list[Any] = field(default_factory=list)
+    records: list[Message] = field(default_factory=list)
     kraft_version: KRaftVersionRecord | None = None
     voters: VotersRecord | None = None
     last_timestamp_ms: int = 0
@@ -68,7 +68,7 @@ def remove_partial_snapshots(disk: Disk, directory: Path) -> None:
 
 
 def encode_snapshot(
-    records: Iterable[Any],
+    records: Iterable[Message],
     *,
     metadata_version: int,
     leader_epoch: int,
@@ -83,7 +83,7 @@ def encode_snapshot(
         last_timestamp_ms: append time of the last record that the snapshot contains, wall-clock ms.
         kraft_version, voters: written where the quorum is dynamic (kraft.version 1).
     """
-    first: list[Any] = [SnapshotHeaderRecord(version=0, last_contained_log_timestamp=last_timestamp_ms)]
+    first: list[Message] = [SnapshotHeaderRecord(version=0, last_contained_log_timestamp=last_timestamp_ms)]
     if kraft_version > 0:
         first.append(KRaftVersionRecord(version=0, k_raft_version=kraft_version))
         if voters is not None:
@@ -186,7 +186,7 @@ def read_snapshot(disk: Disk, path: Path) -> Snapshot:
         raise StorageError(path.parent, f"metadata snapshot {path.name} is damaged: {error}") from None
 
 
-def read_bootstrap(disk: Disk, metadata_directory: Path) -> Sequence[Any]:
+def read_bootstrap(disk: Disk, metadata_directory: Path) -> Sequence[Message]:
     """The records of `bootstrap.checkpoint` in the root of the metadata directory; none where there is no such file.
 
     Raises:

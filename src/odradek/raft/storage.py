@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from odradek.common.errors import ApiError, ProtocolError, StorageError
 from odradek.common.ports import Disk, is_out_of_descriptors, make_dirs_durably, probe_space
@@ -62,7 +61,7 @@ class QuorumStorage:
         self.directory = directory
         self._config = config
         self._publisher = publisher
-        self._held: deque[tuple[int, int, Sequence[tuple[int, Any]]]] = deque()
+        self._held: deque[tuple[int, int, Sequence[tuple[int, Message]]]] = deque()
         self.history = VoterHistory(voters)
         self.snapshots: list[SnapshotId] = []
         self._unwritten: list[DecodedBatch] = []
@@ -125,7 +124,7 @@ class QuorumStorage:
         self._publisher.kraft_version = self.history.kraft_version
         return changed
 
-    def _hold_records(self, last_offset: int, leader_epoch: int, records: Sequence[tuple[int, Any]]) -> None:
+    def _hold_records(self, last_offset: int, leader_epoch: int, records: Sequence[tuple[int, Message]]) -> None:
         held_offset, held_epoch, _ = self._held[-1] if self._held else (-1, -1, ())
         assert held_offset < last_offset and held_epoch <= leader_epoch, "batches are held in the log's order"
         self._held.append((last_offset, leader_epoch, records))
@@ -164,7 +163,7 @@ class QuorumStorage:
             last_epoch = max(last_epoch, self.snapshots[-1].leader_epoch)
         return LogEnd(last_epoch, end_offset)
 
-    def append_own(self, batches: Sequence[bytes], leader_epoch: int, decoded: Sequence[tuple[int, Any]]) -> int:
+    def append_own(self, batches: Sequence[bytes], leader_epoch: int, decoded: Sequence[tuple[int, Message]]) -> int:
         """Write a leader's batches; returns the new end offset. Raises StorageError."""
         self.bytes_since_snapshot += sum(map(len, batches))
         end_offset = self.log.append(batches)
@@ -240,7 +239,7 @@ class QuorumStorage:
         """Give the publisher what is committed (below `high_watermark`)."""
         end_offset = self.log.log_end_offset
         assert high_watermark <= end_offset, f"{high_watermark} is committed of a log that ends at {end_offset}"
-        records: list[tuple[int, Any]] = []
+        records: list[tuple[int, Message]] = []
         leader_epoch = 0
         while self._held and self._held[0][0] < high_watermark:
             last_offset, batch_epoch, batch = self._held.popleft()
@@ -301,7 +300,7 @@ class QuorumStorage:
             return start_epoch, self.log.log_start_offset
         return 0, 0
 
-    def _read_newest(self) -> tuple[int, Sequence[Any]] | None:
+    def _read_newest(self) -> tuple[int, Sequence[Message]] | None:
         """Where the newest snapshot ends, and its records; None while no descriptor is free."""
         newest = self.snapshots[-1]
         try:
@@ -311,7 +310,7 @@ class QuorumStorage:
                 return None
             raise
 
-    def slices(self) -> Iterator[Sequence[tuple[int, Any]]]:
+    def slices(self) -> Iterator[Sequence[tuple[int, Message]]]:
         """The newest snapshot's records, then those of the log behind it up to its present end.
 
         An empty slice means that it cannot be read just now, as no file can be opened.
@@ -324,7 +323,7 @@ class QuorumStorage:
             from_offset, records = snapshot
             for start in range(0, len(records), RECORDS_PER_SLICE):
                 yield [(from_offset - 1, record) for record in records[start : start + RECORDS_PER_SLICE]]
-        collected: list[tuple[int, Any]] = []
+        collected: list[tuple[int, Message]] = []
         for batch in self.log.batches(from_offset):
             if batch.base_offset >= end_offset:
                 break

@@ -8,7 +8,8 @@ of its own epoch. A new voter must have caught up before, or it would cost the q
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
+from uuid import UUID
 
 from odradek.client.connection import RequestTimeoutError, UnreachableError, UnsupportedRequestError
 from odradek.common.errors import ApiError, ErrorCode, ProtocolError
@@ -36,6 +37,9 @@ CAUGHT_UP_MS = 3_600_000
 _ASK_AGAIN_MS = 100
 _log = get_logger("raft.voters")
 
+M = TypeVar("M", bound=Message)
+_Answer = AddRaftVoterResponse | RemoveRaftVoterResponse | UpdateRaftVoterResponse
+
 
 class Host(Protocol):
     """What a change of voters needs of the driver."""
@@ -55,7 +59,7 @@ class Host(Protocol):
 
     async def pause(self, pause_ms: int) -> None: ...
 
-    async def send(self, endpoint: Endpoint, request: Message, response: Any, min_version: int) -> Any: ...
+    async def send(self, endpoint: Endpoint, request: Message, response: type[M], min_version: int) -> M: ...
 
 
 class VoterChanges:
@@ -106,22 +110,27 @@ class VoterChanges:
         if key.node_id < 0 or key.directory_id == ZERO_DIRECTORY or self._listener_name not in endpoints:
             needed = f"an id, a directory id and an endpoint of listener {self._listener_name}"
             raise ApiError(ErrorCode.INVALID_REQUEST, f"a voter needs {needed}")
-        while True:
-            self._check_changeable(request.cluster_id)
-            if self._node.voters.get(key.node_id) is not None:
-                raise ApiError(ErrorCode.DUPLICATE_VOTER, f"node {key.node_id} is a voter already")
-            if not self._is_pending() and self._has_caught_up(key):
-                break
-            if self._clock.monotonic_ms() - began_ms >= request.timeout_ms:
-                reason = "another change is not committed" if self._is_pending() else "it has not caught up"
-                raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"node {key.node_id} is no voter yet: {reason}")
-            await self._host.pause(_ASK_AGAIN_MS)
+        await self._until_addable(key, request)
         end_offset = self._write(VoterSet([*self._node.voters, Voter(key, endpoints)]))
         _log.info("voter added", voter_id=key.node_id, voters=str(self._node.voters.node_ids))
         if request.ack_when_committed:
             left_ms = request.timeout_ms - (self._clock.monotonic_ms() - began_ms)
             await self._committed(end_offset, max(1, left_ms))
         return AddRaftVoterResponse()
+
+    async def _until_addable(self, key: ReplicaKey, request: AddRaftVoterRequest) -> None:
+        """Wait until a replica has caught up, and no other change is under way. Raises ApiError as `add`."""
+        began_ms = self._clock.monotonic_ms()
+        while True:
+            self._check_changeable(request.cluster_id)
+            if self._node.voters.get(key.node_id) is not None:
+                raise ApiError(ErrorCode.DUPLICATE_VOTER, f"node {key.node_id} is a voter already")
+            if not self._is_pending() and self._has_caught_up(key):
+                return
+            if self._clock.monotonic_ms() - began_ms >= request.timeout_ms:
+                reason = "another change is not committed" if self._is_pending() else "it has not caught up"
+                raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"node {key.node_id} is no voter yet: {reason}")
+            await self._host.pause(_ASK_AGAIN_MS)
 
     async def remove(self, request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
         """Make a voter an observer; a leader that is removed so gives up leading once that is committed.
@@ -131,14 +140,11 @@ class VoterChanges:
         """
         self._check_changeable(request.cluster_id)
         self._check_nothing_pending()
-        key = ReplicaKey(request.voter_id, request.voter_directory_id)
-        voter = self._node.voters.get(key.node_id)
-        if voter is None or voter.key != key:
-            raise ApiError(ErrorCode.VOTER_NOT_FOUND, f"there is no voter {key.node_id} with this directory id")
+        voter = self._voter(request.voter_id, request.voter_directory_id)
         if len(self._node.voters) == 1:
             raise ApiError(ErrorCode.INVALID_REQUEST, "the last voter cannot be removed")
         end_offset = self._write(VoterSet(other for other in self._node.voters if other is not voter))
-        _log.info("voter removed", voter_id=key.node_id, voters=str(self._node.voters.node_ids))
+        _log.info("voter removed", voter_id=voter.key.node_id, voters=str(self._node.voters.node_ids))
         await self._committed(end_offset, self._timeout_ms)
         return RemoveRaftVoterResponse()
 
@@ -149,22 +155,27 @@ class VoterChanges:
             older = request.current_leader_epoch < self._node.leader_epoch
             raise ApiError(ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH)
         self._check_nothing_pending()
-        key = ReplicaKey(request.voter_id, request.voter_directory_id)
-        known = self._node.voters.get(key.node_id)
-        if known is None or known.key != key:
-            raise ApiError(ErrorCode.VOTER_NOT_FOUND, f"there is no voter {key.node_id} with this directory id")
+        known = self._voter(request.voter_id, request.voter_directory_id)
         endpoints = {each.name: (each.host, each.port) for each in request.listeners}
         feature = request.k_raft_version_feature
         if self._listener_name not in endpoints or not (
             feature.min_supported_version <= DYNAMIC <= feature.max_supported_version
         ):
             raise ApiError(ErrorCode.INVALID_REQUEST, "the voter could not be reached, or knows no dynamic quorum")
-        moved = Voter(key, endpoints, feature.min_supported_version, feature.max_supported_version)
+        moved = Voter(known.key, endpoints, feature.min_supported_version, feature.max_supported_version)
         if moved != known:
             end_offset = self._write(VoterSet([*(v for v in self._node.voters if v is not known), moved]))
-            _log.info("voter moved", voter_id=key.node_id, endpoint=str(endpoints[self._listener_name]))
+            _log.info("voter moved", voter_id=known.key.node_id, endpoint=str(endpoints[self._listener_name]))
             await self._committed(end_offset, self._timeout_ms)
         return UpdateRaftVoterResponse(current_leader=self._current_leader())
+
+    def _voter(self, node_id: int, directory_id: UUID) -> Voter:
+        """The voter with this id and directory. Raises ApiError VOTER_NOT_FOUND."""
+        key = ReplicaKey(node_id, directory_id)
+        voter = self._node.voters.get(node_id)
+        if voter is None or voter.key != key:
+            raise ApiError(ErrorCode.VOTER_NOT_FOUND, f"there is no voter {node_id} with this directory id")
+        return voter
 
     @property
     def kraft_version(self) -> int:
@@ -268,11 +279,14 @@ class VoterChanges:
             return RemoveRaftVoterRequest(
                 cluster_id=self._cluster_id, voter_id=known.key.node_id, voter_directory_id=known.key.directory_id
             )
+        return self._addition()
+
+    def _addition(self) -> AddRaftVoterRequest:
         return AddRaftVoterRequest(
             cluster_id=self._cluster_id,
             timeout_ms=1000,
-            voter_id=node.me.node_id,
-            voter_directory_id=node.me.directory_id,
+            voter_id=self._node.me.node_id,
+            voter_directory_id=self._node.me.directory_id,
             listeners=[
                 add_raft_voter_request.Listener(name=name, host=host, port=port)
                 for name, (host, port) in self._endpoints.items()
@@ -300,7 +314,7 @@ class VoterChanges:
         request, leader = self.next_membership_request(), self._host.leader()
         if request is None or leader is None or leader.endpoint is None:
             return
-        responses: dict[type[Message], Any] = {
+        responses: dict[type[Message], type[_Answer]] = {
             AddRaftVoterRequest: AddRaftVoterResponse,
             RemoveRaftVoterRequest: RemoveRaftVoterResponse,
             UpdateRaftVoterRequest: UpdateRaftVoterResponse,

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.client.connection import Connection, RequestTimeoutError, connect
 from odradek.client.security import PLAINTEXT, OutgoingSecurity
@@ -267,7 +267,7 @@ class _FetchTask:
         answer.add_done_callback(self._ended)
         return [answer]
 
-    def _ended(self, future: asyncio.Future[Any]) -> None:
+    def _ended(self, future: asyncio.Future[Message] | asyncio.Future[None]) -> None:
         """An answer came or never will, a log is durable or gone: look on. Errors are raised in its awaiter."""
         if not future.cancelled():
             future.exception()

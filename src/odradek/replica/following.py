@@ -8,10 +8,11 @@ several changes of leaders in a row take several rounds.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.log_lines import get_logger
+from odradek.common.ports import Buffer
 from odradek.log.follower_append import append_as_follower
 from odradek.log.truncation import truncate_fully_and_start_at, truncate_to
 
@@ -24,7 +25,7 @@ _log = get_logger("replica.following")
 
 def append_from_leader(
     partition: Partition,
-    records: Any,
+    records: Buffer,
     *,
     leader_epoch: int,
     high_watermark: int,

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+from uuid import UUID
 
 from odradek.common.backoff import Backoff
 from odradek.common.buggify import buggify
@@ -153,7 +154,7 @@ class IsrService:
 
     def _request(self, asked: dict[Partition, IsrChange]) -> AlterPartitionRequest:
         own_epoch = self._broker_epoch()
-        topics: dict[Any, TopicData] = {}
+        topics: dict[UUID, TopicData] = {}
         for partition, change in asked.items():
             members = [
                 BrokerState(broker_id=each, broker_epoch=own_epoch if each == self._broker_id else epoch)

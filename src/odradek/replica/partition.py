@@ -10,15 +10,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.log.config import NEVER
+from odradek.log.log import MutableBatch
 from odradek.log.producer_state import NOT_REQUIRED, Verification
 from odradek.log.search import aborted_transactions
 from odradek.metadata.model import NO_LEADER
-from odradek.record.batch import total_bytes
+from odradek.record.batch import BatchHeader, total_bytes
 from odradek.replica.followers import warn_too_few_in_sync
 from odradek.replica.in_sync import InSync, IsrCounts
 from odradek.replica.isr import effective_min_in_sync, high_watermark
@@ -156,8 +157,8 @@ class Partition:
 
     def append_as_leader(
         self,
-        batches: Sequence[Any],
-        headers: Sequence[Any],
+        batches: Sequence[MutableBatch | bytes],
+        headers: Sequence[BatchHeader],
         *,
         required_acks: int,
         now_ms: int,

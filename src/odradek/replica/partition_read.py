@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from odradek.log.files import FileSlice
+    from odradek.log.index import AbortedTransaction
     from odradek.log.log import Log
 
 
@@ -23,7 +24,7 @@ class PartitionRead:
     log_start_offset: int
     chunks: list[FileSlice] = field(default_factory=list)
     size_bytes: int = 0
-    aborted_transactions: list[Any] | None = None
+    aborted_transactions: list[AbortedTransaction] | None = None
     diverging: tuple[int, int] | None = None
 
 

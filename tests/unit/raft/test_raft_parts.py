@@ -69,9 +69,13 @@ def test_a_snapshot_names_the_voters_of_a_dynamic_quorum_alone(version: int) -> 
     first, last = decode_batches(data)
     dynamic: list[type] = [KRaftVersionRecord, VotersRecord] if version else []
     assert [type(record) for _, record in first.records] == [SnapshotHeaderRecord, *dynamic]
-    assert first.records[0][1].last_contained_log_timestamp == 6
+    header = first.records[0][1]
+    assert isinstance(header, SnapshotHeaderRecord)
+    assert header.last_contained_log_timestamp == 6
     if version:
-        assert first.records[1][1].k_raft_version == 1
+        voting = first.records[1][1]
+        assert isinstance(voting, KRaftVersionRecord)
+        assert voting.k_raft_version == 1
     assert [type(record) for _, record in last.records] == [SnapshotFooterRecord]
     assert last.base_offset == len(first.records)
 

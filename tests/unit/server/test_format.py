@@ -13,6 +13,7 @@ import odradek
 from odradek.common.errors import ConfigError
 from odradek.common.ports import read_file
 from odradek.common.real_io import RealDisk
+from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from odradek.raft.quorum_state import uuid_text
 from odradek.raft.snapshot import decode_snapshot
 from odradek.server.startup.format import (
@@ -65,7 +66,9 @@ def test_a_formatted_directory_is_recognized(tmp_path: Path) -> None:
 def test_the_first_records_are_those_of_kafka_for_what_is_answered(tmp_path: Path) -> None:
     format_now(settings(tmp_path / "a"))
     snapshot = decode_snapshot(read_file(DISK, tmp_path / "a" / "bootstrap.checkpoint"))
-    assert [(record.name, record.feature_level) for record in snapshot.records] == [
+    levels = [record for record in snapshot.records if isinstance(record, FeatureLevelRecord)]
+    assert len(levels) == len(snapshot.records)
+    assert [(record.name, record.feature_level) for record in levels] == [
         ("metadata.version", 30),
         ("eligible.leader.replicas.version", 1),
         ("group.version", 1),

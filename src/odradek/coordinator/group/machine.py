@@ -8,7 +8,6 @@ deadlines live here too, decided by plain functions with the time passed in; the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.log_lines import get_logger
@@ -31,7 +30,7 @@ from odradek.coordinator.group.consumer.topics import TopicsView
 from odradek.coordinator.group.journal import NO_CLIENT, Journal
 from odradek.coordinator.group.offsets.commits import Commits
 from odradek.coordinator.group.offsets.store import OffsetStore
-from odradek.coordinator.group.outcome import Outcome, PendingWrite, StoreMembers
+from odradek.coordinator.group.outcome import Outcome, PendingWrite, ResponseT, StoreMembers
 from odradek.coordinator.group.queries import describe_groups, list_classic_groups
 from odradek.coordinator.group.records import CoordinatorRecord, GroupRecord, OffsetRecord
 from odradek.coordinator.group.registry import GroupRegistry
@@ -182,7 +181,7 @@ class GroupMachine:
         change, response = self.heartbeats.heartbeat(request, caller, now, overrides, classic)
         return self._changed(change, response)
 
-    def _changed(self, change: Change, response: Any) -> Result[CoordinatorRecord, Outcome[Any]]:
+    def _changed(self, change: Change, response: ResponseT | None) -> Result[CoordinatorRecord, Outcome[ResponseT]]:
         outcome = Outcome(response, self._rebalance.take_completions(), change.pending)
         return Result(change.records, outcome)
 
@@ -302,7 +301,7 @@ class GroupMachine:
         gone = {key.member_id: REASONS[key.kind]}
         return self._changed(self._migration.remove(group, gone, now, "removed"), None)
 
-    def _expire(self, now: Moment) -> Result[CoordinatorRecord, Outcome[Any]]:
+    def _expire(self, now: Moment) -> Result[CoordinatorRecord, Outcome[None]]:
         result = self.commits.expire(now, MAX_EXPIRED_PER_RUN)
         full = len(result.records) >= MAX_EXPIRED_PER_RUN
         self._schedule_expiry(now, EXPIRY_PAUSE_MS if full else self._config.offsets_retention_check_interval_ms)

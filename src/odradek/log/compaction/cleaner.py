@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.common.buggify import buggify
 from odradek.common.errors import ApiError, ErrorCode, OdradekError, StorageError
@@ -208,7 +208,7 @@ class Cleaner:
             if not (is_whole and self._is_current(log) and log.truncation_count == cuts and log.config.compacted):
                 raise AbandonedError
 
-        async def ask(question: int | None, left: Sequence[Segment]) -> Any:
+        async def ask(question: int | None, left: Sequence[Segment]) -> object:
             try:
                 answer = await worker.ask(question)
             except (OSError, OdradekError):
@@ -219,14 +219,16 @@ class Cleaner:
 
         async with self._worker(log, plan) as worker:
             check(segments)
-            learned: Learned = await ask(None, segments)
+            learned = await ask(None, segments)
+            assert isinstance(learned, Learned)
             progress = self.running[log.topic_partition]
             progress.groups = len(learned.groups)
             self._count_learned(learned, plan)
             first = 0
             for number, count in enumerate(learned.groups):
                 await buggify("log: before segments are cleaned")
-                group: CleanedGroup = await ask(number, segments[first:])
+                group = await ask(number, segments[first:])
+                assert isinstance(group, CleanedGroup)
                 if group.is_changed:
                     self._swap(log, segments[first : first + count])
                 self._count_group(group)

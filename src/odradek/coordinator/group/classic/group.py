@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.coordinator.group.classic.state import TRANSITIONS, GroupState
@@ -31,7 +31,7 @@ class Completion(NamedTuple):
     """A parked request, by its ticket, and the answer it gets."""
 
     ticket: int
-    response: Any
+    response: object
 
 
 @dataclass(slots=True)

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.coordinator.group.classic.group import ClassicGroup, Member, Moment, Protocols
 from odradek.coordinator.group.classic.rebalance import NEW_MEMBER_JOIN_TIMEOUT_MS, Rebalance, Records
 from odradek.coordinator.group.classic.state import GroupState
-from odradek.coordinator.group.outcome import Outcome, PendingWrite, StoreAssignment, StoreStaticMember
+from odradek.coordinator.group.outcome import Outcome, PendingWrite, ResponseT, StoreAssignment, StoreStaticMember
 from odradek.coordinator.group.records import CoordinatorRecord, group_record
 from odradek.coordinator.group.registry import GroupRegistry
 from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
@@ -70,8 +69,8 @@ class Membership:
         self._config = rebalance.config
 
     def _result(
-        self, records: Records, response: Any = None, pending: PendingWrite | None = None
-    ) -> Result[CoordinatorRecord, Outcome[Any]]:
+        self, records: Records, response: ResponseT | None = None, pending: PendingWrite | None = None
+    ) -> Result[CoordinatorRecord, Outcome[ResponseT]]:
         return Result(records, Outcome(response, self._rebalance.take_completions(), pending))
 
     # ---- JoinGroup

@@ -10,8 +10,6 @@ Source: Kafka GroupMetadataManager (prepareRebalance, completeClassicGroupJoin, 
 
 from __future__ import annotations
 
-from typing import Any
-
 from odradek.common.errors import ErrorCode
 from odradek.coordinator.group.classic.group import ClassicGroup, Completion, Member, Moment
 from odradek.coordinator.group.classic.state import GroupState
@@ -48,7 +46,7 @@ class Rebalance:
 
     # ---- answering those who wait
 
-    def complete(self, ticket: int, response: Any) -> None:
+    def complete(self, ticket: int, response: object) -> None:
         self._completions.append(Completion(ticket, response))
 
     def complete_member_join(self, member: Member, response: JoinGroupResponse) -> None:

@@ -6,7 +6,6 @@ Source: Kafka OffsetMetadataManager; KIP-211 (retention starts when a group beco
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode
@@ -380,7 +379,7 @@ class Commits:
 
     # ---- expiry
 
-    def expire(self, now: Moment, limit: int) -> Result[CoordinatorRecord, Outcome[Any]]:
+    def expire(self, now: Moment, limit: int) -> Result[CoordinatorRecord, Outcome[None]]:
         """Remove offsets whose retention is over, then groups that are left with nothing; at most `limit` records."""
         records: Records = []
         for consumers in self._consumers:
