@@ -140,7 +140,16 @@ class _Writer:
             extra: dict[str, Any] = {} if partition is None else {"partition": partition}
             if pairs:
                 extra["headers"] = [(pair["key"], pair["value"]) for pair in pairs]
-            _enqueue(producer, topic, value, key, on_delivery=delivery, timestamp=time_ms, **extra)
+            while True:
+                try:
+                    producer.produce(topic, value, key, on_delivery=delivery, timestamp=time_ms, **extra)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+                except KafkaException as error:
+                    raise ClusterError(
+                        f"a record for topic {topic} cannot be produced: {error.args[0].str()}"
+                    ) from None
             if number % POLL_EVERY == 0:
                 producer.poll(0)
         producer.poll(0)
@@ -184,18 +193,6 @@ class StreamTopicWriter(_Writer, DataSourceStreamArrowWriter):
         """Nothing to do: what the tasks wrote is acknowledged already."""
         if batchId == 0:
             log.warning("%s", AT_LEAST_ONCE)
-
-
-def _enqueue(producer: Producer, topic: str, value: bytes | None, key: bytes | None, **extra: Any) -> None:
-    """Put a record into the client's queue, as soon as there is room. Raises ClusterError."""
-    while True:
-        try:
-            producer.produce(topic, value, key, **extra)
-            return
-        except BufferError:
-            producer.poll(0.1)
-        except KafkaException as error:
-            raise ClusterError(f"a record for topic {topic} cannot be produced: {error.args[0].str()}") from None
 
 
 def batch_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceArrowWriter:

@@ -132,10 +132,6 @@ class IncomingRecord:
 def as_line(record: IncomingRecord, how: Printing) -> bytes:
     """A record as a line, its end included; key and value as they are, byte for byte."""
     null = how.null_marker.encode()
-
-    def shown(value: bytes | None) -> bytes:
-        return null if value is None else value
-
     parts = []
     if how.timestamp:
         parts.append(f"CreateTime:{-1 if record.timestamp_ms is None else record.timestamp_ms}".encode())
@@ -144,11 +140,11 @@ def as_line(record: IncomingRecord, how: Printing) -> bytes:
     if how.offset:
         parts.append(f"Offset:{record.offset}".encode())
     if how.headers:
-        headers = [name.encode() + b":" + shown(value) for name, value in record.headers]
-        parts.append(b",".join(headers) or b"NO_HEADERS")
+        shown = [name.encode() + b":" + (null if value is None else value) for name, value in record.headers]
+        parts.append(b",".join(shown) or b"NO_HEADERS")
     if how.key:
-        parts.append(shown(record.key))
-    parts.append(shown(record.value))
+        parts.append(null if record.key is None else record.key)
+    parts.append(null if record.value is None else record.value)
     return how.separator.encode().join(parts) + b"\n"
 
 
