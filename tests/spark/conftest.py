@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 from tests.spark.stores import Copies, DeltaStore, IcebergStore, PostgresStore, Store, TopicCopy
 from tests.support.clients.confluent import create_topic
 from tests.support.nodes.apache_kafka import ApacheKafka, KafkaUnavailableError, find_java, require_kafka
+from tests.support.nodes.forked_readers import forked_readers
 from tests.support.nodes.node import Node
 from tests.support.nodes.postgres import Postgres
 
@@ -48,11 +50,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     log_file = tmp_path_factory.mktemp("spark") / "spark.log"
     # Queries over a few rows live for a second: the second compiler and generated code would only cost them time.
     config = {"spark.sql.shuffle.partitions": 2, "spark.sql.codegen.wholeStage": "false"}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
-        running = session("tests", master="local[2]", log_file=log_file, config=config)
-    yield running
-    running.stop()
+    with tempfile.TemporaryDirectory(prefix="readers-") as folder, forked_readers(Path(folder)) as python:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
+            for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+                patch.setenv(name, python)
+            running = session("tests", master="local[2]", log_file=log_file, config=config)
+        yield running
+        running.stop()
 
 
 @pytest.fixture(scope="session")
