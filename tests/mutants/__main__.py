@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
     if asked.simulate and (bare := [name for name in asked.rooms if name not in WORLDS_OF]):
         parser.error(f"no simulated world lives on {', '.join(bare)}")
     for name in asked.rooms or (WORLDS_OF if asked.simulate else ROOMS):
-        drawn = of_line(name, asked.line) if asked.line else sample(name, asked.sample, asked.seed)
+        drawn = list(of_line(name, asked.line)) if asked.line else sample(name, asked.sample, asked.seed)
         try:
             tried = try_room(name, drawn)
             _report(name, tried)

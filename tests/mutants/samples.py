@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -40,11 +41,12 @@ class Place:
         return {key, key + AT + line}
 
 
-def places(room: Room) -> list[Place]:
-    """Every change that can be made in the room."""
+def places(room: Room, file: str = "") -> list[Place]:
+    """Every change that can be made in the room, or in its files whose paths end so."""
     return [
         Place(module, path, number, change.line)
         for module, path in room.sources()
+        if str(path).endswith(file)
         for number, change in enumerate(changes(ast.parse(path.read_text())))
     ]
 
@@ -69,13 +71,12 @@ def sample(name: str, size: int, seed: int) -> list[tuple[Place, Mutant]]:
     return sorted(drawn, key=lambda each: (each[0].path, each[0].number))
 
 
-def of_line(name: str, where: str) -> list[tuple[Place, Mutant]]:
+def of_line(name: str, where: str) -> Iterator[tuple[Place, Mutant]]:
+    """The changes of a line, or of a file where none is named; each is made when it is asked for."""
     file, _, line = where.partition(":")
-    return [
-        (place, place.mutant())
-        for place in places(ROOMS[name])
-        if str(place.path).endswith(file) and line in ("", str(place.line))
-    ]
+    for place in places(ROOMS[name], file):
+        if line in ("", str(place.line)):
+            yield place, place.mutant()
 
 
 def stale_equivalents(known: set[str]) -> set[str]:

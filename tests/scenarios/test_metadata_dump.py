@@ -18,12 +18,7 @@ DUMPER = "org.apache.kafka.tools.DumpLogSegments"
 
 def dump(path: Path) -> str:
     arguments = ["--cluster-metadata-decoder", "--deep-iteration", "--print-data-log", "--files", path]
-    for tool in ("kafka.tools.DumpLogSegments", DUMPER):
-        done = run_tool(tool, arguments, check=False)
-        if "ClassNotFoundException" not in done.stderr:
-            break
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return run_tool(DUMPER, arguments).stdout
 
 
 def payload_types(dumped: str) -> list[str]:
@@ -78,9 +73,7 @@ async def test_we_go_on_with_the_metadata_log_of_kafka_and_kafka_with_ours(tmp_p
 
     with kafka:
         arguments = [*bootstrap, "--describe", "--entity-type", "topics", "--entity-name", "theirs"]
-        described = run_tool("org.apache.kafka.tools.ConfigCommand", arguments, check=False)
-        if described.returncode:
-            described = run_tool("kafka.admin.ConfigCommand", arguments)
+        described = run_tool("kafka.admin.ConfigCommand", arguments)
         assert "retention.ms=123456" in described.stdout and "cleanup.policy=compact" in described.stdout
     again = await QuorumNode(kafka.data_dir, cluster_id=found[1]).start()
     assert again.driver.leader_epoch > epoch + 1

@@ -220,7 +220,7 @@ def test_a_world_notices_what_its_clients_see() -> None:
     clean = boxes("log", 1, worlds=("transactions",))
     assert list(clean.seconds) == ["transactions 1"]
     drawn = of_line("log", "log/producer_state.py")
-    (seen,) = [each for each in drawn if each[1].after.startswith("not (batch.first_sequence == first and")]
+    seen = next(each for each in drawn if each[1].after.startswith("not (batch.first_sequence == first and"))
     verdict = look(clean, *seen)
     assert verdict.noticed and verdict.by.startswith("transactions 1: ")
 
