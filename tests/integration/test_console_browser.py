@@ -77,6 +77,18 @@ def test_records_come_to_a_page_that_is_live(console: ConsoleProcess, driver: Ch
     assert shows(driver, "it came")
 
 
+def test_a_record_is_written(console: ConsoleProcess, driver: Chrome, node: Node) -> None:
+    create_topic(node.bootstrap, "written", 1)
+    driver.get(f"{console.url}/c/here/topics/written/records")
+    assert shows(driver, "0 shown of 0 records")
+    click(driver, "//button[contains(., 'Write')]")
+    field(driver, "Key").send_keys("a key")
+    click(driver, "//button[contains(., 'Write it')]")
+    assert shows(driver, "Written to partition 0, offset 0.")
+    click(driver, "//button[contains(., 'Read')]")
+    assert shows(driver, "a key")
+
+
 def test_a_group_is_reset_after_a_preview(console: ConsoleProcess, driver: Chrome, node: Node) -> None:
     driver.get(f"{console.url}/c/here/groups")
     click(driver, "//td/a[text()='readers']")

@@ -16,6 +16,7 @@ from websockets.sync.client import connect
 
 from odradek.cli import app
 from odradek.console.auth import with_user
+from tests.support.clients.cli import odradek
 from tests.support.clients.confluent import create_topic
 from tests.support.clients.live_page import SOCKET, live_page
 from tests.support.nodes.console import PASSWORDS, ConsoleProcess, browser, write_clusters
@@ -39,6 +40,9 @@ def console(node: Node, users: Path, tmp_path_factory: pytest.TempPathFactory) -
     directory = tmp_path_factory.mktemp("console")
     (directory / "client.properties").write_text(f"client.id={SECRET}\n")
     create_topic(node.bootstrap, "orders", 2, retention_ms=3_600_000)
+    odradek(node.bootstrap, "quotas", "set", "producer_byte_rate=1000000", "--client-id", "someone")
+    (directory / "password").write_text("scram password\n")
+    odradek(node.bootstrap, "users", "add", "carol", "--password-file", directory / "password")
     with silent_port() as port:
         private = 'see = ["alice"]\nread = ["alice"]\nchange = ["alice"]\nproperties = "client.properties"'
         clusters = write_clusters(
@@ -161,6 +165,9 @@ def test_pages_say_what_the_cluster_is(console: ConsoleProcess) -> None:
         assert holds(client, "/c/open/quorum", "Node 1 leads")
         assert holds(client, "/c/open/replication", "All replicas are in sync.")
         assert holds(client, "/c/open/groups", "No group.")
+        assert holds(client, "/c/open/moves", "Nothing moves.")
+        assert holds(client, "/c/open/transactions", "No transactional id is known.", "Look for them")
+        assert holds(client, "/c/open/access", "It could not be asked.", "client-id someone", "carol")
 
 
 def test_bad_input_gets_a_line(console: ConsoleProcess) -> None:

@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 
 from odradek.client.cluster import Cluster, parse_bootstrap
 from odradek.client.fetch import fetch_records
+from odradek.client.produce import produce_record
 from odradek.common.errors import ApiError
 from odradek.common.real_io import RealClock, RealNetwork
 from odradek.console import browse as browsing
@@ -19,6 +20,7 @@ from odradek.console.browse import BrowseError, Search, Wanted, browse, follow, 
 from odradek.console.clusters import ClusterConfig, single_cluster
 from odradek.console.snapshot import broker_rows, group_rows, point_of, topic_rows
 from odradek.console.watch import Watch, look
+from odradek.record.record import Record
 from tests.support.clients.confluent import commit_alone, create_topic, produce_all
 from tests.support.nodes.node import Node, silent_port
 from tests.support.waiting import PATIENCE_S, eventually_async
@@ -179,6 +181,26 @@ async def test_open_and_aborted_transactions_are_left_out_where_that_is_asked(no
     assert [row.value for row in committed.rows] == ["kept"]
     assert [row.value for row in every.rows] == ["kept", "aborted", "open"]
     assert fetched.next_offset == 4
+
+
+async def test_a_record_is_written_where_its_key_belongs(node: Node) -> None:
+    create_topic(node.bootstrap, "written", 5)
+    keys = [b"k" * length for length in range(1, 12)] + [b"\xff\x80", b""]
+    sent = produce_all(node.bootstrap, "written", [(key, b"") for key in keys], partitioner="murmur2")
+    expected = {message.key(): message.partition() for message in sent}
+    async with connected(node.bootstrap) as cluster:
+        for key in keys:
+            record = Record(key, b"here", (("h", b"1"),), 1000)
+            partition, offset = await produce_record(cluster, "written", record)
+            assert partition == expected[key]
+        read = await read_one(cluster, "written", partition, offset)
+        assert (read.key, read.value, read.headers, read.timestamp_ms) == (b"", b"here", (("h", b"1"),), 1000)
+        assert await produce_record(cluster, "written", Record(None, b"", (), 0)) == (
+            0,
+            sum(expected[key] == 0 for key in keys) * 2,
+        )
+        with pytest.raises(ApiError, match="topic written has no partition 9"):
+            await produce_record(cluster, "written", Record(None, b"", (), 0), partition=9)
 
 
 async def test_a_large_record_is_cut_and_one_that_is_too_large_is_said(

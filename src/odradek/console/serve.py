@@ -121,11 +121,11 @@ def _application(kafka: KafkaThread, watches: dict[str, Watch], serving: Serving
     from fastapi import FastAPI
     from nicegui import ui
 
-    from odradek.console.pages import brokers, groups, overview, records, topics
+    from odradek.console.pages import access, brokers, groups, moves, overview, records, topics, transactions
     from odradek.console.pages.frame import Console
 
     console = Console(kafka, watches, users is not None)
-    for page in (overview, brokers, topics, records, groups):
+    for page in (overview, brokers, topics, records, groups, moves, transactions, access):
         page.register(console)
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     ui.run_with(app, title="Odradek", show_welcome_message=False, reconnect_timeout=10.0)

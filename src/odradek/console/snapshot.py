@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from odradek.admin.directories import Directory
-from odradek.client.reassignment import TopicPartition
+from odradek.client.reassignment import Move, TopicPartition
 from odradek.protocol.messages.describe_cluster_response import DescribeClusterBroker
 from odradek.protocol.messages.describe_quorum_response import PartitionData as Quorum
 from odradek.protocol.messages.metadata_response import MetadataResponsePartition, MetadataResponseTopic
@@ -43,6 +43,7 @@ class Snapshot:
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     groups: Mapping[str, GroupState] = field(default_factory=dict)
     quorum: Quorum | None = None
+    moves: Mapping[TopicPartition, Move] = field(default_factory=dict)
     problems: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -53,6 +54,10 @@ class Snapshot:
             for name, topic in self.topics.items()
             for partition in topic.partitions
         )
+
+    def size_of(self, key: TopicPartition, broker: int) -> int:
+        """Bytes of one replica; 0 where its broker does not say."""
+        return max((each.sizes.get(key, 0) for each in self.directories.get(broker, ())), default=0)
 
     @property
     def fenced(self) -> set[int]:

@@ -20,6 +20,7 @@ from odradek.admin.finding import Finding, Report
 from odradek.client.admin import describe_cluster, describe_quorum
 from odradek.client.cluster import Cluster
 from odradek.client.groups import LATEST, committed_offsets, list_groups, list_offsets
+from odradek.client.reassignment import moves_under_way
 from odradek.common.errors import ApiError, OdradekError
 from odradek.common.real_threads import off_loop
 from odradek.console.clusters import ClusterConfig
@@ -243,6 +244,7 @@ async def look(cluster: Cluster, *, number: int) -> Snapshot:
         ends=ends,
         groups=groups,
         quorum=quorum.topics[0].partitions[0] if quorum is not None else None,
+        moves=await may_fail("moves", moves_under_way(cluster), {}),
         problems=problems,
     )
 

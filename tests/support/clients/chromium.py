@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -86,6 +87,6 @@ def field(driver: Chrome, label: str) -> WebElement:
 
 
 def errors(driver: Chrome) -> list[str]:
-    """What the browser has logged as errors."""
+    """Faults of scripts, and what the content policy refused; not sockets that a page left behind when it went."""
     entries: Any = driver.get_log("browser")  # type: ignore[no-untyped-call]
-    return [entry["message"] for entry in entries if entry["level"] == "SEVERE"]
+    return [entry["message"] for entry in entries if re.search("Uncaught|Refused to", entry["message"])]

@@ -30,6 +30,9 @@ PAGES = (
     ("/groups", "Groups", "groups", "c"),
     ("/replication", "Leaders and replicas", "account_tree", "r"),
     ("/quorum", "Quorum", "how_to_vote", "q"),
+    ("/moves", "Moves of replicas", "swap_horiz", "m"),
+    ("/transactions", "Transactions", "receipt_long", "x"),
+    ("/access", "Access and quotas", "lock", "a"),
 )
 
 
@@ -90,9 +93,11 @@ class Page:
             for show in self._shows:
                 show()
 
-    async def opened(self) -> None:
-        """Wait until a browser has the page: what takes long comes to it afterwards."""
-        await ui.context.client.connected()
+    async def opened(self) -> bool:
+        """Wait until a browser has the page: what takes long comes to it afterwards. Whether it still has it."""
+        client = ui.context.client
+        await client.connected()
+        return not client.is_deleted
 
     async def ask(self, right: Right, work: Callable[[Cluster], Awaitable[T]]) -> T | None:
         """Ask the cluster for the user; None, and a line on the page, where that fails or is not allowed."""

@@ -9,7 +9,7 @@ from fastapi import Request
 from nicegui import ui
 
 from odradek.admin.group_advice import advice, details
-from odradek.admin.offset_reset import Position, ResetPlan, apply_reset, check_idle, plan_reset
+from odradek.admin.offset_reset import ResetPlan, apply_reset, check_idle, plan_reset
 from odradek.client.cluster import Cluster
 from odradek.client.groups import (
     GroupDescription,
@@ -20,9 +20,9 @@ from odradek.client.groups import (
     group_timeline,
 )
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.common.numbers import parse_natural
-from odradek.console.browse import BrowseError, parse_start
+from odradek.console.browse import BrowseError
 from odradek.console.clusters import Right
+from odradek.console.forms import parse_position
 from odradek.console.pages.frame import Console, Page, open_page
 from odradek.console.pages.tables import Column, PagedTable
 from odradek.console.pages.topics import number
@@ -69,8 +69,7 @@ def register(console: Console) -> None:
     @ui.page("/c/{cluster}/groups/one")
     async def group(request: Request, cluster: str, name: str = "") -> None:
         page = open_page(console, request, cluster, f"Group {name[:260]}")
-        if page is not None:
-            await page.opened()
+        if page is not None and await page.opened():
             await _group(page, name)
 
 
@@ -197,20 +196,6 @@ async def _apply(cluster: Cluster, plan: ResetPlan) -> None:
         if error.code is ErrorCode.UNKNOWN_MEMBER_ID:
             raise BrowseError(f"group {plan.group} has members by now; stop them first") from None
         raise
-
-
-def parse_position(to: str, text: str) -> Position:
-    """Where the form says. Raises BrowseError."""
-    if to in ("earliest", "latest"):
-        return Position(edge=to)
-    if to == "shift":
-        sign, digits = (-1, text.strip()[1:]) if text.strip().startswith("-") else (1, text.strip().removeprefix("+"))
-        count = parse_natural(digits, 1 << 62)
-        if count is None:
-            raise BrowseError(f"a number of records is a whole number, as -100, not {text[:40]!r}")
-        return Position(shift=sign * count)
-    at = parse_start(to, text)
-    return Position(offset=at) if to == "offset" else Position(timestamp_ms=at)
 
 
 def preview_lines(plan: ResetPlan) -> list[str]:

@@ -24,6 +24,7 @@ from odradek.console.browse import (
 from odradek.console.clusters import Right
 from odradek.console.pages.frame import Console, Page, open_page
 from odradek.console.pages.tables import LOOK
+from odradek.console.pages.write import write_record
 from odradek.console.texts import FORMS, Shown, cell, shown, size_text, time_text
 from odradek.record.record import Record
 
@@ -50,8 +51,8 @@ def register(console: Console) -> None:
             ui.label(f"You may not read the records of cluster {page.cluster}.")
             return
         browser = Browser(page, topic)
-        await page.opened()
-        await browser.read()
+        if await page.opened():
+            await browser.read()
 
 
 class Browser:
@@ -98,6 +99,8 @@ class Browser:
             self._committed = ui.checkbox("committed only", value=True)
             self._button = ui.button("Read", icon="search", on_click=self.read)
             self._live = ui.switch("Live")
+            if self._page.may(Right.CHANGE):
+                ui.button("Write", icon="edit", on_click=lambda: write_record(self._page, self._topic)).props("outline")
 
     def _wanted(self) -> Wanted:
         """Raises BrowseError for what cannot be read."""

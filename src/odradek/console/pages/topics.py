@@ -61,8 +61,7 @@ def register(console: Console) -> None:
     @ui.page("/c/{cluster}/topics/{topic}")
     async def topic(request: Request, cluster: str, topic: str) -> None:
         page = open_page(console, request, cluster, topic[:260])
-        if page is not None:
-            await page.opened()
+        if page is not None and await page.opened():
             await _topic(page, topic)
 
 
@@ -122,13 +121,7 @@ def _partitions(page: Page, topic: str, first: dict[tuple[str, int], int]) -> No
                 each.isr_nodes,
                 first.get((topic, each.partition_index)),
                 snapshot.ends.get((topic, each.partition_index)),
-                max(
-                    (
-                        directory.sizes.get((topic, each.partition_index), 0)
-                        for directory in snapshot.directories.get(each.leader_id, ())
-                    ),
-                    default=0,
-                ),
+                snapshot.size_of((topic, each.partition_index), each.leader_id),
             )
             for each in snapshot.topics[topic].partitions
         ]

@@ -1,0 +1,68 @@
+"""What users type into forms, as what is asked of a cluster. Looks nowhere, and knows no front end."""
+
+from __future__ import annotations
+
+import time
+
+from odradek.admin.offset_reset import Position
+from odradek.client.reassignment import TopicPartition
+from odradek.common.numbers import INT32_MAX, parse_natural
+from odradek.console.browse import BrowseError, parse_start
+from odradek.console.snapshot import Snapshot
+from odradek.record.record import Header, Record
+
+
+def parse_position(to: str, text: str) -> Position:
+    """Where the form says. Raises BrowseError."""
+    if to in ("earliest", "latest"):
+        return Position(edge=to)
+    if to == "shift":
+        sign, digits = (-1, text.strip()[1:]) if text.strip().startswith("-") else (1, text.strip().removeprefix("+"))
+        count = parse_natural(digits, 1 << 62)
+        if count is None:
+            raise BrowseError(f"a number of records is a whole number, as -100, not {text[:40]!r}")
+        return Position(shift=sign * count)
+    at = parse_start(to, text)
+    return Position(offset=at) if to == "offset" else Position(timestamp_ms=at)
+
+
+def parse_move(snapshot: Snapshot | None, topic: str, partition: str, brokers: str) -> tuple[TopicPartition, list[int]]:
+    """What the form says. Raises BrowseError for what the cluster does not have."""
+    index = parse_natural(partition.strip(), INT32_MAX)
+    known = dict(snapshot.partitions) if snapshot is not None else {}
+    if index is None or (topic.strip(), index) not in known:
+        raise BrowseError(f"there is no partition {topic.strip()[:100]}-{partition.strip()[:20]}")
+    wanted = [parse_natural(part.strip(), INT32_MAX) for part in brokers.split(",")]
+    there = snapshot.brokers if snapshot is not None else {}
+    found = [broker for broker in wanted if broker is not None and broker in there]
+    if len(found) != len(wanted) or len(set(found)) != len(found):
+        raise BrowseError(
+            f"brokers are as 1,2,3, each once, of {', '.join(map(str, sorted(there)))}; not {brokers[:60]!r}"
+        )
+    return (topic.strip(), index), found
+
+
+def parse_partition(text: str) -> int | None:
+    """The partition, or None where the key decides. Raises BrowseError."""
+    if not text.strip():
+        return None
+    index = parse_natural(text.strip(), INT32_MAX)
+    if index is None:
+        raise BrowseError(f"a partition is a whole number, not {text[:40]!r}")
+    return index
+
+
+def parse_record(key: str, value: str | None, headers: str) -> Record:
+    """What the form says; without a key the key is null. Raises BrowseError."""
+    found: list[Header] = []
+    for line in filter(None, (each.strip() for each in headers.splitlines())):
+        name, sign, text = line.partition("=")
+        if not sign or not name:
+            raise BrowseError(f"a header is name=value, not {line[:40]!r}")
+        found.append((name, text.encode()))
+    return Record(
+        key.encode() if key else None,
+        None if value is None else value.encode(),
+        tuple(found),
+        time.time_ns() // 1_000_000,
+    )
