@@ -36,6 +36,7 @@ from tests.sim.one_node import OneNode
 from tests.sim.permissions import GuardedCluster
 from tests.sim.planted import ONE_NODE, Bug
 from tests.sim.planted_cluster import MANY_NODES, MOVING
+from tests.sim.planted_compacted import COMPACTED_BUGS
 from tests.sim.planted_copying import COPYING
 from tests.sim.planted_damaged import DAMAGED
 from tests.sim.planted_directories import DIRECTORY_BUGS
@@ -77,7 +78,7 @@ WORLD_OF: tuple[tuple[type[Scenario], tuple[Bug, ...]], ...] = (
     (ThrottledCluster, QUOTA_BUGS),
     (QuorumRun, (*(bug for bug, _ in BY_SEED), *BY_TEST)),
     (KeyedCluster, IN_TRANSACTIONS),
-    (CompactedNode, tuple(bug for bug in (*IN_PEACE, *AT_DEATH) if bug not in IN_TRANSACTIONS)),
+    (CompactedNode, (*COMPACTED_BUGS, *(bug for bug in (*IN_PEACE, *AT_DEATH) if bug not in IN_TRANSACTIONS))),
 )
 # Those of other worlds have tables or tests of their own.
 IN_TABLE: tuple[type[Scenario], ...] = (OneNode, ManyNodes, CopyingCluster)

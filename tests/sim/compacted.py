@@ -2,6 +2,7 @@
 
 One idempotent writer owns all keys, and sends until all is acknowledged; so the value of a key in the
 end is known exactly. Every few hundred milliseconds the log rolls and is cleaned, and machines die meanwhile.
+Beside it compacted topics are deleted and made again while they are cleaned, which is no fault of the disk.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from odradek.record.builder import build_batch
 from odradek.record.reader import read_batches, read_records
 from odradek.record.record import Record
 from tests.sim.clients import CODECS, RETRY_S, Producer, Recorder
+from tests.sim.deletions import Remover
 from tests.sim.history import Operation, Outcome, Send
 from tests.sim.one_node import PROGRESS_S, Admin, OneNode
 from tests.sim.progress import progress
@@ -26,6 +28,8 @@ from tests.sim.world import World
 COMPACTED = "compacted"
 KEYS = 5
 TROUBLE_S = (8.0, 16.0)
+# So long, and so often, it is waited for a cleaning before a topic is deleted.
+LOOK_S, LOOKS = 0.01, 50
 # A value that can be divided by this is a tombstone.
 TOMBSTONES = 7
 
@@ -114,6 +118,21 @@ class KeyWriter(Producer):
                 self.problem(f"{key!r} was left as {number}, and reads as {value!r}")
 
 
+class CleaningsRemover(Remover):
+    """Deletes topics while their logs are cleaned."""
+
+    async def moment(self, name: str) -> None:
+        for _ in range(LOOKS):
+            if self._is_cleaned(name):
+                break
+            await asyncio.sleep(LOOK_S)
+        await super().moment(name)
+
+    def _is_cleaned(self, name: str) -> bool:
+        brokers = [machine.broker for machine in self.world.machines.values()]
+        return any((name, 0) in broker.cleaner.running for broker in brokers if broker is not None)
+
+
 class CompactedNode(OneNode):
     """One run."""
 
@@ -142,20 +161,27 @@ class CompactedNode(OneNode):
             "file.delete.delay.ms": "100",
             "message.timestamp.after.max.ms": str(2**63 - 1),
         }
+        short = {
+            "cleanup.policy": "compact,delete",
+            "min.cleanable.dirty.ratio": "0.01",
+            "file.delete.delay.ms": "0",
+        }
         if world.swarm.loses_power:
-            configs["flush.messages"] = "1"
+            configs["flush.messages"] = short["flush.messages"] = "1"
         await admin.create_surely(COMPACTED, 1, configs)
         writer = KeyWriter(world, itertools.count(1))
-        task = world.loop.spawn(writer.name, writer.run(), name=writer.name)
+        remover = CleaningsRemover(world, "remover", 2, self.recorder, copies=1, settings=short, keyed=True)
+        tasks = [world.loop.spawn(each.name, each.run(), name=each.name) for each in (writer, remover)]
         await world.make_trouble(self.random.uniform(*TROUBLE_S))
         world.heal()
-        writer.stopping = True
-        async with progress(world.loop, PROGRESS_S, lambda: "the writer or a last look waits", self.recorder.problems):
-            await task
+        writer.stopping = remover.stopping = True
+        async with progress(world.loop, PROGRESS_S, lambda: "a client or a last look waits", self.recorder.problems):
+            for task in tasks:
+                await task
             for _ in range(2):  # the second time after more cleanings in peace
                 writer.judge(await self._read_surely(writer))
                 await asyncio.sleep(2)
-        self.recorder.problems += writer.recorder.problems
+        self.recorder.problems += writer.recorder.problems + remover.left_over()
         self.recorder.history += writer.recorder.history
         for machine in world.machines.values():
             if machine.broker is not None:

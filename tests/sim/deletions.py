@@ -8,6 +8,7 @@ one the records below the highest offset that was ever asked for may be gone.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -66,8 +67,25 @@ class Remover(ChaosClient):
         asked: name -> offset below which all may be gone.
     """
 
-    def __init__(self, world: World, name: str, process: int, recorder: Recorder, *, copies: int) -> None:
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        process: int,
+        recorder: Recorder,
+        *,
+        copies: int,
+        settings: Mapping[str, str] | None = None,
+        keyed: bool = False,
+    ) -> None:
+        """
+        Args:
+            settings: of its topics, beside `SETTINGS`.
+            keyed: each record has a key of its own, so that a compaction takes none away.
+        """
         super().__init__(world, name, process, recorder)
+        self._settings = {**SETTINGS, **(settings or {})}
+        self._keyed = keyed
         self.deleted: dict[UUID, None] = {}
         self.asked = dict.fromkeys(NAMES, 0)
         self._copies = copies
@@ -113,18 +131,24 @@ class Remover(ChaosClient):
     async def _write_under_deletion(self, name: str, topic: Passing) -> None:
         """Delete a topic while it is written to, and make it again at once: what was rolled is being flushed then."""
         writes = [asyncio.ensure_future(self._write(name, topic)) for _ in range(self.random.choice((1, 3)))]
-        await asyncio.sleep(self.random.uniform(0, 0.02))
+        await self.moment(name)
         try:
             await self._delete(topic.topic_id)
             await self._make(name)
         finally:
             await asyncio.gather(*writes, return_exceptions=True)
 
+    async def moment(self, name: str) -> None:
+        """Return when a topic that is written to is to be deleted."""
+        await asyncio.sleep(self.random.uniform(0, 0.02))
+
     async def _make(self, name: str) -> None:
         for topic_id in tuple(self._pending_deletion):
             await self._delete(topic_id)
         try:
-            await create_topic(self.cluster, name, partitions=1, replication_factor=self._copies, configs=SETTINGS)
+            await create_topic(
+                self.cluster, name, partitions=1, replication_factor=self._copies, configs=self._settings
+            )
         except ApiError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
@@ -151,7 +175,8 @@ class Remover(ChaosClient):
         values = [self._value + number for number in range(self.random.choice((1, 2, 5)))]
         self._value = values[-1] + 1
         now_ms = self.clock.now_ms()
-        records = build_batch([Record(None, str(value).encode(), timestamp_ms=now_ms) for value in values])
+        texts = [str(value).encode() for value in values]
+        records = build_batch([Record(text if self._keyed else None, text, timestamp_ms=now_ms) for text in texts])
         data = produce.TopicProduceData(
             topic_id=topic.topic_id, partition_data=[produce.PartitionProduceData(index=0, records=records)]
         )

@@ -263,6 +263,7 @@ class SimDisk:
         return result
 
     async def start_worker(self, make: MakeAnswer, argument: object, *, bytes_per_second: float) -> Worker:
+        await self.run_blocking(lambda: None)  # a process takes its time to begin
         return SimWorker(self, make(self, lambda size_bytes: None, argument))
 
     # -- inside -------------------------------------------------------------------------------------------------
@@ -363,7 +364,8 @@ class SimWorker:
         return await self._disk.run_blocking(lambda: self._answer(question))
 
     async def close(self) -> None:
-        """Nothing of it is left."""
+        """A process takes its time to end."""
+        await self._disk.run_blocking(lambda: None)
 
 
 class SimFile:

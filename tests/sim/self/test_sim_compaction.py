@@ -8,6 +8,7 @@ from tests.sim.bugs import problem_of
 from tests.sim.compacted import CompactedNode
 from tests.sim.failures import failures
 from tests.sim.planted import Bug
+from tests.sim.planted_compacted import CAUGHT_BY_SEED, COMPACTED_BUGS
 from tests.sim.runs import run_seed
 from tests.support.order import slow_after
 from tests.support.planted.compaction_bugs import AT_DEATH, IN_PEACE
@@ -33,3 +34,11 @@ def test_keys_read_as_they_were_left(first: int) -> None:
 def test_a_planted_bug_is_found(bug: Bug) -> None:
     with bug.planted():
         assert any(problem_of(seed, CompactedNode) for seed in range(1, 81)), bug.meaning
+
+
+@pytest.mark.parametrize("bug", COMPACTED_BUGS, ids=lambda bug: bug.name.replace(" ", "-"))
+def test_a_planted_bug_is_caught_by_its_seed(bug: Bug) -> None:
+    seed = CAUGHT_BY_SEED[bug.name]
+    assert not problem_of(seed, CompactedNode)
+    with bug.planted():
+        assert any(problem_of(each, CompactedNode) for each in (seed, *range(1, 201))), bug.meaning
