@@ -24,6 +24,8 @@ from odradek.console.watch import Watch
 
 NEEDED = "the console needs packages of its own: pip install 'odradek[console]'"
 STOP_WITHIN_S = 3
+# A browser that was away for less, as a phone is, has its page as it was; a ping may take 0.4 of it.
+RECONNECT_WITHIN_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,7 @@ def _application(kafka: KafkaThread, watches: dict[str, Watch], serving: Serving
     for page in (overview, brokers, topics, records, groups, moves, transactions, access):
         page.register(console)
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
-    ui.run_with(app, title="Odradek", show_welcome_message=False, reconnect_timeout=10.0)
+    ui.run_with(app, title="Odradek", show_welcome_message=False, reconnect_timeout=RECONNECT_WITHIN_S)
     hosts = [serving.host, *serving.hostnames] if serving.host not in ("0.0.0.0", "::") else serving.hostnames  # noqa: S104
     console.guard = Guard(
         app,
