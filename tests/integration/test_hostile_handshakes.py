@@ -20,6 +20,7 @@ import pytest
 from tests.conftest import assert_no_traceback
 from tests.support.clients.canary import Canary
 from tests.support.clients.key_updates import KeyUpdates
+from tests.support.clients.renegotiation import Renegotiation
 from tests.support.nodes.certificates import Certificates
 from tests.support.nodes.tls_node import TlsNode, shown
 from tests.support.waiting import eventually
@@ -30,6 +31,8 @@ MEBIBYTE = 2**20
 HALF = 2000
 # Each that is under way has a connection of OpenSSL with its buffers: 40 MiB for those that may be, 110 for all.
 MOST_GROWTH = 72 * MEBIBYTE
+# One that has shaken hands takes 64 KiB, of which OpenSSL has most.
+OF_A_CONNECTION = 96 * 1024
 # Of the node's processor; the canary's own thread may wait for its turn meanwhile on a busy machine.
 MOST_PAUSE_S = 5.0
 
@@ -58,8 +61,9 @@ def client_hello() -> bytes:
 
 
 @contextlib.contextmanager
-def unhurt(node: TlsNode) -> Iterator[None]:
-    """Whatever happens within, the canary's pauses and the node's memory stay bounded."""
+def unhurt(node: TlsNode, connections: int = 0) -> Iterator[None]:
+    """Whatever happens within, the canary's pauses and the node's memory stay bounded; `connections` have shaken
+    hands."""
     before = node.memory_bytes()
     with Canary(node.port, node.cpu_s) as canary:
         yield
@@ -68,7 +72,7 @@ def unhurt(node: TlsNode) -> Iterator[None]:
         eventually(lambda: canary.answers > asked)
     assert canary.longest_wait_s < MOST_PAUSE_S
     grown = most - before
-    assert grown < MOST_GROWTH, f"{grown / MEBIBYTE:.0f} MiB"
+    assert grown < MOST_GROWTH + connections * OF_A_CONNECTION, f"{grown / MEBIBYTE:.0f} MiB"
 
 
 def test_half_handshakes_by_the_thousand(node: TlsNode, certificates: Certificates) -> None:
@@ -168,4 +172,26 @@ def test_renegotiation_is_refused(node: TlsNode, certificates: Certificates) -> 
             asked = subprocess.run(command, input=b"R\n" * 50, capture_output=True, timeout=60)
             assert b"RENEGOTIATING" in asked.stdout + asked.stderr
             assert b"no renegotiation" in asked.stderr
+        assert shown(node, certificates) == "node"
+
+
+@pytest.mark.slow
+def test_renegotiation_on_many_connections_at_once(node: TlsNode, certificates: Certificates, tmp_path: Path) -> None:
+    """The test before this one is the short form."""
+    count = 1000
+    with contextlib.ExitStack() as until_the_end, unhurt(node, count):
+        peers = [
+            until_the_end.enter_context(contextlib.closing(Renegotiation(node.tls_port, tmp_path / f"keys-{number}")))
+            for number in range(count)
+        ]
+        for peer in peers:
+            peer.socket.sendall(peer.asks(50))
+        for peer in peers:
+            peer.hear_refusals(50)
+        assert shown(node, certificates) == "node"
+        for peer in peers[:8]:  # without end
+            with contextlib.suppress(OSError):
+                peer.socket.sendall(peer.asks(3000))
+        for peer in peers[:8]:
+            peer.hear_the_end()
         assert shown(node, certificates) == "node"
