@@ -36,6 +36,7 @@ COMMANDS = {
     "users": ("users", "List, add and remove users that log in by SCRAM."),
     "quotas": ("quotas", "List, set and remove quotas of clients."),
     "client-metrics": ("client_metrics", "List, set and remove which of their metrics clients push."),
+    "links": ("links", "Mirror topics of other clusters: make, list, describe and delete links."),
     "cluster": ("cluster", "Show the cluster: id, brokers, features, quorum; forget a broker."),
     "partitions": ("partitions", "Plan and move replicas, and elect leaders."),
     "doctor": ("doctor.command", "Say what to fix: of a machine, a configuration, a running cluster."),

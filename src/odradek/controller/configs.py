@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from odradek.common.errors import ApiError, ConfigError, ErrorCode
 from odradek.controller.eligible import clear_eligible
+from odradek.controller.mirrors import check_mirrors, raised_epochs
 from odradek.controller.state import ControllerState
 from odradek.controller.topic_names import check_topic_name
 from odradek.metadata.model import ConfigResource, ResourceType
@@ -213,6 +214,9 @@ class Configs:
             self._check_min_isr(resource, MIN_ISR in removed)
         records: list[Any] = [_record(resource, key, value) for key, value in changed.items()]
         records.extend(_record(resource, key, None) for key in removed)
+        if resource == (ResourceType.BROKER, ""):
+            check_mirrors(self._state, changed, removed)
+            records.extend(raised_epochs(self._state, changed))
         if self._state.elr_enabled and (MIN_ISR in changed or MIN_ISR in removed):
             # Who is eligible was decided by the old value.
             topic_name = resource[1] if resource[0] == ResourceType.TOPIC else ""

@@ -16,6 +16,7 @@ from odradek.common.steps import all_steps
 from odradek.common.topic_names import METADATA_TOPIC
 from odradek.controller.config import ControllerConfig
 from odradek.controller.configs import Configs
+from odradek.controller.mirrors import end_of_mirror, first_leader_epoch
 from odradek.controller.placement import UsableBroker, place_replicas
 from odradek.controller.state import ControllerState, TopicEntry, collision_key
 from odradek.controller.topic_names import check_topic_name
@@ -126,8 +127,9 @@ class Topics:
             records.append(
                 ConfigRecord(resource_type=ResourceType.TOPIC, resource_name=topic.name, name=key, value=value)
             )
+        leader_epoch = first_leader_epoch(self._state, topic.name)
         for partition_id, replicas in enumerate(assignments):
-            records.append(self._partition_record(topic_id, partition_id, replicas))
+            records.append(self._partition_record(topic_id, partition_id, replicas, leader_epoch))
         answer = CreatableTopicResult(
             name=topic.name,
             topic_id=topic_id,
@@ -241,7 +243,7 @@ class Topics:
             if topic_id.int >> 122 != 62 and topic_id not in RESERVED_TOPIC_IDS and topic_id not in self._state.topics:
                 return topic_id
 
-    def _partition_record(self, topic_id: UUID, partition_id: int, replicas: Replicas) -> Any:
+    def _partition_record(self, topic_id: UUID, partition_id: int, replicas: Replicas, leader_epoch: int) -> Any:
         isr = tuple(broker_id for broker_id in replicas if self._state.brokers[broker_id].active)
         directories = []
         for broker_id in replicas:
@@ -251,7 +253,7 @@ class Topics:
             replicas=replicas,
             isr=isr or replicas[:1],
             leader=next((each for each in isr if not self._is_spared(each)), isr[0] if isr else -1),
-            leader_epoch=0,
+            leader_epoch=leader_epoch,
             partition_epoch=0,
             directories=tuple(directories),
         )
@@ -299,8 +301,9 @@ class Topics:
             assignments = self._manual_growth(topic.assignments, added, entry, factor)
         else:
             assignments = place_replicas(self._usable_brokers(), added, factor, self._random)
+        leader_epoch = first_leader_epoch(self._state, topic.name)
         return [
-            self._partition_record(topic_id, entry.partition_count + place, replicas)
+            self._partition_record(topic_id, entry.partition_count + place, replicas, leader_epoch)
             for place, replicas in enumerate(assignments)
         ]
 
@@ -357,6 +360,7 @@ class Topics:
                 response.error_code, response.error_message = error.code, error.message
             else:
                 records.append(RemoveTopicRecord(topic_id=topic_id))
+                records += end_of_mirror(self._state, self._state.topics[topic_id].name)
         return Result(records, DeleteTopicsResponse(responses=responses))
 
     def _find(self, name: str | None, topic_id: UUID) -> TopicEntry:

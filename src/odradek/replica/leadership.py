@@ -41,7 +41,7 @@ def _begin_leadership(partition: Partition, image: PartitionImage, now_ms: int) 
     partition.in_sync.begin(image.replicas, image.isr, now_ms)
     partition.unreplicated.clear()
     partition.leader_epoch_start_offset = partition.log.log_end_offset
-    if len(image.replicas) > 1:
+    if len(image.replicas) > 1 and not partition.is_mirror:
         # It shows followers where logs diverge. Alone, the first append of the leadership is early enough, and
         # saves an fsync for each of ten thousand partitions at start.
         partition.log.assign_epoch(image.leader_epoch, partition.log.log_end_offset)

@@ -33,6 +33,7 @@ from odradek.replica.partition import Partition
 from odradek.replica.preparation import PartitionWorkQueues
 from odradek.replica.selector import Selector
 from odradek.replica.throttle import throttled
+from odradek.settings.links import mirrored_topics
 
 if TYPE_CHECKING:
     from odradek.log.manager import LogManager
@@ -104,6 +105,7 @@ class ReplicaManager:
         self.isolation = Isolation(self, monotonic_ms, session_ms=session_ms, exempt=coordinators_topics)
         self.leader_quota = TokenBucket()
         self._image = MetadataImage()
+        self._mirrors: frozenset[str] = frozenset()
         self._fetchers: ReplicaFetcherManager | None = None
         self._isr: IsrService | None = None
         self._repairs: RepairService | None = None
@@ -189,6 +191,8 @@ class ReplicaManager:
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Follow a change of the cluster's metadata."""
         self._image = image
+        if (ResourceType.BROKER, "") in delta.changed_configs:
+            self._take_mirrors(mirrored_topics(image.config(ResourceType.BROKER, "")))
         self._made_count = self._removed_count = 0
         for topic in delta.deleted_topics.values():
             for partition_id in topic.partitions:
@@ -203,6 +207,11 @@ class ReplicaManager:
         for partition in tuple(self._partitions.values()) if changed_topics else ():
             if partition.topic in changed_topics:
                 self._reconfigure(partition, image)
+
+    def _take_mirrors(self, topics: frozenset[str]) -> None:
+        changed, self._mirrors = self._mirrors ^ topics, topics
+        for partition in self if changed else ():
+            partition.is_mirror = partition.topic in topics
 
     def base_config_changed(self, base: LogConfig, image: MetadataImage) -> None:
         """The broker's defaults for topics have changed."""
@@ -245,6 +254,7 @@ class ReplicaManager:
                     may_be_in_sync=self._may_be_in_sync,
                 )
                 partition.throttled = throttled(image.topic_config(topic.name), partition_id, self.broker_id)
+                partition.is_mirror = topic.name in self._mirrors
                 log.damage.on_found = partial(self._repair, partition)
                 self.early.give(topic.name, topic.topic_id, partition_id, log.producers.refusals)
                 self._partitions[key] = partition

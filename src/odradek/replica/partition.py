@@ -15,6 +15,7 @@ from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.log.config import NEVER
+from odradek.log.follower_append import append_as_follower
 from odradek.log.log import MutableBatch
 from odradek.log.producer_state import NOT_REQUIRED, Verification
 from odradek.log.search import aborted_transactions
@@ -29,6 +30,7 @@ from odradek.replica.unreplicated import UnreplicatedBatches
 from odradek.replica.waiters import DataWait, OffsetWaiters
 
 if TYPE_CHECKING:
+    from odradek.common.ports import Buffer
     from odradek.log.append_info import AppendInfo
     from odradek.log.log import Log
     from odradek.record.validation import BatchRules
@@ -48,6 +50,7 @@ class Partition:
         isr_counts: of the broker; shrinks and expansions are counted there.
         may_be_in_sync: whether a broker (id, epoch) lives and is neither fenced nor stopping; -1: any epoch.
         cut_off: others may lead by now, see `isolation`.
+        is_mirror: its records come from another cluster, with that one's leader epochs (ADR 0018).
         repair: of what is damaged: its readers wait for it.
         replicated, durable, data_waits: who waits for acknowledgements, flushes and data.
     """
@@ -77,6 +80,7 @@ class Partition:
     append_count: int = field(default=0, init=False)
     closed: bool = field(default=False, init=False)
     cut_off: bool = field(default=False, init=False)
+    is_mirror: bool = field(default=False, init=False)
     repair: asyncio.Future[None] | None = field(default=None, init=False)
     throttled: Throttled = field(default=NOT_THROTTLED, init=False)
     warned_epoch: int = field(default=-1, init=False)
@@ -191,9 +195,19 @@ class Partition:
             self._appended(end, total_bytes(headers))
         return info
 
+    def append_mirrored(self, records: Buffer, *, now_ms: int) -> None:
+        """Append what the source of a mirror sent, as a follower does: offsets and epochs stay. Raises as that."""
+        before = self.log.log_end_offset
+        append_as_follower(self.log, records, now_ms=now_ms, leader_epoch=self.leader_epoch)
+        if self.log.log_end_offset > before:
+            self.append_count += 1
+            self._appended(self.log.log_end_offset, len(records))
+
     def _check_writable(self, required_acks: int) -> None:
         if not self.is_leader or self.cut_off:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.broker_id} does not lead {self.name}")
+        if self.is_mirror:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"{self.topic} is a mirror of another cluster's: it is read-only")
         if required_acks == -1 and len(self.isr) < self.min_in_sync_replicas and self.too_few_in_sync():
             warn_too_few_in_sync(self, ErrorCode.NOT_ENOUGH_REPLICAS)
             raise ApiError(

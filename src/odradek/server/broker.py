@@ -211,6 +211,7 @@ class Broker:
         self.publisher.subscribe(partial(forget_deleted_topics, self.services.metrics))
         self.publisher.subscribe(self._data.directory_assignments.on_metadata)
         self.publisher.subscribe(self.lifecycle.on_metadata)
+        self.publisher.subscribe(self._jobs.links.on_metadata)
         self.publisher.subscribe(self.coordinator.on_metadata)
         self.publisher.subscribe(self.transactions.coordinator.on_metadata)
         self.publisher.subscribe(IgnoredSettings(self.settings.node_id).on_metadata)
@@ -242,7 +243,9 @@ class Broker:
         self._front_end = front_end = build_front_end(
             settings, ports, storage.cluster_id, quorum, data, coordinators, self._security
         )
-        self._jobs = build_jobs(settings, ports, data, coordinators, front_end.dispatcher, self._security)
+        self._jobs = build_jobs(
+            settings, ports, data, coordinators, quorum.gateway, front_end.dispatcher, self._security
+        )
         self.publisher, self.raft, self.gateway = quorum.publisher, quorum.raft, quorum.gateway
         self.controller = quorum.controller
         self.log_manager, self.cleaner = data.log_manager, data.cleaner
@@ -452,7 +455,7 @@ class Broker:
         quorum, data, jobs = self._quorum, self._data, self._jobs
         # Early, while the other voters can still be notified over the connections that there are.
         steps: list[Callable[[], Awaitable[None]]] = [self.raft.resign] if "raft" in started else []
-        steps += [self.lifecycle.stop, data.replication.stop, jobs.token_keys.stop]
+        steps += [self.lifecycle.stop, data.replication.stop, jobs.token_keys.stop, jobs.links.stop]
         if "maintenance" in started:
             steps += [
                 jobs.loop_watch.stop,

@@ -16,6 +16,7 @@ from odradek.common.errors import ConfigError
 from odradek.settings.broker import BrokerSettings, topic_default
 from odradek.settings.client_metrics import KEYS as CLIENT_METRICS_KEYS
 from odradek.settings.client_metrics import client_metrics_problems
+from odradek.settings.links import link_problems, split_key
 from odradek.settings.listeners import LISTENER_PREFIX, split_listener_key
 from odradek.settings.options import OptionSpec
 from odradek.settings.rules import check_relations, unserved_guards
@@ -307,8 +308,9 @@ class SettingRules:
         """The dynamic settings of all brokers together: only those that are set."""
         entries = []
         for name, text in sorted(cluster.items()):
+            kind = "password" if split_key(name) is None else "string"
             row = setting(Scope.BROKER, name) or Setting(
-                Scope.BROKER, name, "password", UpdateMode.CLUSTER_WIDE, None, False, ""
+                Scope.BROKER, name, kind, UpdateMode.CLUSTER_WIDE, None, False, ""
             )
             synonyms = _own_layer(row, {name: text}, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
             entries.append(self._entry(row, synonyms, read_only=False))
@@ -431,7 +433,7 @@ def _broker_value_problems(name: str, settings: Mapping[str, str]) -> list[str]:
 
     Listeners are read-only here: they are bound at start.
     """
-    problems = []
+    problems = link_problems(name, settings)
     for key, text in settings.items():
         base = key
         if key.startswith(LISTENER_PREFIX):

@@ -21,6 +21,7 @@ from odradek.protocol.messages.create_topics_request import (
     CreateTopicsRequest,
 )
 from odradek.settings.broker import DRAIN_KEY
+from odradek.settings.links import LINK_PREFIX
 from odradek.settings.resources import BrokerLayers, ConfigSource, EffectiveSetting
 from odradek.statemachine.machine import Result
 from odradek.statemachine.timeline import Timeline
@@ -37,7 +38,7 @@ class Schema:
     def validate(self, resource_type: int, resource_name: str, settings: Mapping[str, str]) -> None:
         problems = []
         for key, value in settings.items():
-            if key not in (
+            if not key.startswith(LINK_PREFIX) and key not in (
                 "retention.ms",
                 "cleanup.policy",
                 "min.insync.replicas",

@@ -17,6 +17,7 @@ from odradek.common.topic_names import METADATA_TOPIC
 from odradek.common.turns import Turns
 from odradek.coordinator.transaction.metadata import TopicPartition
 from odradek.metadata.acls import AclOperation, AclResourceType
+from odradek.metadata.model import ResourceType
 from odradek.protocol.messages.add_partitions_to_txn_request import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -32,6 +33,7 @@ from odradek.server.authorization import check, may_act_as_broker
 from odradek.server.context import RequestContext
 from odradek.server.handlers.shared import INTERNAL_TOPICS, PARTITIONS_PER_TURN, fenced_code, transaction_request
 from odradek.server.transactions.verification import Codes, add_or_verify
+from odradek.settings.links import mirrored_topics
 
 FIRST_FENCED_VERSION = 2
 BATCH_VERSION = 4
@@ -65,6 +67,7 @@ async def handle(context: RequestContext, request: AddPartitionsToTxnRequest) ->
 async def _answer(context: RequestContext, asked: AddPartitionsToTxnTransaction, turns: Turns) -> Codes:
     image = context.broker.image
     batched = context.api_version >= BATCH_VERSION
+    mirrors = mirrored_topics(image.config(ResourceType.BROKER, ""))
     partitions: dict[TopicPartition, None] = {}
     refused: dict[TopicPartition, ErrorCode] = {}
     for topic in asked.topics:
@@ -75,6 +78,8 @@ async def _answer(context: RequestContext, asked: AddPartitionsToTxnTransaction,
                 refused[topic.name, number] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             elif topic.name == METADATA_TOPIC or image.partition(topic.name, number) is None:
                 refused[topic.name, number] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif topic.name in mirrors:
+                refused[topic.name, number] = ErrorCode.INVALID_REQUEST
             await turns.spend()
     try:
         if not batched:

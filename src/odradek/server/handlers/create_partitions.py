@@ -12,10 +12,12 @@ from dataclasses import replace
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.metadata.image import MetadataImage
+from odradek.metadata.model import ResourceType
 from odradek.protocol.messages.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic
 from odradek.protocol.messages.create_partitions_response import CreatePartitionsResponse, CreatePartitionsTopicResult
 from odradek.server.auto_topic_creation import wait_until_seen
 from odradek.server.context import RequestContext
+from odradek.settings.links import mirrored_topics
 
 
 async def handle(context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
@@ -24,6 +26,13 @@ async def handle(context: RequestContext, request: CreatePartitionsRequest) -> C
     refused = [_refused(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for topic in request.topics if not may[topic.name]]
     if refused:
         request = replace(request, topics=[topic for topic in request.topics if may[topic.name]])
+        if not request.topics:
+            return CreatePartitionsResponse(results=refused)
+    mirrors = mirrored_topics(context.broker.image.config(ResourceType.BROKER, ""))
+    if of_mirrors := [topic for topic in request.topics if topic.name in mirrors]:
+        text = "The topic is a mirror: it has as many partitions as its source."
+        refused += [_refused(topic, ErrorCode.INVALID_REQUEST, text) for topic in of_mirrors]
+        request = replace(request, topics=[topic for topic in request.topics if topic.name not in mirrors])
         if not request.topics:
             return CreatePartitionsResponse(results=refused)
     response = await _grow(context, request)

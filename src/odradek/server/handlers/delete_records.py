@@ -41,6 +41,8 @@ def handle(context: RequestContext, request: DeleteRecordsRequest) -> DeleteReco
                 if topic.name in INTERNAL_TOPICS:
                     raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is internal")
                 partition.check_leader()
+                if partition.is_mirror:
+                    raise ApiError(ErrorCode.INVALID_REQUEST, f"{topic.name} is a mirror: its source says what goes")
                 if not partition.log.config.deletes:
                     raise ApiError(ErrorCode.POLICY_VIOLATION, "cleanup.policy has no delete")
                 answer.low_watermark = delete_records(partition.log, wanted.offset)

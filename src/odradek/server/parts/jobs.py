@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from odradek.coordinator.group.lag import GroupLagConfig
+from odradek.link.service import LinkService
 from odradek.server.background.certificates import CertificateRenewal
 from odradek.server.background.cleaning import CleaningJobs
 from odradek.server.background.group_lag import GroupLagJob
@@ -12,6 +13,7 @@ from odradek.server.background.loop_watch import LoopWatch
 from odradek.server.background.maintenance import Maintenance, MaintenanceConfig
 from odradek.server.background.scrubbing import Scrubbing
 from odradek.server.background.token_keys import TokenKeys
+from odradek.server.controller_gateway import ControllerGateway
 from odradek.server.network.dispatch import Dispatcher
 from odradek.server.parts.coordinators import CoordinatorParts
 from odradek.server.parts.ports import Ports
@@ -22,7 +24,7 @@ from odradek.settings.broker import BrokerSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Jobs:
-    """Retention, flushes and checkpoints; the cleaner's; the scrub; renewed certificates."""
+    """Retention, flushes and checkpoints; the cleaner's; the scrub; renewed certificates; links to other clusters."""
 
     maintenance: Maintenance
     cleaning: CleaningJobs
@@ -31,6 +33,7 @@ class Jobs:
     token_keys: TokenKeys
     group_lag: GroupLagJob
     loop_watch: LoopWatch
+    links: LinkService
 
     def start(self) -> None:
         """Begin all but the keys of tokens, by which other nodes may log in before this one has joined them."""
@@ -47,6 +50,7 @@ def build_jobs(
     ports: Ports,
     data: ReplicaParts,
     coordinators: CoordinatorParts,
+    gateway: ControllerGateway,
     dispatcher: Dispatcher,
     security: SecurityParts,
 ) -> Jobs:
@@ -68,5 +72,6 @@ def build_jobs(
             coordinators.transactions.peers,
             is_shown=settings.metrics_address is not None,
         ),
+        links=LinkService(ports.clock, ports.network, data.replicas, gateway.ask, broker_id=settings.node_id),
         loop_watch=LoopWatch(ports.timer, ports.cpu_timer, is_shown=settings.metrics_address is not None),
     )

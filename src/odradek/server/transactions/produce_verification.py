@@ -48,7 +48,7 @@ def find_unverified(context: RequestContext, request: ProduceRequest) -> list[Un
 
 def _header_to_verify(partition: Partition, records: Any) -> BatchHeader | None:
     """The header of a transactional batch, where the partition's log knows of no transaction that it belongs to."""
-    if not partition.is_leader or not isinstance(records, bytes | bytearray | memoryview):
+    if not partition.is_leader or partition.is_mirror or not isinstance(records, bytes | bytearray | memoryview):
         return None
     if len(records) < HEADER_BYTES:
         return None

@@ -1,0 +1,70 @@
+"""What the settings of links mean for topics: none that exists becomes a mirror, and leader epochs have a floor.
+
+ADR 0018 says why a mirror's leader epoch is never below the source's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.metadata.model import ResourceType, partition_record
+from odradek.protocol.messages.config_record import ConfigRecord
+from odradek.settings.links import floor_of, split_key
+
+if TYPE_CHECKING:
+    from odradek.controller.state import ControllerState
+
+_ALL_BROKERS = (int(ResourceType.BROKER), "")
+
+
+def check_mirrors(state: ControllerState, changed: Mapping[str, str], removed: Collection[str]) -> None:
+    """Whether the topics that become mirrors, or are none any more, may.
+
+    Raises:
+        ApiError: TOPIC_ALREADY_EXISTS, INVALID_REQUEST.
+    """
+    old = state.configs.get(_ALL_BROKERS, {})
+    for key in (*changed, *removed):
+        parts = split_key(key)
+        if parts is None or parts[1] != "mirror" or parts[2] not in state.topic_ids:
+            continue
+        if key not in old:
+            raise ApiError(
+                ErrorCode.TOPIC_ALREADY_EXISTS,
+                f"Topic '{parts[2]}' exists and has records of its own: it cannot become a mirror.",
+            )
+        if key in removed:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Topic '{parts[2]}' is a mirror for as long as it exists.")
+
+
+def raised_epochs(state: ControllerState, changed: Mapping[str, str]) -> list[Any]:
+    """Records that bring the partitions of mirrors to floors that were raised."""
+    records: list[Any] = []
+    for key, text in changed.items():
+        parts = split_key(key)
+        topic_id = state.topic_ids.get(parts[2]) if parts is not None and parts[1] == "leader.epoch" else None
+        if topic_id is None:
+            continue
+        floor = int(text)
+        for partition_id, partition in state.topic_partitions(state.topics[topic_id]):
+            if partition.leader_epoch < floor:
+                raised = replace(partition, leader_epoch=floor, partition_epoch=partition.partition_epoch + 1)
+                records.append(partition_record(topic_id, partition_id, raised, state.metadata_version))
+    return records
+
+
+def first_leader_epoch(state: ControllerState, topic: str) -> int:
+    """The leader epoch of a new partition."""
+    return floor_of(state.configs.get(_ALL_BROKERS, {}), topic)
+
+
+def end_of_mirror(state: ControllerState, topic: str) -> list[ConfigRecord]:
+    """Records that take the settings of a mirror away, with its topic."""
+    return [
+        ConfigRecord(resource_type=_ALL_BROKERS[0], resource_name="", name=key, value=None)
+        for key in state.configs.get(_ALL_BROKERS, {})
+        if (parts := split_key(key)) is not None and parts[2] == topic and parts[1] != "bootstrap.servers"
+    ]

@@ -1,0 +1,321 @@
+"""Mirrors topics of other clusters into this one: a task for each link, and one for each broker of a source.
+
+Where no link is set nothing runs. Every broker fetches for the partitions that it leads. The active broker of the
+lowest id also makes mirrors' topics, adds partitions, and keeps leader epochs at or above the source's (ADR 0018).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from odradek.client.cluster import Cluster, parse_bootstrap
+from odradek.client.groups import list_offsets
+from odradek.common.backoff import Backoff
+from odradek.common.buggify import buggify
+from odradek.common.errors import ApiError, ErrorCode, OdradekError, StorageError
+from odradek.common.log_lines import get_logger
+from odradek.link.mirroring import MirroredPartition, Step
+from odradek.link.topics import TopicKeeper
+from odradek.metadata.model import ResourceType
+from odradek.protocol.api_key import ApiKey
+from odradek.protocol.messages.fetch_request import FetchRequest, FetchTopic
+from odradek.protocol.messages.fetch_response import FetchResponse
+from odradek.replica.following import move_into_range
+from odradek.settings.links import Link, Mirror, MirrorState, links_of
+
+if TYPE_CHECKING:
+    from odradek.common.ports import Clock, Network
+    from odradek.link.topics import AskController
+    from odradek.metadata.delta import MetadataDelta
+    from odradek.metadata.image import MetadataImage
+    from odradek.protocol.messages.metadata_response import MetadataResponseTopic
+    from odradek.replica.manager import ReplicaManager
+
+PartitionKey = tuple[str, int]
+# Between two looks at the source's metadata; shorter where something is not fetched.
+REFRESH_MS = 1000
+FIRST_PAUSE_MS, LAST_PAUSE_MS = 50, 2000
+MAX_WAIT_MS, MAX_BYTES = 500, 8 * 1024 * 1024
+REQUEST_TIMEOUT_MS = 15_000
+# The first version whose answers say where histories part; Kafka has it since 2.7.
+FIRST_VERSION = 12
+EARLIEST, LATEST = -2, -1
+_log = get_logger("link")
+
+
+class LinkService:
+    """The links of one broker."""
+
+    def __init__(
+        self, clock: Clock, network: Network, replicas: ReplicaManager, ask: AskController, *, broker_id: int
+    ) -> None:
+        """`ask` sends a request of this broker to the controller."""
+        self._clock = clock
+        self._network = network
+        self._replicas = replicas
+        self._ask = ask
+        self._broker_id = broker_id
+        self._image: MetadataImage | None = None
+        self._runs: dict[str, LinkRun] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+
+    def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Follow the settings of links; a link whose addresses change begins again."""
+        self._image = image
+        if (ResourceType.BROKER, "") in delta.changed_configs:
+            links = links_of(image.config(ResourceType.BROKER, ""))
+            for name, run in list(self._runs.items()):
+                if name not in links or links[name].bootstrap_servers != run.link.bootstrap_servers:
+                    self._end(self._runs.pop(name))
+            for name, link in links.items():
+                if name in self._runs:
+                    self._runs[name].link = link
+                else:
+                    self._runs[name] = self._begin(link)
+        if self._runs and (delta.changed_partitions or delta.changed_configs or delta.deleted_topics):
+            for run in self._runs.values():
+                run.wake()
+
+    def _begin(self, link: Link) -> LinkRun:
+        source = Cluster(
+            self._network,
+            self._clock,
+            parse_bootstrap(link.bootstrap_servers),
+            client_id=f"odradek-link-{link.name}",
+            timeout_ms=REQUEST_TIMEOUT_MS,
+        )
+        return LinkRun(link, source, self._clock, self._replicas, self._keeper)
+
+    def _keeper(self) -> TopicKeeper | None:
+        """Where this broker is the one that looks after the mirrors' topics."""
+        image = self._image
+        if image is None:
+            return None
+        first = min((each.broker_id for each in image.brokers.values() if each.active), default=-1)
+        return TopicKeeper(image, self._ask) if first == self._broker_id else None
+
+    def _end(self, run: LinkRun) -> None:
+        task = asyncio.get_running_loop().create_task(run.stop())
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def stop(self) -> None:
+        """Mirror nothing any more."""
+        runs, self._runs = self._runs, {}
+        for run in runs.values():
+            await run.stop()
+        while self._ending:
+            await next(iter(self._ending))
+
+
+class LinkRun:
+    """One link, from this broker."""
+
+    def __init__(
+        self,
+        link: Link,
+        source: Cluster,
+        clock: Clock,
+        replicas: ReplicaManager,
+        keeper: Callable[[], TopicKeeper | None],
+    ) -> None:
+        self.link = link
+        self.partitions: dict[PartitionKey, MirroredPartition] = {}
+        self._source = source
+        self._clock = clock
+        self._replicas = replicas
+        self._keeper = keeper
+        self._wake = asyncio.Event()
+        self._fetches: dict[int, asyncio.Task[None]] = {}
+        self._said: dict[str, str] = {}
+        self._task = asyncio.get_running_loop().create_task(self._round_after_round())
+
+    def wake(self) -> None:
+        """Something may have changed: look soon."""
+        self._wake.set()
+
+    async def stop(self) -> None:
+        """End it, and close its connections."""
+        tasks = [self._task, *self._fetches.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._source.close()
+        await asyncio.sleep(0)  # transports let go of their sockets
+
+    async def _round_after_round(self) -> None:
+        backoff = Backoff(FIRST_PAUSE_MS, LAST_PAUSE_MS)
+        while True:
+            await buggify("link: before a round")
+            self._wake.clear()
+            wanted = {topic: mirror for topic, mirror in self.link.mirrors.items() if _is_active(mirror)}
+            self.partitions = {key: each for key, each in self.partitions.items() if key[0] in wanted}
+            if not wanted:
+                await self._wake.wait()
+                continue
+            await self._guarded("", partial(self._look, wanted))
+            is_whole = bool(self.partitions) and all(each.source_leader >= 0 for each in self.partitions.values())
+            if is_whole:
+                backoff = Backoff(FIRST_PAUSE_MS, LAST_PAUSE_MS)
+            try:
+                async with asyncio.timeout((REFRESH_MS if is_whole else backoff.next_ms()) / 1000):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    async def _look(self, wanted: dict[str, Mirror]) -> None:
+        """Learn where the source's partitions are led, and fetch from there."""
+        for topic in (await self._source.metadata(sorted(wanted))).topics:
+            mirror = wanted.get(topic.name or "")
+            if mirror is not None:
+                await self._guarded(mirror.topic, partial(self._take_topic, mirror, topic))
+        leaders = {each.source_leader for each in self.partitions.values() if each.is_ready}
+        for node_id in sorted(leaders):
+            if node_id not in self._fetches:
+                self._fetches[node_id] = asyncio.get_running_loop().create_task(self._fetch_from(node_id))
+
+    async def _take_topic(self, mirror: Mirror, topic: MetadataResponseTopic) -> None:
+        if topic.error_code:
+            raise ApiError(ErrorCode(topic.error_code), f"the source says of {mirror.topic}")
+        if mirror.source_id is not None and mirror.source_id != topic.topic_id:
+            self._drop(mirror.topic)
+            raise ApiError(
+                ErrorCode.INCONSISTENT_TOPIC_ID,
+                f"{mirror.topic} is another topic at the source now: {topic.topic_id}, not {mirror.source_id}",
+            )
+        keeper = self._keeper()
+        if keeper is not None:
+            await keeper.follow(mirror, topic)
+        if mirror.source_id is None:
+            return  # nothing is fetched of a topic that would not be noticed to be another one
+        for found in topic.partitions:
+            self._take_partition(topic, found.partition_index, found.leader_id, found.leader_epoch)
+
+    def _drop(self, topic: str) -> None:
+        self.partitions = {key: each for key, each in self.partitions.items() if key[0] != topic}
+
+    def _take_partition(self, topic: MetadataResponseTopic, number: int, leader: int, leader_epoch: int) -> None:
+        key = (topic.name or "", number)
+        partition = self._replicas.partition(*key)
+        if partition is None or not partition.is_leader:
+            self.partitions.pop(key, None)
+            return
+        known = self.partitions.get(key)
+        if known is None or known.partition is not partition:
+            known = self.partitions[key] = MirroredPartition(partition, topic.topic_id)
+        if leader_epoch >= known.source_epoch:
+            known.source_leader, known.source_epoch = leader, leader_epoch
+
+    # Fetching
+
+    async def _fetch_from(self, node_id: int) -> None:
+        """Fetch all that this broker of the source leads, until there is none; what fails is tried again later."""
+        try:
+            while some := [
+                each for each in self.partitions.values() if each.is_ready and each.source_leader == node_id
+            ]:
+                await buggify("link: before a fetch")
+                await self._fetch(node_id, some)
+        except (OdradekError, OSError) as error:
+            for each in self.partitions.values():
+                if each.source_leader == node_id:
+                    each.source_leader, each.reason = -1, str(error)
+            self._say(f"broker {node_id}", str(error))
+        except Exception as error:
+            _log.bug("a fetch of a link failed", error, link=self.link.name)
+        finally:
+            if self._fetches.get(node_id) is asyncio.current_task():
+                del self._fetches[node_id]
+
+    async def _fetch(self, node_id: int, some: list[MirroredPartition]) -> None:
+        connection = await self._source.connection_to(node_id)
+        if connection.version_for(ApiKey.FETCH) < FIRST_VERSION:
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "the source is older than Kafka 2.7")
+        topics: dict[str, FetchTopic] = {}
+        asked: dict[PartitionKey, tuple[MirroredPartition, int]] = {}
+        names = {}
+        for each in some:
+            name = each.partition.topic
+            names[each.topic_id] = name
+            topic = topics.setdefault(name, FetchTopic(topic=name, topic_id=each.topic_id))
+            question = each.ask()
+            topic.partitions.append(question)
+            asked[name, question.partition] = each, question.fetch_offset
+        request = FetchRequest(
+            max_wait_ms=MAX_WAIT_MS, min_bytes=1, max_bytes=MAX_BYTES, topics=list(topics.values()), session_epoch=-1
+        )
+        response = await connection.request(request, FetchResponse, timeout_s=REQUEST_TIMEOUT_MS / 1000)
+        if response.error_code:
+            raise ApiError(_known(response.error_code), f"broker {node_id} of the source refuses a fetch")
+        self._say(f"broker {node_id}", "")
+        for answer in response.responses:
+            name = answer.topic or names.get(answer.topic_id, "")
+            for data in answer.partitions:
+                if (name, data.partition_index) in asked:
+                    await self._take_answer(*asked[name, data.partition_index], data)
+        # Those that got much stand behind the others next time: one answer has room for some only.
+        for key in [key for key in asked if key in self.partitions][: len(asked) // 2]:
+            self.partitions[key] = self.partitions.pop(key)
+
+    async def _take_answer(self, mirrored: MirroredPartition, asked_offset: int, data: Any) -> None:
+        partition = mirrored.partition
+        if self.partitions.get((partition.topic, partition.partition_id)) is not mirrored:
+            return  # paused or led elsewhere since it was asked for
+        try:
+            if mirrored.take(data, asked_offset, self._clock.now_ms()) is Step.LOCATE:
+                await self._locate(mirrored)
+        except StorageError as error:
+            self._replicas.storage_failed(error)
+        except ApiError as error:
+            mirrored.source_leader, mirrored.reason = -1, error.message
+        self._say(partition.name, mirrored.reason)
+        await asyncio.sleep(0)
+
+    async def _locate(self, mirrored: MirroredPartition) -> None:
+        """Our log's end is not in the source's log: begin at its start where that has moved past us."""
+        partition = mirrored.partition
+        key = (partition.topic, partition.partition_id)
+        start = (await list_offsets(self._source, {key: EARLIEST}))[key]
+        end = (await list_offsets(self._source, {key: LATEST}))[key]
+        own_end = partition.log.log_end_offset
+        if own_end > end:
+            mirrored.stop(f"the source's log ends at {end}, ours at {own_end}: the source has lost records")
+        elif own_end < start and partition.is_leader and partition.is_mirror:
+            move_into_range(partition, start, end)
+        else:
+            mirrored.source_leader, mirrored.reason = -1, "the source does not have the offset that comes next"
+
+    async def _guarded(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Do it; what the network or a cluster refuses is reported once, and tried again with the next round."""
+        try:
+            await work()
+        except (OdradekError, OSError) as error:
+            self._say(what, str(error))
+        except Exception as error:
+            _log.bug("a round of a link failed", error, link=self.link.name)
+        else:
+            self._say(what, "")
+
+    def _say(self, what: str, reason: str) -> None:
+        """A line where what was said last is not true any more."""
+        if self._said.get(what, "") == reason:
+            return
+        self._said[what] = reason
+        if reason:
+            _log.warning("a link does not go on", link=self.link.name, of=what or "the source", reason=reason)
+        else:
+            _log.info("a link goes on", link=self.link.name, of=what or "the source")
+
+
+def _is_active(mirror: Mirror) -> bool:
+    return mirror.state is MirrorState.ACTIVE
+
+
+def _known(error_code: int) -> ErrorCode:
+    try:
+        return ErrorCode(error_code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR

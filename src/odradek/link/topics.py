@@ -1,0 +1,92 @@
+"""What is asked of our controller so that a mirror's topic is as the source's: partitions, and the floor of epochs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from odradek.client.cluster import check
+from odradek.common.errors import ErrorCode
+from odradek.metadata.model import ResourceType
+from odradek.protocol.declare import Message
+from odradek.protocol.messages import (
+    create_partitions_request,
+    create_topics_request,
+    incremental_alter_configs_request,
+)
+from odradek.protocol.messages.create_partitions_response import CreatePartitionsResponse
+from odradek.protocol.messages.create_topics_response import CreateTopicsResponse
+from odradek.protocol.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
+
+if TYPE_CHECKING:
+    from odradek.metadata.image import MetadataImage
+    from odradek.protocol.messages.metadata_response import MetadataResponseTopic
+    from odradek.settings.links import Mirror
+
+M = TypeVar("M", bound=Message)
+SET = 0
+TIMEOUT_MS = 10_000
+
+
+class AskController(Protocol):
+    """Sends a request of this broker to the active controller."""
+
+    async def __call__(self, request: Message, response: type[M], /) -> M:
+        """Raises ApiError."""
+
+
+class TopicKeeper:
+    """What the one broker does that looks after the mirrors' topics."""
+
+    def __init__(self, image: MetadataImage, ask: AskController) -> None:
+        self._image = image
+        self._ask = ask
+
+    async def follow(self, mirror: Mirror, topic: MetadataResponseTopic) -> None:
+        """Bring what we have of a topic to what the source has. What was asked shows in a later image, and may be asked
+        once more before.
+
+        Raises:
+            ApiError: the controller refuses it.
+        """
+        changes: dict[str, str] = {}
+        if mirror.source_id is None:
+            changes[mirror.key("source.id")] = str(topic.topic_id)
+        floor = max((each.leader_epoch for each in topic.partitions), default=0)
+        if floor > mirror.leader_epoch:
+            changes[mirror.key("leader.epoch")] = str(floor)
+        if changes:
+            await self._set(changes)
+        own = self._image.topic(mirror.topic)
+        if mirror.key("mirror") not in self._image.config(ResourceType.BROKER, ""):
+            return  # it was deleted meanwhile, and its settings with it
+        if own is None:
+            await self._create(mirror.topic, len(topic.partitions))
+        elif len(own.partitions) < len(topic.partitions):
+            await self._grow(mirror.topic, len(topic.partitions))
+
+    async def _set(self, changes: dict[str, str]) -> None:
+        resource = incremental_alter_configs_request.AlterConfigsResource(
+            resource_type=ResourceType.BROKER,
+            resource_name="",
+            configs=[
+                incremental_alter_configs_request.AlterableConfig(name=key, config_operation=SET, value=value)
+                for key, value in changes.items()
+            ],
+        )
+        request = incremental_alter_configs_request.IncrementalAlterConfigsRequest(resources=[resource])
+        (answer,) = (await self._ask(request, IncrementalAlterConfigsResponse)).responses
+        check(answer.error_code, "settings of a link", answer.error_message)
+
+    async def _create(self, name: str, count: int) -> None:
+        topic = create_topics_request.CreatableTopic(name=name, num_partitions=count, replication_factor=-1)
+        request = create_topics_request.CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)
+        (answer,) = (await self._ask(request, CreateTopicsResponse)).topics
+        if answer.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
+            check(answer.error_code, f"topic {name}", answer.error_message)
+
+    async def _grow(self, name: str, count: int) -> None:
+        topic = create_partitions_request.CreatePartitionsTopic(name=name, count=count, assignments=None)
+        request = create_partitions_request.CreatePartitionsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)
+        (answer,) = (await self._ask(request, CreatePartitionsResponse)).results
+        if answer.error_code != ErrorCode.INVALID_PARTITIONS:
+            check(answer.error_code, f"partitions of {name}", answer.error_message)

@@ -1,0 +1,145 @@
+"""Links to other clusters and the topics that mirror theirs: settings of all brokers together, `odradek.link.…`.
+
+A link is a name with the addresses of a cluster; a mirror is a topic that has what the topic of the same name has
+there. ADR 0018 says why they are settings.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from uuid import UUID
+
+LINK_PREFIX = "odradek.link."
+_KEY = re.compile(
+    r"odradek\.link\.([A-Za-z0-9_-]+)\.(?:(bootstrap\.servers)|(mirror|source\.id|leader\.epoch)\.([A-Za-z0-9._-]+))"
+)
+MAX_EPOCH = 2**31 - 2
+
+
+class MirrorState(StrEnum):
+    """What an administrator wants of a mirror."""
+
+    ACTIVE = "active"
+    PAUSED = "paused"
+
+
+@dataclass(slots=True)
+class Mirror:
+    """A topic that mirrors the source's topic of the same name.
+
+    Attributes:
+        source_id: the topic's id at the source, None until it was seen.
+        leader_epoch: the floor of its partitions' leader epochs.
+    """
+
+    link: str
+    topic: str
+    state: MirrorState
+    source_id: UUID | None = None
+    leader_epoch: int = 0
+
+    def key(self, what: str) -> str:
+        """The name of one of its settings: `mirror`, `source.id` or `leader.epoch`."""
+        return mirror_key(self.link, what, self.topic)
+
+
+@dataclass(slots=True)
+class Link:
+    """A cluster that is mirrored, `host:port,…`."""
+
+    name: str
+    bootstrap_servers: str
+    mirrors: dict[str, Mirror] = field(default_factory=dict)
+
+
+def bootstrap_key(link: str) -> str:
+    """The setting that makes a link."""
+    return f"{LINK_PREFIX}{link}.bootstrap.servers"
+
+
+def mirror_key(link: str, what: str, topic: str) -> str:
+    """A setting of a mirror: `mirror`, `source.id` or `leader.epoch`."""
+    return f"{LINK_PREFIX}{link}.{what}.{topic}"
+
+
+def split_key(key: str) -> tuple[str, str, str] | None:
+    """(link, what, topic) of a setting; the topic is empty for bootstrap.servers. None for what is none of a link."""
+    match = _KEY.fullmatch(key)
+    if match is None:
+        return None
+    return match[1], match[2] or match[3], match[4] or ""
+
+
+def mirrored_topics(settings: Mapping[str, str]) -> frozenset[str]:
+    """The topics that are mirrors, by the settings of all brokers together."""
+    return frozenset(
+        parts[2]
+        for key in settings
+        if key.startswith(LINK_PREFIX) and (parts := split_key(key)) is not None and parts[1] == "mirror"
+    )
+
+
+def links_of(settings: Mapping[str, str]) -> dict[str, Link]:
+    """The links, by the settings of all brokers together. What cannot be read is left out: no broker stops over it."""
+    found = [(parts, text) for key, text in settings.items() if (parts := split_key(key)) is not None]
+    links = {link: Link(link, text) for (link, what, _), text in found if what == "bootstrap.servers"}
+    for (name, what, topic), text in found:
+        if what == "mirror" and name in links and text in set(MirrorState):
+            links[name].mirrors[topic] = Mirror(name, topic, MirrorState(text))
+    for (name, what, topic), text in found:
+        mirror = links[name].mirrors.get(topic) if name in links else None
+        if mirror is not None and not value_problem(what, text):
+            if what == "source.id":
+                mirror.source_id = UUID(text)
+            elif what == "leader.epoch":
+                mirror.leader_epoch = int(text)
+    return links
+
+
+def floor_of(settings: Mapping[str, str], topic: str) -> int:
+    """The lowest leader epoch that partitions of a topic may have: 0 for all that are no mirrors."""
+    links = links_of(settings).values() if any(key.startswith(LINK_PREFIX) for key in settings) else ()
+    return max((link.mirrors[topic].leader_epoch for link in links if topic in link.mirrors), default=0)
+
+
+def value_problem(what: str, text: str) -> str:
+    """What is wrong with a value; empty where nothing is."""
+    if what == "mirror":
+        return "" if text in set(MirrorState) else "must be active or paused"
+    if what == "leader.epoch":
+        return "" if text.isascii() and text.isdigit() and int(text) <= MAX_EPOCH else "must be a leader epoch"
+    if what == "source.id":
+        try:
+            UUID(text)
+        except ValueError:
+            return "must be a topic id"
+        return ""
+    pattern = r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}"
+    return "" if all(re.fullmatch(pattern, part.strip()) for part in text.split(",")) else "must be host:port,…"
+
+
+def link_problems(resource_name: str, settings: Mapping[str, str]) -> list[str]:
+    """What is wrong with the settings of links among these: each alone, and all together."""
+    given = {key: text for key, text in settings.items() if key.startswith(LINK_PREFIX)}
+    if given and resource_name:
+        return [f"{next(iter(given))} is a setting of all brokers together, not of one"]
+    problems: list[str] = []
+    of_topic: dict[str, str] = {}
+    for key, text in given.items():
+        parts = split_key(key)
+        if parts is None:
+            problems.append(f"{key} is no setting of a link")
+            continue
+        name, what, topic = parts
+        if problem := value_problem(what, text):
+            problems.append(f"{key}={text} {problem}")
+        if what != "bootstrap.servers" and bootstrap_key(name) not in settings:
+            problems.append(f"{key}: there is no link {name}")
+        if what == "mirror" and of_topic.setdefault(topic, name) != name:
+            problems.append(f"{topic} is a mirror of link {of_topic[topic]} already")
+        if what not in ("bootstrap.servers", "mirror") and mirror_key(name, "mirror", topic) not in settings:
+            problems.append(f"{key}: {topic} is no mirror of link {name}")
+    return problems

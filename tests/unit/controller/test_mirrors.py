@@ -1,0 +1,81 @@
+"""What the settings of links do to topics: which become mirrors, the floor of leader epochs, the end of a mirror."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.common.errors import ErrorCode
+from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest
+from odradek.protocol.messages.incremental_alter_configs_request import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from tests.support.models.controller_harness import Harness
+
+SET, DELETE = 0, 1
+BROKER = 4
+ID = "00000000-0000-0000-0000-000000000007"
+
+
+@pytest.fixture
+def harness() -> Harness:
+    harness = Harness()
+    harness.brokers(1)
+    harness.topic("own", [1])
+    assert alter(harness, ("bootstrap.servers", "a:9092"), ("mirror.t", "active"), ("source.id.t", ID)) == 0
+    return harness
+
+
+def alter(harness: Harness, *changes: tuple[str, str | None]) -> int:
+    entries = [
+        AlterableConfig(name=f"odradek.link.west.{key}", config_operation=DELETE if value is None else SET, value=value)
+        for key, value in changes
+    ]
+    resource = AlterConfigsResource(resource_type=BROKER, resource_name="", configs=entries)
+    request = IncrementalAlterConfigsRequest(resources=[resource])
+    return int(harness.do(harness.machine.configs.incremental_alter(request)).responses[0].error_code)
+
+
+def epoch_of(harness: Harness, topic: str) -> tuple[int, int]:
+    """(leader epoch, partition epoch) of its partition 0."""
+    partition = harness.state.partitions[harness.state.topic_ids[topic], 0]
+    return partition.leader_epoch, partition.partition_epoch
+
+
+def test_a_topic_that_exists_becomes_no_mirror(harness: Harness) -> None:
+    assert alter(harness, ("mirror.own", "active")) == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+def test_a_mirror_that_exists_is_paused_and_stays_one(harness: Harness) -> None:
+    harness.topic("t", [1])
+    assert alter(harness, ("mirror.t", "paused")) == 0
+    assert alter(harness, ("mirror.t", None), ("source.id.t", None)) == ErrorCode.INVALID_REQUEST
+
+
+def test_a_mirror_that_was_never_made_is_given_up(harness: Harness) -> None:
+    assert alter(harness, ("mirror.t", None), ("source.id.t", None)) == 0
+
+
+def test_leader_epochs_are_raised_to_the_floor_and_never_lowered(harness: Harness) -> None:
+    harness.topic("t", [1])
+    assert epoch_of(harness, "t") == (0, 0)
+    assert alter(harness, ("leader.epoch.t", "9")) == 0
+    assert epoch_of(harness, "t") == (9, 1)
+    assert alter(harness, ("leader.epoch.t", "4")) == 0
+    assert epoch_of(harness, "t") == (9, 1)
+    assert epoch_of(harness, "own") == (0, 0)
+
+
+def test_a_mirror_is_made_at_the_floor(harness: Harness) -> None:
+    assert alter(harness, ("leader.epoch.t", "12")) == 0
+    harness.topic("t", [1])
+    assert epoch_of(harness, "t") == (12, 0)
+
+
+def test_the_settings_of_a_mirror_go_with_its_topic(harness: Harness) -> None:
+    harness.topic("t", [1])
+    harness.do(harness.machine.topics.delete(DeleteTopicsRequest(topic_names=["t"])))
+    left = {key for key in harness.state.configs[(BROKER, "")] if key.startswith("odradek.link.")}
+    assert left == {"odradek.link.west.bootstrap.servers"}
+    assert "t" not in harness.state.topic_ids

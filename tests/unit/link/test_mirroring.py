@@ -1,0 +1,121 @@
+"""A mirror's partition over a real log: what it appends, follows, refuses, and when it stops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.real_io import RealDisk
+from odradek.link.mirroring import MirroredPartition, Step
+from odradek.log.config import LogConfig
+from odradek.log.files import FileCache
+from odradek.log.opening import close_log, open_log
+from odradek.metadata.model import PartitionImage
+from odradek.protocol.messages.fetch_response import EpochEndOffset, PartitionData
+from odradek.record.batch import patch_base_offset, patch_leader_epoch
+from odradek.replica.leadership import take_image
+from odradek.replica.partition import Partition
+from tests.support.models.batches import NOW_MS, batch, header_of
+
+ME = 1
+
+
+@pytest.fixture
+def mirrored(tmp_path: Path) -> Iterator[MirroredPartition]:
+    path = tmp_path / "t-0"
+    path.mkdir()
+    log = open_log(FileCache(RealDisk(workers=1)), path, ("t", 0), LogConfig(), now_ms=NOW_MS)
+    partition = Partition("t", 0, UUID(int=5), log, broker_id=ME)
+    partition.is_mirror = True
+    lead(partition, leader_epoch=7, partition_epoch=0)
+    yield MirroredPartition(partition, UUID(int=9), source_leader=4, source_epoch=5)
+    close_log(log)
+
+
+def lead(partition: Partition, *, leader_epoch: int, partition_epoch: int) -> None:
+    image = PartitionImage((ME, 2), (ME,), ME, leader_epoch, partition_epoch)
+    take_image(partition, image)
+
+
+def sent(offset: int, leader_epoch: int, log_start_offset: int = 0) -> PartitionData:
+    data = bytearray(batch(b"a", b"b"))
+    patch_base_offset(data, offset)
+    patch_leader_epoch(data, leader_epoch)
+    return PartitionData(
+        partition_index=0, high_watermark=offset + 2, log_start_offset=log_start_offset, records=bytes(data)
+    )
+
+
+def test_the_sources_epochs_are_kept_below_ours(mirrored: MirroredPartition) -> None:
+    log = mirrored.partition.log
+    assert mirrored.take(sent(0, 3), 0, NOW_MS) is Step.GO_ON
+    # A leadership of ours begins, and is not noted where the source's next batch would be older.
+    lead(mirrored.partition, leader_epoch=8, partition_epoch=1)
+    assert mirrored.take(sent(2, 5), 2, NOW_MS) is Step.GO_ON
+    assert log.epochs.entries() == [(3, 0), (5, 2)]
+    assert log.log_end_offset == log.high_watermark == 4
+    asked = mirrored.ask()
+    assert (asked.fetch_offset, asked.last_fetched_epoch, asked.current_leader_epoch) == (4, 5, 5)
+
+
+def test_nothing_is_fetched_of_an_epoch_above_ours(mirrored: MirroredPartition) -> None:
+    assert mirrored.is_ready
+    mirrored.source_epoch = 8
+    assert not mirrored.is_ready
+    with pytest.raises(ApiError) as caught:
+        mirrored.take(sent(0, 8), 0, NOW_MS)
+    assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+    lead(mirrored.partition, leader_epoch=8, partition_epoch=1)
+    assert mirrored.is_ready
+
+
+def test_a_mirror_is_written_to_by_its_link_alone(mirrored: MirroredPartition) -> None:
+    data = bytearray(batch(b"mine"))
+    with pytest.raises(ApiError) as caught:
+        mirrored.partition.append_as_leader([data], [header_of(bytes(data))], required_acks=1, now_ms=NOW_MS)
+    assert caught.value.code is ErrorCode.INVALID_REQUEST
+    mirrored.partition.is_mirror = False
+    with pytest.raises(ApiError) as caught:
+        mirrored.take(sent(0, 3), 0, NOW_MS)
+    assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_the_start_of_the_log_follows(mirrored: MirroredPartition) -> None:
+    mirrored.take(sent(0, 3, log_start_offset=0), 0, NOW_MS)
+    mirrored.take(sent(2, 3, log_start_offset=3), 2, NOW_MS)
+    assert mirrored.partition.log.log_start_offset == 3
+    assert mirrored.source_end == 4
+
+
+def test_an_answer_to_what_was_asked_before_is_left(mirrored: MirroredPartition) -> None:
+    mirrored.take(sent(0, 3), 0, NOW_MS)
+    assert mirrored.take(sent(0, 3), 0, NOW_MS) is Step.GO_ON
+    assert mirrored.partition.log.log_end_offset == 2
+
+
+def test_another_history_stops_the_partition(mirrored: MirroredPartition) -> None:
+    mirrored.take(sent(0, 3), 0, NOW_MS)
+    parts = PartitionData(partition_index=0, diverging_epoch=EpochEndOffset(epoch=2, end_offset=1))
+    assert mirrored.take(parts, 2, NOW_MS) is Step.STOP
+    assert "its epoch 2 ends at 1, ours is at 2" in mirrored.reason
+    assert not mirrored.is_ready
+    assert mirrored.partition.log.log_end_offset == 2
+
+
+@pytest.mark.parametrize(
+    ("code", "step"),
+    [
+        (ErrorCode.OFFSET_OUT_OF_RANGE, Step.LOCATE),
+        (ErrorCode.FENCED_LEADER_EPOCH, Step.REFRESH),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, Step.REFRESH),
+        (12345, Step.REFRESH),
+    ],
+)
+def test_errors_of_the_source_lead_to_a_next_step(mirrored: MirroredPartition, code: int, step: Step) -> None:
+    assert mirrored.take(PartitionData(partition_index=0, error_code=code), 0, NOW_MS) is step
+    assert mirrored.is_ready == (step is Step.LOCATE)
+    assert bool(mirrored.reason) == (step is Step.REFRESH)

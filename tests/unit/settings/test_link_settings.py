@@ -1,0 +1,65 @@
+"""Settings of links: what is read of them, and what is refused."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from odradek.settings.links import MirrorState, floor_of, link_problems, links_of, mirrored_topics
+
+ID = "00000000-0000-0000-0000-000000000007"
+LINK = {"odradek.link.west.bootstrap.servers": "a:9092,[::1]:9093"}
+MIRROR = {
+    **LINK,
+    "odradek.link.west.mirror.a.b": "active",
+    "odradek.link.west.source.id.a.b": ID,
+    "odradek.link.west.leader.epoch.a.b": "3",
+}
+
+
+def test_links_and_their_mirrors_are_read() -> None:
+    link = links_of({**MIRROR, "log.cleaner.threads": "2"})["west"]
+    assert link.bootstrap_servers == "a:9092,[::1]:9093"
+    mirror = link.mirrors["a.b"]
+    assert (mirror.state, mirror.source_id, mirror.leader_epoch) == (MirrorState.ACTIVE, UUID(ID), 3)
+    assert mirrored_topics(MIRROR) == {"a.b"}
+    assert floor_of(MIRROR, "a.b") == 3
+    assert floor_of(MIRROR, "a") == floor_of({}, "a.b") == 0
+
+
+def test_what_cannot_be_read_stops_no_broker() -> None:
+    broken = {**MIRROR, "odradek.link.west.leader.epoch.a.b": "x", "odradek.link.west.source.id.a.b": "y"}
+    mirror = links_of(broken)["west"].mirrors["a.b"]
+    assert (mirror.source_id, mirror.leader_epoch) == (None, 0)
+    assert links_of({"odradek.link.gone.mirror.t": "active"}) == {}
+
+
+def test_settings_that_fit_together_are_taken() -> None:
+    assert link_problems("", MIRROR) == link_problems("", LINK) == link_problems("1", {"x": "y"}) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"odradek.link.west.bootstrap.servers": "a"}, "must be host:port"),
+        ({"odradek.link.west.mirror.a.b": "off"}, "must be active or paused"),
+        ({"odradek.link.west.leader.epoch.a.b": "-1"}, "must be a leader epoch"),
+        ({"odradek.link.west.source.id.a.b": "no"}, "must be a topic id"),
+        ({"odradek.link.east.mirror.t": "active"}, "there is no link east"),
+        ({"odradek.link.west.leader.epoch.t": "1"}, "t is no mirror of link west"),
+        ({"odradek.link.west.nonsense": "1"}, "is no setting of a link"),
+        (
+            {"odradek.link.east.bootstrap.servers": "b:1", "odradek.link.east.mirror.a.b": "active"},
+            "a.b is a mirror of link west already",
+        ),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(changed: dict[str, str], problem: str) -> None:
+    (found,) = link_problems("", {**MIRROR, **changed})
+    assert problem in found
+
+
+def test_links_are_no_settings_of_one_broker() -> None:
+    (found,) = link_problems("1", LINK)
+    assert "all brokers together" in found
