@@ -335,6 +335,7 @@ def _load_epochs(
                     epochs.assign(epoch, first)
             epochs.assign(header.partition_leader_epoch, header.base_offset)
             read_to = header.last_offset + 1
+    epochs.truncate_from_start(start)  # the files may begin with batches that were deleted, and keep their epochs
     return epochs, epochs.lines() == written
 
 
