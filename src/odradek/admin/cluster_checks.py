@@ -210,7 +210,7 @@ def _check_machines(facts: ClusterFacts) -> Iterator[Finding]:
         )
     voters = Counter(host for voter in facts.voters if (host := facts.hosts.get(voter)))
     host, count = next(iter(voters.most_common(1)), ("", 0))
-    if count * 2 > len(facts.voters) > 1:
+    if count * 2 >= len(facts.voters) > count or count == len(facts.voters) > 1:
         yield Finding(
             Severity.BAD,
             "voters-on-one-machine",

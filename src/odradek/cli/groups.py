@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from odradek.admin.offset_reset import ResetError, ResetPlan, apply_reset, check_idle, plan_reset
 from odradek.cli.completion import group_names, topic_names
 from odradek.cli.connect import DEFAULT_BOOTSTRAP, BootstrapOption, CommandConfigOption, administer, target
 from odradek.cli.errors import FAILED, USAGE, CliError, exit_code, report
@@ -20,6 +19,7 @@ from odradek.cli.output import JsonOption, note, print_json, print_table, say
 from odradek.common.numbers import INT64_MAX
 
 if TYPE_CHECKING:
+    from odradek.admin.offset_reset import ResetPlan
     from odradek.client.cluster import Cluster
     from odradek.client.groups import GroupDescription, GroupMember, TopicPartition
     from odradek.common.errors import ApiError
@@ -219,6 +219,8 @@ def reset_offsets(
     chosen = [parse_topic(item) for item in topic or []]
 
     async def work(cluster: Cluster) -> list[ResetPlan]:
+        from odradek.admin.offset_reset import ResetError, apply_reset, check_idle, plan_reset
+
         try:
             plans = [await plan_reset(cluster, name, chosen, position) for name in group]
             for plan in plans:

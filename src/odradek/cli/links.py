@@ -54,7 +54,7 @@ def mirror(
     command_config: CommandConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Mirror topics of the source: they are made here, and are read-only."""
+    """Mirror topics of the source: they are made here, and only the link writes to them."""
 
     async def work(cluster: Cluster) -> None:
         from odradek.settings.links import MirrorState, mirror_key

@@ -9,9 +9,12 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from odradek.admin.offset_reset import Position, ResetError, ResetPlan, TopicPartition
 from odradek.cli.errors import BAD_CONFIG, FAILED, NOT_FOUND, USAGE, CliError
+
+if TYPE_CHECKING:
+    from odradek.admin.offset_reset import Position, ResetError, ResetPlan, TopicPartition
 
 # How the command goes on, by the reason of a refusal.
 _REFUSED = {
@@ -52,6 +55,8 @@ def wanted_position(
     file: Path | None,
 ) -> Position:
     """The one position that the options name. Raises CliError."""
+    from odradek.admin.offset_reset import Position
+
     given = [earliest, latest, current, *(each is not None for each in (offset, datetime_text, duration, shift, file))]
     if sum(given) != 1:
         raise CliError(

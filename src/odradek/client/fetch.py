@@ -5,7 +5,6 @@ Applications use the Kafka client of their language; here a person looks at a fe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from odradek.client.cluster import Cluster, check
@@ -95,6 +94,8 @@ def _read(data: PartitionData, offset: int, max_batch_bytes: int, *, committed: 
     for position, header in read_batches(raw):
         found.next_offset = max(found.next_offset, header.last_offset + 1)
         batch = raw[position : position + header.size_bytes]
+        # Of markers too: a fetch may begin at the marker of a transaction that it names.
+        filter_.came_to(header.last_offset)
         try:
             if header.is_control:
                 filter_.ended(header, read_records(batch, header))
@@ -113,14 +114,13 @@ class _Aborted:
         self._ahead = transactions
         self._open: set[int] = set()
 
-    def drops(self, header: BatchHeader) -> bool:
-        for first, producer in self._begun(header.last_offset):
-            self._ahead.remove((first, producer))
-            self._open.add(producer)
-        return header.is_transactional and header.producer_id in self._open
+    def came_to(self, last_offset: int) -> None:
+        """The batch that ends there is next: transactions that began up to there are open."""
+        while self._ahead and self._ahead[0][0] <= last_offset:
+            self._open.add(self._ahead.pop(0)[1])
 
-    def _begun(self, last_offset: int) -> Iterator[tuple[int, int]]:
-        return iter([each for each in self._ahead if each[0] <= last_offset])
+    def drops(self, header: BatchHeader) -> bool:
+        return header.is_transactional and header.producer_id in self._open
 
     def ended(self, header: BatchHeader, markers: list[Record]) -> None:
         if any(control_type(marker) is ControlType.ABORT for marker in markers):

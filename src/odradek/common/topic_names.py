@@ -1,4 +1,4 @@
-"""What a topic may be called, and the one name that is no topic's."""
+"""What a topic may be called, the names of internal topics, and the one name that is no topic's."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import re
 # The cluster's metadata: a log, and no topic that a client sees. Its directory is that of the metadata log.
 METADATA_TOPIC = "__cluster_metadata"
 METADATA_LOG = f"{METADATA_TOPIC}-0"
+# Topics that the cluster itself writes.
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 MAX_NAME_LENGTH = 249
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")
 

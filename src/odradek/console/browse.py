@@ -24,7 +24,7 @@ MAX_ROWS = 500
 MAX_RECORDS, MAX_BYTES, MAX_S = 100_000, 64 << 20, 15.0
 FETCH_BYTES = 1 << 20
 # A batch that is larger when decompressed is not shown.
-MAX_BATCH_BYTES = 256 << 20
+MAX_BATCH_BYTES = 32 << 20
 # So many records from the end of each partition are searched through.
 SEARCHED_FROM_END = 10_000
 # Records between two looks whether the time is up, and turns for others on the loop.

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import html
 from collections.abc import Iterable
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
@@ -22,6 +21,7 @@ MAX_FORM_BYTES = 8 * 1024
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 # scrypt takes 16 MB and a core for each guess.
 HASHES_AT_ONCE = 2
+TOO_MANY = "Too many wrong passwords: wait a minute."
 _SAFE_METHODS = ("GET", "HEAD")
 # Nothing is loaded from elsewhere, and no other page has these in a frame. The front end makes functions itself.
 _POLICY = (
@@ -69,11 +69,11 @@ class Guard:
             await self._inner(scope, receive, send)
             return None
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        if scope["path"] == ALIVE and scope["type"] == "http":
+            return await _answer(send, 200, "ok\n", content_type=b"text/plain")  # probes ask by the address of a pod
         refusal = self._refusal(scope, headers)
         if refusal:
             return await _refuse(scope, receive, send, refusal)
-        if scope["path"] == ALIVE and scope["type"] == "http":
-            return await _answer(send, 200, "ok\n", content_type=b"text/plain")
         token = _cookie(headers)
         session = self._session(token)
         if scope["type"] == "http" and scope["path"] in (LOGIN, LOGOUT):
@@ -86,7 +86,7 @@ class Guard:
 
     def may(self, session: Session) -> bool:
         """Whether a session goes on, for a page that is open."""
-        return self._sessions.is_live(session) and (self._users is None or session.user in self._users)
+        return self._sessions.is_live(session) and self._knows(session)
 
     def _refusal(self, scope: Any, headers: dict[str, str]) -> str:
         """Why a request is refused from any user, or "".
@@ -99,7 +99,7 @@ class Guard:
             return f"this console is not {host or 'nameless'}: start it with --hostname {host} if it shall be"
         changes = scope["type"] == "websocket" or scope["method"] not in _SAFE_METHODS
         origin = headers.get("origin")
-        if changes and origin is not None and urlsplit(origin).netloc != headers.get("host"):
+        if changes and origin is not None and _host_and_port(origin) != headers.get("host"):
             return "another site may not ask this of the console"
         if changes and origin is None and headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
             return "another site may not ask this of the console"
@@ -125,7 +125,7 @@ class Guard:
             return await _refuse(scope, receive, send, "log in first")
         here = scope["path"] + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
         if self._users is None:
-            return await self._begin(send, "", here)
+            return await self._begin(send, "", _local(quote(here, safe="/?&=%")))
         if scope["path"].startswith("/_nicegui"):
             return await _refuse(scope, receive, send, "log in first")
         return await _redirect(send, f"{LOGIN}?next={quote(here, safe='')}")
@@ -150,9 +150,11 @@ class Guard:
         assert self._users is not None
         keys = (f"name {name[:200]}", f"address {address}")
         if self._attempts.must_wait(*keys):
-            return await _answer(send, 429, _login_page(to, "Too many wrong passwords: wait a minute."))
+            return await _answer(send, 429, _login_page(to, TOO_MANY))
         try:
             async with self._hashing:
+                if self._attempts.must_wait(*keys):  # others failed while this one waited for its turn
+                    return await _answer(send, 429, _login_page(to, TOO_MANY))
                 is_right = await asyncio.to_thread(self._users.check, name, password)
         except ConfigError:
             return await _answer(
@@ -182,12 +184,20 @@ def _local(path: str) -> str:
     return path if is_ours else "/"
 
 
-def _cookie(headers: dict[str, str]) -> str | None:
+def _host_and_port(origin: str) -> str | None:
     try:
-        found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-    except CookieError:
+        return urlsplit(origin).netloc
+    except ValueError:
         return None
-    return found.value if found is not None else None
+
+
+def _cookie(headers: dict[str, str]) -> str | None:
+    """Ours, whatever other programs of this host have set: cookies know no ports."""
+    for each in headers.get("cookie", "").split(";"):
+        name, _, value = each.partition("=")
+        if name.strip() == COOKIE:
+            return value.strip()
+    return None
 
 
 async def _body(receive: Any) -> bytes:

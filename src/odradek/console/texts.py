@@ -46,7 +46,12 @@ def shown(data: bytes | None, form: str = "auto", schema: str | None = None, *, 
     except ValueError as error:
         text, found = _hex(data, signs), "hex"
         return Shown(text, found, _joined(str(error), _cut_note(data, text, found, signs)))
-    return Shown(_cut(text, signs), found, _cut_note(data, text, found, signs))
+    return Shown(_sendable(_cut(text, signs)), found, _cut_note(data, text, found, signs))
+
+
+def _sendable(text: str) -> str:
+    """Without half of a surrogate pair, which JSON may have and no page."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _auto(data: bytes, schema: str | None) -> tuple[str, str]:
@@ -111,7 +116,8 @@ def _avro(data: bytes, schema: str | None) -> tuple[str, str]:
         raise ValueError(f"it is too large to be decoded from Avro: {size_text(len(data))}")
     try:
         if data.startswith(_CONTAINER):
-            found: Any = list(fastavro.reader(io.BytesIO(data)))
+            # Its schema is that of its producer: a few bytes may say that they are a billion records.
+            found: Any = {"container file with the schema": fastavro.reader(io.BytesIO(data)).writer_schema}
         elif schema is None:
             raise ValueError('no schema: name one in the console\'s file, [clusters.NAME.avro] TOPIC = "file.avsc"')
         else:
@@ -120,7 +126,10 @@ def _avro(data: bytes, schema: str | None) -> tuple[str, str]:
         raise
     except Exception as error:  # a library's many errors, of bytes that are anything
         raise ValueError(f"it is not in Avro by this schema ({type(error).__name__})") from None
-    return json.dumps(found, indent=2, ensure_ascii=False, default=_plain), "Avro"
+    try:
+        return json.dumps(found, indent=2, ensure_ascii=False, default=_plain), "Avro"
+    except RecursionError:
+        raise ValueError("it is nested too deeply to be shown") from None
 
 
 def _one_avro(fastavro: Any, data: bytes, schema: Any) -> Any:

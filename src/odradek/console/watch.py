@@ -22,6 +22,7 @@ from odradek.client.cluster import Cluster
 from odradek.client.groups import LATEST, committed_offsets, list_groups, list_offsets
 from odradek.client.reassignment import moves_under_way
 from odradek.common.errors import ApiError, OdradekError
+from odradek.common.log_lines import get_logger
 from odradek.common.real_threads import off_loop
 from odradek.console.clusters import ClusterConfig
 from odradek.console.snapshot import (
@@ -41,6 +42,7 @@ from odradek.console.snapshot import (
 )
 
 T = TypeVar("T")
+_log = get_logger("console")
 
 # A look takes at most this share of the time, however large the cluster is; and so does the longer one of the findings.
 BUSY_SHARE, BUSY_SHARE_OF_FINDINGS = 0.2, 0.05
@@ -139,6 +141,9 @@ class Watch:
                     await self._look(cluster)
                 except (OdradekError, OSError) as error:
                     self.view = replace(self.view, number=self.view.number + 1, error=reason(error))
+                except Exception as error:
+                    _log.bug("a look at a cluster failed", error, cluster=self.config.name)
+                    self.view = replace(self.view, number=self.view.number + 1, error=f"it cannot be read: {error!r}")
                 took_s = time.monotonic() - began_s
                 await self._pause(max(self._every_s, took_s / BUSY_SHARE))
         finally:
@@ -198,6 +203,11 @@ class Watch:
                     self.look_soon()
                 except (OdradekError, OSError) as error:
                     report.skip("the cluster", reason(error))
+                    self._report = report
+                except Exception as error:
+                    _log.bug("findings of a cluster failed", error, cluster=self.config.name)
+                    report.skip("the cluster", repr(error))
+                    self._report = report
                 took_s = time.monotonic() - began_s - self._findings_apart_s
                 await asyncio.sleep(max(FINDINGS_EVERY_S, took_s / BUSY_SHARE_OF_FINDINGS))
         finally:

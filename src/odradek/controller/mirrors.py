@@ -10,6 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.topic_names import INTERNAL_TOPICS, METADATA_TOPIC
+from odradek.controller.topic_names import check_topic_name
 from odradek.metadata.model import ResourceType, partition_record
 from odradek.protocol.messages.config_record import ConfigRecord
 from odradek.settings.links import floor_of, split_key
@@ -24,12 +26,16 @@ def check_mirrors(state: ControllerState, changed: Mapping[str, str], removed: C
     """Whether the topics that become mirrors, or are none any more, may.
 
     Raises:
-        ApiError: TOPIC_ALREADY_EXISTS, INVALID_REQUEST.
+        ApiError: TOPIC_ALREADY_EXISTS, INVALID_REQUEST, INVALID_TOPIC_EXCEPTION.
     """
     old = state.configs.get(_ALL_BROKERS, {})
     for key in (*changed, *removed):
         parts = split_key(key)
-        if parts is None or parts[1] != "mirror" or parts[2] not in state.topic_ids:
+        if parts is None or parts[1] != "mirror":
+            continue
+        if key in changed:
+            _check_name(parts[2])
+        if parts[2] not in state.topic_ids:
             continue
         if key not in old:
             raise ApiError(
@@ -38,6 +44,13 @@ def check_mirrors(state: ControllerState, changed: Mapping[str, str], removed: C
             )
         if key in removed:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Topic '{parts[2]}' is a mirror for as long as it exists.")
+
+
+def _check_name(topic: str) -> None:
+    check_topic_name(topic)
+    if topic in INTERNAL_TOPICS or topic == METADATA_TOPIC:
+        # Its coordinators, and the quorum, write to it here.
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{topic}' is internal: it cannot be a mirror.")
 
 
 def raised_epochs(state: ControllerState, changed: Mapping[str, str]) -> list[Any]:

@@ -40,7 +40,7 @@ REFRESH_MS = 1000
 FIRST_PAUSE_MS, LAST_PAUSE_MS = 50, 2000
 MAX_WAIT_MS, MAX_BYTES = 500, 8 * 1024 * 1024
 REQUEST_TIMEOUT_MS = 15_000
-# The first version whose answers say where histories part; Kafka has it since 2.7.
+# The first version whose answers say where histories part; with ids of topics, Kafka has both since 2.8.
 FIRST_VERSION = 12
 EARLIEST, LATEST = -2, -1
 _log = get_logger("link")
@@ -60,11 +60,14 @@ class LinkService:
         self._broker_id = broker_id
         self._image: MetadataImage | None = None
         self._runs: dict[str, LinkRun] = {}
+        self._is_stopped = False
         self._ending: set[asyncio.Task[None]] = set()
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Follow the settings of links; a link whose addresses change begins again."""
         self._image = image
+        if self._is_stopped:
+            return
         if (ResourceType.BROKER, "") in delta.changed_configs:
             links = links_of(image.config(ResourceType.BROKER, ""))
             for name, run in list(self._runs.items()):
@@ -72,7 +75,7 @@ class LinkService:
                     self._end(self._runs.pop(name))
             for name, link in links.items():
                 if name in self._runs:
-                    self._runs[name].link = link
+                    self._runs[name].take_link(link)
                 else:
                     self._runs[name] = self._begin(link)
         if self._runs and (delta.changed_partitions or delta.changed_configs or delta.deleted_topics):
@@ -95,7 +98,7 @@ class LinkService:
         if image is None:
             return None
         first = min((each.broker_id for each in image.brokers.values() if each.active), default=-1)
-        return TopicKeeper(image, self._ask) if first == self._broker_id else None
+        return TopicKeeper(lambda: self._image or image, self._ask) if first == self._broker_id else None
 
     def _end(self, run: LinkRun) -> None:
         task = asyncio.get_running_loop().create_task(run.stop())
@@ -103,7 +106,8 @@ class LinkService:
         task.add_done_callback(self._ending.discard)
 
     async def stop(self) -> None:
-        """Mirror nothing any more."""
+        """Mirror nothing any more, whatever the metadata says from now on."""
+        self._is_stopped = True
         runs, self._runs = self._runs, {}
         for run in runs.values():
             await run.stop()
@@ -133,6 +137,18 @@ class LinkRun:
         self._said: dict[str, str] = {}
         self._task = asyncio.get_running_loop().create_task(self._round_after_round())
 
+    def take_link(self, link: Link) -> None:
+        """The link has other mirrors, or other states of them; what is paused is left at once."""
+        self.link = link
+        self._leave_inactive()
+
+    def _leave_inactive(self) -> None:
+        self.partitions = {key: each for key, each in self.partitions.items() if self._is_active(key[0])}
+
+    def _is_active(self, topic: str) -> bool:
+        mirror = self.link.mirrors.get(topic)
+        return mirror is not None and mirror.state is MirrorState.ACTIVE
+
     def wake(self) -> None:
         """Something may have changed: look soon."""
         self._wake.set()
@@ -151,8 +167,8 @@ class LinkRun:
         while True:
             await buggify("link: before a round")
             self._wake.clear()
-            wanted = {topic: mirror for topic, mirror in self.link.mirrors.items() if _is_active(mirror)}
-            self.partitions = {key: each for key, each in self.partitions.items() if key[0] in wanted}
+            wanted = {topic: mirror for topic, mirror in self.link.mirrors.items() if self._is_active(topic)}
+            self._leave_inactive()
             if not wanted:
                 await self._wake.wait()
                 continue
@@ -179,20 +195,22 @@ class LinkRun:
 
     async def _take_topic(self, mirror: Mirror, topic: MetadataResponseTopic) -> None:
         if topic.error_code:
-            raise ApiError(ErrorCode(topic.error_code), f"the source says of {mirror.topic}")
+            raise ApiError(_known(topic.error_code), f"the source says of {mirror.topic}")
+        if not topic.topic_id.int:
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "the source has no ids of topics: it is older than Kafka 2.8")
         if mirror.source_id is not None and mirror.source_id != topic.topic_id:
             self._drop(mirror.topic)
             raise ApiError(
                 ErrorCode.INCONSISTENT_TOPIC_ID,
                 f"{mirror.topic} is another topic at the source now: {topic.topic_id}, not {mirror.source_id}",
             )
+        if mirror.source_id is not None and self._is_active(mirror.topic):
+            # Nothing is fetched of a topic that would not be noticed to be another one.
+            for found in topic.partitions:
+                self._take_partition(topic, found.partition_index, found.leader_id, found.leader_epoch)
         keeper = self._keeper()
         if keeper is not None:
             await keeper.follow(mirror, topic)
-        if mirror.source_id is None:
-            return  # nothing is fetched of a topic that would not be noticed to be another one
-        for found in topic.partitions:
-            self._take_partition(topic, found.partition_index, found.leader_id, found.leader_epoch)
 
     def _drop(self, topic: str) -> None:
         self.partitions = {key: each for key, each in self.partitions.items() if key[0] != topic}
@@ -233,7 +251,7 @@ class LinkRun:
     async def _fetch(self, node_id: int, some: list[MirroredPartition]) -> None:
         connection = await self._source.connection_to(node_id)
         if connection.version_for(ApiKey.FETCH) < FIRST_VERSION:
-            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "the source is older than Kafka 2.7")
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "the source is older than Kafka 2.8")
         topics: dict[str, FetchTopic] = {}
         asked: dict[PartitionKey, tuple[MirroredPartition, int]] = {}
         names = {}
@@ -256,9 +274,11 @@ class LinkRun:
             for data in answer.partitions:
                 if (name, data.partition_index) in asked:
                     await self._take_answer(*asked[name, data.partition_index], data)
-        # Those that got much stand behind the others next time: one answer has room for some only.
-        for key in [key for key in asked if key in self.partitions][: len(asked) // 2]:
-            self.partitions[key] = self.partitions.pop(key)
+        # Those that got something stand behind the others next time: an answer has room for some only, and a batch that
+        # is larger than its share comes to the first alone (KIP-74).
+        for key, (mirrored, offset) in asked.items():
+            if mirrored.partition.log.log_end_offset > offset and key in self.partitions:
+                self.partitions[key] = self.partitions.pop(key)
 
     async def _take_answer(self, mirrored: MirroredPartition, asked_offset: int, data: Any) -> None:
         partition = mirrored.partition
@@ -271,6 +291,11 @@ class LinkRun:
             self._replicas.storage_failed(error)
         except ApiError as error:
             mirrored.source_leader, mirrored.reason = -1, error.message
+        except OSError:
+            raise
+        except Exception as error:
+            _log.bug("a mirror cannot take an answer", error, partition=partition.name)
+            mirrored.stop(f"an answer of the source is not understood: {error}")
         self._say(partition.name, mirrored.reason)
         await asyncio.sleep(0)
 
@@ -308,10 +333,6 @@ class LinkRun:
             _log.warning("a link does not go on", link=self.link.name, of=what or "the source", reason=reason)
         else:
             _log.info("a link goes on", link=self.link.name, of=what or "the source")
-
-
-def _is_active(mirror: Mirror) -> bool:
-    return mirror.state is MirrorState.ACTIVE
 
 
 def _known(error_code: int) -> ErrorCode:

@@ -18,6 +18,8 @@ from odradek.protocol.messages.create_topics_response import CreateTopicsRespons
 from odradek.protocol.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from odradek.metadata.image import MetadataImage
     from odradek.protocol.messages.metadata_response import MetadataResponseTopic
     from odradek.settings.links import Mirror
@@ -37,7 +39,7 @@ class AskController(Protocol):
 class TopicKeeper:
     """What the one broker does that looks after the mirrors' topics."""
 
-    def __init__(self, image: MetadataImage, ask: AskController) -> None:
+    def __init__(self, image: Callable[[], MetadataImage], ask: AskController) -> None:
         self._image = image
         self._ask = ask
 
@@ -56,8 +58,9 @@ class TopicKeeper:
             changes[mirror.key("leader.epoch")] = str(floor)
         if changes:
             await self._set(changes)
-        own = self._image.topic(mirror.topic)
-        if mirror.key("mirror") not in self._image.config(ResourceType.BROKER, ""):
+        image = self._image()
+        own = image.topic(mirror.topic)
+        if mirror.key("mirror") not in image.config(ResourceType.BROKER, ""):
             return  # it was deleted meanwhile, and its settings with it
         if own is None:
             await self._create(mirror.topic, len(topic.partitions))

@@ -208,6 +208,11 @@ class ReplicaManager:
             if partition.topic in changed_topics:
                 self._reconfigure(partition, image)
 
+    @property
+    def mirrors(self) -> frozenset[str]:
+        """The topics that are mirrors of another cluster's."""
+        return self._mirrors
+
     def _take_mirrors(self, topics: frozenset[str]) -> None:
         changed, self._mirrors = self._mirrors ^ topics, topics
         for partition in self if changed else ():

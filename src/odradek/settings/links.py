@@ -16,7 +16,10 @@ LINK_PREFIX = "odradek.link."
 _KEY = re.compile(
     r"odradek\.link\.([A-Za-z0-9_-]+)\.(?:(bootstrap\.servers)|(mirror|source\.id|leader\.epoch)\.([A-Za-z0-9._-]+))"
 )
-MAX_EPOCH = 2**31 - 2
+# Far below the greatest number of the field: elections here go on from a source's epoch.
+MAX_EPOCH = 2**30
+MAX_PORT = 65_535
+_ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 
 
 class MirrorState(StrEnum):
@@ -85,7 +88,11 @@ def mirrored_topics(settings: Mapping[str, str]) -> frozenset[str]:
 def links_of(settings: Mapping[str, str]) -> dict[str, Link]:
     """The links, by the settings of all brokers together. What cannot be read is left out: no broker stops over it."""
     found = [(parts, text) for key, text in settings.items() if (parts := split_key(key)) is not None]
-    links = {link: Link(link, text) for (link, what, _), text in found if what == "bootstrap.servers"}
+    links = {
+        link: Link(link, text)
+        for (link, what, _), text in found
+        if what == "bootstrap.servers" and not value_problem(what, text)
+    }
     for (name, what, topic), text in found:
         if what == "mirror" and name in links and text in set(MirrorState):
             links[name].mirrors[topic] = Mirror(name, topic, MirrorState(text))
@@ -101,8 +108,11 @@ def links_of(settings: Mapping[str, str]) -> dict[str, Link]:
 
 def floor_of(settings: Mapping[str, str], topic: str) -> int:
     """The lowest leader epoch that partitions of a topic may have: 0 for all that are no mirrors."""
-    links = links_of(settings).values() if any(key.startswith(LINK_PREFIX) for key in settings) else ()
-    return max((link.mirrors[topic].leader_epoch for link in links if topic in link.mirrors), default=0)
+    end = f".leader.epoch.{topic}"
+    if not any(key.endswith(end) and key.startswith(LINK_PREFIX) for key in settings):
+        return 0
+    mirrors = (link.mirrors.get(topic) for link in links_of(settings).values())
+    return max((mirror.leader_epoch for mirror in mirrors if mirror is not None), default=0)
 
 
 def value_problem(what: str, text: str) -> str:
@@ -110,15 +120,16 @@ def value_problem(what: str, text: str) -> str:
     if what == "mirror":
         return "" if text in set(MirrorState) else "must be active or paused"
     if what == "leader.epoch":
-        return "" if text.isascii() and text.isdigit() and int(text) <= MAX_EPOCH else "must be a leader epoch"
+        is_epoch = re.fullmatch(r"[0-9]{1,10}", text) is not None and int(text) <= MAX_EPOCH
+        return "" if is_epoch else f"must be a leader epoch of at most {MAX_EPOCH}"
     if what == "source.id":
         try:
             UUID(text)
         except ValueError:
             return "must be a topic id"
         return ""
-    pattern = r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}"
-    return "" if all(re.fullmatch(pattern, part.strip()) for part in text.split(",")) else "must be host:port,…"
+    found = [_ADDRESS.fullmatch(part.strip()) for part in text.split(",")]
+    return "" if all(each and 0 < int(each[1]) <= MAX_PORT for each in found) else "must be host:port,…"
 
 
 def link_problems(resource_name: str, settings: Mapping[str, str]) -> list[str]:

@@ -47,6 +47,11 @@ def test_a_topic_that_exists_becomes_no_mirror(harness: Harness) -> None:
     assert alter(harness, ("mirror.own", "active")) == ErrorCode.TOPIC_ALREADY_EXISTS
 
 
+@pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state", "__cluster_metadata", "."])
+def test_what_the_cluster_itself_writes_becomes_no_mirror(harness: Harness, topic: str) -> None:
+    assert alter(harness, (f"mirror.{topic}", "active")) == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
 def test_a_mirror_that_exists_is_paused_and_stays_one(harness: Harness) -> None:
     harness.topic("t", [1])
     assert alter(harness, ("mirror.t", "paused")) == 0

@@ -33,6 +33,7 @@ def test_what_cannot_be_read_stops_no_broker() -> None:
     mirror = links_of(broken)["west"].mirrors["a.b"]
     assert (mirror.source_id, mirror.leader_epoch) == (None, 0)
     assert links_of({"odradek.link.gone.mirror.t": "active"}) == {}
+    assert links_of({"odradek.link.west.bootstrap.servers": "a:99999"}) == {}
 
 
 def test_settings_that_fit_together_are_taken() -> None:
@@ -43,6 +44,10 @@ def test_settings_that_fit_together_are_taken() -> None:
     ("changed", "problem"),
     [
         ({"odradek.link.west.bootstrap.servers": "a"}, "must be host:port"),
+        ({"odradek.link.west.bootstrap.servers": "a:0"}, "must be host:port"),
+        ({"odradek.link.west.bootstrap.servers": "a:9092,b:65536"}, "must be host:port"),
+        ({"odradek.link.west.leader.epoch.a.b": str(2**31 - 2)}, "must be a leader epoch"),
+        ({"odradek.link.west.leader.epoch.a.b": "1" * 5000}, "must be a leader epoch"),
         ({"odradek.link.west.mirror.a.b": "off"}, "must be active or paused"),
         ({"odradek.link.west.leader.epoch.a.b": "-1"}, "must be a leader epoch"),
         ({"odradek.link.west.source.id.a.b": "no"}, "must be a topic id"),

@@ -179,7 +179,12 @@ def ids(nodes: list[int]) -> str:
 
 _PARTITIONS: list[Column[tuple[TopicPartition, MetadataResponsePartition]]] = [
     Column("partition", "Partition", lambda row: f"{row[0][0]}-{row[0][1]}", lambda row: row[0]),
-    Column("leader", "Leader", lambda row: row[1].leader_id if row[1].leader_id >= 0 else "none"),
+    Column(
+        "leader",
+        "Leader",
+        lambda row: row[1].leader_id if row[1].leader_id >= 0 else "none",
+        lambda row: row[1].leader_id,
+    ),
     Column("replicas", "Replicas", lambda row: ids(row[1].replica_nodes)),
     Column("in_sync", "In sync", lambda row: ids(row[1].isr_nodes)),
     Column("out", "Out", lambda row: ids(sorted({*row[1].replica_nodes} - {*row[1].isr_nodes}))),

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from nicegui import ui
 from nicegui.events import GenericEventArguments
 
+from odradek.console.clusters import Right
 from odradek.console.pages.frame import Page
 
 R = TypeVar("R")
@@ -66,6 +67,7 @@ class PagedTable(Generic[R]):
     ) -> None:
         """`href` is where the first column leads."""
         self._columns = {column.name: column for column in columns}
+        self._page = page
         self._rows = rows
         self._href = href
         self._text = ""
@@ -110,7 +112,9 @@ class PagedTable(Generic[R]):
         self.show()
 
     def show(self) -> None:
-        """Send the rows of this page, where they are other ones."""
+        """Send the rows of this page, where they are other ones, and the user may see them still."""
+        if not self._page.may(Right.SEE):
+            return
         pagination = dict(self.table.pagination)
         first = next(iter(self._columns.values()))
         rows = [row for row in self._rows() if self._text in str(first.show(row)).lower()]

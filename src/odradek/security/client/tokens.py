@@ -140,8 +140,9 @@ def _renew(grant: _Grant, config: OwnTokenConfig) -> None:
     with _asking[grant]:
         known = _unexpired(grant)
         if known is not None and _unused[grant] < _MOST_UNUSED:
-            _unused[grant] += 1
-            known = _granted[grant] = _next_of(grant, config, known)
+            old, known = known, _next_of(grant, config, known)
+            _granted[grant] = known
+            _unused[grant] += known.expires_at_s != old.expires_at_s  # where the issuer gave none, none was left unused
         else:
             known = None
     with _starting:

@@ -13,11 +13,10 @@ before INVALID_TXN_STATE says that a partition is not part of the transaction.
 from __future__ import annotations
 
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.common.topic_names import METADATA_TOPIC
+from odradek.common.topic_names import INTERNAL_TOPICS, METADATA_TOPIC
 from odradek.common.turns import Turns
 from odradek.coordinator.transaction.metadata import TopicPartition
 from odradek.metadata.acls import AclOperation, AclResourceType
-from odradek.metadata.model import ResourceType
 from odradek.protocol.messages.add_partitions_to_txn_request import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -31,9 +30,8 @@ from odradek.protocol.messages.add_partitions_to_txn_response import (
 )
 from odradek.server.authorization import check, may_act_as_broker
 from odradek.server.context import RequestContext
-from odradek.server.handlers.shared import INTERNAL_TOPICS, PARTITIONS_PER_TURN, fenced_code, transaction_request
+from odradek.server.handlers.shared import PARTITIONS_PER_TURN, fenced_code, transaction_request
 from odradek.server.transactions.verification import Codes, add_or_verify
-from odradek.settings.links import mirrored_topics
 
 FIRST_FENCED_VERSION = 2
 BATCH_VERSION = 4
@@ -67,7 +65,7 @@ async def handle(context: RequestContext, request: AddPartitionsToTxnRequest) ->
 async def _answer(context: RequestContext, asked: AddPartitionsToTxnTransaction, turns: Turns) -> Codes:
     image = context.broker.image
     batched = context.api_version >= BATCH_VERSION
-    mirrors = mirrored_topics(image.config(ResourceType.BROKER, ""))
+    mirrors = context.broker.replicas.mirrors
     partitions: dict[TopicPartition, None] = {}
     refused: dict[TopicPartition, ErrorCode] = {}
     for topic in asked.topics:

@@ -11,6 +11,7 @@ Not done: waiting for followers to move theirs, which they do with their next fe
 from __future__ import annotations
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
+from odradek.common.topic_names import INTERNAL_TOPICS
 from odradek.log.retention import delete_records
 from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.protocol.messages.delete_records_request import DeleteRecordsRequest
@@ -21,7 +22,6 @@ from odradek.protocol.messages.delete_records_response import (
 )
 from odradek.server.authorization import refusal
 from odradek.server.context import RequestContext
-from odradek.server.handlers.shared import INTERNAL_TOPICS
 
 
 def handle(context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:

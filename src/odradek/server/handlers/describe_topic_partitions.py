@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.common.errors import ErrorCode
-from odradek.common.topic_names import is_legal_topic_name
+from odradek.common.topic_names import INTERNAL_TOPICS, is_legal_topic_name
 from odradek.common.turns import Turns
 from odradek.metadata.acls import AclResourceType
 from odradek.metadata.model import NO_LEADER, PartitionImage, TopicImage
@@ -25,7 +25,6 @@ from odradek.protocol.messages.describe_topic_partitions_response import (
 )
 from odradek.server.authorization import TOPIC_OPERATIONS, allowed_operations, is_listed, may_describe
 from odradek.server.handlers.metadata import holds_online, is_online
-from odradek.server.handlers.shared import INTERNAL_TOPICS
 from odradek.settings.options import config, option
 
 if TYPE_CHECKING:

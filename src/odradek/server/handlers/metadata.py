@@ -25,7 +25,7 @@ from uuid import UUID
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.log_lines import get_logger
 from odradek.common.steps import all_steps
-from odradek.common.topic_names import METADATA_TOPIC, is_legal_topic_name
+from odradek.common.topic_names import INTERNAL_TOPICS, METADATA_TOPIC, is_legal_topic_name
 from odradek.common.turns import Turns, in_turns
 from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.metadata.model import NO_LEADER, PartitionImage, TopicImage
@@ -44,7 +44,7 @@ from odradek.server.authorization import (
     may_describe,
     may_here_or_everywhere,
 )
-from odradek.server.handlers.shared import INTERNAL_TOPICS, NO_OPERATIONS, address_of
+from odradek.server.handlers.shared import NO_OPERATIONS, address_of
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Generator, Iterable, Iterator

@@ -24,6 +24,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
+from odradek.common.topic_names import INTERNAL_TOPICS
 from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.messages.produce_response import (
@@ -34,7 +35,7 @@ from odradek.protocol.messages.produce_response import (
 from odradek.record.batch import HEADER_BYTES, BatchHeader
 from odradek.record.validation import TooLongForLoopError, admit, is_long_walk
 from odradek.server.acknowledgement import Waiting, when_acknowledged
-from odradek.server.handlers.shared import ADMIN_CLIENT_ID, INTERNAL_TOPICS
+from odradek.server.handlers.shared import ADMIN_CLIENT_ID
 from odradek.server.log_creation import after_logs_created, logs_pending
 from odradek.server.partition_refusals import refuse_batch
 from odradek.server.produce_preparation import has_other_codec, note_refused, prepare_then

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 # Of a request that names many partitions: how many are looked at, or answered, in one turn of the loop.
 PARTITIONS_PER_TURN = 2000
 # The topics that Kafka keeps for itself.
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 # What Kafka lets write to internal topics.
 ADMIN_CLIENT_ID = "__admin_client"
 # Authorized operations where the request does not ask for them.

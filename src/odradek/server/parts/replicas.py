@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from odradek.common.topic_names import INTERNAL_TOPICS
 from odradek.controller.config import ControllerConfig
 from odradek.log.compaction.cleaner import Cleaner
 from odradek.log.compaction.config import CleanerConfig
@@ -22,7 +23,6 @@ from odradek.replica.config import ReplicaConfig
 from odradek.replica.manager import ReplicaCallbacks, ReplicaManager
 from odradek.replica.selector import selector_named
 from odradek.server.background.scrubbing import Scrubbing
-from odradek.server.handlers.shared import INTERNAL_TOPICS
 from odradek.server.lifecycle.broker_lifecycle import BrokerLifecycle, BrokerLifecycleConfig, cordon
 from odradek.server.lifecycle.directory_assignments import DirectoryAssignments
 from odradek.server.network.descriptors import Descriptors

@@ -16,6 +16,7 @@ from odradek.metadata.model import ConfigResource, ResourceType
 from odradek.replica.throttle import FOLLOWER_RATE, LEADER_RATE
 from odradek.server.startup.honoured_settings import honoured_overrides, honoured_settings
 from odradek.settings.broker import DRAIN_KEY, DRAIN_STOP_KEY
+from odradek.settings.links import split_key
 from odradek.settings.listeners import LISTENER_PREFIX, split_listener_key
 from odradek.settings.rules import READ_BY_THE_NODE, REASONS
 from odradek.settings.table import Scope, setting
@@ -41,6 +42,8 @@ def _honoured() -> dict[Scope, frozenset[str]]:
 def has_effect(scope: str, key: str, value: str | None) -> bool:
     """Whether a setting of a "topic" or "broker" is acted on, or changes nothing anyway; a hidden value is None."""
     of = Scope(scope)
+    if of is Scope.BROKER and split_key(key) is not None:
+        return True
     return _plain(key) in _honoured()[of] or (value is not None and _is_default(of, key, value))
 
 
@@ -73,7 +76,11 @@ class IgnoredSettings:
             if scope is None or (scope is Scope.BROKER and name not in ("", str(self._node_id))):
                 continue
             for key, text in configs.get((kind, name), {}).items():
-                if _plain(key) not in self._honoured[scope] and not _is_default(scope, key, text):
+                if (
+                    split_key(key) is None
+                    and _plain(key) not in self._honoured[scope]
+                    and not _is_default(scope, key, text)
+                ):
                     found.setdefault((scope, key), []).append(name)
         return found
 
