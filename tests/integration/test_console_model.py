@@ -183,6 +183,26 @@ async def test_open_and_aborted_transactions_are_left_out_where_that_is_asked(no
     assert fetched.next_offset == 4
 
 
+async def test_a_read_that_begins_at_an_abort_marker_has_what_follows(node: Node) -> None:
+    """Brokers name the aborted transaction that ends there, of which no record is left to be read."""
+    create_topic(node.bootstrap, "markers", 1)
+    producer = Producer({"bootstrap.servers": node.bootstrap, "transactional.id": "markers"})
+    producer.init_transactions(PATIENCE_S)
+    for end, value in (
+        (producer.abort_transaction, b"aborted"),
+        (producer.commit_transaction, b"one"),
+        (producer.commit_transaction, b"two"),
+    ):
+        producer.begin_transaction()
+        producer.produce("markers", value=value)
+        producer.flush(PATIENCE_S)
+        end(PATIENCE_S)
+    async with connected(node.bootstrap) as cluster:
+        for offset in (0, 1):
+            fetched = await fetch_records(cluster, ("markers", 0), offset, max_bytes=1 << 20, max_batch_bytes=1 << 20)
+            assert [record.value for record in fetched.records] == [b"one", b"two"]
+
+
 async def test_a_record_is_written_where_its_key_belongs(node: Node) -> None:
     create_topic(node.bootstrap, "written", 5)
     keys = [b"k" * length for length in range(1, 12)] + [b"\xff\x80", b""]

@@ -1,0 +1,63 @@
+"""A mirror with followers: its leader dies amid records, another goes on, and all replicas have the source's bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from odradek.testing.processes import NodeProcess, ProcessCluster
+from tests.support.clients.cli import odradek
+from tests.support.clients.confluent import create_topic, produce_all
+from tests.support.nodes.cluster import topic_at
+from tests.support.nodes.node import Node
+from tests.support.waiting import eventually
+
+TOPIC = "orders"
+
+
+def log_of(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted((folder / f"{TOPIC}-0").glob("*.log")))
+
+
+def leader_of(cluster: ProcessCluster, *, other_than: int = -1) -> int:
+    """As a node that runs knows it."""
+
+    def found() -> int:
+        node = next(each for each in cluster.brokers if each.running)
+        partitions = topic_at(node, TOPIC).partitions
+        leader = partitions[0].leader_id if partitions else -1
+        return leader if leader not in (-1, other_than) else 0
+
+    return eventually(found, "somebody leads")
+
+
+def records(prefix: str, count: int) -> list[tuple[bytes | None, bytes | None]]:
+    return [(b"k", f"{prefix}-{number}".encode()) for number in range(count)]
+
+
+def test_leaders_of_a_mirror_die_and_every_replica_is_the_source(tmp_path: Path) -> None:
+    with Node(tmp_path / "source") as source, ProcessCluster(tmp_path / "here", brokers=3) as here:
+
+        def all_alike(nodes: list[NodeProcess]) -> None:
+            wanted = log_of(source.data_dir)
+            eventually(
+                lambda: all(log_of(node.plan.data_dir) == wanted for node in nodes),
+                lambda: f"{len(wanted)} bytes, here {[len(log_of(node.plan.data_dir)) for node in nodes]}",
+            )
+
+        create_topic(source.bootstrap, TOPIC, 1)
+        produce_all(source.bootstrap, TOPIC, records("a", 200))
+        odradek(here.bootstrap_servers, "links", "create", "west", "--source", source.bootstrap)
+        odradek(here.bootstrap_servers, "links", "mirror", "west", TOPIC)
+        all_alike(here.brokers)
+        for part in range(2):
+            # New leader epochs at the source, by which batches have another epoch than the mirror's own.
+            source.stop()
+            source.start()
+            leader = leader_of(here)
+            produce_all(source.bootstrap, TOPIC, records(f"b{part}", 100))
+            here[leader].kill()
+            produce_all(source.bootstrap, TOPIC, records(f"c{part}", 100))
+            leader_of(here, other_than=leader)
+            all_alike([node for node in here.brokers if node.running])
+            here[leader].start()
+            all_alike(here.brokers)
