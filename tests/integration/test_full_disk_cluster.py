@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from confluent_kafka import ElectionType, KafkaError, TopicPartition
+from confluent_kafka.admin import NewTopic
 
 from odradek.common.errors import ErrorCode
 from odradek.testing.processes import NodeProcess
@@ -13,7 +14,7 @@ from tests.support.clients.api_calls import Calls, batch, values_in
 from tests.support.clients.confluent import admin, create_topic, read_all
 from tests.support.clients.steady_producer import Steady
 from tests.support.nodes.cluster import Cluster, await_in_sync, small_disks, topic_at
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 MIB = 1 << 20
 SETTINGS = {"min.insync.replicas": 2, "num.partitions": 6}
@@ -26,10 +27,12 @@ def leaders(node: NodeProcess, topic: str) -> dict[int, int]:
 
 def lonely_topic(cluster: Cluster, node_id: int) -> str:
     """A topic whose only replica is on this broker."""
-    names = [f"lonely-{number}" for number in range(9)]
-    for name in names:
-        create_topic(cluster.bootstrap_servers, name, partitions=1)
-    return next(name for name in names if leaders(cluster[node_id], name) == {0: node_id})
+    name = "lonely"
+    topic = NewTopic(name, num_partitions=1, replica_assignment=[[node_id]])
+    client = admin(cluster.bootstrap_servers)
+    client.create_topics([topic])[name].result(PATIENCE_S)
+    eventually(lambda: leaders(cluster[node_id], name) == {0: node_id}, "it leads its topic")
+    return name
 
 
 def prefer(cluster: Cluster, topic: str, partition: int) -> KafkaError | None:
