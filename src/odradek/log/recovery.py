@@ -322,7 +322,6 @@ def _load_epochs(
         epochs = EpochCache()
     later = [entry for entry in epochs.entries() if known_to <= entry[1]]
     epochs.truncate_from_end(min(known_to, end))
-    epochs.truncate_from_start(start)
     begin = read_to = known_to if epochs.entries() else segments[0].base_offset
     for number, segment in enumerate(segments):
         last = number + 1 == len(segments)

@@ -378,6 +378,22 @@ def test_epochs_of_what_recovery_made_durable_are_stored_with_it(home: Home) -> 
     assert home.open(recovery_point=2, flush_messages=1).epochs.entries() == [(2, 0), (3, 1)]
 
 
+@pytest.mark.parametrize("start", [1, 2, 3, 4])
+@pytest.mark.parametrize("checkpoint", [None, "0\n9\n1 2\n"], ids=["missing", "damaged"])
+def test_epochs_read_from_batches_begin_where_the_log_does(home: Home, checkpoint: str | None, start: int) -> None:
+    """The files begin with batches that were deleted, of epochs that the log had left."""
+    log = home.open()
+    for epoch in (2, 3, 3, 5):
+        append(log, batch(b"x"), epoch=epoch)
+    log.advance_log_start(start)
+    known = log.epochs.entries()
+    path = home.directory / "leader-epoch-checkpoint"
+    path.unlink(missing_ok=True)
+    if checkpoint is not None:
+        path.write_text(checkpoint)
+    assert home.open(log_start=start).epochs.entries() == known and known[0][1] == start
+
+
 def test_an_epoch_of_batches_that_recovery_cut_off_is_forgotten(home: Home) -> None:
     log = home.open()
     append(log, batch(b"a"), epoch=2)
