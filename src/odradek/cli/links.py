@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from odradek.cli.confirmation import YesOption, confirm
-from odradek.cli.connect import DEFAULT_BOOTSTRAP, BootstrapOption, CommandConfigOption, administer, target
+from odradek.cli.connect import (
+    DEFAULT_BOOTSTRAP,
+    BootstrapOption,
+    CommandConfigOption,
+    administer,
+    parse_assignments,
+    read_properties,
+    target,
+)
 from odradek.cli.errors import NOT_FOUND, USAGE, CliError
 from odradek.cli.output import JsonOption, print_json, print_table, say
 
 if TYPE_CHECKING:
     from odradek.client.cluster import Cluster
-    from odradek.settings.links import Link, Mirror
+    from odradek.settings.links import Link
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, help="Mirror topics of other clusters: make, list, describe, delete."
 )
 LinkArgument = Annotated[str, typer.Argument(metavar="LINK", help="The link's name: letters, digits, - and _.")]
 TopicsArgument = Annotated[list[str], typer.Argument(metavar="TOPIC…", help="Topics of the source.")]
+SettingsOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="A setting of the link, NAME=VALUE, as io.max.bytes.per.second=1000000; repeatable."),
+]
+SettingsFileOption = Annotated[
+    Path | None, typer.Option("--settings", help="Properties file with settings of the link.", metavar="FILE")
+]
 Rows = list[dict[str, object]]
 
 
@@ -27,23 +43,55 @@ Rows = list[dict[str, object]]
 def create(
     link: LinkArgument,
     source: Annotated[str, typer.Option("--source", help="Brokers of the source, host:port,…")],
+    settings: SettingsOption = None,
+    settings_file: SettingsFileOption = None,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
     command_config: CommandConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make a link to another cluster; it mirrors nothing yet."""
 
+    given = _given(settings, settings_file)
+
     async def work(cluster: Cluster) -> bool:
-        from odradek.settings.links import bootstrap_key
+        from odradek.settings.links import bootstrap_key, setting_key
 
         if link in await _links(cluster):
             return False
-        await _set(cluster, {bootstrap_key(link): source})
+        await _set(cluster, {bootstrap_key(link): source, **{setting_key(link, key): given[key] for key in given}})
         return True
 
     if not administer(target(bootstrap_server, command_config), work):
         raise CliError(f"there is a link {link} already", code=USAGE)
     _report(link, "created", [], as_json=as_json)
+
+
+@app.command("alter")
+def alter(
+    link: LinkArgument,
+    settings: SettingsOption = None,
+    settings_file: SettingsFileOption = None,
+    unset: Annotated[list[str] | None, typer.Option("--unset", help="A setting to take away; may be repeated.")] = None,
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Change settings of a link: how it connects, how much it may fetch, what else follows."""
+    given = _given(settings, settings_file)
+    if not given and not unset:
+        raise CliError("give --set, --settings or --unset", code=USAGE)
+
+    async def work(cluster: Cluster) -> None:
+        from odradek.client.admin import ConfigOperation, ResourceType, alter_configs
+        from odradek.settings.links import setting_key
+
+        _found(link, await _links(cluster))
+        changes = [(setting_key(link, key), ConfigOperation.SET, value) for key, value in given.items()]
+        gone = [(setting_key(link, key), ConfigOperation.DELETE, None) for key in unset or ()]
+        await alter_configs(cluster, ResourceType.BROKER, "", [*changes, *gone])
+
+    administer(target(bootstrap_server, command_config), work)
+    _report(link, "altered", [], as_json=as_json)
 
 
 @app.command("mirror")
@@ -115,21 +163,17 @@ def describe(
     command_config: CommandConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a link's mirrors: where each partition ends here and at the source, which is asked from this machine."""
-    where = target(bootstrap_server, command_config)
-    found = administer(where, lambda cluster: _ends_here(cluster, link))
-    rows = found[1]
-    source = _ends_at(found[0])
-    for row in rows:
-        end = source.get((str(row["topic"]), int(str(row["partition"]))))
-        row["source_end"], own = end, row["end"]
-        row["lag"] = max(0, end - own) if end is not None and isinstance(own, int) else None
+    """Show a link's mirrors: how far each partition is, and what keeps it, as the brokers that lead them say."""
+    from odradek.cli.link_state import described, show
+
+    async def work(cluster: Cluster) -> dict[str, object]:
+        return await described(cluster, _found(link, await _links(cluster)))
+
+    found = administer(target(bootstrap_server, command_config), work)
     if as_json:
-        print_json({"link": link, "source": found[0].bootstrap_servers, "partitions": rows})
-        return
-    say(f"{link} mirrors from {found[0].bootstrap_servers}")
-    table = [["-" if value is None else str(value) for value in row.values()] for row in rows]
-    print_table(["TOPIC", "STATE", "PARTITION", "END", "SOURCE-END", "LAG"], table)
+        print_json(found)
+    else:
+        show(found)
 
 
 @app.command("delete")
@@ -145,11 +189,14 @@ def delete(
 
     async def work(cluster: Cluster) -> Link:
         from odradek.client.admin import ConfigOperation, ResourceType, alter_configs
-        from odradek.settings.links import bootstrap_key
+        from odradek.settings.links import links_of, split_key
 
-        found = _found(link, await _links(cluster))
+        settings = await _settings(cluster)
+        found = _found(link, links_of(settings))
         if not found.mirrors:
-            await alter_configs(cluster, ResourceType.BROKER, "", [(bootstrap_key(link), ConfigOperation.DELETE, None)])
+            of_link = [key for key in settings if (parts := split_key(key)) is not None and parts[0] == link]
+            changes = [(key, ConfigOperation.DELETE, None) for key in of_link]
+            await alter_configs(cluster, ResourceType.BROKER, "", changes)
         return found
 
     found = administer(target(bootstrap_server, command_config), work)
@@ -175,11 +222,23 @@ def _change_state(
 
 
 async def _links(cluster: Cluster) -> dict[str, Link]:
-    from odradek.client.admin import ResourceType, describe_configs
     from odradek.settings.links import links_of
 
+    return links_of(await _settings(cluster))
+
+
+async def _settings(cluster: Cluster) -> dict[str, str]:
+    """Those of all brokers together; secrets are empty."""
+    from odradek.client.admin import ResourceType, describe_configs
+
     (found,) = await describe_configs(cluster, ResourceType.BROKER, [""])
-    return links_of({entry.name: entry.value or "" for entry in found.configs})
+    return {entry.name: entry.value or "" for entry in found.configs}
+
+
+def _given(settings: list[str] | None, file: Path | None) -> dict[str, str]:
+    """What the options say of a link's settings. Raises CliError."""
+    of_file = {} if file is None else read_properties(file)
+    return of_file | parse_assignments(settings, "--set")
 
 
 def _found(link: str, links: dict[str, Link]) -> Link:
@@ -193,50 +252,6 @@ async def _set(cluster: Cluster, values: dict[str, str]) -> None:
 
     changes = [(key, ConfigOperation.SET, str(value)) for key, value in values.items()]
     await alter_configs(cluster, ResourceType.BROKER, "", changes)
-
-
-async def _ends_here(cluster: Cluster, link: str) -> tuple[Link, Rows]:
-    from odradek.client.groups import LATEST, list_offsets
-
-    found = _found(link, await _links(cluster))
-    rows: Rows = []
-    if not found.mirrors:
-        return found, rows
-    topics = {each.name or "": each for each in (await cluster.metadata(sorted(found.mirrors))).topics}
-    for name, mirror in sorted(found.mirrors.items()):
-        topic = topics.get(name)
-        if topic is None or topic.error_code:
-            rows.append({"topic": name, "state": _state(mirror), "partition": -1, "end": None})
-            continue
-        keys = [(name, each.partition_index) for each in topic.partitions if each.leader_id >= 0]
-        ends = await list_offsets(cluster, dict.fromkeys(keys, LATEST))
-        for each in sorted(topic.partitions, key=lambda partition: partition.partition_index):
-            number = each.partition_index
-            end = ends.get((name, number))
-            rows.append({"topic": name, "state": _state(mirror), "partition": number, "end": end})
-    return found, rows
-
-
-def _state(mirror: Mirror) -> str:
-    return "waits for the source" if mirror.source_id is None else str(mirror.state)
-
-
-def _ends_at(link: Link) -> dict[tuple[str, int], int]:
-    """Where the source's partitions end; none where it is not reached from here."""
-    from odradek.client.groups import LATEST, list_offsets
-
-    async def work(cluster: Cluster) -> dict[tuple[str, int], int]:
-        topics = (await cluster.metadata(sorted(link.mirrors))).topics
-        keys = [(each.name or "", some.partition_index) for each in topics for some in each.partitions]
-        return await list_offsets(cluster, dict.fromkeys(keys, LATEST))
-
-    if not link.mirrors:
-        return {}
-    try:
-        return administer(target(link.bootstrap_servers, None), work)
-    except CliError as error:
-        say(f"the source does not answer: {error}")
-        return {}
 
 
 def _report(link: str, done: str, topics: list[str], *, as_json: bool) -> None:

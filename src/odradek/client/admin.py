@@ -6,13 +6,16 @@ retriable and there is time, and raises ApiError for what is refused. Answers ar
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
+from typing import Any
 
 from odradek.client.cluster import Cluster, check
+from odradek.client.connection import RequestTimeoutError, UnreachableError
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.topic_names import METADATA_TOPIC
-from odradek.protocol.extras import BROKER_HOST_TAG
+from odradek.protocol.extras import BROKER_HOST_TAG, links_field, read_links
 from odradek.protocol.messages import (
     create_partitions_request,
     create_partitions_response,
@@ -212,6 +215,21 @@ async def list_config_resources(cluster: Cluster, kind: ResourceType) -> list[st
     response = await cluster.request(request, list_config_resources_response.ListConfigResourcesResponse)
     check(response.error_code, f"settings of {kind.name.lower()}s")
     return [found.resource_name for found in response.config_resources if found.resource_type == kind]
+
+
+async def describe_links(cluster: Cluster) -> dict[int, list[dict[str, Any]]]:
+    """What each broker says of links to other clusters, by its id; one that does not answer is left out."""
+    await cluster.metadata([])
+
+    async def ask(node_id: int) -> list[dict[str, Any]]:
+        request = DescribeClusterRequest(unknown_tagged_fields=(links_field(),))
+        try:
+            return read_links(await cluster.request(request, DescribeClusterResponse, node_id=node_id))
+        except (UnreachableError, RequestTimeoutError):
+            return []
+
+    nodes = sorted(cluster.brokers)
+    return dict(zip(nodes, await asyncio.gather(*map(ask, nodes)), strict=True))
 
 
 async def describe_cluster(cluster: Cluster, *, fenced: bool = False) -> DescribeClusterResponse:

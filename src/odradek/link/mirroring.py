@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.link.measures import NO_REASON, Reason, Why, why_of_code
 from odradek.protocol.messages.fetch_request import FetchPartition
 from odradek.protocol.records_field import received
 
@@ -49,8 +50,11 @@ class MirroredPartition:
     Attributes:
         source_leader, source_epoch: whom to ask; -1 where that is not known.
         source_end: the source's high watermark when it was last heard of.
-        reason: why nothing comes; empty while it does.
+        reason: why nothing comes.
         stopped: whether an administrator must act.
+        is_paused: whether an administrator wants it so.
+        whole_ms: when we last had all that the source had; at first, when we began.
+        bytes: of the batches that came.
     """
 
     partition: Partition
@@ -58,14 +62,17 @@ class MirroredPartition:
     source_leader: int = -1
     source_epoch: int = -1
     source_end: int = -1
-    reason: str = ""
+    reason: Reason = NO_REASON
     stopped: bool = field(default=False)
+    is_paused: bool = False
+    whole_ms: int = 0
+    bytes: int = 0
 
     @property
     def is_ready(self) -> bool:
         """Whether it may be fetched: our epoch is not below that of any batch that may come."""
         partition = self.partition
-        leads = partition.is_leader and partition.is_mirror and not self.stopped
+        leads = partition.is_leader and partition.is_mirror and not self.stopped and not self.is_paused
         return leads and self.source_leader >= 0 and self.source_epoch <= partition.leader_epoch
 
     def ask(self) -> FetchPartition:
@@ -79,10 +86,35 @@ class MirroredPartition:
             partition_max_bytes=PARTITION_MAX_BYTES,
         )
 
-    def stop(self, reason: str) -> Step:
+    def stop(self, why: Why, text: str, now_ms: int) -> Step:
         """Mirror nothing more until someone has decided."""
-        self.stopped, self.reason = True, reason
+        self.stopped, self.reason = True, self.reason.followed_by(why, text, now_ms)
         return Step.STOP
+
+    def wait(self, why: Why, text: str, now_ms: int) -> Step:
+        """Ask the source's metadata where to go on."""
+        self.source_leader, self.reason = -1, self.reason.followed_by(why, text, now_ms)
+        return Step.REFRESH
+
+    def paused(self) -> MirroredPartition:
+        """The same while it is paused. What was asked before is not taken any more; a later start forgets why it had
+        stopped."""
+        return MirroredPartition(
+            self.partition,
+            self.topic_id,
+            source_leader=self.source_leader,
+            source_epoch=self.source_epoch,
+            source_end=self.source_end,
+            is_paused=True,
+            whole_ms=self.whole_ms,
+            bytes=self.bytes,
+        )
+
+    def heard(self, source_end: int, now_ms: int) -> None:
+        """The source's log ends there now."""
+        self.source_end = source_end
+        if self.partition.log.log_end_offset >= source_end:
+            self.whole_ms = now_ms
 
     def take(self, answer: PartitionData, asked_offset: int, now_ms: int) -> Step:
         """Append what was sent, and follow the source's marks.
@@ -94,12 +126,14 @@ class MirroredPartition:
             ApiError: NOT_LEADER_OR_FOLLOWER, CORRUPT_MESSAGE. StorageError.
         """
         if answer.error_code:
-            return self._refused(answer.error_code)
+            return self._refused(answer.error_code, now_ms)
         parts_at = answer.diverging_epoch
         if parts_at.end_offset >= 0:
             return self.stop(
+                Why.DIVERGED,
                 f"the source's history is another one: its epoch {parts_at.epoch} ends at {parts_at.end_offset}, "
-                f"ours is at {self.partition.log.log_end_offset}"
+                f"ours is at {self.partition.log.log_end_offset}",
+                now_ms,
             )
         log = self.partition.log
         if log.log_end_offset != asked_offset:
@@ -109,20 +143,20 @@ class MirroredPartition:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} is no mirror that is led here")
         if records := received(answer.records):
             partition.append_mirrored(records, now_ms=now_ms)
-        self.source_end, self.reason = answer.high_watermark, ""
+            self.bytes += len(records)
+        self.reason = NO_REASON
+        self.heard(answer.high_watermark, now_ms)
         if answer.log_start_offset > log.log_start_offset:
             log.advance_log_start(min(answer.log_start_offset, log.high_watermark))
         return Step.GO_ON
 
-    def _refused(self, error_code: int) -> Step:
+    def _refused(self, error_code: int, now_ms: int) -> Step:
         if error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             return Step.LOCATE
-        self.source_leader = -1
         try:
             code = ErrorCode(error_code)
         except ValueError:
             code = ErrorCode.UNKNOWN_SERVER_ERROR
-        self.reason = f"the source answers {code.name}"
         if code in _MOVED:
-            self.reason = "the source's leader moves"
-        return Step.REFRESH
+            return self.wait(Why.MOVING, "the source's leader moves", now_ms)
+        return self.wait(why_of_code(code), f"the source answers {code.name}", now_ms)

@@ -17,13 +17,17 @@ from odradek.common.backoff import Backoff
 from odradek.common.buggify import buggify
 from odradek.common.errors import ApiError, ErrorCode, OdradekError, StorageError
 from odradek.common.log_lines import get_logger
+from odradek.common.token_bucket import UNLIMITED, TokenBucket
+from odradek.link.measures import LinkMeasures, Reasons, Why, measure, why_of
 from odradek.link.mirroring import MirroredPartition, Step
 from odradek.link.topics import TopicKeeper
 from odradek.metadata.model import ResourceType
 from odradek.protocol.api_key import ApiKey
 from odradek.protocol.messages.fetch_request import FetchRequest, FetchTopic
 from odradek.protocol.messages.fetch_response import FetchResponse
+from odradek.protocol.records_field import received
 from odradek.replica.following import move_into_range
+from odradek.settings.link_settings import max_bytes_per_s
 from odradek.settings.links import Link, Mirror, MirrorState, links_of
 
 if TYPE_CHECKING:
@@ -82,6 +86,10 @@ class LinkService:
             for run in self._runs.values():
                 run.wake()
 
+    def measures(self) -> list[LinkMeasures]:
+        """How each link is, as far as this broker knows."""
+        return [run.measures() for _, run in sorted(self._runs.items())]
+
     def _begin(self, link: Link) -> LinkRun:
         source = Cluster(
             self._network,
@@ -134,16 +142,40 @@ class LinkRun:
         self._keeper = keeper
         self._wake = asyncio.Event()
         self._fetches: dict[int, asyncio.Task[None]] = {}
-        self._said: dict[str, str] = {}
+        self._reasons = Reasons()
+        self._pace = TokenBucket()
+        self._keep_pace()
         self._task = asyncio.get_running_loop().create_task(self._round_after_round())
 
     def take_link(self, link: Link) -> None:
         """The link has other mirrors, or other states of them; what is paused is left at once."""
         self.link = link
+        self._keep_pace()
         self._leave_inactive()
 
+    def _keep_pace(self) -> None:
+        self._pace.change_rate(max_bytes_per_s(self.link.settings) or UNLIMITED, self._clock.monotonic_ms())
+
+    def measures(self) -> LinkMeasures:
+        """How it is now."""
+        now_ms = self._clock.now_ms()
+        found = sorted(self.partitions.items(), key=lambda item: item[0])
+        return LinkMeasures(
+            self.link.name,
+            self._reasons.of(""),
+            {topic: self._reasons.of(topic) for topic in sorted(self.link.mirrors)},
+            [measure(each, self._reasons, now_ms) for _, each in found if each.partition.is_leader],
+        )
+
     def _leave_inactive(self) -> None:
-        self.partitions = {key: each for key, each in self.partitions.items() if self._is_active(key[0])}
+        kept = {}
+        for key, each in self.partitions.items():
+            if self._is_active(key[0]):
+                each.is_paused = False
+                kept[key] = each
+            elif key[0] in self.link.mirrors:
+                kept[key] = each if each.is_paused else each.paused()
+        self.partitions = kept
 
     def _is_active(self, topic: str) -> bool:
         mirror = self.link.mirrors.get(topic)
@@ -167,7 +199,7 @@ class LinkRun:
         while True:
             await buggify("link: before a round")
             self._wake.clear()
-            wanted = {topic: mirror for topic, mirror in self.link.mirrors.items() if self._is_active(topic)}
+            wanted = dict(self.link.mirrors)
             self._leave_inactive()
             if not wanted:
                 await self._wake.wait()
@@ -188,6 +220,7 @@ class LinkRun:
             mirror = wanted.get(topic.name or "")
             if mirror is not None:
                 await self._guarded(mirror.topic, partial(self._take_topic, mirror, topic))
+        await self._hear_of_idle()
         leaders = {each.source_leader for each in self.partitions.values() if each.is_ready}
         for node_id in sorted(leaders):
             if node_id not in self._fetches:
@@ -204,12 +237,12 @@ class LinkRun:
                 ErrorCode.INCONSISTENT_TOPIC_ID,
                 f"{mirror.topic} is another topic at the source now: {topic.topic_id}, not {mirror.source_id}",
             )
-        if mirror.source_id is not None and self._is_active(mirror.topic):
+        if mirror.source_id is not None and mirror.topic in self.link.mirrors:
             # Nothing is fetched of a topic that would not be noticed to be another one.
             for found in topic.partitions:
                 self._take_partition(topic, found.partition_index, found.leader_id, found.leader_epoch)
         keeper = self._keeper()
-        if keeper is not None:
+        if keeper is not None and self._is_active(mirror.topic):
             await keeper.follow(mirror, topic)
 
     def _drop(self, topic: str) -> None:
@@ -223,9 +256,30 @@ class LinkRun:
             return
         known = self.partitions.get(key)
         if known is None or known.partition is not partition:
-            known = self.partitions[key] = MirroredPartition(partition, topic.topic_id)
+            is_paused, now_ms = not self._is_active(key[0]), self._clock.now_ms()
+            known = self.partitions[key] = MirroredPartition(
+                partition, topic.topic_id, is_paused=is_paused, whole_ms=now_ms
+            )
         if leader_epoch >= known.source_epoch:
             known.source_leader, known.source_epoch = leader, leader_epoch
+
+    async def _hear_of_idle(self) -> None:
+        """Where the source's logs end of which nothing is fetched for now: their lag is shown as well."""
+        idle = {
+            key: each
+            for key, each in self.partitions.items()
+            if (each.is_paused or each.stopped) and each.source_leader >= 0
+        }
+        if not idle:
+            return
+        try:
+            async with asyncio.timeout(REFRESH_MS / 1000):
+                ends = await list_offsets(self._source, dict.fromkeys(idle, LATEST))
+        except (OdradekError, OSError) as error:
+            _log.debug("the source does not say where logs end", link=self.link.name, error=error)
+            return
+        for key, end in ends.items():
+            idle[key].heard(end, self._clock.now_ms())
 
     # Fetching
 
@@ -236,17 +290,26 @@ class LinkRun:
                 each for each in self.partitions.values() if each.is_ready and each.source_leader == node_id
             ]:
                 await buggify("link: before a fetch")
-                await self._fetch(node_id, some)
+                if not await self._paces_itself():
+                    await self._fetch(node_id, some)
         except (OdradekError, OSError) as error:
             for each in self.partitions.values():
                 if each.source_leader == node_id:
-                    each.source_leader, each.reason = -1, str(error)
-            self._say(f"broker {node_id}", str(error))
+                    each.wait(why_of(error), str(error), self._clock.now_ms())
+            self._say(f"broker {node_id}", why_of(error), str(error))
         except Exception as error:
             _log.bug("a fetch of a link failed", error, link=self.link.name)
         finally:
             if self._fetches.get(node_id) is asyncio.current_task():
                 del self._fetches[node_id]
+
+    async def _paces_itself(self) -> bool:
+        """Wait where the link has had its bytes; what it may have can change meanwhile."""
+        wait_ms = self._pace.ready_in_ms(self._clock.monotonic_ms())
+        if not wait_ms:
+            return False
+        await asyncio.sleep(min(wait_ms, REFRESH_MS) / 1000)
+        return True
 
     async def _fetch(self, node_id: int, some: list[MirroredPartition]) -> None:
         connection = await self._source.connection_to(node_id)
@@ -263,12 +326,16 @@ class LinkRun:
             topic.partitions.append(question)
             asked[name, question.partition] = each, question.fetch_offset
         request = FetchRequest(
-            max_wait_ms=MAX_WAIT_MS, min_bytes=1, max_bytes=MAX_BYTES, topics=list(topics.values()), session_epoch=-1
+            max_wait_ms=MAX_WAIT_MS,
+            min_bytes=1,
+            max_bytes=min(MAX_BYTES, max_bytes_per_s(self.link.settings) or MAX_BYTES),
+            topics=list(topics.values()),
+            session_epoch=-1,
         )
         response = await connection.request(request, FetchResponse, timeout_s=REQUEST_TIMEOUT_MS / 1000)
         if response.error_code:
             raise ApiError(_known(response.error_code), f"broker {node_id} of the source refuses a fetch")
-        self._say(f"broker {node_id}", "")
+        self._say(f"broker {node_id}")
         for answer in response.responses:
             name = answer.topic or names.get(answer.topic_id, "")
             for data in answer.partitions:
@@ -282,6 +349,7 @@ class LinkRun:
 
     async def _take_answer(self, mirrored: MirroredPartition, asked_offset: int, data: Any) -> None:
         partition = mirrored.partition
+        self._pace.spend(len(received(data.records)), self._clock.monotonic_ms())
         if self.partitions.get((partition.topic, partition.partition_id)) is not mirrored:
             return  # paused or led elsewhere since it was asked for
         try:
@@ -290,13 +358,13 @@ class LinkRun:
         except StorageError as error:
             self._replicas.storage_failed(error)
         except ApiError as error:
-            mirrored.source_leader, mirrored.reason = -1, error.message
+            mirrored.wait(why_of(error), error.message, self._clock.now_ms())
         except OSError:
             raise
         except Exception as error:
             _log.bug("a mirror cannot take an answer", error, partition=partition.name)
-            mirrored.stop(f"an answer of the source is not understood: {error}")
-        self._say(partition.name, mirrored.reason)
+            mirrored.stop(Why.REFUSED, f"an answer of the source is not understood: {error}", self._clock.now_ms())
+        self._say(partition.name, mirrored.reason.why, mirrored.reason.text)
         await asyncio.sleep(0)
 
     async def _locate(self, mirrored: MirroredPartition) -> None:
@@ -307,30 +375,30 @@ class LinkRun:
         end = (await list_offsets(self._source, {key: LATEST}))[key]
         own_end = partition.log.log_end_offset
         if own_end > end:
-            mirrored.stop(f"the source's log ends at {end}, ours at {own_end}: the source has lost records")
+            text = f"the source's log ends at {end}, ours at {own_end}: the source has lost records"
+            mirrored.stop(Why.DIVERGED, text, self._clock.now_ms())
         elif own_end < start and partition.is_leader and partition.is_mirror:
             move_into_range(partition, start, end)
         else:
-            mirrored.source_leader, mirrored.reason = -1, "the source does not have the offset that comes next"
+            mirrored.wait(Why.REFUSED, "the source does not have the offset that comes next", self._clock.now_ms())
 
     async def _guarded(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
         """Do it; what the network or a cluster refuses is reported once, and tried again with the next round."""
         try:
             await work()
         except (OdradekError, OSError) as error:
-            self._say(what, str(error))
+            self._say(what, why_of(error), str(error))
         except Exception as error:
             _log.bug("a round of a link failed", error, link=self.link.name)
         else:
-            self._say(what, "")
+            self._say(what)
 
-    def _say(self, what: str, reason: str) -> None:
-        """A line where what was said last is not true any more."""
-        if self._said.get(what, "") == reason:
+    def _say(self, what: str, why: Why = Why.NOTHING, text: str = "") -> None:
+        """Remember why nothing comes; a line where that was said otherwise last."""
+        if not self._reasons.set(what, why, text, self._clock.now_ms()):
             return
-        self._said[what] = reason
-        if reason:
-            _log.warning("a link does not go on", link=self.link.name, of=what or "the source", reason=reason)
+        if text:
+            _log.warning("a link does not go on", link=self.link.name, of=what or "the source", reason=text)
         else:
             _log.info("a link goes on", link=self.link.name, of=what or "the source")
 

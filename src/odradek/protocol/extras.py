@@ -60,6 +60,31 @@ def asks_for_hosts(request: Message) -> bool:
     return any(tag == BROKER_HOST_TAG for tag, _ in request.unknown_tagged_fields)
 
 
+# DescribeCluster, of a broker, request (empty) and response (UTF-8 JSON: a list with one object for each link, as the
+# broker that answers knows it). See docs/links.md.
+LINKS_TAG = 0x6F6456
+
+
+def links_field(links: Sequence[dict[str, Any]] | None = None) -> tuple[int, bytes]:
+    """The field of the request, or of the response where there are `links`."""
+    return LINKS_TAG, b"" if links is None else json.dumps(links).encode()
+
+
+def asks_for_links(request: Message) -> bool:
+    """Whether a DescribeCluster request wants to know how links are."""
+    return any(tag == LINKS_TAG for tag, _ in request.unknown_tagged_fields)
+
+
+def read_links(response: Message) -> list[dict[str, Any]]:
+    """What a broker says of links; nothing where it says nothing that we can read."""
+    found = next((bytes(data) for tag, data in response.unknown_tagged_fields if tag == LINKS_TAG), b"[]")
+    try:
+        links = json.loads(found)
+    except ValueError:
+        return []
+    return [each for each in links if isinstance(each, dict)] if isinstance(links, list) else []
+
+
 def asks_for_timelines(request: Message) -> bool:
     """Whether a DescribeGroups request wants to know what happened to its groups."""
     return any(tag == GROUP_TIMELINES_TAG for tag, _ in request.unknown_tagged_fields)

@@ -35,6 +35,7 @@ from odradek.controller.service import ControllerService
 from odradek.coordinator.group.consumer.config import ConsumerGroupConfig
 from odradek.coordinator.group.lag import lag_families
 from odradek.coordinator.group.service import GroupCoordinator
+from odradek.link.measures import link_families
 from odradek.log.compaction.cleaner import Cleaner
 from odradek.log.compaction.config import CleanerConfig
 from odradek.log.config import LogConfig
@@ -252,6 +253,7 @@ class Broker:
         self.replicas, self.lifecycle = data.replicas, data.lifecycle
         self.coordinator, self.transactions = coordinators.groups, coordinators.transactions
         self.services, self.dispatcher = front_end.services, front_end.dispatcher
+        self.services.link_measures = self._jobs.links.measures
 
     def _lock_storage(self) -> None:
         self.log_manager.lock_dirs()
@@ -321,6 +323,7 @@ class Broker:
                 lambda: certificate_families(self._security.contexts()),
                 lambda: self._jobs.loop_watch.families(),
                 lambda: lag_families(self._jobs.group_lag.lags, self._ports.clock.now_ms()),
+                lambda: link_families(self._jobs.links.measures(), self._ports.clock.now_ms()),
             )
             names = self.settings.build(MetricNamesConfig).names
             kafka = KafkaNames(self.services, lambda: self._jobs.group_lag.lags)

@@ -6,7 +6,7 @@ rest of the node. `RequestContext` is one request's view of it. Nothing here dec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from odradek.common.metrics import Metrics
     from odradek.coordinator.group.service import GroupCoordinator
     from odradek.coordinator.transaction.service import TransactionCoordinator
+    from odradek.link.measures import LinkMeasures
     from odradek.log.compaction.cleaner import Cleaner
     from odradek.log.manager import LogManager
     from odradek.log.scrub import ScrubCounts
@@ -69,6 +70,7 @@ class BrokerServices:
         authorizer: what decides who may do what; None: everybody may do everything.
         check_security: whether connections could be made secure if settings of this node were changed (None takes one
             away); raises ConfigError.
+        link_measures: how links to other clusters are, as far as this broker knows.
     """
 
     node_id: int
@@ -97,6 +99,7 @@ class BrokerServices:
     routes: dict[str, dict[int, Route]]
     authorizer: StandardAuthorizer | None = None
     check_security: Callable[[MetadataImage, Mapping[str, str | None]], None] = lambda image, changed: None
+    link_measures: Callable[[], Sequence[LinkMeasures]] = tuple
 
     @property
     def image(self) -> MetadataImage:

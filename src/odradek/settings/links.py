@@ -12,9 +12,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from uuid import UUID
 
+from odradek.settings.link_settings import LINK_SETTINGS, setting_problem
+
 LINK_PREFIX = "odradek.link."
+_OF_LINKS = "|".join(map(re.escape, ("bootstrap.servers", *sorted(LINK_SETTINGS))))
 _KEY = re.compile(
-    r"odradek\.link\.([A-Za-z0-9_-]+)\.(?:(bootstrap\.servers)|(mirror|source\.id|leader\.epoch)\.([A-Za-z0-9._-]+))"
+    rf"odradek\.link\.([A-Za-z0-9_-]+)\.(?:({_OF_LINKS})|(mirror|source\.id|leader\.epoch)\.([A-Za-z0-9._-]+))"
 )
 # Far below the greatest number of the field: elections here go on from a source's epoch.
 MAX_EPOCH = 2**30
@@ -51,16 +54,26 @@ class Mirror:
 
 @dataclass(slots=True)
 class Link:
-    """A cluster that is mirrored, `host:port,…`."""
+    """A cluster that is mirrored, `host:port,…`.
+
+    Attributes:
+        settings: those of LINK_SETTINGS that are set, as they are stored: secrets are sealed.
+    """
 
     name: str
     bootstrap_servers: str
     mirrors: dict[str, Mirror] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=dict, repr=False)
 
 
 def bootstrap_key(link: str) -> str:
     """The setting that makes a link."""
     return f"{LINK_PREFIX}{link}.bootstrap.servers"
+
+
+def setting_key(link: str, name: str) -> str:
+    """A setting of a link, one of LINK_SETTINGS."""
+    return f"{LINK_PREFIX}{link}.{name}"
 
 
 def mirror_key(link: str, what: str, topic: str) -> str:
@@ -69,7 +82,7 @@ def mirror_key(link: str, what: str, topic: str) -> str:
 
 
 def split_key(key: str) -> tuple[str, str, str] | None:
-    """(link, what, topic) of a setting; the topic is empty for bootstrap.servers. None for what is none of a link."""
+    """(link, what, topic) of a setting; there is no topic in the link's own. None for what is no setting of a link."""
     match = _KEY.fullmatch(key)
     if match is None:
         return None
@@ -94,8 +107,12 @@ def links_of(settings: Mapping[str, str]) -> dict[str, Link]:
         if what == "bootstrap.servers" and not value_problem(what, text)
     }
     for (name, what, topic), text in found:
-        if what == "mirror" and name in links and text in set(MirrorState):
+        if name not in links or value_problem(what, text):
+            continue
+        if what == "mirror":
             links[name].mirrors[topic] = Mirror(name, topic, MirrorState(text))
+        elif what in LINK_SETTINGS:
+            links[name].settings[what] = text
     for (name, what, topic), text in found:
         mirror = links[name].mirrors.get(topic) if name in links else None
         if mirror is not None and not value_problem(what, text):
@@ -117,6 +134,8 @@ def floor_of(settings: Mapping[str, str], topic: str) -> int:
 
 def value_problem(what: str, text: str) -> str:
     """What is wrong with a value; empty where nothing is."""
+    if what in LINK_SETTINGS:
+        return setting_problem(what, text)
     if what == "mirror":
         return "" if text in set(MirrorState) else "must be active or paused"
     if what == "leader.epoch":
@@ -151,6 +170,6 @@ def link_problems(resource_name: str, settings: Mapping[str, str]) -> list[str]:
             problems.append(f"{key}: there is no link {name}")
         if what == "mirror" and of_topic.setdefault(topic, name) != name:
             problems.append(f"{topic} is a mirror of link {of_topic[topic]} already")
-        if what not in ("bootstrap.servers", "mirror") and mirror_key(name, "mirror", topic) not in settings:
+        if topic and what != "mirror" and mirror_key(name, "mirror", topic) not in settings:
             problems.append(f"{key}: {topic} is no mirror of link {name}")
     return problems

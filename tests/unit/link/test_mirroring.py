@@ -101,7 +101,7 @@ def test_another_history_stops_the_partition(mirrored: MirroredPartition) -> Non
     mirrored.take(sent(0, 3), 0, NOW_MS)
     parts = PartitionData(partition_index=0, diverging_epoch=EpochEndOffset(epoch=2, end_offset=1))
     assert mirrored.take(parts, 2, NOW_MS) is Step.STOP
-    assert "its epoch 2 ends at 1, ours is at 2" in mirrored.reason
+    assert "its epoch 2 ends at 1, ours is at 2" in mirrored.reason.text
     assert not mirrored.is_ready
     assert mirrored.partition.log.log_end_offset == 2
 
@@ -118,4 +118,4 @@ def test_another_history_stops_the_partition(mirrored: MirroredPartition) -> Non
 def test_errors_of_the_source_lead_to_a_next_step(mirrored: MirroredPartition, code: int, step: Step) -> None:
     assert mirrored.take(PartitionData(partition_index=0, error_code=code), 0, NOW_MS) is step
     assert mirrored.is_ready == (step is Step.LOCATE)
-    assert bool(mirrored.reason) == (step is Step.REFRESH)
+    assert bool(mirrored.reason.text) == (step is Step.REFRESH)

@@ -3,11 +3,12 @@
 Versions: 1 endpoint type, brokers (1) or controllers (2), which must be that of the listener (KIP-919); 2 fenced
 brokers on request (KIP-1073).
 
-A client that asks for them gets the machines of the brokers too (`protocol.extras`).
+A client that asks for them gets the machines of the brokers too, and how far links are (`protocol.extras`).
 
 Controllers are listed as they registered themselves; a request that any of them answers.
 
-Permissions: Alter on the cluster, of those who ask a controller; the authorized operations need Describe on it.
+Permissions: Alter on the cluster, of those who ask a controller; the authorized operations need Describe on it; links
+are described to those who have DescribeConfigs on it.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from collections.abc import Iterator
 
 from odradek.common.errors import ErrorCode
 from odradek.metadata.acls import AclOperation
-from odradek.protocol.extras import asks_for_hosts, broker_host_fields
+from odradek.protocol.extras import asks_for_hosts, asks_for_links, broker_host_fields, links_field
 from odradek.protocol.messages.describe_cluster_request import DescribeClusterRequest
 from odradek.protocol.messages.describe_cluster_response import DescribeClusterBroker, DescribeClusterResponse
-from odradek.server.authorization import check_cluster, cluster_operations
+from odradek.server.authorization import check_cluster, cluster_operations, may_on_cluster
 from odradek.server.context import RequestContext
 from odradek.server.handlers.metadata import advertised_controller
 from odradek.server.handlers.shared import address_of
@@ -49,6 +50,8 @@ def handle(context: RequestContext, request: DescribeClusterRequest) -> Describe
         response.controller_id = advertised_controller(context, image)
         with_hosts = asks_for_hosts(request)
         response.brokers = list(_brokers(context, with_fenced=request.include_fenced_brokers, with_hosts=with_hosts))
+        if asks_for_links(request) and may_on_cluster(context, AclOperation.DESCRIBE_CONFIGS):
+            response.unknown_tagged_fields = (links_field([each.shown() for each in context.broker.link_measures()]),)
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = cluster_operations(context)
     return response
