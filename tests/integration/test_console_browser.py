@@ -73,6 +73,7 @@ def test_records_come_to_a_page_that_is_live(console: ConsoleProcess, driver: Ch
     driver.get(f"{console.url}/c/here/topics/live/records")
     assert shows(driver, "0 shown of 0 records")
     click(driver, "//*[contains(@class, 'q-toggle')][contains(., 'Live')]")
+    assert shows(driver, "Live: records that come from now on are shown on top.")
     produce_all(node.bootstrap, "live", [(b"later", b"it came")])
     assert shows(driver, "it came")
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
+import socket
 import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import httpx
@@ -54,7 +57,9 @@ def console(node: Node, users: Path, tmp_path_factory: pytest.TempPathFactory) -
                 ("down", f"127.0.0.1:{port}", ""),
             ],
         )
-        with ConsoleProcess(directory, "--config", clusters, "--users", users) as process:
+        with ConsoleProcess(
+            directory, "--config", clusters, "--users", users, "--trusted-proxy", "127.0.0.8"
+        ) as process:
             yield process
             assert "Traceback" not in process.log_text(), process.log_text()[:6000]
 
@@ -110,6 +115,27 @@ def test_many_wrong_passwords_for_a_name_have_to_wait(console: ConsoleProcess) -
         eventually(lambda: code() == 429, "the answer is to wait")
 
 
+def test_behind_a_proxy_each_browser_is_counted_alone(console: ConsoleProcess) -> None:
+    """The console trusts 127.0.0.8, as a proxy would be; what another one says of itself is not believed."""
+
+    def code(client: httpx.Client, name: str, address: str) -> int:
+        headers = {"X-Forwarded-For": f"192.0.2.1, {address}", "X-Forwarded-Proto": "https"}
+        return client.post("/login", data={"name": name, "password": "x"}, headers=headers).status_code
+
+    with browser(console.url, address="127.0.0.8") as proxy, browser(console.url, address="127.0.0.7") as other:
+        for number in count():
+            if code(proxy, f"guess{number}", "198.51.100.7") == 429:
+                break
+        assert number >= 5
+        assert code(proxy, "guess", "198.51.100.8") == 401
+        for number in count():
+            if code(other, f"try{number}", f"198.51.101.{number}") == 429:
+                break
+        form = {"name": "alice", "password": PASSWORDS["alice"]}
+        secure = {"X-Forwarded-For": "198.51.100.9", "X-Forwarded-Proto": "https"}
+        assert "Secure" in proxy.post("/login", data=form, headers=secure).headers["set-cookie"]
+
+
 def test_the_cookie_is_for_no_script_and_a_logout_ends_it(console: ConsoleProcess) -> None:
     with browser(console.url) as client:
         answer = client.post("/login?next=//evil.example/", data={"name": "alice", "password": PASSWORDS["alice"]})
@@ -142,12 +168,36 @@ def test_web_sockets_need_a_session_and_the_same_origin(console: ConsoleProcess)
     url = console.url.replace("http", "ws") + SOCKET
     with browser(console.url, user="alice") as client:
         cookie = "; ".join(f"{name}={value}" for name, value in client.cookies.items())
-    for headers in ({}, {"Cookie": "odradek-session=x"}, {"Cookie": cookie, "Origin": "http://evil.example"}):
+    for headers in ({}, {"Cookie": f"{session_cookie(cookie)}=x"}, {"Cookie": cookie, "Origin": "http://evil.example"}):
         with pytest.raises(InvalidStatus) as refused, connect(url, additional_headers=headers, proxy=None):
             pass
         assert refused.value.response.status_code == 403
     with connect(url, additional_headers={"Cookie": cookie, "Origin": console.url}, proxy=None) as socket:
         assert str(socket.recv()).startswith("0{")
+
+
+def session_cookie(cookie: str) -> str:
+    """Its name, which is one console's own."""
+    name = cookie.partition("=")[0]
+    assert re.fullmatch("odradek-session-[0-9a-f]{12}", name)
+    return name
+
+
+def test_an_open_page_ends_with_its_session(console: ConsoleProcess) -> None:
+    with browser(console.url, user="alice") as client, live_page(client, "/c/open") as live:
+        assert live.says("1 of 1")
+        assert client.post("/logout").status_code == 303
+        assert live.says("/login")
+        assert live.is_closed()
+
+
+def test_a_long_record_is_no_message_that_is_too_long(console: ConsoleProcess) -> None:
+    with browser(console.url, user="alice") as client, live_page(client, "/c/open") as live:
+        assert live.says("1 of 1")
+        event = {"client_id": live.client_id, "id": 999_999, "listener_id": "none", "args": ["x" * 3_000_000]}
+        live.send("42" + json.dumps(["event", event], separators=(",", ":")))
+        live.send("42987654321" + json.dumps(["ack", {"client_id": live.client_id, "next_message_id": 0}]))
+        assert live.says("43987654321[")
 
 
 def test_clusters_are_seen_by_those_who_may(console: ConsoleProcess) -> None:
@@ -163,7 +213,9 @@ def test_clusters_are_seen_by_those_who_may(console: ConsoleProcess) -> None:
 
 def test_pages_say_what_the_cluster_is(console: ConsoleProcess) -> None:
     with browser(console.url, user="alice") as client:
-        assert holds(client, "/c/open", "1 of 1")
+        assert holds(
+            client, "/c/open", "1 of 1", "certificates of brokers: the console connects to this cluster without TLS"
+        )
         assert holds(client, "/c/open/topics", "orders")
         assert holds(client, "/c/open/topics/orders", "retention.ms", "this topic", "No group has committed offsets")
         assert holds(client, "/c/open/brokers", "127.0.0.1:")
@@ -196,6 +248,8 @@ def test_bad_input_gets_a_line(console: ConsoleProcess) -> None:
         (("-b", "127.0.0.1:1", "--listen", "here"), 2, "must be as 127.0.0.1:8080"),
         (("-b", "127.0.0.1:1", "--tls-key", "x"), 5, "--tls-certificate and --tls-key belong together"),
         (("-b", "127.0.0.1:1", "--users", "/none"), 5, "/none: No such file or directory"),
+        (("-b", "127.0.0.1:1", "--listen", "127.0.0.1:{taken}"), 5, "another program has this port: end it, or give"),
+        (("-b", "127.0.0.1:1", "--trusted-proxy", "x"), 5, "give an address or a network, as 10.0.0.0/8"),
         (("--config", "/none"), 5, "/none: No such file or directory; name a file that can be read"),
         (("--config", "/none", "--allow-changes"), 2, "leave the options of -b out"),
     ],
@@ -203,7 +257,9 @@ def test_bad_input_gets_a_line(console: ConsoleProcess) -> None:
 def test_a_bad_start_gets_a_line(
     arguments: tuple[str, ...], code: int, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert app.run(["console", *arguments]) == code
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        arguments = tuple(each.replace("{taken}", str(taken.getsockname()[1])) for each in arguments)
+        assert app.run(["console", *arguments]) == code
     said = capsys.readouterr()
     assert said.out == ""
     assert line in said.err

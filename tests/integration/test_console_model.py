@@ -16,7 +16,7 @@ from odradek.client.produce import produce_record
 from odradek.common.errors import ApiError
 from odradek.common.real_io import RealClock, RealNetwork
 from odradek.console import browse as browsing
-from odradek.console.browse import BrowseError, Search, Wanted, browse, follow, read_one
+from odradek.console.browse import BrowseError, Search, Wanted, begin_following, browse, follow, read_one
 from odradek.console.clusters import ClusterConfig, single_cluster
 from odradek.console.snapshot import broker_rows, group_rows, point_of, topic_rows
 from odradek.console.watch import Watch, look
@@ -130,6 +130,19 @@ async def test_records_from_the_end_the_beginning_an_offset_and_a_time(node: Nod
             await browse(cluster, Wanted("none"))
         produce_all(node.bootstrap, "kinds", [(b"new", b"new")])
         assert [row.value for row in (await follow(cluster, Wanted("kinds"), newest.next_offsets)).rows] == ["new"]
+
+
+async def test_a_live_tail_begins_at_the_end_wherever_the_form_begins(node: Node) -> None:
+    create_topic(node.bootstrap, "tail", 2)
+    produce_all(node.bootstrap, "tail", [(b"k%d" % at, b"old%d" % at) for at in range(30)])
+    wanted = Wanted("tail", start="beginning", rows=2)
+    async with connected(node.bootstrap) as cluster:
+        offsets = await begin_following(cluster, wanted)
+        assert (await follow(cluster, wanted, offsets)).rows == []
+        produce_all(node.bootstrap, "tail", [(b"k", b"new%d" % at) for at in range(3)])
+        found = await follow(cluster, wanted, offsets)
+        assert [row.value for row in found.rows] == ["new2", "new1"]
+        assert (await follow(cluster, wanted, found.next_offsets)).rows == []
 
 
 async def test_a_search_in_keys_values_and_headers_ends_at_its_bounds(

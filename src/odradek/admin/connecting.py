@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
 
 from odradek.client.cluster import Cluster, parse_bootstrap
@@ -20,9 +21,6 @@ def make_cluster(bootstrap: str, properties: Mapping[str, str], *, client_id: st
     Raises:
         ConfigError: what is wrong with the properties; the text has no secret.
     """
-    protocol = properties.get("security.protocol", "PLAINTEXT").upper()
-    if protocol not in PROTOCOLS:
-        raise ConfigError([f"security.protocol={protocol} is unknown; it is one of {', '.join(PROTOCOLS)}"])
     try:
         return Cluster(
             RealNetwork(),
@@ -30,8 +28,19 @@ def make_cluster(bootstrap: str, properties: Mapping[str, str], *, client_id: st
             parse_bootstrap(bootstrap),
             client_id=properties.get("client.id", client_id),
             timeout_ms=timeout_ms,
-            tls=tls_context(properties) if protocol.endswith("SSL") else None,
+            tls=client_tls(properties),
             sasl=credentials(properties),
         )
-    except (SaslSettingError, TlsSettingError, ValueError) as error:
+    except (SaslSettingError, ValueError) as error:
+        raise ConfigError([str(error)]) from None
+
+
+def client_tls(properties: Mapping[str, str]) -> ssl.SSLContext | None:
+    """The TLS of a client; None where its protocol has none. Raises ConfigError."""
+    protocol = properties.get("security.protocol", "PLAINTEXT").upper()
+    if protocol not in PROTOCOLS:
+        raise ConfigError([f"security.protocol={protocol} is unknown; it is one of {', '.join(PROTOCOLS)}"])
+    try:
+        return tls_context(properties) if protocol.endswith("SSL") else None
+    except (TlsSettingError, ValueError) as error:
         raise ConfigError([str(error)]) from None

@@ -50,6 +50,14 @@ def console(
     ] = None,
     tls_certificate: Annotated[Path | None, typer.Option("--tls-certificate", help="PEM file, for HTTPS.")] = None,
     tls_key: Annotated[Path | None, typer.Option("--tls-key", help="PEM file of its key.")] = None,
+    trusted_proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--trusted-proxy",
+            help="Believe X-Forwarded-For and X-Forwarded-Proto of this proxy; may be given often.",
+            metavar="ADDRESS",
+        ),
+    ] = None,
     every: Annotated[
         float, typer.Option("--every", help="Seconds between two looks at a cluster.", min=0.2, max=3600)
     ] = 5.0,
@@ -62,7 +70,7 @@ def console(
         return
     from odradek.console.auth import Users
     from odradek.console.clusters import read_clusters, single_cluster
-    from odradek.console.serve import Serving, serve
+    from odradek.console.serve import Serving, check, serve, warning
 
     if (config is None) == (bootstrap_server is None):
         raise CliError("say which clusters: -b HOST:PORT for one, or --config FILE for several", code=USAGE)
@@ -74,8 +82,12 @@ def console(
         where = target(bootstrap_server or "", command_config)
         clusters = single_cluster(where.bootstrap, where.properties, may_change=allow_changes)
     host, port = _address(listen)
-    serving = Serving(host, port, tuple(hostname or ()), tls_certificate, tls_key, every)
-    serve(clusters, serving, Users(users) if users is not None else None, say)
+    serving = Serving(host, port, tuple(hostname or ()), tls_certificate, tls_key, every, tuple(trusted_proxy or ()))
+    known = Users(users) if users is not None else None
+    check(serving, known)
+    if weak := warning(serving):
+        note(weak)
+    serve(clusters, serving, known, say)
 
 
 def _address(listen: str) -> tuple[str, int]:
@@ -95,13 +107,10 @@ def password(
     """Give a user a password, read from the terminal or from standard input, in a file for --users."""
     import getpass
 
-    from odradek.console.auth import with_user
+    from odradek.console.auth import rewrite, with_user
 
     given = getpass.getpass("Password: ") if sys.stdin.isatty() else sys.stdin.readline().rstrip("\r\n")
     text = file.read_text(encoding="utf-8") if file.exists() else ""
     text = with_user(text, name, given)
-    made = file.with_name(f".{file.name}.new")
-    made.touch(mode=0o600)
-    made.write_text(text, encoding="utf-8")
-    made.replace(file)
+    rewrite(file, text)
     note(f"{name} may log in with this password; a console that runs sees it at once")

@@ -10,7 +10,10 @@ import base64
 import binascii
 import hashlib
 import hmac
+import os
 import secrets
+import stat
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -140,3 +143,37 @@ def with_user(text: str, name: str, password: str) -> str:
         raise ConfigError([f"a password has at least {MIN_PASSWORD} characters"])
     lines = [line for line in text.splitlines() if line.partition(":")[0] != name]
     return "\n".join([*lines, f"{name}:{hashed(password).text()}"]) + "\n"
+
+
+def rewrite(path: Path, text: str) -> None:
+    """Replace a file of users at once: who reads it has the old text or the new one. It keeps its owner and its mode.
+
+    Raises:
+        ConfigError: its owner cannot be kept, as by a user that is not root; then nothing is changed.
+        OSError: it cannot be written.
+    """
+    path = path.resolve()  # what a link points to is written, not the link
+    before = path.stat() if path.exists() else None
+    number, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    made = Path(name)
+    try:
+        with os.fdopen(number, "w", encoding="utf-8") as file:
+            if before is not None:
+                _keep_owner(file.fileno(), path, before)
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        made.replace(path)
+    except BaseException:
+        made.unlink()
+        raise
+
+
+def _keep_owner(number: int, path: Path, before: os.stat_result) -> None:
+    now = os.fstat(number)
+    if (now.st_uid, now.st_gid) != (before.st_uid, before.st_gid):
+        try:
+            os.fchown(number, before.st_uid, before.st_gid)
+        except PermissionError:
+            raise ConfigError([f"{path} belongs to another user: run this as that user, or as root"]) from None
+    os.fchmod(number, stat.S_IMODE(before.st_mode))

@@ -6,7 +6,7 @@ import asyncio
 import heapq
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from odradek.client.cluster import Cluster
@@ -165,9 +165,15 @@ async def browse(cluster: Cluster, wanted: Wanted) -> Found:
     return reading.result()
 
 
+async def begin_following(cluster: Cluster, wanted: Wanted) -> dict[int, int]:
+    """Where each partition ends now: a live tail begins there, wherever the form began."""
+    ends = await list_offsets(cluster, dict.fromkeys(await _partitions(cluster, wanted), LATEST))
+    return {index: offset for (_, index), offset in ends.items()}
+
+
 async def follow(cluster: Cluster, wanted: Wanted, offsets: Mapping[int, int]) -> Found:
-    """What came since, from these offsets on: for a live tail."""
-    reading = _Reading(cluster, wanted)
+    """What came since, from these offsets on: for a live tail. The newest first."""
+    reading = _Reading(cluster, replace(wanted, start="end"))
     ends = await list_offsets(cluster, dict.fromkeys(((wanted.topic, index) for index in offsets), LATEST))
     for index, offset in offsets.items():
         # Who cannot keep up sees the end, not all that was written.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import ipaddress
 import socket
 import sys
@@ -11,14 +12,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from odradek.common.errors import ConfigError
 from odradek.console.auth import Users
 from odradek.console.clusters import ClusterConfig
-from odradek.console.guard import Guard
+from odradek.console.guard import Guard, cookie_name
 from odradek.console.kafka_thread import KafkaThread
+from odradek.console.origins import parse_networks
 from odradek.console.sessions import Attempts, Sessions
 from odradek.console.watch import Watch
 
@@ -26,6 +29,8 @@ NEEDED = "the console needs packages of its own: pip install 'odradek[console]'"
 STOP_WITHIN_S = 3
 # A browser that was away for less, as a phone is, has its page as it was; a ping may take 0.4 of it.
 RECONNECT_WITHIN_S = 60.0
+# A record that is written has a million signs, each of which may take six bytes on its way (Engine.IO takes 1 MB).
+MAX_MESSAGE_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,7 @@ class Serving:
         hostnames: by which browsers reach it, beside its address.
         certificate, key: PEM files; both or none.
         every_s: between two looks at a cluster.
+        proxies: addresses and networks of proxies whose word on where a request comes from is believed.
     """
 
     host: str = "127.0.0.1"
@@ -44,14 +50,26 @@ class Serving:
     certificate: Path | None = None
     key: Path | None = None
     every_s: float = 5.0
+    proxies: Sequence[str] = ()
 
 
 def check(serving: Serving, users: Users | None) -> None:
     """Raises ConfigError for what would let in whom it should not."""
     if (serving.certificate is None) != (serving.key is None):
         raise ConfigError(["--tls-certificate and --tls-key belong together; give both"])
+    parse_networks(serving.proxies)
     if users is None and not is_loopback(serving.host):
         raise ConfigError([f"--listen {serving.host}: others than this machine need a login; give --users FILE"])
+
+
+def warning(serving: Serving) -> str:
+    """What is weak about where it listens, or ""."""
+    if serving.certificate is not None or is_loopback(serving.host) or serving.proxies:
+        return ""
+    return (
+        f"--listen {serving.host} without TLS: passwords and records cross the network as they are; "
+        "give --tls-certificate and --tls-key, or --trusted-proxy of one that ends TLS"
+    )
 
 
 def is_loopback(host: str) -> bool:
@@ -68,21 +86,19 @@ def serve(
     """Serve until interrupted.
 
     Raises:
-        ConfigError: as `check`, and where the packages of the console are missing.
-        OSError: the address cannot be bound.
+        ConfigError: as `check`, and where the packages of the console are missing, or it cannot listen there.
     """
     check(serving, users)
-    try:
-        import nicegui  # noqa: F401 - the only one that may be missing while others are there
-        import uvicorn
-    except ImportError:
-        raise ConfigError([NEEDED]) from None
+    if any(find_spec(name) is None for name in ("fastapi", "nicegui", "uvicorn")):
+        raise ConfigError([NEEDED])
     sock = _bound(serving)
     with sock, KafkaThread() as kafka:
+        import uvicorn
+
         watches = {name: Watch(config, every_s=serving.every_s) for name, config in clusters.items()}
         for watch in watches.values():
             kafka.start(watch.run()).add_done_callback(_report)
-        app = _application(kafka, watches, serving, users)
+        app = _application(kafka, watches, serving, users, sock.getsockname()[1])
         config = uvicorn.Config(
             app,
             log_level="warning",
@@ -107,10 +123,20 @@ def _bound(serving: Serving) -> socket.socket:
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((serving.host, serving.port))
-    except OSError:
+        sock.listen()
+    except OSError as error:
         sock.close()
-        raise
+        where = f"--listen {serving.host}:{serving.port}"
+        hint = _LISTEN_HINTS.get(error.errno or 0, "give an address of this machine and a free port")
+        raise ConfigError([f"{where}: {error.strerror or error}; {hint}"]) from None
     return sock
+
+
+_LISTEN_HINTS = {
+    errno.EADDRINUSE: "another program has this port: end it, or give another port, or 0 for a free one",
+    errno.EACCES: "ports below 1024 are for root: give another port, as 8080",
+    errno.EADDRNOTAVAIL: "this machine has no such address: give one of its own, or 0.0.0.0 for all",
+}
 
 
 def _report(ended: Future[None]) -> None:
@@ -119,9 +145,11 @@ def _report(ended: Future[None]) -> None:
         sys.excepthook(type(error), error, error.__traceback__)
 
 
-def _application(kafka: KafkaThread, watches: dict[str, Watch], serving: Serving, users: Users | None) -> Any:
+def _application(
+    kafka: KafkaThread, watches: dict[str, Watch], serving: Serving, users: Users | None, port: int
+) -> Any:
     from fastapi import FastAPI
-    from nicegui import ui
+    from nicegui import core, ui
 
     from odradek.console.pages import access, brokers, groups, moves, overview, records, topics, transactions
     from odradek.console.pages.frame import Console
@@ -131,6 +159,7 @@ def _application(kafka: KafkaThread, watches: dict[str, Watch], serving: Serving
         page.register(console)
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     ui.run_with(app, title="Odradek", show_welcome_message=False, reconnect_timeout=RECONNECT_WITHIN_S)
+    core.sio.eio.max_http_buffer_size = MAX_MESSAGE_BYTES
     hosts = [serving.host, *serving.hostnames] if serving.host not in ("0.0.0.0", "::") else serving.hostnames  # noqa: S104
     console.guard = Guard(
         app,
@@ -139,5 +168,7 @@ def _application(kafka: KafkaThread, watches: dict[str, Watch], serving: Serving
         users=users,
         hosts=[host.lower() for host in hosts],
         secure=serving.certificate is not None,
+        cookie=cookie_name(socket.gethostname(), serving.host, port),
+        proxies=parse_networks(serving.proxies),
     )
     return console.guard

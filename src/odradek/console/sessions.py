@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 LASTS_S = 12 * 3600.0
 IDLE_S = 2 * 3600.0
@@ -17,12 +18,12 @@ MAX_COUNTED = 10_000
 
 @dataclass(slots=True)
 class Session:
-    """One browser of one user; "" is the user of a console without logins."""
+    """One browser of one user; "" is the user of a console without logins. `over` is set once and for ever."""
 
     user: str
     began_s: float
     used_s: float
-    ended: bool = False
+    over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Sessions:
@@ -42,28 +43,37 @@ class Sessions:
 
     def find(self, token: str | None) -> Session | None:
         """The session of a cookie, which is used by that; None where it is over."""
-        found = self._found.get(_hashed(token)) if token else None
+        key = _hashed(token) if token else ""
+        found = self._found.get(key)
         if found is None or not self.is_live(found):
             return None
-        found.used_s = self._clock()
+        # Those that were used last are the last that make room for others.
+        self._found[key] = self._found.pop(key)
+        self.use(found)
         return found
+
+    def use(self, session: Session) -> None:
+        """A session is used, by a request or on a page that is open."""
+        session.used_s = self._clock()
 
     def is_live(self, session: Session) -> bool:
         """Whether a session goes on; a page that stays open asks this."""
         now = self._clock()
-        return not session.ended and now - session.began_s < LASTS_S and now - session.used_s < IDLE_S
+        if now - session.began_s >= LASTS_S or now - session.used_s >= IDLE_S:
+            session.over.set()
+        return not session.over.is_set()
 
     def end(self, token: str | None) -> None:
         """End a session; its pages that are open end too."""
         found = self._found.pop(_hashed(token), None) if token else None
         if found is not None:
-            found.ended = True
+            found.over.set()
 
     def _forget(self) -> None:
         for key in [key for key, session in self._found.items() if not self.is_live(session)]:
             del self._found[key]
         while len(self._found) >= MAX_SESSIONS:
-            self._found.pop(next(iter(self._found))).ended = True
+            self._found.pop(next(iter(self._found))).over.set()
 
 
 class Attempts:

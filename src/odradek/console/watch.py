@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from odradek.admin.cluster_checks import check_cluster
 from odradek.admin.cluster_facts import ClusterFacts, Look, utc_now
-from odradek.admin.connecting import make_cluster
+from odradek.admin.connecting import client_tls, make_cluster
 from odradek.admin.directories import log_directories
 from odradek.admin.finding import Finding, Report
 from odradek.client.admin import describe_cluster, describe_quorum
@@ -198,7 +198,10 @@ class Watch:
                 report = Report()
                 try:
                     cluster = cluster or await self._make(TIMEOUT_MS)
-                    self._facts = await Look(cluster, report, self._findings_apart_s).run()
+                    tls = await off_loop(lambda: client_tls(self.config.properties))
+                    if tls is None:
+                        report.skip("certificates of brokers", "the console connects to this cluster without TLS")
+                    self._facts = await Look(cluster, report, self._findings_apart_s, tls).run()
                     self._report = report
                     self.look_soon()
                 except (OdradekError, OSError) as error:

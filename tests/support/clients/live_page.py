@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 from uuid import uuid4
 
 import httpx
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
 from tests.support.waiting import PATIENCE_S
@@ -39,13 +40,14 @@ def live_page(client: httpx.Client, path: str) -> Iterator[LivePage]:
     address = f"{url.replace('http', 'ws', 1)}{SOCKET}&{query}"
     with connect(address, additional_headers=headers, proxy=None, max_size=None) as socket:
         socket.send("40")
-        yield LivePage(path, answer.text, socket)
+        yield LivePage(path, answer.text, socket, found[1])
 
 
 class LivePage:
     """An open page; `text` is all that it was sent until now."""
 
-    def __init__(self, path: str, text: str, socket: ClientConnection) -> None:
+    def __init__(self, path: str, text: str, socket: ClientConnection, client_id: str) -> None:
+        self.client_id = client_id
         self.path = path
         self.text = text
         self._socket = socket
@@ -56,12 +58,29 @@ class LivePage:
         while text not in self.text:
             left = deadline - time.monotonic()
             assert left > 0, f"{self.path} never said {text!r}: {self.text[-3000:]}"
-            try:
-                message = str(self._socket.recv(timeout=left))
-            except TimeoutError:
-                continue
-            if message == "2":
-                self._socket.send("3")
-            else:
-                self.text += message
+            self._receive(left)
         return True
+
+    def send(self, packet: str) -> None:
+        """Send a packet of Engine.IO."""
+        self._socket.send(packet)
+
+    def is_closed(self) -> bool:
+        """Wait until the console closes the web socket."""
+        deadline = time.monotonic() + PATIENCE_S
+        try:
+            while (left := deadline - time.monotonic()) > 0:
+                self._receive(left)
+        except ConnectionClosed:
+            return True
+        return False
+
+    def _receive(self, within_s: float) -> None:
+        try:
+            message = str(self._socket.recv(timeout=within_s))
+        except TimeoutError:
+            return
+        if message == "2":
+            self._socket.send("3")
+        else:
+            self.text += message

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 import pytest
 
 from odradek.common.errors import ConfigError
-from odradek.console.auth import Users, hashed, read_users, with_user
+from odradek.console import sessions as sessions_module
+from odradek.console.auth import Users, hashed, read_users, rewrite, with_user
 from odradek.console.sessions import FAILURES, FAILURES_WITHIN_S, IDLE_S, LASTS_S, Attempts, Sessions
 
 
@@ -101,6 +103,56 @@ def test_a_session_ends_by_time_and_by_logout() -> None:
     sessions.end(token)
     assert not sessions.is_live(session)
     assert sessions.find(token) is None
+
+
+def test_sessions_that_are_not_used_make_room_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions_module, "MAX_SESSIONS", 3)
+    sessions = Sessions(Clock())
+    used = sessions.begin("alice")
+    idle = sessions.begin("bob")
+    for _ in range(5):
+        assert sessions.find(used) is not None
+        sessions.begin("")
+    assert sessions.find(used) is not None
+    assert sessions.find(idle) is None
+
+
+def test_what_a_user_does_on_an_open_page_is_use() -> None:
+    clock = Clock()
+    sessions = Sessions(clock)
+    token = sessions.begin("alice")
+    session = sessions.find(token)
+    assert session is not None
+    for _ in range(3):
+        clock.now_s += IDLE_S * 0.9
+        sessions.use(session)
+    assert sessions.is_live(session)
+    clock.now_s += IDLE_S
+    assert not sessions.is_live(session)
+    assert session.over.is_set()
+
+
+def test_a_file_that_is_rewritten_keeps_its_mode_and_its_link(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    rewrite(path, "first\n")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.chmod(0o640)
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    rewrite(link, "second\n")
+    assert link.is_symlink()
+    assert path.read_text() == "second\n"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["link", "users"]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root gives files to others")
+def test_a_file_that_is_rewritten_keeps_its_owner(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    path.write_text("first\n")
+    os.chown(path, 1, 2)
+    rewrite(path, "second\n")
+    assert (path.stat().st_uid, path.stat().st_gid) == (1, 2)
 
 
 def test_wrong_passwords_have_to_wait() -> None:

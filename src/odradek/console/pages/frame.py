@@ -12,8 +12,9 @@ from nicegui import ui
 
 from odradek.client.cluster import Cluster
 from odradek.common.errors import OdradekError
+from odradek.console.answers import LOGIN, LOGOUT
 from odradek.console.clusters import Right
-from odradek.console.guard import LOGIN, LOGOUT, Guard
+from odradek.console.guard import Guard
 from odradek.console.kafka_thread import KafkaThread
 from odradek.console.sessions import Session
 from odradek.console.watch import View, Watch, reason

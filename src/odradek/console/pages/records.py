@@ -15,6 +15,7 @@ from odradek.console.browse import (
     Row,
     Search,
     Wanted,
+    begin_following,
     browse,
     follow,
     parse_partitions,
@@ -98,7 +99,7 @@ class Browser:
                 field.on("keydown.enter", self.read)
             self._committed = ui.checkbox("committed only", value=True)
             self._button = ui.button("Read", icon="search", on_click=self.read)
-            self._live = ui.switch("Live")
+            self._live = ui.switch("Live", on_change=self._turn)
             if self._page.may(Right.CHANGE):
                 ui.button("Write", icon="edit", on_click=lambda: write_record(self._page, self._topic)).props("outline")
 
@@ -131,7 +132,6 @@ class Browser:
         if found is None:
             self._state.text = "Nothing was read."
             return
-        self._next = found.next_offsets
         self._table.rows = [_cells(row) for row in found.rows]
         self._say(found)
 
@@ -141,6 +141,22 @@ class Browser:
             text += f" The search ended {found.ended}; begin elsewhere to go on."
         notes = "; ".join(found.notes[:5])
         self._state.text = f"{text} {notes}".strip()
+
+    async def _turn(self) -> None:
+        """The tail begins at the end as it is now, whatever the form looked at before."""
+        self._next = {}
+        if not self._live.value:
+            return
+
+        async def beginning(cluster: Cluster) -> dict[int, int]:
+            return await begin_following(cluster, self._wanted())
+
+        found = await self._page.ask(Right.READ, beginning)
+        if found is None:
+            self._live.value = False
+        else:
+            self._next = found
+            self._state.text = "Live: records that come from now on are shown on top."
 
     async def _follow(self) -> None:
         if not self._live.value or self._following or not self._next:

@@ -1,0 +1,54 @@
+"""Where a request comes from: through proxies that are trusted, and by whatever a browser writes itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from odradek.common.errors import ConfigError
+from odradek.console.guard import cookie_name
+from odradek.console.origins import came_from, parse_networks, read_headers
+from odradek.console.serve import Serving, check, warning
+
+PROXIES = parse_networks(["10.0.0.0/8", "::1"])
+
+
+def scope_of(peer: str, *forwarded: str) -> Any:
+    return {"client": (peer, 1), "headers": [(b"X-Forwarded-For", each.encode()) for each in forwarded]}
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "address", "trusted"),
+    [
+        ("10.0.0.1", ("198.51.100.7",), "198.51.100.7", True),
+        ("10.0.0.1", ("1.2.3.4, 198.51.100.7, 10.0.0.2",), "198.51.100.7", True),
+        ("10.0.0.1", ("1.2.3.4, 198.51.100.7", "10.0.0.2"), "198.51.100.7", True),
+        ("::ffff:10.0.0.1", ("198.51.100.7",), "198.51.100.7", True),
+        ("198.51.100.9", ("1.2.3.4",), "198.51.100.9", False),
+        ("10.0.0.1", (), "10.0.0.1", True),
+        ("10.0.0.1", ("nonsense, 10.0.0.2",), "10.0.0.2", True),
+        ("::1", ("2001:db8:1:2:3:4:5:6",), "2001:db8:1:2::/64", True),
+        ("a socket", ("1.2.3.4",), "a socket", False),
+    ],
+)
+def test_proxies_that_are_trusted_name_the_browser(
+    peer: str, forwarded: tuple[str, ...], address: str, *, trusted: bool
+) -> None:
+    scope = scope_of(peer, *forwarded)
+    assert came_from(scope, read_headers(scope), PROXIES) == (address, trusted)
+
+
+def test_a_proxy_that_is_no_address_gets_a_line() -> None:
+    with pytest.raises(ConfigError, match=r"--trusted-proxy: .*; give an address or a network"):
+        check(Serving(proxies=("proxy.example",)), None)
+
+
+def test_two_consoles_of_one_host_have_cookies_of_their_own() -> None:
+    assert cookie_name("host", "127.0.0.1", 8080) == cookie_name("host", "127.0.0.1", 8080)
+    assert cookie_name("host", "127.0.0.1", 8080) != cookie_name("host", "127.0.0.1", 8081)
+
+
+def test_listening_without_tls_gets_a_warning() -> None:
+    assert "--listen 0.0.0.0 without TLS" in warning(Serving("0.0.0.0"))
+    assert warning(Serving("127.0.0.1")) == warning(Serving("0.0.0.0", proxies=("10.0.0.1",))) == ""
