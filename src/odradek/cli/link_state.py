@@ -30,6 +30,7 @@ _REASON = ("why", "reason", "since_ms")
 async def described(cluster: Cluster, link: Link) -> Row:
     """The link, with a row for each partition of its mirrors, or for a mirror that has none yet."""
     from odradek.client.admin import describe_links
+    from odradek.settings.link_settings import LINK_SECRETS
 
     answers = await describe_links(cluster)
     reports = [each for answer in answers.values() for each in answer if each.get("link") == link.name]
@@ -45,7 +46,7 @@ async def described(cluster: Cluster, link: Link) -> Row:
     return {
         "link": link.name,
         "source": link.bootstrap_servers,
-        "settings": link.settings,
+        "settings": {key: None if key in LINK_SECRETS else text for key, text in link.settings.items()},
         **{key: _UNKNOWN[key] for key in _REASON},
         **_reason(of_link),
         "partitions": rows,
@@ -77,7 +78,7 @@ def show(found: Row) -> None:
     """Print it for a person."""
     say(f"{found['link']} mirrors from {found['source']}")
     for key, value in sorted(found["settings"].items()):
-        say(f"  {key}={value or '(hidden)'}")
+        say(f"  {key}={'(hidden)' if value is None else value}")
     if found["reason"]:
         say(f"nothing comes {_since(found)}: {found['reason']}")
     names = ["topic", "partition", "state", "end", "source_end", "lag", "lag_seconds", "bytes"]

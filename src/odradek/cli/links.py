@@ -228,11 +228,12 @@ async def _links(cluster: Cluster) -> dict[str, Link]:
 
 
 async def _settings(cluster: Cluster) -> dict[str, str]:
-    """Those of all brokers together; secrets are empty."""
+    """Those of all brokers together; of a secret is only known that it is kept."""
     from odradek.client.admin import ResourceType, describe_configs
+    from odradek.settings.table import SEALED_PREFIX
 
     (found,) = await describe_configs(cluster, ResourceType.BROKER, [""])
-    return {entry.name: entry.value or "" for entry in found.configs}
+    return {entry.name: SEALED_PREFIX if entry.is_sensitive else entry.value or "" for entry in found.configs}
 
 
 def _given(settings: list[str] | None, file: Path | None) -> dict[str, str]:

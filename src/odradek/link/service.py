@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from odradek.client.cluster import Cluster, parse_bootstrap
+from odradek.client.cluster import Cluster
 from odradek.client.groups import list_offsets
 from odradek.common.backoff import Backoff
 from odradek.common.buggify import buggify
@@ -27,11 +27,11 @@ from odradek.protocol.messages.fetch_request import FetchRequest, FetchTopic
 from odradek.protocol.messages.fetch_response import FetchResponse
 from odradek.protocol.records_field import received
 from odradek.replica.following import move_into_range
-from odradek.settings.link_settings import max_bytes_per_s
+from odradek.settings.link_settings import connection_settings, max_bytes_per_s
 from odradek.settings.links import Link, Mirror, MirrorState, links_of
 
 if TYPE_CHECKING:
-    from odradek.common.ports import Clock, Network
+    from odradek.common.ports import Clock
     from odradek.link.topics import AskController
     from odradek.metadata.delta import MetadataDelta
     from odradek.metadata.image import MetadataImage
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from odradek.replica.manager import ReplicaManager
 
 PartitionKey = tuple[str, int]
+Connect = Callable[[Link], Cluster]
 # Between two looks at the source's metadata; shorter where something is not fetched.
 REFRESH_MS = 1000
 FIRST_PAUSE_MS, LAST_PAUSE_MS = 50, 2000
@@ -54,11 +55,15 @@ class LinkService:
     """The links of one broker."""
 
     def __init__(
-        self, clock: Clock, network: Network, replicas: ReplicaManager, ask: AskController, *, broker_id: int
+        self, clock: Clock, connect: Connect, replicas: ReplicaManager, ask: AskController, *, broker_id: int
     ) -> None:
-        """`ask` sends a request of this broker to the controller."""
+        """
+        Args:
+            connect: gives the cluster behind a link; raises OdradekError where its settings cannot be used.
+            ask: sends a request of this broker to the controller.
+        """
         self._clock = clock
-        self._network = network
+        self._connect = connect
         self._replicas = replicas
         self._ask = ask
         self._broker_id = broker_id
@@ -68,14 +73,14 @@ class LinkService:
         self._ending: set[asyncio.Task[None]] = set()
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Follow the settings of links; a link whose addresses change begins again."""
+        """Follow the settings of links; one that is to connect otherwise begins again."""
         self._image = image
         if self._is_stopped:
             return
         if (ResourceType.BROKER, "") in delta.changed_configs:
             links = links_of(image.config(ResourceType.BROKER, ""))
             for name, run in list(self._runs.items()):
-                if name not in links or links[name].bootstrap_servers != run.link.bootstrap_servers:
+                if name not in links or not run.connects_as(links[name]):
                     self._end(self._runs.pop(name))
             for name, link in links.items():
                 if name in self._runs:
@@ -91,14 +96,7 @@ class LinkService:
         return [run.measures() for _, run in sorted(self._runs.items())]
 
     def _begin(self, link: Link) -> LinkRun:
-        source = Cluster(
-            self._network,
-            self._clock,
-            parse_bootstrap(link.bootstrap_servers),
-            client_id=f"odradek-link-{link.name}",
-            timeout_ms=REQUEST_TIMEOUT_MS,
-        )
-        return LinkRun(link, source, self._clock, self._replicas, self._keeper)
+        return LinkRun(link, self._connect, self._clock, self._replicas, self._keeper)
 
     def _keeper(self) -> TopicKeeper | None:
         """Where this broker is the one that looks after the mirrors' topics."""
@@ -129,14 +127,15 @@ class LinkRun:
     def __init__(
         self,
         link: Link,
-        source: Cluster,
+        connect: Connect,
         clock: Clock,
         replicas: ReplicaManager,
         keeper: Callable[[], TopicKeeper | None],
     ) -> None:
         self.link = link
         self.partitions: dict[PartitionKey, MirroredPartition] = {}
-        self._source = source
+        self._connect = connect
+        self._connected: Cluster | None = None
         self._clock = clock
         self._replicas = replicas
         self._keeper = keeper
@@ -146,6 +145,19 @@ class LinkRun:
         self._pace = TokenBucket()
         self._keep_pace()
         self._task = asyncio.get_running_loop().create_task(self._round_after_round())
+
+    @property
+    def _source(self) -> Cluster:
+        """Raises OdradekError where the link's settings cannot be used: a file or a key is missing."""
+        if self._connected is None:
+            self._connected = self._connect(self.link)
+        return self._connected
+
+    def connects_as(self, link: Link) -> bool:
+        """Whether another state of the link reaches its source in the same way."""
+        return self.link.bootstrap_servers == link.bootstrap_servers and connection_settings(
+            self.link.settings
+        ) == connection_settings(link.settings)
 
     def take_link(self, link: Link) -> None:
         """The link has other mirrors, or other states of them; what is paused is left at once."""
@@ -191,7 +203,8 @@ class LinkRun:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._source.close()
+        if self._connected is not None:
+            self._connected.close()
         await asyncio.sleep(0)  # transports let go of their sockets
 
     async def _round_after_round(self) -> None:
@@ -228,7 +241,8 @@ class LinkRun:
 
     async def _take_topic(self, mirror: Mirror, topic: MetadataResponseTopic) -> None:
         if topic.error_code:
-            raise ApiError(_known(topic.error_code), f"the source says of {mirror.topic}")
+            code = _known(topic.error_code)
+            raise ApiError(code, f"the source answers {code.name} for {mirror.topic}")
         if not topic.topic_id.int:
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "the source has no ids of topics: it is older than Kafka 2.8")
         if mirror.source_id is not None and mirror.source_id != topic.topic_id:
@@ -334,7 +348,8 @@ class LinkRun:
         )
         response = await connection.request(request, FetchResponse, timeout_s=REQUEST_TIMEOUT_MS / 1000)
         if response.error_code:
-            raise ApiError(_known(response.error_code), f"broker {node_id} of the source refuses a fetch")
+            code = _known(response.error_code)
+            raise ApiError(code, f"broker {node_id} of the source answers {code.name} to a fetch")
         self._say(f"broker {node_id}")
         for answer in response.responses:
             name = answer.topic or names.get(answer.topic_id, "")

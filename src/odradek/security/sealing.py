@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 from odradek.common.errors import ConfigError, OdradekError
 from odradek.settings.options import config, option
+from odradek.settings.table import SEALED_PREFIX as _PREFIX
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 KEY_FILE = "odradek.secret.key.file"
-_PREFIX = "odradek.sealed.1:"
 _KEY_BYTES, _NONCE_BYTES, _ID_CHARACTERS = 32, 12, 8
 _HOW = "each line is a key of 32 bytes in base64, as `openssl rand -base64 32` prints it"
 

@@ -1,4 +1,7 @@
-"""Settings of a link beside its addresses: `odradek.link.NAME.` and one of these names."""
+"""Settings of a link beside its addresses: `odradek.link.NAME.` and one of these names.
+
+Those of connections are named as Kafka's clients name them.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,85 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from odradek.common.numbers import INT64_MAX, parse_natural
+from odradek.settings.jaas import parse_jaas
+from odradek.settings.table import SEALED_PREFIX
 
 MAX_BYTES: Final = "io.max.bytes.per.second"
+# A name and a password, both kept: tokens and tickets end, and are fetched elsewhere.
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_STORES = ("", "PEM", "PKCS12", "JKS")
 
 
 def _bytes(text: str) -> str:
     return "" if parse_natural(text, INT64_MAX) is not None else "must be a number of bytes; 0 is no limit"
 
 
-_PROBLEMS: Mapping[str, Callable[[str], str]] = {MAX_BYTES: _bytes}
+def _any(_: str) -> str:
+    return ""
+
+
+def _one_of(*words: str) -> Callable[[str], str]:
+    def problem(text: str) -> str:
+        return "" if text.upper() in words else f"must be one of {', '.join(filter(None, words))}"
+
+    return problem
+
+
+def _algorithm(text: str) -> str:
+    return "" if text.lower() in ("https", "") else "must be https, or empty"
+
+
+def _entry(text: str) -> str:
+    if text.startswith(SEALED_PREFIX):
+        return ""
+    try:
+        options = parse_jaas(text).options
+    except ValueError as error:
+        return str(error)
+    return "" if {"username", "password"} <= options.keys() else "must hold username and password"
+
+
+_OF_CONNECTIONS: Mapping[str, Callable[[str], str]] = {
+    "security.protocol": _one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    "sasl.mechanism": _one_of(*_MECHANISMS),
+    "sasl.jaas.config": _entry,
+    "ssl.keystore.type": _one_of(*_STORES),
+    "ssl.keystore.location": _any,
+    "ssl.keystore.password": _any,
+    "ssl.keystore.certificate.chain": _any,
+    "ssl.keystore.key": _any,
+    "ssl.key.password": _any,
+    "ssl.truststore.type": _one_of(*_STORES),
+    "ssl.truststore.location": _any,
+    "ssl.truststore.password": _any,
+    "ssl.truststore.certificates": _any,
+    "ssl.enabled.protocols": _any,
+    "ssl.cipher.suites": _any,
+    "ssl.endpoint.identification.algorithm": _algorithm,
+}
+_PROBLEMS: Mapping[str, Callable[[str], str]] = {MAX_BYTES: _bytes, **_OF_CONNECTIONS}
 LINK_SETTINGS = frozenset(_PROBLEMS)
+LINK_SECRETS = frozenset(
+    {"sasl.jaas.config", "ssl.keystore.password", "ssl.keystore.key", "ssl.key.password", "ssl.truststore.password"}
+)
 
 
 def setting_problem(name: str, text: str) -> str:
-    """What is wrong with the value of a setting of LINK_SETTINGS; empty where nothing is."""
+    """What is wrong with the value of a setting of LINK_SETTINGS, without the value; empty where nothing is."""
     return _PROBLEMS[name](text)
+
+
+def login_problem(settings: Mapping[str, str]) -> str:
+    """What is missing among the settings of one link; empty where nothing is."""
+    if not settings.get("security.protocol", "").upper().startswith("SASL"):
+        return ""
+    missing = [name for name in ("sasl.mechanism", "sasl.jaas.config") if name not in settings]
+    return f"{settings['security.protocol']} needs {' and '.join(missing)}" if missing else ""
+
+
+def connection_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """Those by which a link connects, of all that it has."""
+    return {name: text for name, text in settings.items() if name in _OF_CONNECTIONS}
 
 
 def max_bytes_per_s(settings: Mapping[str, str]) -> int:

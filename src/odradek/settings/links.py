@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from uuid import UUID
 
-from odradek.settings.link_settings import LINK_SETTINGS, setting_problem
+from odradek.settings.link_settings import LINK_SECRETS, LINK_SETTINGS, login_problem, setting_problem
 
 LINK_PREFIX = "odradek.link."
 _OF_LINKS = "|".join(map(re.escape, ("bootstrap.servers", *sorted(LINK_SETTINGS))))
@@ -165,11 +165,15 @@ def link_problems(resource_name: str, settings: Mapping[str, str]) -> list[str]:
             continue
         name, what, topic = parts
         if problem := value_problem(what, text):
-            problems.append(f"{key}={text} {problem}")
+            problems.append(f"{key} {problem}" if what in LINK_SECRETS else f"{key}={text} {problem}")
         if what != "bootstrap.servers" and bootstrap_key(name) not in settings:
             problems.append(f"{key}: there is no link {name}")
         if what == "mirror" and of_topic.setdefault(topic, name) != name:
             problems.append(f"{topic} is a mirror of link {of_topic[topic]} already")
         if topic and what != "mirror" and mirror_key(name, "mirror", topic) not in settings:
             problems.append(f"{key}: {topic} is no mirror of link {name}")
-    return problems
+    return problems or [
+        f"{bootstrap_key(name)}: {problem}"
+        for name, link in links_of(given).items()
+        if (problem := login_problem(link.settings))
+    ]

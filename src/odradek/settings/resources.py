@@ -16,6 +16,7 @@ from odradek.common.errors import ConfigError
 from odradek.settings.broker import BrokerSettings, topic_default
 from odradek.settings.client_metrics import KEYS as CLIENT_METRICS_KEYS
 from odradek.settings.client_metrics import client_metrics_problems
+from odradek.settings.link_settings import LINK_SECRETS
 from odradek.settings.links import link_problems, split_key
 from odradek.settings.listeners import LISTENER_PREFIX, split_listener_key
 from odradek.settings.options import OptionSpec
@@ -218,8 +219,7 @@ class SettingRules:
         Raises:
             ConfigError: there is no key to seal it by.
         """
-        # The settings of a mirror end with the name of its topic, which may look like that of a secret.
-        if resource_type != BROKER or not is_secret(key) or split_key(key) is not None:
+        if resource_type != BROKER or not _is_secret(key):
             return text
         return self._sealer.stored(resource_name, key, text, old)
 
@@ -309,7 +309,7 @@ class SettingRules:
         """The dynamic settings of all brokers together: only those that are set."""
         entries = []
         for name, text in sorted(cluster.items()):
-            kind = "password" if split_key(name) is None else "string"
+            kind = "string" if split_key(name) is not None and not _is_secret(name) else "password"
             row = setting(Scope.BROKER, name) or Setting(
                 Scope.BROKER, name, kind, UpdateMode.CLUSTER_WIDE, None, False, ""
             )
@@ -472,6 +472,12 @@ def _value_problems(row: Setting, key: str, text: str) -> list[str]:
         shown = "[hidden]" if row.sensitive else text
         return [f"Invalid value {shown} for configuration {key}: Value {error}"]
     return []
+
+
+def _is_secret(key: str) -> bool:
+    """The settings of a mirror end with the name of its topic, which may look like that of a secret."""
+    of_link = split_key(key)
+    return is_secret(key) if of_link is None else of_link[1] in LINK_SECRETS
 
 
 def _own_layer(row: Setting, overrides: Mapping[str, str], source: ConfigSource) -> list[ConfigSynonym]:

@@ -54,6 +54,11 @@ def test_settings_that_fit_together_are_taken() -> None:
         ({"odradek.link.east.mirror.t": "active"}, "there is no link east"),
         ({"odradek.link.west.leader.epoch.t": "1"}, "t is no mirror of link west"),
         ({"odradek.link.west.nonsense": "1"}, "is no setting of a link"),
+        ({"odradek.link.west.io.max.bytes.per.second": "1.5"}, "must be a number of bytes"),
+        ({"odradek.link.west.security.protocol": "TLS"}, "must be one of PLAINTEXT, SSL"),
+        ({"odradek.link.west.security.protocol": "SASL_SSL"}, "needs sasl.mechanism and sasl.jaas.config"),
+        ({"odradek.link.west.sasl.mechanism": "OAUTHBEARER"}, "must be one of PLAIN, SCRAM"),
+        ({"odradek.link.west.sasl.jaas.config": "x"}, "must be one entry"),
         (
             {"odradek.link.east.bootstrap.servers": "b:1", "odradek.link.east.mirror.a.b": "active"},
             "a.b is a mirror of link west already",

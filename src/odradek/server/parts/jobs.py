@@ -19,6 +19,7 @@ from odradek.server.parts.coordinators import CoordinatorParts
 from odradek.server.parts.ports import Ports
 from odradek.server.parts.replicas import ReplicaParts
 from odradek.server.parts.security import SecurityParts
+from odradek.server.parts.sources import Sources
 from odradek.settings.broker import BrokerSettings
 
 
@@ -72,6 +73,8 @@ def build_jobs(
             coordinators.transactions.peers,
             is_shown=settings.metrics_address is not None,
         ),
-        links=LinkService(ports.clock, ports.network, data.replicas, gateway.ask, broker_id=settings.node_id),
+        links=LinkService(
+            ports.clock, Sources(ports, security.dynamic.keys), data.replicas, gateway.ask, broker_id=settings.node_id
+        ),
         loop_watch=LoopWatch(ports.timer, ports.cpu_timer, is_shown=settings.metrics_address is not None),
     )
