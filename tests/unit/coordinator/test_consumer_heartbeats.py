@@ -113,10 +113,12 @@ class TestRequests:
 
 
 class TestAssignment:
-    def test_the_first_member_gets_all_and_the_answer_says_so_once(self) -> None:
+    def test_the_first_member_gets_all_and_is_sent_it_until_it_says_so(self) -> None:
         box = Box()
         answer = box.beat("a")
         assert (answer.member_epoch, len(pairs(answer)), answer.heartbeat_interval_ms) == (2, 6, 5000)
+        assert pairs(box.beat("a", 2)) == pairs(answer)
+        assert box.beat("a", 2, topic_partitions=owned(pairs(answer))).assignment is None
         assert box.beat("a", 2).assignment is None
         assert box.group.state is ConsumerGroupState.STABLE
 
@@ -325,9 +327,11 @@ class TestLeaving:
     )
     def test_a_member_that_says_everything_is_answered_everything(self, fields: dict[str, Any], is_given: bool) -> None:
         box = Box()
-        epoch = box.beat("a").member_epoch
-        answer = box.beat("a", epoch, **fields)
-        assert (answer.assignment is not None) == is_given
+        joined = box.beat("a")
+        box.beat("a", joined.member_epoch, topic_partitions=owned(pairs(joined)))
+        before = box.group.confirmed.get("a")
+        answer = box.beat("a", joined.member_epoch, **fields)
+        assert before and (answer.assignment is not None) == is_given
 
     def test_a_member_that_changes_its_instance_leaves_none_behind(self) -> None:
         box = Box()

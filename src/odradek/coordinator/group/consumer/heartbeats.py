@@ -157,7 +157,10 @@ class Heartbeats:
             interval_ms = min(interval_ms, draft.delay_ms)
         if draft.is_unresolved:
             interval_ms = min(interval_ms, MATCHED_AFTER_MS)
-        response = self._answer(request, found.current, current, member_id, interval_ms)
+        changed = found.current.assigned != current.assigned
+        sends = group.must_send_assignment(member_id, current.assigned, owned, changed)
+        sends = sends or request.member_epoch == JOINING_EPOCH or _is_full(request)
+        response = _answer(current, member_id, interval_ms, sends)
         pending = StoreMembers(group.group_id) if found.replaces is not None else before.pending
         return Change([*before.records, *draft.records], pending), response
 
@@ -256,27 +259,6 @@ class Heartbeats:
         self._deadlines.stepped(group_id, member_id, metadata, found.current, current, now)
         return current
 
-    def _answer(
-        self,
-        request: ConsumerGroupHeartbeatRequest,
-        before: CurrentAssignment,
-        after: CurrentAssignment,
-        member_id: str,
-        interval_ms: int,
-    ) -> ConsumerGroupHeartbeatResponse:
-        """The assignment goes along where it changed, and to a member that says everything of itself."""
-        response = ConsumerGroupHeartbeatResponse(
-            member_id=member_id, member_epoch=after.member_epoch, heartbeat_interval_ms=interval_ms
-        )
-        if request.member_epoch == JOINING_EPOCH or _is_full(request) or before.assigned != after.assigned:
-            response.assignment = Assignment(
-                topic_partitions=[
-                    TopicPartitions(topic_id=topic_id, partitions=ids)
-                    for topic_id, ids in by_topic(after.assigned).items()
-                ]
-            )
-        return response
-
     def _note(self, draft: GroupUpdate, found: Found, current: CurrentAssignment, now: Moment) -> None:
         group_id, member_id = draft.group.group_id, found.member_id
         who = identity_of(member_id, draft.members[member_id])
@@ -313,6 +295,22 @@ class Heartbeats:
             self._journal.note(group.group_id, "away", now, who, "a static member that keeps its partitions")
             return Change([current_record(group.group_id, member_id, away)])
         return self._migration.remove(group, {member_id: ""}, now, "left")
+
+
+def _answer(
+    current: CurrentAssignment, member_id: str, interval_ms: int, with_assignment: bool
+) -> ConsumerGroupHeartbeatResponse:
+    response = ConsumerGroupHeartbeatResponse(
+        member_id=member_id, member_epoch=current.member_epoch, heartbeat_interval_ms=interval_ms
+    )
+    if with_assignment:
+        response.assignment = Assignment(
+            topic_partitions=[
+                TopicPartitions(topic_id=topic_id, partitions=ids)
+                for topic_id, ids in by_topic(current.assigned).items()
+            ]
+        )
+    return response
 
 
 def check_request(request: ConsumerGroupHeartbeatRequest, api_version: int) -> None:

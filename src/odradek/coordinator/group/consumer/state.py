@@ -128,6 +128,9 @@ class ConsumerGroup:
         self.checked_version: TimelineValue[int] = TimelineValue(timeline, -1)
         # The version of the topics that each regular expression was last matched against; soft, and taken back as well.
         self.matched_versions: TimelineDict[str, int] = TimelineDict(timeline)
+        # Member id → whether it has the assignment that it was last sent, as far as this coordinator knows; soft, and
+        # taken back as well. Members that this coordinator has not answered yet are missing.
+        self.confirmed: TimelineDict[str, bool] = TimelineDict(timeline)
 
     @property
     def state(self) -> ConsumerGroupState:
@@ -182,6 +185,27 @@ class ConsumerGroup:
         is_recent = self.members and 0 <= age_ms < interval_ms
         return interval_ms - age_ms if is_recent and any(self.target.values()) else 0
 
+    def must_send_assignment(
+        self, member_id: str, assigned: Partitions, owned: Partitions | None, changed: bool
+    ) -> bool:
+        """Whether the answer to a heartbeat has the assignment in it; notes what the member then knows.
+
+        An answer can be lost, and clients differ in what they do then: librdkafka goes on as if nothing had been
+        asked. So an assignment is sent until the member says that it owns what was assigned, and once more to each
+        member that another coordinator answered last. Kafka sends it once, and a member that did not get it is removed
+        at the end of its rebalance timeout, or reads its new partitions never.
+
+        Args:
+            assigned: what the member has now.
+            owned: the partitions that the member says to own; None where it does not say.
+            changed: whether this heartbeat changed what it has.
+        """
+        before = self.confirmed.get(member_id)
+        after = owned == assigned or (before is not False and not changed)
+        if after is not before:
+            self.confirmed[member_id] = after
+        return changed or (not before and owned != assigned)
+
     # ---- what replay does
 
     def put_member(self, member_id: str, member: MemberMetadata) -> None:
@@ -193,6 +217,7 @@ class ConsumerGroup:
             self.static_members[member.instance_id] = member_id
 
     def drop_member(self, member_id: str) -> None:
+        self.confirmed.pop(member_id, None)
         member = self.members.pop(member_id, None)
         if member is not None:
             self._release_instance(member_id, member)
