@@ -38,6 +38,7 @@ WORLD_ROOMS = (
     "admin/",
     "cli/",
     "console/",
+    "host/",
     "security/client/",
     "testing/",
 )

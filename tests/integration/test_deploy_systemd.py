@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import socket
 import subprocess
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from odradek.cli.errors import BAD_CONFIG, USAGE
 from tests.support.clients.cli import odradek
+from tests.support.nodes.host_process import KINDS, MOST_BROKERS, HostProcess, ports_in_a_row
 from tests.support.nodes.node import free_port
 from tests.support.nodes.systemd_unit import BIN, UNITS, Unit, settings_of
 from tests.support.waiting import PATIENCE_S, eventually
@@ -31,7 +33,9 @@ def write_settings(root: Path, name: str, changes: dict[str, str]) -> None:
     (root / "etc" / name).write_text("".join(lines) + FAST)
 
 
-@pytest.mark.parametrize("file", ["odradek.service", "odradek@.service", "odradek.target", NOTICE])
+@pytest.mark.parametrize(
+    "file", ["odradek.service", "odradek@.service", "odradek-host.service", "odradek.target", NOTICE]
+)
 def test_systemd_has_nothing_to_say_about_the_units(file: str, tmp_path: Path) -> None:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is not installed")
@@ -117,6 +121,33 @@ def test_settings_that_cannot_be_are_not_tried_again(file: str, tmp_path: Path) 
     done = subprocess.run(unit.command("ExecStart"), env=unit.environment, capture_output=True, timeout=PATIENCE_S)
     assert str(done.returncode) in unit.settings["RestartPreventExitStatus"][0].split(), done.stderr
     assert done.returncode == BAD_CONFIG
+
+
+def test_the_unit_of_a_host_starts_reloads_and_stops_its_brokers(tmp_path: Path) -> None:
+    settings = settings_of((UNITS / "odradek-host.service").read_text())
+    one = settings_of((UNITS / "odradek.service").read_text())
+    own = {"Description", "Environment", "EnvironmentFile", "ExecStart", "ExecReload", "TimeoutStopSec", "TasksMax"}
+    differing = {key for key in settings.keys() | one.keys() if settings.get(key) != one.get(key)}
+    assert differing == own | {"ExecStartPre", "ExecStop"}  # the host formats, and its brokers hand over by themselves
+    assert settings["ExecReload"] == ["/bin/kill -HUP $MAINPID"]
+    command = settings["ExecStart"][0].replace("/opt/odradek/bin", str(BIN)).replace("/etc/odradek", str(tmp_path))
+    command = command.replace("/var/lib/odradek", str(tmp_path)).replace("$ODRADEK_HOST", "--cores 1")
+    with ports_in_a_row(MOST_BROKERS * len(KINDS) + 1) as port:
+        shipped = (UNITS / "host.properties").read_text()
+        for old, new in ((":9092", f":{port}"), (":19092", f":{port + 4}"), (":9400", f":{port + 8}")):
+            shipped = shipped.replace(old, new)
+        shipped = shipped.replace("//a:", "//127.0.0.1:").replace("//:", "//127.0.0.1:")
+        (tmp_path / "host.properties").write_text(shipped)
+        address = str(tmp_path / "notices")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notices, HostProcess(tmp_path, port) as host:
+            host.config.write_text(shipped)
+            notices.bind("\0" + address)
+            notices.settimeout(PATIENCE_S)
+            host.run(command.split(), NOTIFY_SOCKET=f"@{address}")
+            assert notices.recv(100) == b"READY=1"  # of the host alone, not of its brokers
+            odradek(host.bootstrap, "topics", "create", "orders", "--replication-factor", 1)
+            assert host.end() == 0
+            assert notices.recv(100) == b"STOPPING=1"
 
 
 def test_the_units_differ_in_the_instance_alone() -> None:

@@ -24,6 +24,7 @@ UsageError: Any = typer.BadParameter.__mro__[1]
 COMMANDS = {
     "broker": ("broker", "Run a node in the foreground."),
     "up": ("up", "Start a cluster on this machine, and play with failures."),
+    "host": ("host", "Run several brokers on this machine, one for each core."),
     "lab": ("lab.command", "Show on a cluster of its own what happens when things die."),
     "storage": ("storage", "Format and inspect the directories of a node."),
     "topics": ("topics", "Create, list, describe, alter and delete topics."),

@@ -38,10 +38,15 @@ class Ran:
 
 def odradek(bootstrap: str, *arguments: object, code: int | None = 0) -> Ran:
     """Run a command in this process against a cluster; fails where it ends with another code than `code`."""
+    return run_here(*arguments, "--bootstrap-server", bootstrap, code=code)
+
+
+def run_here(*arguments: object, code: int | None = 0) -> Ran:
+    """Run a command in this process; fails where it ends with another code than `code`."""
     out, err = io.StringIO(), io.StringIO()
     words = [str(argument) for argument in arguments]
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        ended = run([*words, "--bootstrap-server", bootstrap])
+        ended = run(words)
     ran = Ran(ended, out.getvalue(), err.getvalue())
     assert code in (None, ran.code), f"odradek {' '.join(words)} ended with {ran.code}:\n{ran.out}\n{ran.err}"
     assert "Traceback" not in ran.err

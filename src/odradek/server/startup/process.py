@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import resource
 import signal
 import socket
@@ -29,6 +28,7 @@ from odradek.server.broker import Broker
 from odradek.server.lifecycle.drain import drain
 from odradek.server.network.slow_requests import JSON, LogLinesConfig
 from odradek.server.startup.internal_topics import warn_of_internal_topics
+from odradek.server.startup.service_manager import notify_manager
 from odradek.settings.broker import BrokerSettings
 
 _log = get_logger("server.broker")
@@ -130,17 +130,6 @@ async def _drain_on_signal(broker: Broker, signalled: asyncio.Event) -> None:
             _log.info("draining", node_id=broker.settings.node_id)
         except OdradekError as error:
             _log.error("the drain of this broker was not registered", error=error)
-
-
-def notify_manager(state: str) -> None:
-    """Say to systemd that the node serves or ends, where the unit has `Type=notify`."""
-    address = os.environ.get("NOTIFY_SOCKET", "")
-    if not address:
-        return
-    name = "\0" + address[1:] if address.startswith("@") else address  # a name without a file
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-        sock.setblocking(False)
-        sock.sendto(state.encode(), name)
 
 
 def _raise_descriptor_limit() -> None:

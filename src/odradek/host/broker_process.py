@@ -1,0 +1,249 @@
+"""One broker of the machine as a process: started, watched, started again where it dies, stopped in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from odradek.common.backoff import Backoff
+from odradek.common.log_lines import get_logger
+from odradek.host.asking import ask
+from odradek.host.lines import forward
+from odradek.host.plan import BrokerPlan
+
+_log = get_logger("host")
+
+FIRST_PAUSE_MS, LAST_PAUSE_MS = 1_000, 60_000
+# One that has lived for so long and dies starts the pauses from the first again.
+HEALTHY_S = 300.0
+POLL_S = 0.1
+DRAIN_S = 30.0
+LAST_LINES_S = 1.0
+# What a start does not mend, as in the units: a wrong command line, settings that cannot be.
+HOPELESS = (2, 5)
+_BEGIN = Path(__file__).with_name("begin.py")
+
+
+class State(StrEnum):
+    """Of a broker, as the host knows it."""
+
+    STARTING = "starting"
+    READY = "ready"
+    NOT_READY = "not ready"
+    PAUSING = "waits to start again"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    REFUSED = "refused"
+
+
+class BrokerProcess:
+    """Keeps one broker running until it is asked to stop it.
+
+    Attributes:
+        plan: what the next start of the process is given.
+        core: the number of the core that it is bound to; None where the system chooses.
+        restarts: how often it was started again because it died.
+        why: what is wrong, in one line; empty where nothing is.
+    """
+
+    def __init__(self, plan: BrokerPlan, core: int | None, on_line: Callable[[int, bytes], None]) -> None:
+        self.plan = plan
+        self.core = core
+        self.restarts = 0
+        self.since_s = time.time()
+        self.why = ""
+        self._state = State.STOPPED
+        self._on_line = on_line
+        self._process: asyncio.subprocess.Process | None = None
+        self._keeping: asyncio.Task[None] | None = None
+        self._stop_asked = False
+        self._last_line = b""
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    def start(self) -> None:
+        """Start it, and again whenever it dies. It must not be kept already."""
+        assert self._keeping is None or self._keeping.done()
+        self._stop_asked = False
+        self._set(State.STARTING)
+        self._keeping = asyncio.get_running_loop().create_task(self._keep())
+
+    async def stop(self) -> None:
+        """Let it end in good order, and wait for that."""
+        self._stop_asked = True
+        if self._state is State.PAUSING and self._keeping is not None:
+            self._keeping.cancel()
+        self.signal(signal.SIGTERM)
+        if self._keeping is not None:
+            if self._process is not None:
+                self._set(State.STOPPING)
+            await asyncio.gather(self._keeping, return_exceptions=True)
+        self._set(State.STOPPED)
+
+    async def drain(self) -> None:
+        """Let others take over what it leads, as `odradek drain --process` does; gives up after a while."""
+        if self._state not in (State.READY, State.NOT_READY):  # the signal would end a process that begins
+            return
+        self.signal(signal.SIGUSR1)
+        deadline = time.monotonic() + DRAIN_S
+        while self._process is not None and time.monotonic() < deadline:
+            said = await ask(self.plan.pages, "/drained")
+            if said is None or said.get("drained"):
+                return
+            await asyncio.sleep(POLL_S)
+
+    async def look(self) -> State:
+        """Its state as of now: a process that runs is asked whether it is ready."""
+        if self._process is None or self._state is State.STOPPING:
+            return self._state
+        said = await ask(self.plan.pages, "/readyz")
+        if self._process is None or self._stop_asked:
+            return self._state
+        if said is not None and said.get("ready"):
+            self.why = ""
+            self._set(State.READY)
+        elif self._state is not State.STARTING:
+            failing = [] if said is None else said.get("failing", [])
+            self.why = f"not {', '.join(failing)}" if failing else "its pages do not answer"
+            self._set(State.NOT_READY)
+        return self._state
+
+    async def await_ready(self) -> bool:
+        """Wait until it is ready, as long as it takes; False where it will not be without help."""
+        while (state := await self.look()) is not State.READY:
+            if state in (State.STOPPED, State.STOPPING, State.REFUSED):
+                return False
+            await asyncio.sleep(POLL_S)
+        return True
+
+    def signal(self, number: int) -> None:
+        """Send the process a signal, where there is one."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+    def usage(self) -> tuple[float | None, int | None]:
+        """(processor seconds, bytes of memory) of the process, where the system says it."""
+        if self.pid is None:
+            return None, None
+        try:
+            fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+            pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        except (OSError, IndexError, ValueError):
+            return None, None
+        ticks = int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK"), pages * os.sysconf("SC_PAGE_SIZE")
+
+    def describe(self) -> dict[str, Any]:
+        """All that a person or a program may want to know of it."""
+        cpu_s, memory = self.usage()
+        return {
+            "node": self.plan.broker_id,
+            "pid": self.pid,
+            "state": str(self._state),
+            "why": self.why or None,
+            "listeners": dict(self.plan.listeners),
+            "pages": f"{self.plan.pages[0]}:{self.plan.pages[1]}",
+            "controller": self.plan.votes,
+            "core": self.core,
+            "cpu_seconds": cpu_s,
+            "memory_bytes": memory,
+            "since_ms": int(self.since_s * 1000),
+            "restarts": self.restarts,
+            "directories": list(map(str, self.plan.directories)),
+        }
+
+    def _set(self, state: State) -> None:
+        if state is not self._state:
+            self._state, self.since_s = state, time.time()
+
+    async def _keep(self) -> None:
+        """Run it, again and again, until it is asked to stop, or ends for good."""
+        backoff = Backoff(FIRST_PAUSE_MS, LAST_PAUSE_MS)
+        while True:
+            began_s = time.monotonic()
+            code = await self._run()
+            lived_s = time.monotonic() - began_s
+            if self._ends_for_good(code):
+                return
+            if lived_s > HEALTHY_S:
+                backoff.reset()
+            self.restarts += 1
+            self.why = f"{_how(code)} after {lived_s:.0f} s"
+            _log.error(
+                "broker died",
+                node_id=self.plan.broker_id,
+                how=self.why,
+                last_line=self._last_line.decode(errors="replace"),
+                again_in_ms=int(backoff.pause_ms),
+            )
+            self._set(State.PAUSING)
+            await backoff.sleep()
+
+    def _ends_for_good(self, code: int) -> bool:
+        """Whether the process that has ended with this code stays away."""
+        if self._stop_asked:
+            return True
+        if code in HOPELESS:
+            self.why = self._last_line.decode(errors="replace") or _how(code)
+            _log.error("broker refused to start; `odradek host roll` tries again", node_id=self.plan.broker_id)
+            self._set(State.REFUSED)
+        elif code == 0:
+            _log.info("broker was stopped and stays away; `odradek host roll` starts it", node_id=self.plan.broker_id)
+            self._set(State.STOPPED)
+        return code in (0, *HOPELESS)
+
+    async def _run(self) -> int:
+        """Run the process once; returns its exit code."""
+        self._set(State.STARTING)
+        core = "-" if self.core is None else str(self.core)
+        broker = [sys.executable, "-m", "odradek", "broker", "--config", str(self.plan.config)]
+        # The manager of the host's process waits for that one's word, not for a broker's.
+        environment = {name: value for name, value in os.environ.items() if name != "NOTIFY_SOCKET"}
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-I", "-S", str(_BEGIN), core, str(os.getpid()), *broker),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,  # a greeting for people, which would come once for each broker
+            stderr=asyncio.subprocess.PIPE,
+            env=environment,
+            process_group=0,  # Ctrl-C in a terminal reaches the host alone, which stops the brokers in order
+        )
+        self._process, self._last_line = process, b""
+        _log.info("broker started", node_id=self.plan.broker_id, pid=process.pid, core=core)
+        if self._stop_asked:  # while the process was being made
+            self.signal(signal.SIGTERM)
+        assert process.stderr is not None
+        forwarding = asyncio.get_running_loop().create_task(forward(process.stderr, self._take))
+        try:
+            return await process.wait()
+        finally:
+            self._process = None
+            # What it has printed is here; a worker of a broker that was killed may have its end of the pipe for longer.
+            await asyncio.wait([forwarding], timeout=LAST_LINES_S)
+            forwarding.cancel()
+
+    def _take(self, line: bytes) -> None:
+        self._last_line = line or self._last_line
+        self._on_line(self.plan.broker_id, line)
+
+
+def _how(code: int) -> str:
+    if code >= 0:
+        return f"ended with {code}"
+    with contextlib.suppress(ValueError):
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"was killed by signal {-code}"

@@ -1,0 +1,143 @@
+"""All brokers of a machine: started together, restarted one by one, stopped in order."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from odradek.common.errors import ConfigError
+from odradek.common.log_lines import get_logger
+from odradek.host.broker_process import BrokerProcess, State
+from odradek.host.lines import marked
+from odradek.host.plan import BrokerPlan, HostPlan
+
+_log = get_logger("host")
+
+POLL_S = 0.5
+
+
+class Host:
+    """Runs the brokers of a plan.
+
+    Attributes:
+        state: starting, running, rolling or stopping.
+        rolls: how many rolls have ended, and `roll_failure` what was wrong with the last one.
+    """
+
+    def __init__(self, plan: HostPlan, *, cores: Sequence[int], reload: Callable[[], HostPlan]) -> None:
+        """
+        Args:
+            cores: what each broker is bound to, in turn; empty leaves that to the system.
+            reload: reads the configuration again, writes the properties of all brokers, returns the plan.
+        """
+        self.plan = plan
+        self.state = "starting"
+        self.since_s = time.time()
+        self.rolls = 0
+        self.roll_failure: str | None = None
+        self._reload = reload
+        self._rolling: asyncio.Task[None] | None = None
+        self.brokers = [
+            BrokerProcess(broker, cores[place % len(cores)] if cores else None, _write)
+            for place, broker in enumerate(plan.brokers)
+        ]
+
+    def start(self) -> None:
+        """Start all of them: where the cluster is new they wait for each other."""
+        for broker in self.brokers:
+            broker.start()
+
+    async def await_ready(self) -> bool:
+        """Wait until each broker is ready; False where one was refused."""
+        ready = await asyncio.gather(*(broker.await_ready() for broker in self.brokers))
+        self._set("running")
+        return all(ready)
+
+    def roll(self) -> None:
+        """Begin to restart one broker after the other, with the configuration as it is now."""
+        if self._rolling is not None and not self._rolling.done():
+            _log.warning("a roll is under way already")
+            return
+        self._rolling = asyncio.get_running_loop().create_task(self._roll())
+
+    async def stop(self) -> None:
+        """Stop all in good order: brokers first, then those that are controllers, so that the others can hand over."""
+        self._set("stopping")
+        if self._rolling is not None:
+            self._rolling.cancel()
+            await asyncio.gather(self._rolling, return_exceptions=True)
+        for votes in (False, True):
+            await asyncio.gather(*(each.stop() for each in self.brokers if each.plan.votes is votes))
+
+    def skip_handover(self) -> None:
+        """A second wish to stop: do not wait until others have taken over."""
+        for broker in self.brokers:
+            broker.signal(signal.SIGTERM)
+
+    async def describe(self) -> dict[str, Any]:
+        """All of it as it is now."""
+        await asyncio.gather(*(broker.look() for broker in self.brokers))
+        return {
+            "pid": os.getpid(),
+            "state": self.state,
+            "since_ms": int(self.since_s * 1000),
+            "bootstrap_servers": self.plan.bootstrap,
+            "rolls": self.rolls,
+            "roll_failure": self.roll_failure,
+            "brokers": [broker.describe() for broker in self.brokers],
+        }
+
+    async def _roll(self) -> None:
+        self._set("rolling")
+        try:
+            self.roll_failure = await self._roll_all()
+        finally:
+            self._set("running")
+        self.rolls += 1
+        if self.roll_failure is None:
+            _log.info("rolled", brokers=len(self.brokers))
+        else:
+            _log.error("the roll ended early", why=self.roll_failure)
+
+    async def _roll_all(self) -> str | None:
+        """Restart all, those that are controllers last; returns why it went no further."""
+        try:
+            plans = {each.broker_id: each for each in self._reload().brokers}
+        except ConfigError as error:
+            return str(error)
+        for broker in sorted(self.brokers, key=lambda each: each.plan.votes):
+            await self._all_ready()
+            if not await self._restart(broker, plans[broker.plan.broker_id]):
+                return f"broker {broker.plan.broker_id} is {broker.state}: {broker.why or 'it was stopped'}"
+        return None
+
+    async def _all_ready(self) -> None:
+        """Wait until no partition here is without a copy of its own: only then another broker may go."""
+        running = [each for each in self.brokers if each.state not in (State.REFUSED, State.STOPPED)]
+        await asyncio.gather(*(each.await_ready() for each in running))
+
+    async def _restart(self, broker: BrokerProcess, plan: BrokerPlan) -> bool:
+        """Stop a broker once others lead, and start it; whether it is ready again."""
+        await broker.drain()
+        await broker.stop()
+        broker.plan = plan
+        broker.start()
+        return await broker.await_ready()
+
+    def _set(self, state: str) -> None:
+        if self.state != "stopping":
+            self.state, self.since_s = state, time.time()
+
+
+def _write(broker_id: int, line: bytes) -> None:
+    """One stream has the lines of all; where nothing reads it the brokers run on."""
+    try:
+        sys.stderr.buffer.write(marked(broker_id, line))
+        sys.stderr.buffer.flush()
+    except OSError:
+        pass
