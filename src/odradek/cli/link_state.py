@@ -49,6 +49,7 @@ async def described(cluster: Cluster, link: Link) -> Row:
         "settings": {key: None if key in LINK_SECRETS else text for key, text in link.settings.items()},
         **{key: _UNKNOWN[key] for key in _REASON},
         **_reason(of_link),
+        "beside": {what: reason for report in reports for what, reason in report["beside"].items()},
         "partitions": rows,
     }
 
@@ -81,6 +82,8 @@ def show(found: Row) -> None:
         say(f"  {key}={'(hidden)' if value is None else value}")
     if found["reason"]:
         say(f"nothing comes {_since(found)}: {found['reason']}")
+    for what, reason in sorted(found["beside"].items()):
+        say(f"{what} do not follow {_since(reason)}: {reason['reason']}")
     names = ["topic", "partition", "state", "end", "source_end", "lag", "lag_seconds", "bytes"]
     headings = [*(name.upper().replace("_", "-") for name in names), "REASON"]
     print_table(headings, [[*_cells(row[name] for name in names), _why(row)] for row in found["partitions"]])

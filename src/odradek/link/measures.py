@@ -171,11 +171,13 @@ class LinkMeasures:
     Attributes:
         reason: why the source is not reached from here.
         topics: of topics, what keeps all their partitions.
+        beside: of what follows besides records, what keeps it.
     """
 
     link: str
     reason: Reason
     topics: Mapping[str, Reason]
+    beside: Mapping[str, Reason]
     partitions: list[Measure]
 
     def shown(self) -> dict[str, Any]:
@@ -184,6 +186,7 @@ class LinkMeasures:
             "link": self.link,
             **self.reason.shown(),
             "topics": {topic: reason.shown() for topic, reason in self.topics.items() if reason.text},
+            "beside": {what: reason.shown() for what, reason in self.beside.items() if reason.text},
             "partitions": [each.shown() for each in self.partitions],
         }
 

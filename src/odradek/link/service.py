@@ -7,7 +7,7 @@ lowest id also makes mirrors' topics, adds partitions, and keeps leader epochs a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from odradek.common.log_lines import get_logger
 from odradek.common.token_bucket import UNLIMITED, TokenBucket
 from odradek.link.measures import LinkMeasures, Reasons, Why, measure, why_of
 from odradek.link.mirroring import MirroredPartition, Step
+from odradek.link.offsets import OffsetFollower
 from odradek.link.topics import TopicKeeper
 from odradek.metadata.model import ResourceType
 from odradek.protocol.api_key import ApiKey
@@ -27,11 +28,12 @@ from odradek.protocol.messages.fetch_request import FetchRequest, FetchTopic
 from odradek.protocol.messages.fetch_response import FetchResponse
 from odradek.protocol.records_field import received
 from odradek.replica.following import move_into_range
-from odradek.settings.link_settings import connection_settings, max_bytes_per_s
+from odradek.settings.link_settings import OFFSETS, Following, connection_settings, max_bytes_per_s
 from odradek.settings.links import Link, Mirror, MirrorState, links_of
 
 if TYPE_CHECKING:
     from odradek.common.ports import Clock
+    from odradek.link.offsets import GroupsHere
     from odradek.link.topics import AskController
     from odradek.metadata.delta import MetadataDelta
     from odradek.metadata.image import MetadataImage
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
 PartitionKey = tuple[str, int]
 Connect = Callable[[Link], Cluster]
+Duties = Sequence[tuple[Following, Callable[[Cluster, Link], Awaitable[None]]]]
 # Between two looks at the source's metadata; shorter where something is not fetched.
 REFRESH_MS = 1000
 FIRST_PAUSE_MS, LAST_PAUSE_MS = 50, 2000
@@ -55,13 +58,22 @@ class LinkService:
     """The links of one broker."""
 
     def __init__(
-        self, clock: Clock, connect: Connect, replicas: ReplicaManager, ask: AskController, *, broker_id: int
+        self,
+        clock: Clock,
+        connect: Connect,
+        replicas: ReplicaManager,
+        ask: AskController,
+        groups: GroupsHere,
+        *,
+        broker_id: int,
     ) -> None:
         """
         Args:
             connect: gives the cluster behind a link; raises OdradekError where its settings cannot be used.
             ask: sends a request of this broker to the controller.
+            groups: those that this broker coordinates.
         """
+        self._duties: Duties = [(OFFSETS, OffsetFollower(groups).follow)]
         self._clock = clock
         self._connect = connect
         self._replicas = replicas
@@ -96,7 +108,7 @@ class LinkService:
         return [run.measures() for _, run in sorted(self._runs.items())]
 
     def _begin(self, link: Link) -> LinkRun:
-        return LinkRun(link, self._connect, self._clock, self._replicas, self._keeper)
+        return LinkRun(link, self._connect, self._clock, self._replicas, self._keeper, self._duties)
 
     def _keeper(self) -> TopicKeeper | None:
         """Where this broker is the one that looks after the mirrors' topics."""
@@ -131,6 +143,7 @@ class LinkRun:
         clock: Clock,
         replicas: ReplicaManager,
         keeper: Callable[[], TopicKeeper | None],
+        duties: Duties,
     ) -> None:
         self.link = link
         self.partitions: dict[PartitionKey, MirroredPartition] = {}
@@ -144,7 +157,9 @@ class LinkRun:
         self._reasons = Reasons()
         self._pace = TokenBucket()
         self._keep_pace()
-        self._task = asyncio.get_running_loop().create_task(self._round_after_round())
+        self._duties = duties
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._round_after_round()), loop.create_task(self._follow_beside())]
 
     @property
     def _source(self) -> Cluster:
@@ -176,6 +191,7 @@ class LinkRun:
             self.link.name,
             self._reasons.of(""),
             {topic: self._reasons.of(topic) for topic in sorted(self.link.mirrors)},
+            {following.what: self._reasons.of(following.what) for following, _ in self._duties},
             [measure(each, self._reasons, now_ms) for _, each in found if each.partition.is_leader],
         )
 
@@ -199,7 +215,7 @@ class LinkRun:
 
     async def stop(self) -> None:
         """End it, and close its connections."""
-        tasks = [self._task, *self._fetches.values()]
+        tasks = [*self._tasks, *self._fetches.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -294,6 +310,24 @@ class LinkRun:
             return
         for key, end in ends.items():
             idle[key].heard(end, self._clock.now_ms())
+
+    async def _follow_beside(self) -> None:
+        """What follows besides records, each at an interval of its own."""
+        last_ms: dict[str, int] = {}
+        while True:
+            for following, follow in self._duties:
+                what, interval_ms = following.what, following.interval_ms(self.link.settings)
+                now_ms = self._clock.monotonic_ms()
+                if interval_ms is None:
+                    last_ms.pop(what, None)
+                    self._reasons.set(what, Why.NOTHING, "", self._clock.now_ms())
+                elif what not in last_ms or now_ms >= last_ms[what] + interval_ms:
+                    last_ms[what] = now_ms
+                    await self._guarded(what, partial(self._follow, follow))
+            await asyncio.sleep(REFRESH_MS / 1000)
+
+    async def _follow(self, follow: Callable[[Cluster, Link], Awaitable[None]]) -> None:
+        await follow(self._source, self.link)
 
     # Fetching
 

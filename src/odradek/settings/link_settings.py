@@ -6,13 +6,16 @@ Those of connections are named as Kafka's clients name them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
-from odradek.common.numbers import INT64_MAX, parse_natural
+from odradek.common.numbers import INT32_MAX, INT64_MAX, parse_natural
 from odradek.settings.jaas import parse_jaas
+from odradek.settings.link_filters import parse_group_filters
 from odradek.settings.table import SEALED_PREFIX
 
 MAX_BYTES: Final = "io.max.bytes.per.second"
+GROUP_FILTERS: Final = "consumer.offset.group.filters"
+MIN_INTERVAL_MS: Final = 1000
 # A name and a password, both kept: tokens and tickets end, and are fetched elsewhere.
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _STORES = ("", "PEM", "PKCS12", "JKS")
@@ -20,6 +23,22 @@ _STORES = ("", "PEM", "PKCS12", "JKS")
 
 def _bytes(text: str) -> str:
     return "" if parse_natural(text, INT64_MAX) is not None else "must be a number of bytes; 0 is no limit"
+
+
+def _interval(text: str) -> str:
+    value = parse_natural(text, INT32_MAX)
+    return "" if value is not None and value >= MIN_INTERVAL_MS else f"must be at least {MIN_INTERVAL_MS} ms"
+
+
+def _filters(parse: Callable[[str], object]) -> Callable[[str], str]:
+    def problem(text: str) -> str:
+        try:
+            parse(text)
+        except ValueError as error:
+            return str(error)
+        return ""
+
+    return problem
 
 
 def _any(_: str) -> str:
@@ -65,7 +84,14 @@ _OF_CONNECTIONS: Mapping[str, Callable[[str], str]] = {
     "ssl.cipher.suites": _any,
     "ssl.endpoint.identification.algorithm": _algorithm,
 }
-_PROBLEMS: Mapping[str, Callable[[str], str]] = {MAX_BYTES: _bytes, **_OF_CONNECTIONS}
+_boolean = _one_of("TRUE", "FALSE")
+_PROBLEMS: Mapping[str, Callable[[str], str]] = {
+    MAX_BYTES: _bytes,
+    "consumer.offset.sync.enable": _boolean,
+    "consumer.offset.sync.ms": _interval,
+    GROUP_FILTERS: _filters(parse_group_filters),
+    **_OF_CONNECTIONS,
+}
 LINK_SETTINGS = frozenset(_PROBLEMS)
 LINK_SECRETS = frozenset(
     {"sasl.jaas.config", "ssl.keystore.password", "ssl.keystore.key", "ssl.key.password", "ssl.truststore.password"}
@@ -93,3 +119,26 @@ def connection_settings(settings: Mapping[str, str]) -> dict[str, str]:
 def max_bytes_per_s(settings: Mapping[str, str]) -> int:
     """How much each broker fetches over a link in a second; 0 where there is no limit."""
     return int(settings.get(MAX_BYTES, "0"))
+
+
+class Following(NamedTuple):
+    """Something else that follows the source, besides records.
+
+    Attributes:
+        what: its name where a round of it fails.
+        enable, interval: the settings that turn it on and say how often it is looked at.
+    """
+
+    what: str
+    enable: str
+    interval: str
+    default_ms: int
+
+    def interval_ms(self, settings: Mapping[str, str]) -> int | None:
+        """None where it is off."""
+        if settings.get(self.enable, "false").lower() != "true":
+            return None
+        return int(settings.get(self.interval, self.default_ms))
+
+
+OFFSETS: Final = Following("groups' offsets", "consumer.offset.sync.enable", "consumer.offset.sync.ms", 30_000)

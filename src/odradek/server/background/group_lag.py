@@ -97,7 +97,7 @@ class GroupLagJob:
 
     async def _round(self) -> GroupLags:
         commits, keys = await self._commits()
-        ends = await self._ends(keys)
+        ends = await self.ends(keys)
         # Of a million commits that takes a second, in which the loop has others to serve.
         lags = await off_loop(partial(largest, commits, ends, self._config.max_partitions))
         since_ms = await self._since_ms([lag.commit for lag in lags.shown if lag.records])
@@ -117,7 +117,8 @@ class GroupLagJob:
                 await asyncio.sleep(0)
         return found, keys
 
-    async def _ends(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
+    async def ends(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
+        """Where partitions end; those whose leader does not answer are left out."""
         ends: dict[PartitionKey, int] = {}
 
         def look(partition: Partition, key: PartitionKey) -> None:

@@ -16,6 +16,7 @@ from odradek.server.background.token_keys import TokenKeys
 from odradek.server.controller_gateway import ControllerGateway
 from odradek.server.network.dispatch import Dispatcher
 from odradek.server.parts.coordinators import CoordinatorParts
+from odradek.server.parts.link_groups import LinkGroups
 from odradek.server.parts.ports import Ports
 from odradek.server.parts.replicas import ReplicaParts
 from odradek.server.parts.security import SecurityParts
@@ -56,6 +57,21 @@ def build_jobs(
     security: SecurityParts,
 ) -> Jobs:
     """The scrub is a part of the replicas already: what it counts is shown by the services."""
+    group_lag = GroupLagJob(
+        settings.build(GroupLagConfig),
+        ports.clock,
+        coordinators.groups,
+        data.replicas,
+        lambda: dispatcher.services.image,
+        coordinators.transactions.peers,
+        is_shown=settings.metrics_address is not None,
+    )
+    link_groups = LinkGroups(
+        coordinators.groups,
+        group_lag,
+        broker_id=settings.node_id,
+        listener_name=settings.inter_broker_listener_name,
+    )
     return Jobs(
         maintenance=Maintenance(
             settings.build(MaintenanceConfig), ports.clock, ports.disk, data.log_manager, data.replicas, dispatcher
@@ -64,17 +80,14 @@ def build_jobs(
         scrubbing=data.scrubbing,
         certificates=CertificateRenewal(security.contexts(), ports.clock),
         token_keys=TokenKeys(security.logins.token_checks(), ports.disk, ports.fetch, ports.clock),
-        group_lag=GroupLagJob(
-            settings.build(GroupLagConfig),
-            ports.clock,
-            coordinators.groups,
-            data.replicas,
-            lambda: dispatcher.services.image,
-            coordinators.transactions.peers,
-            is_shown=settings.metrics_address is not None,
-        ),
+        group_lag=group_lag,
         links=LinkService(
-            ports.clock, Sources(ports, security.dynamic.keys), data.replicas, gateway.ask, broker_id=settings.node_id
+            ports.clock,
+            Sources(ports, security.dynamic.keys),
+            data.replicas,
+            gateway.ask,
+            link_groups,
+            broker_id=settings.node_id,
         ),
         loop_watch=LoopWatch(ports.timer, ports.cpu_timer, is_shown=settings.metrics_address is not None),
     )

@@ -1,0 +1,88 @@
+"""Groups' offsets follow those of the source: the same numbers, for groups that are not alive here.
+
+Each broker does it for the groups that it coordinates. What a group has committed for a mirror's partition is committed
+here once the mirror has come so far: until then a reader would be out of range. A group with members here is left to
+them, as its coordinator refuses commits from outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from odradek.client.groups import CommittedOffset, committed_offsets, list_groups
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.settings.link_filters import follows_group, parse_group_filters
+from odradek.settings.link_settings import GROUP_FILTERS
+
+if TYPE_CHECKING:
+    from odradek.client.cluster import Cluster
+    from odradek.settings.links import Link
+
+PartitionKey = tuple[str, int]
+Offsets = Mapping[PartitionKey, CommittedOffset]
+# A group that is alive here, or is kept by another broker by now.
+_NOT_OURS = frozenset(
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    }
+)
+
+
+class GroupsHere(Protocol):
+    """The groups of this cluster, as this broker reaches them."""
+
+    async def coordinates(self, group_id: str) -> bool:
+        """Whether this broker does; where there are no coordinators yet, they are made."""
+        ...
+
+    async def committed(self, group_id: str) -> Offsets:
+        """All that a group has committed. Raises ApiError."""
+        ...
+
+    async def commit(self, group_id: str, offsets: Offsets) -> None:
+        """Commit for a group without members. Raises ApiError."""
+        ...
+
+    async def ends(self, keys: Iterable[PartitionKey]) -> Mapping[PartitionKey, int]:
+        """Where partitions end here; those whose leader does not answer are left out."""
+        ...
+
+
+class OffsetFollower:
+    """Brings the offsets of one broker's groups to the source's."""
+
+    def __init__(self, here: GroupsHere) -> None:
+        self._here = here
+
+    async def follow(self, source: Cluster, link: Link) -> None:
+        """One round. Raises OdradekError: what the source refuses, or our own cluster."""
+        filters = parse_group_filters(link.settings.get(GROUP_FILTERS, ""))
+        if not filters or not link.mirrors:
+            return
+        for listed in await list_groups(source):
+            group = listed.group_id
+            if listed.group_type == "share" or not follows_group(filters, group):
+                continue
+            if await self._here.coordinates(group):
+                await self._follow_group(source, link, group)
+
+    async def _follow_group(self, source: Cluster, link: Link, group: str) -> None:
+        there = await committed_offsets(source, group)
+        wanted = {key: each for key, each in there.items() if key[0] in link.mirrors}
+        try:
+            here = await self._here.committed(group)
+            changed = {key: each for key, each in wanted.items() if here.get(key) != each}
+            ends = await self._here.ends(changed) if changed else {}
+            reached = {key: each for key, each in changed.items() if each.offset <= ends.get(key, -1)}
+            if reached:
+                await self._here.commit(group, reached)
+        except ApiError as error:
+            if error.code not in _NOT_OURS:
+                raise
