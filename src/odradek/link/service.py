@@ -18,9 +18,11 @@ from odradek.common.buggify import buggify
 from odradek.common.errors import ApiError, ErrorCode, OdradekError, StorageError
 from odradek.common.log_lines import get_logger
 from odradek.common.token_bucket import UNLIMITED, TokenBucket
+from odradek.link.acls import AclFollower
 from odradek.link.measures import LinkMeasures, Reasons, Why, measure, why_of
 from odradek.link.mirroring import MirroredPartition, Step
 from odradek.link.offsets import OffsetFollower
+from odradek.link.topic_settings import TopicSettingsFollower
 from odradek.link.topics import TopicKeeper
 from odradek.metadata.model import ResourceType
 from odradek.protocol.api_key import ApiKey
@@ -28,7 +30,14 @@ from odradek.protocol.messages.fetch_request import FetchRequest, FetchTopic
 from odradek.protocol.messages.fetch_response import FetchResponse
 from odradek.protocol.records_field import received
 from odradek.replica.following import move_into_range
-from odradek.settings.link_settings import OFFSETS, Following, connection_settings, max_bytes_per_s
+from odradek.settings.link_settings import (
+    ACLS,
+    OFFSETS,
+    TOPIC_SETTINGS,
+    Following,
+    connection_settings,
+    max_bytes_per_s,
+)
 from odradek.settings.links import Link, Mirror, MirrorState, links_of
 
 if TYPE_CHECKING:
@@ -73,7 +82,11 @@ class LinkService:
             ask: sends a request of this broker to the controller.
             groups: those that this broker coordinates.
         """
-        self._duties: Duties = [(OFFSETS, OffsetFollower(groups).follow)]
+        self._duties: Duties = [
+            (OFFSETS, OffsetFollower(groups).follow),
+            (ACLS, AclFollower(self._kept_image, ask).follow),
+            (TOPIC_SETTINGS, TopicSettingsFollower(self._kept_image, ask).follow),
+        ]
         self._clock = clock
         self._connect = connect
         self._replicas = replicas
@@ -112,11 +125,16 @@ class LinkService:
 
     def _keeper(self) -> TopicKeeper | None:
         """Where this broker is the one that looks after the mirrors' topics."""
+        image = self._kept_image()
+        return None if image is None else TopicKeeper(lambda: self._image or image, self._ask)
+
+    def _kept_image(self) -> MetadataImage | None:
+        """The cluster's metadata, on the one broker that looks after what all of them have: topics and ACLs."""
         image = self._image
         if image is None:
             return None
         first = min((each.broker_id for each in image.brokers.values() if each.active), default=-1)
-        return TopicKeeper(lambda: self._image or image, self._ask) if first == self._broker_id else None
+        return image if first == self._broker_id else None
 
     def _end(self, run: LinkRun) -> None:
         task = asyncio.get_running_loop().create_task(run.stop())

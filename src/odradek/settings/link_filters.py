@@ -9,6 +9,30 @@ from typing import Any
 
 ANY_NAME = "*"
 _GROUP_KEYS = frozenset({"name", "patternType", "filterType"})
+_ACL_PARTS = {
+    "resourceFilter": frozenset({"resourceType", "patternType", "name"}),
+    "accessFilter": frozenset({"principal", "host", "operation", "permissionType"}),
+}
+_RESOURCE_TYPES = ("ANY", "TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID", "DELEGATION_TOKEN", "USER")
+_PATTERN_TYPES = ("ANY", "MATCH", "LITERAL", "PREFIXED")
+_PERMISSION_TYPES = ("ANY", "DENY", "ALLOW")
+_OPERATIONS = (
+    "ANY",
+    "ALL",
+    "READ",
+    "WRITE",
+    "CREATE",
+    "DELETE",
+    "ALTER",
+    "DESCRIBE",
+    "CLUSTER_ACTION",
+    "DESCRIBE_CONFIGS",
+    "ALTER_CONFIGS",
+    "IDEMPOTENT_WRITE",
+    "CREATE_TOKENS",
+    "DESCRIBE_TOKENS",
+    "TWO_PHASE_COMMIT",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +71,60 @@ def follows_group(filters: Iterable[GroupFilter], group: str) -> bool:
     """Whether some filter has the group, and none leaves it out."""
     matching = [each.is_included for each in filters if each.matches(group)]
     return bool(matching) and all(matching)
+
+
+@dataclass(frozen=True, slots=True)
+class AclWords:
+    """Which ACLs are meant, in the words of Kafka's protocol; ANY and None are all values of a field."""
+
+    resource_type: str
+    pattern_type: str
+    name: str | None
+    principal: str | None
+    host: str | None
+    operation: str
+    permission_type: str
+
+
+def parse_acl_filters(text: str) -> tuple[AclWords, ...]:
+    """`{"aclFilters": [{"resourceFilter": {"resourceType": "topic", "patternType": "literal", "name": "orders"},
+    "accessFilter": {"principal": "User:bob", "operation": "read", "permissionType": "allow", "host": "*"}}]}`; what is
+    left out is any. Empty for none.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    return tuple(_acl_words(entry) for entry in _entries(text, "aclFilters", frozenset({*_ACL_PARTS})))
+
+
+def _acl_words(entry: dict[str, Any]) -> AclWords:
+    fields: dict[str, str | None] = {}
+    for part, known in _ACL_PARTS.items():
+        given = entry.get(part, {})
+        if not isinstance(given, dict):
+            raise ValueError(f"{part} must be an object")
+        for key, value in given.items():
+            if key not in known or not isinstance(value, str):
+                raise ValueError(f"{key} of {part} must be a text, and one of {', '.join(sorted(known))}")
+            fields[key] = value
+    return AclWords(
+        resource_type=_word("resourceType", fields, _RESOURCE_TYPES),
+        pattern_type=_word("patternType", fields, _PATTERN_TYPES),
+        name=fields.get("name"),
+        principal=fields.get("principal"),
+        host=fields.get("host"),
+        operation=_word("operation", fields, _OPERATIONS),
+        permission_type=_word("permissionType", fields, _PERMISSION_TYPES),
+    )
+
+
+def _word(key: str, fields: dict[str, str | None], words: tuple[str, ...]) -> str:
+    """The word of the protocol for one of the ways to write it: TransactionalId, transactional-id, TRANSACTIONAL_ID."""
+    given = (fields.get(key) or "ANY").upper().replace("-", "").replace("_", "")
+    found = next((word for word in words if word.replace("_", "") == given), None)
+    if found is None:
+        raise ValueError(f"{key} is one of {', '.join(words)}")
+    return found
 
 
 def _entries(text: str, list_name: str, keys: frozenset[str]) -> list[dict[str, Any]]:

@@ -10,11 +10,16 @@ from typing import Final, NamedTuple
 
 from odradek.common.numbers import INT32_MAX, INT64_MAX, parse_natural
 from odradek.settings.jaas import parse_jaas
-from odradek.settings.link_filters import parse_group_filters
-from odradek.settings.table import SEALED_PREFIX
+from odradek.settings.link_filters import parse_acl_filters, parse_group_filters
+from odradek.settings.table import SEALED_PREFIX, Scope, setting
 
 MAX_BYTES: Final = "io.max.bytes.per.second"
 GROUP_FILTERS: Final = "consumer.offset.group.filters"
+ACL_FILTERS: Final = "acl.filters"
+_INCLUDED, _EXCLUDED = "topic.config.sync.include", "topic.config.sync.exclude"
+_ALL_NAMES = "*"
+# They name brokers of a cluster, or what only one of the two clusters has.
+_OF_ONE_CLUSTER = ("leader.replication.throttled.", "follower.replication.throttled.", "remote.", "local.retention.")
 MIN_INTERVAL_MS: Final = 1000
 # A name and a password, both kept: tokens and tickets end, and are fetched elsewhere.
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -39,6 +44,15 @@ def _filters(parse: Callable[[str], object]) -> Callable[[str], str]:
         return ""
 
     return problem
+
+
+def _names(text: str) -> str:
+    unknown = [name for name in _listed(text) if name != _ALL_NAMES and setting(Scope.TOPIC, name) is None]
+    return f"{unknown[0]} is no setting of topics" if unknown else ""
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _any(_: str) -> str:
@@ -90,6 +104,13 @@ _PROBLEMS: Mapping[str, Callable[[str], str]] = {
     "consumer.offset.sync.enable": _boolean,
     "consumer.offset.sync.ms": _interval,
     GROUP_FILTERS: _filters(parse_group_filters),
+    "acl.sync.enable": _boolean,
+    "acl.sync.ms": _interval,
+    ACL_FILTERS: _filters(parse_acl_filters),
+    "topic.config.sync.enable": _boolean,
+    "topic.config.sync.ms": _interval,
+    _INCLUDED: _names,
+    _EXCLUDED: _names,
     **_OF_CONNECTIONS,
 }
 LINK_SETTINGS = frozenset(_PROBLEMS)
@@ -142,3 +163,29 @@ class Following(NamedTuple):
 
 
 OFFSETS: Final = Following("groups' offsets", "consumer.offset.sync.enable", "consumer.offset.sync.ms", 30_000)
+ACLS: Final = Following("ACLs", "acl.sync.enable", "acl.sync.ms", 5000)
+TOPIC_SETTINGS: Final = Following("settings of topics", "topic.config.sync.enable", "topic.config.sync.ms", 5000)
+
+
+class TopicList(NamedTuple):
+    """Which settings of topics follow."""
+
+    included: frozenset[str]
+    excluded: frozenset[str]
+
+    def names(self, name: str) -> bool:
+        """Whether a setting is on the list by its own name: then the value that counts at the source follows."""
+        return name in self.included and name not in self.excluded
+
+    def takes(self, name: str) -> bool:
+        """Whether it follows where it was set on the topic."""
+        if self.names(name):
+            return True
+        is_known = setting(Scope.TOPIC, name) is not None and not name.startswith(_OF_ONE_CLUSTER)
+        return is_known and _ALL_NAMES in self.included and name not in self.excluded
+
+
+def topic_list(settings: Mapping[str, str]) -> TopicList:
+    """Without a list it is all that was set on topics."""
+    included = _listed(settings.get(_INCLUDED, _ALL_NAMES))
+    return TopicList(frozenset(included), frozenset(_listed(settings.get(_EXCLUDED, ""))))

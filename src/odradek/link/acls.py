@@ -1,0 +1,126 @@
+"""ACLs follow those of the source within a list of filters: added there, added here; removed there, removed here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from typing import TYPE_CHECKING
+
+from odradek.client.acls import describe_acls
+from odradek.client.cluster import check
+from odradek.metadata.acls import AclFilter, AclOperation, AclResourceType, PatternType, PermissionType
+from odradek.metadata.model import Acl
+from odradek.protocol.messages.create_acls_request import AclCreation, CreateAclsRequest
+from odradek.protocol.messages.create_acls_response import CreateAclsResponse
+from odradek.protocol.messages.delete_acls_request import DeleteAclsFilter, DeleteAclsRequest
+from odradek.protocol.messages.delete_acls_response import DeleteAclsResponse
+from odradek.protocol.messages.describe_acls_request import DescribeAclsRequest
+from odradek.settings.link_filters import AclWords, parse_acl_filters
+from odradek.settings.link_settings import ACL_FILTERS
+
+if TYPE_CHECKING:
+    from odradek.client.cluster import Cluster
+    from odradek.link.topics import AskController
+    from odradek.metadata.image import MetadataImage
+    from odradek.settings.links import Link
+
+# Of one request to our controller.
+AT_ONCE = 200
+_ALL = DescribeAclsRequest(
+    resource_type_filter=AclResourceType.ANY,
+    resource_name_filter=None,
+    pattern_type_filter=PatternType.ANY,
+    principal_filter=None,
+    host_filter=None,
+    operation=AclOperation.ANY,
+    permission_type=PermissionType.ANY,
+)
+
+
+class AclFollower:
+    """What the one broker does that looks after the mirrors' topics."""
+
+    def __init__(self, image: Callable[[], MetadataImage | None], ask: AskController) -> None:
+        """`image` is None on all other brokers."""
+        self._image = image
+        self._ask = ask
+
+    async def follow(self, source: Cluster, link: Link) -> None:
+        """One round. Raises OdradekError: what the source refuses, or our own controller."""
+        filters = [_filter(each) for each in parse_acl_filters(link.settings.get(ACL_FILTERS, ""))]
+        if not filters or self._image() is None:
+            return
+        described = await describe_acls(source, _ALL)
+        there = {
+            Acl(
+                each.resource_type,
+                each.resource_name,
+                each.pattern_type,
+                some.principal,
+                some.host,
+                some.operation,
+                some.permission_type,
+            )
+            for each in described
+            for some in each.acls
+        }
+        image = self._image()
+        if image is None:
+            return
+        wanted = {acl for acl in there if any(each.matches(acl) for each in filters)}
+        ours = {acl for acl in image.acls.values() if any(each.matches(acl) for each in filters)}
+        for some in _parts(wanted - ours):
+            await self._create(some)
+        for some in _parts(ours - wanted):
+            await self._delete(some)
+
+    async def _create(self, acls: list[Acl]) -> None:
+        creations = [
+            AclCreation(
+                resource_type=acl.resource_type,
+                resource_name=acl.resource_name,
+                resource_pattern_type=acl.pattern_type,
+                principal=acl.principal,
+                host=acl.host,
+                operation=acl.operation,
+                permission_type=acl.permission_type,
+            )
+            for acl in acls
+        ]
+        answer = await self._ask(CreateAclsRequest(creations=creations), CreateAclsResponse)
+        for result in answer.results:
+            check(result.error_code, "an ACL", result.error_message)
+
+    async def _delete(self, acls: list[Acl]) -> None:
+        filters = [
+            DeleteAclsFilter(
+                resource_type_filter=acl.resource_type,
+                resource_name_filter=acl.resource_name,
+                pattern_type_filter=acl.pattern_type,
+                principal_filter=acl.principal,
+                host_filter=acl.host,
+                operation=acl.operation,
+                permission_type=acl.permission_type,
+            )
+            for acl in acls
+        ]
+        answer = await self._ask(DeleteAclsRequest(filters=filters), DeleteAclsResponse)
+        for result in answer.filter_results:
+            check(result.error_code, "an ACL", result.error_message)
+
+
+def _filter(words: AclWords) -> AclFilter:
+    return AclFilter(
+        AclResourceType[words.resource_type],
+        words.name,
+        PatternType[words.pattern_type],
+        words.principal,
+        words.host,
+        AclOperation[words.operation],
+        PermissionType[words.permission_type],
+    )
+
+
+def _parts(acls: Collection[Acl]) -> Iterator[list[Acl]]:
+    ordered = sorted(acls, key=lambda acl: (acl.resource_type, acl.resource_name, acl.principal, acl.operation))
+    for start in range(0, len(ordered), AT_ONCE):
+        yield ordered[start : start + AT_ONCE]

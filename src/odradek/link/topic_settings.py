@@ -1,0 +1,93 @@
+"""Settings of mirrors' topics follow those of the source: all that were set on the topic there, or those of a list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from odradek.client.admin import ConfigOperation
+from odradek.client.cluster import check
+from odradek.metadata.model import ResourceType
+from odradek.protocol.messages import describe_configs_request, incremental_alter_configs_request
+from odradek.protocol.messages.describe_configs_response import DescribeConfigsResourceResult, DescribeConfigsResponse
+from odradek.protocol.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
+from odradek.settings.link_settings import TopicList, topic_list
+from odradek.settings.resources import ConfigSource
+
+if TYPE_CHECKING:
+    from odradek.client.cluster import Cluster
+    from odradek.link.topics import AskController
+    from odradek.metadata.image import MetadataImage
+    from odradek.settings.links import Link
+
+Changes = dict[str, str | None]
+
+
+class TopicSettingsFollower:
+    """What the one broker does that looks after the mirrors' topics."""
+
+    def __init__(self, image: Callable[[], MetadataImage | None], ask: AskController) -> None:
+        """`image` is None on all other brokers."""
+        self._image = image
+        self._ask = ask
+
+    async def follow(self, source: Cluster, link: Link) -> None:
+        """One round. Raises OdradekError: the first topic that the source, or our controller, refuses."""
+        image = self._image()
+        seen = [mirror.topic for mirror in link.mirrors.values() if mirror.source_id is not None]
+        topics = [topic for topic in sorted(seen) if image is not None and image.topic(topic) is not None]
+        if not topics:
+            return
+        resources = [
+            describe_configs_request.DescribeConfigsResource(
+                resource_type=ResourceType.TOPIC, resource_name=topic, configuration_keys=None
+            )
+            for topic in topics
+        ]
+        request = describe_configs_request.DescribeConfigsRequest(resources=resources)
+        answer = await source.request(request, DescribeConfigsResponse)
+        image, wanted = self._image(), topic_list(link.settings)
+        if image is None:
+            return
+        changes = {
+            each.resource_name: changes_of(each.configs, image.config(ResourceType.TOPIC, each.resource_name), wanted)
+            for each in answer.results
+            if not each.error_code and image.topic(each.resource_name) is not None
+        }
+        await self._alter({topic: each for topic, each in changes.items() if each})
+        for each in answer.results:
+            check(each.error_code, f"settings of {each.resource_name} at the source", each.error_message)
+
+    async def _alter(self, changes: Mapping[str, Changes]) -> None:
+        if not changes:
+            return
+        resources = [
+            incremental_alter_configs_request.AlterConfigsResource(
+                resource_type=ResourceType.TOPIC,
+                resource_name=topic,
+                configs=[
+                    incremental_alter_configs_request.AlterableConfig(
+                        name=name,
+                        config_operation=ConfigOperation.DELETE if value is None else ConfigOperation.SET,
+                        value=value,
+                    )
+                    for name, value in sorted(some.items())
+                ],
+            )
+            for topic, some in changes.items()
+        ]
+        request = incremental_alter_configs_request.IncrementalAlterConfigsRequest(resources=resources)
+        for each in (await self._ask(request, IncrementalAlterConfigsResponse)).responses:
+            check(each.error_code, f"settings of {each.resource_name}", each.error_message)
+
+
+def changes_of(there: Sequence[DescribeConfigsResourceResult], ours: Mapping[str, str], wanted: TopicList) -> Changes:
+    """What is to be set on our topic, and (None) taken away, so that it has what the source's has."""
+    on_topic = {each.name: each.value for each in there if each.config_source == ConfigSource.DYNAMIC_TOPIC_CONFIG}
+    values = {
+        each.name: each.value
+        for each in there
+        if each.value is not None and (wanted.names(each.name) or (each.name in on_topic and wanted.takes(each.name)))
+    }
+    changes: Changes = {name: value for name, value in values.items() if ours.get(name) != value}
+    return changes | {name: None for name in ours if wanted.takes(name) and name not in values}
