@@ -13,13 +13,15 @@ MINUTES ?= 60
 RATE   ?= 5800
 # What `make check` is made of, the longest first.
 CHECKS := check-types check-tidy check-layers check-lint
+# What `make test` has before its workers start: each of them would compile all test modules, each JVM load Spark's classes.
+READY  := ready-modules ready-classes
 # What `make check` has just run.
 CHECKED := --ignore=tests/test_tidy.py --ignore=tests/test_words.py
 # What `make test` gives the fuzzers of each of the five kinds of input: kept inputs and some more; `make test-all`: a minute.
 FUZZ_SECONDS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: $(CHECKS) help setup demo big-state unit test test-slow test-all check format docs manifests site generate golden bench bench-log bench-spark bench-groups bench-security bench-validation bench-cluster interop measures soak sim sim-nightly sim-bugs sim-coverage fuzz mutants chaos lock clean
+.PHONY: $(CHECKS) $(READY) checked-and-ready help setup demo big-state unit test test-slow test-all check format docs manifests site generate golden bench bench-log bench-spark bench-groups bench-security bench-validation bench-cluster interop measures soak sim sim-nightly sim-bugs sim-coverage fuzz mutants chaos lock clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,17 +42,28 @@ big-state: $(STAMP) ## A query with a million keys killed: how long until it is 
 unit: $(STAMP) ## What to run between edits: no test of these waits, opens a socket or starts a process (ARGS="-k NAME")
 	@$(PYTHON) -m pytest -q -m "not slow" -n 2 --dist worksteal tests/unit tests/scenarios/test_scenario_files.py $(ARGS)
 
-test: check ## What CI runs (JOBS=5 test files at once, FUZZ_SECONDS=3 of fuzzing for each kind of input)
+test: checked-and-ready ## What CI runs (JOBS=5 test files at once, FUZZ_SECONDS=3 of fuzzing for each kind of input)
 	@$(JAVA) && FUZZ_SECONDS=$(FUZZ_SECONDS) $(PYTHON) -m pytest -m "not slow" -n $(JOBS) --dist loadfile --no-loadscope-reorder $(CHECKED) $(ARGS)
 
 test-slow: $(STAMP) ## The tests that `make test` leaves out: more seeds, whole foreign suites, kills of Spark
 	@$(JAVA) && $(PYTHON) -m pytest -m slow $(ARGS)
 
-test-all: check ## Every test, before an issue is called resolved (hours)
+test-all: checked-and-ready ## Every test, before an issue is called resolved (hours)
 	@$(JAVA) && FUZZ_SECONDS=60 $(PYTHON) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(CHECKED) $(ARGS)
 
+AT_ONCE = $(MAKE) --no-print-directory -k -j $(if $(filter output-sync,$(.FEATURES)),-O)
+
 check: $(STAMP) ## Fast checks, all at once: format, lint, types, layering, tidiness
-	@$(MAKE) --no-print-directory -k -j $(if $(filter output-sync,$(.FEATURES)),-O) $(CHECKS)
+	@$(AT_ONCE) $(CHECKS)
+
+checked-and-ready: $(STAMP)
+	@$(AT_ONCE) $(CHECKS) $(READY)
+
+ready-modules:
+	-@$(PYTHON) -m pytest --collect-only -qq -p no:cacheprovider > /dev/null
+
+ready-classes:
+	-@$(JAVA) && $(PYTHON) -m tests.spark.jvm
 
 check-types:
 	@$(VENV)/bin/mypy

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.spark import jvm
 from tests.spark.stores import Copies, DeltaStore, IcebergStore, PostgresStore, Store, TopicCopy
 from tests.support.clients.confluent import create_topic
 from tests.support.nodes.apache_kafka import ApacheKafka, KafkaUnavailableError, find_java, require_kafka
@@ -52,7 +53,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     config = {"spark.sql.shuffle.partitions": 2, "spark.sql.codegen.wholeStage": "false"}
     with tempfile.TemporaryDirectory(prefix="readers-") as folder, forked_readers(Path(folder)) as python:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
+            patch.setenv("JAVA_TOOL_OPTIONS", jvm.options())
             for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
                 patch.setenv(name, python)
             running = session("tests", master="local[2]", log_file=log_file, config=config)

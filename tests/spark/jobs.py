@@ -14,6 +14,7 @@ from types import TracebackType
 
 import pyspark
 
+from tests.spark import jvm
 from tests.spark.stores import Copies
 from tests.support.nodes.apache_kafka import find_java
 from tests.support.nodes.node import free_port
@@ -51,7 +52,9 @@ class Job:
             arguments += ("--into", json.dumps(store.options))
         self.log = folder / f"job-{time.monotonic_ns()}.log"
         command = [sys.executable, "-m", "tests.spark.copy_job", bootstrap, topic, str(folder), *arguments]
-        settings = environment(folder) | {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
+        settings = environment(folder) | {"JAVA_TOOL_OPTIONS": jvm.options()}
+        if "--master" not in arguments:
+            del settings["SPARK_HOME"]  # one JVM, which writes nothing there, and whose class archive is of Spark's own
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
                 command, stdout=output, stderr=output, start_new_session=True, cwd=ROOT, env=settings

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from tests.spark import jvm
 from tests.spark.jobs import ROOT, environment
 from tests.spark.test_merging_sinks import batches
 from tests.support.nodes.apache_kafka import KafkaUnavailableError, find_java
@@ -31,7 +32,7 @@ shop: Any = pytest.importorskip("examples.cdc.shop")
 def program(*arguments: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A part of the example, with its JVM in a process group of its own, which is killed at the end."""
     command = [sys.executable, "-m", "examples.cdc", *arguments, "--folder", str(folder / "lake")]
-    settings = environment(folder) | {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
+    settings = environment(folder) | {"JAVA_TOOL_OPTIONS": jvm.options()}
     with subprocess.Popen(command, cwd=ROOT, env=settings, start_new_session=True) as process:
         try:
             yield process

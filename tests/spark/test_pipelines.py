@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.spark import jvm
 from tests.support.clients.confluent import create_topic, produce_all, read_committed
 from tests.support.nodes.apache_kafka import KafkaUnavailableError, find_java
 
@@ -73,7 +74,7 @@ def slow():
 
 
 def environment() -> dict[str, str]:
-    return {**os.environ, "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+    return {**os.environ, "JAVA_TOOL_OPTIONS": jvm.options()}
 
 
 def command(*arguments: str) -> list[str]:

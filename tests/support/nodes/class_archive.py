@@ -31,6 +31,12 @@ def fingerprint(java: Path, jars: Iterable[Path], *more: object) -> str:
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
 
 
+def found(home: Path, name: str) -> Path | None:
+    """The folder of the archives of a name; None where they are not made."""
+    folder = home / f"classes-{name}"
+    return folder if folder.exists() else None
+
+
 def archives(home: Path, name: str, make: Callable[[Path], None]) -> Path | None:
     """The folder of the archives of a name, made first where it is missing; None while another process makes it.
 
