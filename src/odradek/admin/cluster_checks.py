@@ -10,7 +10,7 @@ from itertools import combinations
 from odradek.admin.cluster_facts import ClusterFacts, GroupFacts
 from odradek.admin.common_checks import SAFE_COPIES, check_expiry, few_voters
 from odradek.admin.finding import Finding, Severity, counted
-from odradek.client.reassignment import TopicPartition
+from odradek.common.topic_names import TopicPartition
 from odradek.protocol.messages.metadata_response import MetadataResponsePartition
 
 ROUND_TRIP_MS = 15.0
@@ -157,23 +157,26 @@ def _check_racks(facts: ClusterFacts) -> Iterator[Finding]:
             "set broker.rack where brokers share a fate",
         )
     if len(known) > 1:
-        yield from _check_replicas_racks(facts)
+        yield from _check_replicas(facts, facts.racks, "rack", "in")
         yield from _check_voters_racks(facts)
 
 
-def _check_replicas_racks(facts: ClusterFacts) -> Iterator[Finding]:
+def _check_replicas(
+    facts: ClusterFacts, domains: Mapping[int, str | None], one: str, preposition: str
+) -> Iterator[Finding]:
+    """Of racks as of machines: a partition whose replicas share one is gone with it."""
     together = [
         key
         for key, each in facts.partitions.items()
-        if len(each.replica_nodes) > 1 and _share(each.replica_nodes, facts.racks)
+        if len(each.replica_nodes) > 1 and _share(each.replica_nodes, domains)
     ]
     if together:
         yield Finding(
             Severity.BAD,
-            "one-rack",
-            f"{counted(len(together), 'partition has', 'partitions have')} all replicas in one rack",
-            "they are gone with that rack",
-            "`odradek partitions plan` spreads them over racks",
+            f"one-{one}",
+            f"{counted(len(together), 'partition has', 'partitions have')} all replicas {preposition} one {one}",
+            f"they are gone with that {one}",
+            f"`odradek partitions plan` spreads them over {one}s",
             [_text(key) for key in sorted(together)],
         )
 
@@ -194,20 +197,7 @@ def _check_machines(facts: ClusterFacts) -> Iterator[Finding]:
     """Nothing where all brokers run on one machine: somebody who wants that knows it."""
     if len({host for host in facts.hosts.values() if host}) < 2:
         return
-    together = [
-        key
-        for key, each in facts.partitions.items()
-        if len(each.replica_nodes) > 1 and _share(each.replica_nodes, facts.hosts)
-    ]
-    if together:
-        yield Finding(
-            Severity.BAD,
-            "one-machine",
-            f"{counted(len(together), 'partition has', 'partitions have')} all replicas on one machine",
-            "they are gone with that machine",
-            "`odradek partitions plan` spreads them over machines",
-            [_text(key) for key in sorted(together)],
-        )
+    yield from _check_replicas(facts, facts.hosts, "machine", "on")
     voters = Counter(host for voter in facts.voters if (host := facts.hosts.get(voter)))
     host, count = next(iter(voters.most_common(1)), ("", 0))
     if count * 2 >= len(facts.voters) > count or count == len(facts.voters) > 1:

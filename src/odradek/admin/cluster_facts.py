@@ -14,8 +14,9 @@ from odradek.admin.finding import Report
 from odradek.client.admin import ResourceType, describe_cluster, describe_configs, describe_quorum
 from odradek.client.cluster import Cluster, partitions_of
 from odradek.client.groups import EARLIEST, LATEST, committed_offsets, describe_group, list_groups, list_offsets
-from odradek.client.reassignment import GONE, TopicPartition, replica_sizes
+from odradek.client.reassignment import GONE, replica_sizes
 from odradek.common.errors import OdradekError
+from odradek.common.topic_names import TopicPartition
 from odradek.protocol.extras import read_broker_host
 from odradek.protocol.messages.describe_configs_response import DescribeConfigsResourceResult, DescribeConfigsResult
 from odradek.protocol.messages.metadata_response import MetadataResponsePartition

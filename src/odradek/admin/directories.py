@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from odradek.client.cluster import Cluster, check
-from odradek.client.reassignment import GONE, TopicPartition
+from odradek.client.reassignment import GONE
 from odradek.common.errors import ErrorCode
+from odradek.common.topic_names import TopicPartition
 from odradek.protocol.messages.describe_log_dirs_request import DescribeLogDirsRequest
 from odradek.protocol.messages.describe_log_dirs_response import DescribeLogDirsResponse
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.client.admin import describe_cluster
 from odradek.client.cluster import partitions_of
-from odradek.client.reassignment import TopicPartition, replica_sizes
+from odradek.client.reassignment import replica_sizes
+from odradek.common.topic_names import TopicPartition
 
 if TYPE_CHECKING:
     from odradek.client.cluster import Cluster

@@ -16,8 +16,7 @@ from odradek.client.groups import (
     list_offsets,
 )
 from odradek.common.errors import ApiError, ErrorCode, OdradekError
-
-TopicPartition = tuple[str, int]
+from odradek.common.topic_names import TopicPartition
 
 
 class ResetError(OdradekError):

@@ -21,8 +21,9 @@ from odradek.common.numbers import INT64_MAX
 if TYPE_CHECKING:
     from odradek.admin.offset_reset import ResetPlan
     from odradek.client.cluster import Cluster
-    from odradek.client.groups import GroupDescription, GroupMember, TopicPartition
+    from odradek.client.groups import GroupDescription, GroupMember
     from odradek.common.errors import ApiError
+    from odradek.common.topic_names import TopicPartition
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, help="List, describe, explain, switch, delete and reset groups."

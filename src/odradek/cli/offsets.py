@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from odradek.cli.errors import BAD_CONFIG, FAILED, NOT_FOUND, USAGE, CliError
 
 if TYPE_CHECKING:
-    from odradek.admin.offset_reset import Position, ResetError, ResetPlan, TopicPartition
+    from odradek.admin.offset_reset import Position, ResetError, ResetPlan
+    from odradek.common.topic_names import TopicPartition
 
 # How the command goes on, by the reason of a refusal.
 _REFUSED = {

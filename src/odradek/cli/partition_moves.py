@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from odradek.cli.errors import NOT_FOUND, USAGE, CliError
-from odradek.cli.partition_plan import Assignment, Replicas, TopicPartition
+from odradek.cli.partition_plan import Assignment, Replicas
 from odradek.client.admin import ConfigOperation, ResourceType, alter_configs, describe_cluster, describe_configs
 from odradek.client.cluster import Cluster, partitions_of
 from odradek.client.reassignment import GONE, Move, moves_under_way, replica_sizes
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.topic_names import TopicPartition
 from odradek.protocol.extras import read_broker_host
 from odradek.protocol.messages.describe_configs_response import DescribeConfigsResult
 from odradek.protocol.messages.metadata_response import (

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from odradek.cli.failure_domains import FailureDomains
+from odradek.common.topic_names import TopicPartition
 
-TopicPartition = tuple[str, int]
 Replicas = tuple[int, ...]
 Assignment = Mapping[TopicPartition, Replicas]
 

@@ -14,7 +14,8 @@ from odradek.cli.confirmation import YesOption, confirm
 from odradek.cli.connect import DEFAULT_BOOTSTRAP, BootstrapOption, CommandConfigOption, Target, administer, target
 from odradek.cli.errors import NOT_FOUND, USAGE, CliError
 from odradek.cli.output import JsonOption, note, print_json, print_table, ranges_text
-from odradek.cli.partition_plan import Assignment, PlanError, Replicas, TopicPartition, from_json, plan, to_json
+from odradek.cli.partition_plan import Assignment, PlanError, Replicas, from_json, plan, to_json
+from odradek.common.topic_names import TopicPartition
 
 if TYPE_CHECKING:
     from odradek.cli.partition_moves import View

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 from odradek.client.cluster import Cluster, check
 from odradek.client.connection import RequestTimeoutError, UnreachableError, UnsupportedRequestError
 from odradek.common.errors import ApiError, ErrorCode, ProtocolError
+from odradek.common.topic_names import TopicPartition
 from odradek.protocol.codec import decode_prefix
 from odradek.protocol.extras import GROUP_TIMELINES_VERSION, read_timelines, timelines_field
 from odradek.protocol.messages import (
@@ -37,7 +38,6 @@ from odradek.protocol.messages.list_groups_request import ListGroupsRequest
 from odradek.protocol.messages.list_groups_response import ListedGroup, ListGroupsResponse
 
 T = TypeVar("T")
-TopicPartition = tuple[str, int]
 
 # Timestamps that ListOffsets takes for something else. Source: KIP-79, KIP-734.
 LATEST: Final = -1

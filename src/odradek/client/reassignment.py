@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from odradek.client.cluster import BrokerGoneError, Cluster, check
 from odradek.client.connection import RequestTimeoutError, UnreachableError
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.topic_names import TopicPartition
 from odradek.protocol.messages import alter_partition_reassignments_request as alter_request
 from odradek.protocol.messages import elect_leaders_request as elect_request
 from odradek.protocol.messages import list_partition_reassignments_request as list_request
@@ -22,7 +23,6 @@ from odradek.protocol.messages.list_partition_reassignments_response import List
 from odradek.protocol.messages.unregister_broker_request import UnregisterBrokerRequest
 from odradek.protocol.messages.unregister_broker_response import UnregisterBrokerResponse
 
-TopicPartition = tuple[str, int]
 PREFERRED, UNCLEAN = 0, 1
 # What becomes of a request to one broker that is not there.
 GONE = (BrokerGoneError, UnreachableError, RequestTimeoutError)

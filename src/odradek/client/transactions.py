@@ -13,6 +13,7 @@ from typing import Final
 
 from odradek.client.cluster import Cluster, check, partitions_of
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.topic_names import TopicPartition
 from odradek.protocol.messages.describe_producers_request import DescribeProducersRequest, TopicRequest
 from odradek.protocol.messages.describe_producers_response import DescribeProducersResponse, ProducerState
 from odradek.protocol.messages.describe_transactions_request import DescribeTransactionsRequest
@@ -35,7 +36,6 @@ NO_START: Final = -1
 NO_LEADER: Final = -1
 # In these a coordinator still has something to do, or waits for its producer.
 UNFINISHED: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
-TopicPartition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,11 @@
-"""What a topic may be called, the names of internal topics, and the one name that is no topic's."""
+"""What a topic may be called, the names of internal topics, the one name that is no topic's; a partition's name."""
 
 from __future__ import annotations
 
 import re
+
+# A topic's name and the index of one of its partitions.
+TopicPartition = tuple[str, int]
 
 # The cluster's metadata: a log, and no topic that a client sees. Its directory is that of the metadata log.
 METADATA_TOPIC = "__cluster_metadata"

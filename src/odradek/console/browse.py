@@ -14,10 +14,9 @@ from odradek.client.fetch import Fetched, fetch_records
 from odradek.client.groups import EARLIEST, LATEST, list_offsets
 from odradek.common.errors import ApiError, ErrorCode, OdradekError
 from odradek.common.numbers import INT32_MAX, INT64_MAX, parse_natural
+from odradek.common.topic_names import TopicPartition
 from odradek.console.texts import cell
 from odradek.record.record import Header, Record
-
-TopicPartition = tuple[str, int]
 
 # One search reads at most this, then says how far it came.
 MAX_ROWS = 500

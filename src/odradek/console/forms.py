@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from odradek.admin.offset_reset import Position
-from odradek.client.reassignment import TopicPartition
 from odradek.common.numbers import INT32_MAX, parse_natural
+from odradek.common.topic_names import TopicPartition
 from odradek.console.browse import BrowseError, parse_start
 from odradek.console.snapshot import Snapshot
 from odradek.record.record import Header, Record

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from odradek.admin.directories import Directory
-from odradek.client.reassignment import Move, TopicPartition
+from odradek.client.reassignment import Move
+from odradek.common.topic_names import TopicPartition
 from odradek.protocol.messages.describe_cluster_response import DescribeClusterBroker
 from odradek.protocol.messages.describe_quorum_response import PartitionData as Quorum
 from odradek.protocol.messages.metadata_response import MetadataResponsePartition, MetadataResponseTopic

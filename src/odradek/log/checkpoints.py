@@ -13,8 +13,7 @@ from pathlib import Path
 from uuid import UUID
 
 from odradek.common.ports import Disk, is_disk_full, read_file, write_file_durably
-
-TopicPartition = tuple[str, int]
+from odradek.common.topic_names import TopicPartition
 
 RECOVERY_POINT = "recovery-point-offset-checkpoint"
 LOG_START = "log-start-offset-checkpoint"

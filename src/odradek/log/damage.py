@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.log_lines import get_logger
-from odradek.log.checkpoints import TopicPartition
+from odradek.common.topic_names import TopicPartition
 from odradek.log.segment import Segment
 from odradek.log.summary import SegmentSummary
 

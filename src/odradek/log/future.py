@@ -21,7 +21,8 @@ from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.ports import is_disk_full
-from odradek.log.checkpoints import TopicPartition, write_topic_id
+from odradek.common.topic_names import TopicPartition
+from odradek.log.checkpoints import write_topic_id
 from odradek.log.loading import AssignedDirectory, FoundLog
 from odradek.log.log_dir import LogDir
 from odradek.log.opening import share_files

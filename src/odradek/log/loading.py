@@ -17,8 +17,8 @@ from uuid import UUID
 
 from odradek.common.errors import StorageError
 from odradek.common.ports import Disk
-from odradek.common.topic_names import METADATA_TOPIC
-from odradek.log.checkpoints import CorruptCheckpointError, TopicPartition, read_topic_id
+from odradek.common.topic_names import METADATA_TOPIC, TopicPartition
+from odradek.log.checkpoints import CorruptCheckpointError, read_topic_id
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
 from odradek.log.log import Log, RemoveLater

@@ -25,8 +25,8 @@ from typing import NoReturn
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.ports import is_out_of_descriptors
+from odradek.common.topic_names import TopicPartition
 from odradek.log.append_info import NOTHING, AppendInfo, ReadResult
-from odradek.log.checkpoints import TopicPartition
 from odradek.log.config import LogConfig
 from odradek.log.damage import DamageReports
 from odradek.log.files import FileCache, no_space, remove_now

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from odradek.common.errors import StorageError
 from odradek.common.ports import Disk, read_file, write_file_durably
-from odradek.log.checkpoints import TopicPartition
+from odradek.common.topic_names import TopicPartition
 
 PROBE_FILE = "space.tmp"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"

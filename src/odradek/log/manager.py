@@ -16,13 +16,8 @@ from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.ports import Clock, Disk, is_disk_full, make_dirs_durably, read_file
-from odradek.log.checkpoints import (
-    HIGH_WATERMARK,
-    LOG_START,
-    RECOVERY_POINT,
-    TopicPartition,
-    write_topic_id,
-)
+from odradek.common.topic_names import TopicPartition
+from odradek.log.checkpoints import HIGH_WATERMARK, LOG_START, RECOVERY_POINT, write_topic_id
 from odradek.log.compaction.offsets import CleanedOffsets
 from odradek.log.config import LogConfig
 from odradek.log.files import MAX_OPEN_FILES, FileCache

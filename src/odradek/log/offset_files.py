@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from odradek.common.errors import StorageError
 from odradek.common.ports import Disk, Mutex, is_disk_full
-from odradek.log.checkpoints import CorruptCheckpointError, TopicPartition, read_offsets, write_offsets
+from odradek.common.topic_names import TopicPartition
+from odradek.log.checkpoints import CorruptCheckpointError, read_offsets, write_offsets
 from odradek.log.files import no_space
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from odradek.common.ports import ignore_disk_full
-from odradek.log.checkpoints import TopicPartition
+from odradek.common.topic_names import TopicPartition
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
 from odradek.log.log import Log, RemoveLater

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import overload
 
-from odradek.log.checkpoints import TopicPartition
+from odradek.common.topic_names import TopicPartition
 from odradek.log.log import Log
 
 

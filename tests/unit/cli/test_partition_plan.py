@@ -8,7 +8,8 @@ from collections import Counter
 
 import pytest
 
-from odradek.cli.partition_plan import Assignment, PlanError, Replicas, TopicPartition, from_json, plan, to_json
+from odradek.cli.partition_plan import Assignment, PlanError, Replicas, from_json, plan, to_json
+from odradek.common.topic_names import TopicPartition
 
 
 def spread(topic: str, count: int, *brokers: int, factor: int) -> dict[TopicPartition, Replicas]:

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.cli.partition_plan import Replicas, TopicPartition
+from odradek.cli.partition_plan import Replicas
 from odradek.cli.rebalance.balance import Balance, Load, Weights, rebalance
+from odradek.common.topic_names import TopicPartition
 
 Assignment = dict[TopicPartition, Replicas]
 World = tuple[dict[int, str | None], Assignment, dict[TopicPartition, Weights], set[int]]

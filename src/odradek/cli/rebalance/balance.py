@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from odradek.cli.failure_domains import FailureDomains
-from odradek.cli.partition_plan import Assignment, Replicas, TopicPartition
+from odradek.cli.partition_plan import Assignment, Replicas
+from odradek.common.topic_names import TopicPartition
 
 # How far from the mean a broker may be.
 TOLERANCE = 0.1

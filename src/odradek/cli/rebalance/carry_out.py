@@ -8,7 +8,7 @@ from typing import Any
 
 from odradek.cli.errors import CliError
 from odradek.cli.partition_moves import View, end_throttle, look, progress, throttle_moves
-from odradek.cli.partition_plan import Assignment, Replicas, TopicPartition
+from odradek.cli.partition_plan import Assignment, Replicas
 from odradek.cli.partitions import refused
 from odradek.cli.rebalance.balance import Weights
 from odradek.client.cluster import Cluster
@@ -21,6 +21,7 @@ from odradek.client.reassignment import (
     moves_under_way,
     replica_sizes,
 )
+from odradek.common.topic_names import TopicPartition
 from odradek.protocol.messages.metadata_response import MetadataResponsePartition
 
 POLL_S = 0.5

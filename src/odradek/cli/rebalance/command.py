@@ -13,9 +13,10 @@ from odradek.cli.connect import DEFAULT_BOOTSTRAP, BootstrapOption, CommandConfi
 from odradek.cli.errors import FAILED, USAGE, CliError
 from odradek.cli.numbers import finite
 from odradek.cli.output import JsonOption, note, print_json, print_table
-from odradek.cli.partition_plan import Replicas, TopicPartition, to_json
+from odradek.cli.partition_plan import Replicas, to_json
 from odradek.cli.partitions import TopicOption, print_changes, read_plan
 from odradek.cli.rebalance.balance import Load, Weights, rebalance
+from odradek.common.topic_names import TopicPartition
 
 if TYPE_CHECKING:
     from odradek.cli.partition_moves import View

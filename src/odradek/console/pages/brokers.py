@@ -9,7 +9,7 @@ from fastapi import Request
 from nicegui import ui
 
 from odradek.admin.lagging import lagging_replicas
-from odradek.client.reassignment import TopicPartition
+from odradek.common.topic_names import TopicPartition
 from odradek.console.clusters import Right
 from odradek.console.pages.frame import Console, Page, open_page
 from odradek.console.pages.tables import Column, PagedTable

@@ -11,15 +11,9 @@ from nicegui import ui
 from odradek.admin.group_advice import advice, details
 from odradek.admin.offset_reset import ResetPlan, apply_reset, check_idle, plan_reset
 from odradek.client.cluster import Cluster
-from odradek.client.groups import (
-    GroupDescription,
-    GroupMember,
-    TopicPartition,
-    delete_group,
-    describe_group,
-    group_timeline,
-)
+from odradek.client.groups import GroupDescription, GroupMember, delete_group, describe_group, group_timeline
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.topic_names import TopicPartition
 from odradek.console.browse import BrowseError
 from odradek.console.clusters import Right
 from odradek.console.forms import parse_position

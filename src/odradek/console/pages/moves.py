@@ -9,8 +9,9 @@ from fastapi import Request
 from nicegui import ui
 
 from odradek.client.cluster import Cluster
-from odradek.client.reassignment import Move, TopicPartition, move_replicas
+from odradek.client.reassignment import Move, move_replicas
 from odradek.common.errors import ApiError
+from odradek.common.topic_names import TopicPartition
 from odradek.console.browse import BrowseError
 from odradek.console.clusters import Right
 from odradek.console.forms import parse_move

@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from odradek.common.backoff import Backoff
 from odradek.common.errors import ErrorCode, OdradekError
 from odradek.common.log_lines import get_logger
+from odradek.common.topic_names import TopicPartition
 from odradek.coordinator.transaction.machine import Ended
-from odradek.coordinator.transaction.metadata import TopicPartition
 from odradek.coordinator.transaction.metrics import TransactionCounts
 from odradek.metadata.image import MetadataImage
 from odradek.protocol.messages.write_txn_markers_request import (

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.topic_names import TopicPartition
 from odradek.coordinator.transaction.connections import Arrival, Kind, UsedConnections
 from odradek.coordinator.transaction.metadata import (
     FENCED_EPOCH,
@@ -22,7 +23,6 @@ from odradek.coordinator.transaction.metadata import (
     MAX_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
-    TopicPartition,
     TransactionMetadata,
 )
 from odradek.coordinator.transaction.records import TransactionRecord

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from odradek.common.topic_names import TopicPartition
 from odradek.coordinator.transaction.state import ENDING, TRANSITIONS, TransactionState
 
 NO_PRODUCER_ID = -1
@@ -18,8 +19,6 @@ FENCED_EPOCH = -2
 MAX_EPOCH = 2**15 - 1
 # The last epoch that a client is given.
 LAST_CLIENT_EPOCH = MAX_EPOCH - 1
-
-TopicPartition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from odradek.common.errors import ApiError, ErrorCode, OdradekError
 from odradek.common.log_lines import get_logger
 from odradek.common.ports import Clock
+from odradek.common.topic_names import TopicPartition
 from odradek.coordinator.expressions import OffLoop
 from odradek.coordinator.service import CreateTopic, ShardHost, StateTopic, answer_code
 from odradek.coordinator.shard import CoordinatorShard
@@ -30,7 +31,6 @@ from odradek.coordinator.transaction.machine import (
     Request,
     TransactionMachine,
 )
-from odradek.coordinator.transaction.metadata import TopicPartition
 from odradek.coordinator.transaction.metrics import TransactionCounts
 from odradek.coordinator.transaction.queries import describe_transaction, list_transactions, matching
 from odradek.coordinator.transaction.records import TRANSACTION_TOPIC, TransactionRecord

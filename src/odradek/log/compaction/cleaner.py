@@ -16,7 +16,7 @@ from odradek.common.buggify import buggify
 from odradek.common.errors import ApiError, ErrorCode, OdradekError, StorageError
 from odradek.common.log_lines import get_logger
 from odradek.common.ports import Clock, Disk, Worker, WorkerError, is_disk_full
-from odradek.log.checkpoints import TopicPartition
+from odradek.common.topic_names import TopicPartition
 from odradek.log.compaction.cleaning import CleanedGroup, CleaningPlan, Learned, start_cleaning
 from odradek.log.compaction.config import CleanerConfig
 from odradek.log.compaction.output import CLEANED, MENDED

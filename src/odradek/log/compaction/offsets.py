@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from odradek.common.errors import StorageError
 from odradek.common.ports import Disk
-from odradek.log.checkpoints import CLEANED, TopicPartition
+from odradek.common.topic_names import TopicPartition
+from odradek.log.checkpoints import CLEANED
 from odradek.log.offset_files import OffsetFiles
 
 if TYPE_CHECKING:

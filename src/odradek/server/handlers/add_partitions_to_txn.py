@@ -13,9 +13,8 @@ before INVALID_TXN_STATE says that a partition is not part of the transaction.
 from __future__ import annotations
 
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.common.topic_names import INTERNAL_TOPICS, METADATA_TOPIC
+from odradek.common.topic_names import INTERNAL_TOPICS, METADATA_TOPIC, TopicPartition
 from odradek.common.turns import Turns
-from odradek.coordinator.transaction.metadata import TopicPartition
 from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.protocol.messages.add_partitions_to_txn_request import (
     AddPartitionsToTxnRequest,

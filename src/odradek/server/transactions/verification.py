@@ -12,8 +12,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from odradek.common.errors import ApiError, ErrorCode, OdradekError
+from odradek.common.topic_names import TopicPartition
 from odradek.coordinator.transaction.machine import BUMPS_EPOCH, Request
-from odradek.coordinator.transaction.metadata import TopicPartition
 from odradek.coordinator.transaction.service import TransactionCoordinator
 from odradek.protocol.messages.add_partitions_to_txn_request import (
     AddPartitionsToTxnRequest,
