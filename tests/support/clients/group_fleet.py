@@ -20,8 +20,8 @@ PARTITIONS = 6
 # free for a session.
 SESSION_S = 60.0
 SETTINGS = {
-    "group.consumer.min.heartbeat.interval.ms": 300,
-    "group.consumer.heartbeat.interval.ms": 300,
+    "group.consumer.min.heartbeat.interval.ms": 1000,
+    "group.consumer.heartbeat.interval.ms": 1000,  # librdkafka waits about as long for the answer
     "group.consumer.min.session.timeout.ms": 60_000,
     "group.consumer.session.timeout.ms": 60_000,
     "group.initial.rebalance.delay.ms": 100,
