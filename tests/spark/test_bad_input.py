@@ -38,6 +38,7 @@ from tests.spark.test_exact_sink import VALUE, copied, start_copy
 from tests.support.clients.confluent import admin, create_topic, produce_all, read_all
 from tests.support.disks.file_system import small_tmpfs
 from tests.support.nodes.node import Node
+from tests.support.waiting import PATIENCE_S
 
 ROUTED = StructType([StructField("value", StringType()), StructField("topic", StringType())])
 
@@ -88,7 +89,7 @@ def test_offsets_below_the_log_start(spark: Any, odradek: str, topic: str, tmp_p
     numbered(odradek, topic, range(50))
     client = admin(odradek)
     for future in client.delete_records([TopicPartition(topic, 0, 30)]).values():
-        future.result(timeout=30)
+        future.result(timeout=PATIENCE_S)
     options = {"subscribe": topic, "startingOffsets": json.dumps({topic: {"0": 20}})}
     said = ended(to_nothing(load_stream(spark, odradek, **options), tmp_path))
     assert f"data was lost: {topic}-0: offsets 20 to 29 (10 offsets), the log now starts at 30" in said
@@ -135,7 +136,7 @@ def test_a_topic_that_is_deleted_while_it_is_read(spark: Any, odradek: str, topi
     query = to_nothing(load_stream(spark, odradek, subscribe=topic), tmp_path)
     query.processAllAvailable()
     client = admin(odradek)
-    client.delete_topics([topic], operation_timeout=30)[topic].result(timeout=30)
+    client.delete_topics([topic], operation_timeout=30)[topic].result(timeout=PATIENCE_S)
     said = ended(query)
     assert f"data was lost: {topic}-0: from offset 10 on, the partition does not exist any more" in said
     assert "Set failOnDataLoss=false to go on with what is left" in said
@@ -143,7 +144,7 @@ def test_a_topic_that_is_deleted_while_it_is_read(spark: Any, odradek: str, topi
 
 def recreate(bootstrap: str, topic: str, partitions: int = 2, numbers: range = range(100, 140)) -> None:
     client = admin(bootstrap)
-    client.delete_topics([topic], operation_timeout=30)[topic].result(timeout=30)
+    client.delete_topics([topic], operation_timeout=30)[topic].result(timeout=PATIENCE_S)
     create_topic(bootstrap, topic, partitions)
     numbered(bootstrap, topic, numbers)
 
@@ -337,7 +338,7 @@ def test_a_topic_that_was_away_while_others_were_read(
     reader: Any = OdradekDataSource(options).streamReader(source_schema(False))
     both = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
     client = admin(odradek)
-    client.delete_topics([topic], operation_timeout=30)[topic].result(timeout=30)
+    client.delete_topics([topic], operation_timeout=30)[topic].result(timeout=PATIENCE_S)
     without = reader.latestOffset(both, ReadAllAvailable())
     assert without == reader.latestOffset(without, ReadAllAvailable())
     assert from_json(without) == {(f"{topic}-stays", 0): 0}
@@ -418,7 +419,7 @@ def test_a_topic_that_is_deleted_between_tasks_and_commit(odradek: str, topic: s
     rows = pa.record_batch({"value": ["1", "2"], "topic": [f"{topic}-a", f"{topic}-copy"]})
     staged = made.stage(iter([rows]), f"query-{topic}", "run", 0)
     client = admin(odradek)
-    client.delete_topics([f"{topic}-a"], operation_timeout=30)[f"{topic}-a"].result(timeout=30)
+    client.delete_topics([f"{topic}-a"], operation_timeout=30)[f"{topic}-a"].result(timeout=PATIENCE_S)
     with pytest.raises(ClusterError, match=rf"no such topic: {topic}-a\. It existed when the tasks ran: create it"):
         made.commit([staged], 0)
     assert copied(odradek, topic) == []
@@ -435,7 +436,7 @@ def test_a_topic_that_is_recreated_with_fewer_partitions(odradek: str, topic: st
     rows = pa.record_batch({"value": ["1", "2"], "partition": pa.array([0, 2], pa.int32())})
     staged = made.stage(iter([rows]), f"query-{topic}", "run", 0)
     client = admin(odradek)
-    client.delete_topics([f"{topic}-copy"], operation_timeout=30)[f"{topic}-copy"].result(timeout=30)
+    client.delete_topics([f"{topic}-copy"], operation_timeout=30)[f"{topic}-copy"].result(timeout=PATIENCE_S)
     create_topic(odradek, f"{topic}-copy", 2)
     with pytest.raises(ClusterError, match=r"partition 2 existed when the tasks ran .* recreated\. Nothing of this"):
         made.commit([staged], 0)
@@ -497,7 +498,7 @@ def test_another_driver_on_the_checkpoint(spark: Any, odradek: str, topic: str, 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_a_broker_that_goes_away_for_a_minute(spark: Any, topic: str, tmp_path: Path) -> None:
     """Source and exactly-once sink wait for it and go on: every record once, in a query that did not end."""
     with Node(tmp_path / "node") as node:
@@ -510,5 +511,5 @@ def test_a_broker_that_goes_away_for_a_minute(spark: Any, topic: str, tmp_path: 
         node.kill()
         time.sleep(60)
         node.start()
-        assert query.awaitTermination(300), "the copy did not end"
+        assert query.awaitTermination(500), "the copy did not end"
         assert copied(node.bootstrap, topic) == list(range(3000))

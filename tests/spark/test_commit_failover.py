@@ -13,6 +13,7 @@ from pyspark_odradek.transaction import TransactionalCommit
 from tests.spark.test_transaction import PARTITIONS, cluster, forget_sessions, query, work
 from tests.support.clients.confluent import admin, read_committed
 from tests.support.models.exactly_once import STATE_PARTITIONS, copy_cluster
+from tests.support.waiting import PATIENCE_S
 
 __all__ = ["query"]
 
@@ -21,7 +22,7 @@ SIZE = 200
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_leaders_and_coordinators_are_killed_under_the_commits(query: str, tmp_path: Path) -> None:
     """Of the topic, of the transaction and of the marker in turn: each batch is there once and in order."""
     with copy_cluster(tmp_path, PARTITIONS) as brokers:
@@ -34,7 +35,7 @@ def test_leaders_and_coordinators_are_killed_under_the_commits(query: str, tmp_p
         def kill_in_turn() -> None:
             for number in range(KILLS):
                 topic, partition_id = roles[number % len(roles)]
-                known = admin(brokers.bootstrap).list_topics(timeout=30).topics[topic].partitions
+                known = admin(brokers.bootstrap).list_topics(timeout=PATIENCE_S).topics[topic].partitions
                 victim = brokers.cluster.brokers[max(0, known[partition_id].leader - 1)]
                 victim.kill()
                 time.sleep(1)

@@ -50,6 +50,7 @@ from tests.spark.test_transaction import (
     work,
 )
 from tests.support.clients.confluent import admin, await_ends, create_topic, produce_all, read_all
+from tests.support.waiting import PATIENCE_S
 
 STEPS = [("begin", True), ("produce", False), ("produce", True), ("mark", True), ("end", False), ("end", True)]
 _ids = itertools.count()
@@ -111,7 +112,7 @@ def expire(bootstrap: str, group: str, topic: str, partitions: int) -> None:
     at = cluster(bootstrap)
     at.retrying("the offsets of the group", look)
     client = admin(bootstrap)  # a client that is collected before it is answered gives up
-    client.delete_consumer_groups([group], request_timeout=30)[group].result(60)
+    client.delete_consumer_groups([group], request_timeout=PATIENCE_S)[group].result(PATIENCE_S)
 
 
 @pytest.fixture
@@ -263,8 +264,9 @@ def test_a_topic_that_was_given_more_partitions_still_says(query: Query) -> None
     query.die(0)
     for batch_id, count in enumerate((2, 3)):
         query.expire()
-        client.create_partitions([NewPartitions(query.markers, count)], operation_timeout=30)[query.markers].result(60)
-        while len(client.list_topics(query.markers, timeout=30).topics[query.markers].partitions) < count:
+        made = client.create_partitions([NewPartitions(query.markers, count)], operation_timeout=30)
+        made[query.markers].result(PATIENCE_S)
+        while len(client.list_topics(query.markers, timeout=PATIENCE_S).topics[query.markers].partitions) < count:
             time.sleep(0.01)
         assert query.write(batch_id) is False
         query.die(batch_id + 1)
@@ -317,7 +319,7 @@ def test_an_open_transaction_counts_once_it_has_ended(query: Query) -> None:
     run = query.run()
     assert query.write(0, run)
     (session,) = transaction._SESSIONS.values()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     run.produce(session, query.batch(1), deadline)
     assert run.marker_topic is not None
     with pytest.raises(RetriableError, match=r"a transaction of .* is open"):
@@ -372,12 +374,12 @@ def test_an_abort_above_the_high_watermark_counts(ours: Query) -> None:
     run = ours.run()
     assert ours.write(0, run)
     (session,) = transaction._SESSIONS.values()
-    run.produce(session, ours.batch(1), time.monotonic() + 60)
+    run.produce(session, ours.batch(1), time.monotonic() + PATIENCE_S)
     assert ours.markers is not None
     partition = TopicPartition(ours.markers, 0)
 
     def abort_meanwhile(answer: PartitionData) -> PartitionData:
-        run.end(session, time.monotonic() + 60, committed=False)
+        run.end(session, time.monotonic() + PATIENCE_S, committed=False)
         while (stable := run.cluster.list_offsets({partition: LATEST})[partition]) < 4:
             time.sleep(0.01)
         answer.last_stable_offset = stable
@@ -483,7 +485,7 @@ def test_a_topic_that_is_gone_while_a_run_commits_is_reported(ours: Query) -> No
     assert ours.write(0, run)
     assert ours.markers is not None
     client = admin(ours.bootstrap)
-    client.delete_topics([ours.markers], operation_timeout=30)[ours.markers].result(60)
+    client.delete_topics([ours.markers], operation_timeout=30)[ours.markers].result(PATIENCE_S)
     with pytest.raises(ClusterError, match=r"no such topic.*start the query again, which recreates it"):
         ours.write(1, run)
     assert ours.write(1)

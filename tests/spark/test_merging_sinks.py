@@ -376,7 +376,7 @@ def test_a_disk_that_is_full_when_rows_are_merged(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(2400)
 def test_a_stream_of_changes_through_deaths(spark: Any, odradek: str, topic: str, tmp_path: Path) -> None:
     """Killed before the commit, and between the merge and its end; and run again after a lost note of Spark's."""
     store = DeltaStore(tmp_path)

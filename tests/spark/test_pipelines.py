@@ -23,7 +23,7 @@ from tests.support.clients.confluent import create_topic, produce_all, read_comm
 from tests.support.nodes.apache_kafka import KafkaUnavailableError, find_java
 
 pytestmark = [
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1800),
     pytest.mark.skipif(importlib.util.find_spec("grpc") is None, reason="needs the extra `pipelines`"),
 ]
 # Queries over a few rows live for a second: the second compiler and generated code would only cost them time.
@@ -223,7 +223,7 @@ def test_a_pipeline_continues_from_the_same_files(shop: Shop, tmp_path: Path) ->
             # The view may be at work for the records before, while the last one is still to be read.
             wait_for(process, lambda: len(shop.rows("visits")) >= 6)
             process.send_signal(signal.SIGTERM)
-            out, err = process.communicate(timeout=120)  # though a view is at work
+            out, err = process.communicate(timeout=500)  # though a view is at work
         finally:
             hold.unlink(missing_ok=True)
             process.send_signal(signal.SIGTERM)
@@ -253,7 +253,7 @@ def test_a_jvm_that_is_killed_ends_a_continuous_run(java: None, odradek: str, tm
             produce_all(odradek, "killed-visits", [(None, f"{page} 3".encode())])
             wait_for(process, partial(has_row, made, page))
             os.kill(jvm_of(process.pid), signal.SIGKILL)
-            _, err = process.communicate(timeout=120)
+            _, err = process.communicate(timeout=500)
         assert process.returncode == 1, err
         assert "Spark's JVM has ended" in err.splitlines()[-1] and "Traceback" not in err
     ran = made.call("run", "--master", "local[2]")
@@ -276,7 +276,7 @@ def test_sparks_own_command_runs_the_files_once(java: None, odradek: str, tmp_pa
             env=environment() | names,
             capture_output=True,
             text=True,
-            timeout=280,
+            timeout=500,
         )
 
     ran = run()
@@ -307,7 +307,7 @@ def jvm_of(process_id: int) -> int:
     raise AssertionError(f"process {process_id} has no virtual machine")
 
 
-def wait_for(process: subprocess.Popen[str], condition: Callable[[], bool], seconds: float = 300) -> None:
+def wait_for(process: subprocess.Popen[str], condition: Callable[[], bool], seconds: float = 500) -> None:
     deadline = time.monotonic() + seconds
     while True:
         # A view that is made again loses the files of its table under its readers.

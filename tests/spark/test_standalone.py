@@ -72,7 +72,7 @@ def vacuumed(store: DeltaStore) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("copies", ["topic delta"], indirect=True)
 def test_a_copy_while_an_executor_is_killed(
     job: Any, odradek: str, topic: str, tmp_path: Path, copies: list[Copies]
@@ -86,7 +86,7 @@ def test_a_copy_while_an_executor_is_killed(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("copies", ["topic", "delta", "iceberg", "postgres"], indirect=True)
 def test_drivers_and_executors_are_killed(
     job: Any, odradek: str, topic: str, tmp_path: Path, copies: list[Copies]
@@ -107,7 +107,7 @@ def test_drivers_and_executors_are_killed(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("copies", ["topic delta iceberg postgres"], indirect=True)
 @pytest.mark.parametrize("trouble", ["--fail", "--speculate"])
 def test_tasks_run_twice(
@@ -126,7 +126,7 @@ def test_tasks_run_twice(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.skipif(importlib.util.find_spec("grpc") is None, reason="needs the extra `pipelines`")
 def test_a_pipeline_runs_on_the_cluster(
     cluster: Standalone, odradek: str, topic: str, tmp_path: Path, spark: Any
@@ -138,7 +138,7 @@ def test_a_pipeline_runs_on_the_cluster(
 
     def pipeline(*arguments: str, where: Path) -> str:
         command = [sys.executable, "-m", "odradek", "pipeline", *arguments]
-        done = subprocess.run(command, cwd=where, env=settings, capture_output=True, text=True, timeout=800)
+        done = subprocess.run(command, cwd=where, env=settings, capture_output=True, text=True, timeout=1500)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
