@@ -18,6 +18,7 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
+SECRET = "a password for dave"
 HOSTILE = b'{"text": "<img src=x onerror=document.title=1>"}'
 
 
@@ -103,6 +104,48 @@ def test_a_group_is_reset_after_a_preview(console: ConsoleProcess, driver: Chrom
     eventually(lambda: committed(node) == 42, "the group is reset")
 
 
+def test_topics_and_users_are_made_and_deleted_after_a_question(console: ConsoleProcess, driver: Chrome) -> None:
+    driver.get(f"{console.url}/c/here/topics")
+    is_connected(driver)
+    field(driver, "Name of the topic").send_keys("made-here")
+    field(driver, "Partitions").send_keys("3")
+    click(driver, "//button[contains(., 'Preview')]")
+    assert shows(driver, "Topic made-here is made, with 3 partitions and 1 replica of each.")
+    click(driver, "//button[contains(., 'Do it')]")
+    assert shows(driver, "Change the topic")
+    field(driver, "Setting").send_keys("retention.ms", Keys.TAB)
+    field(driver, "Value").send_keys("1000")
+    click(driver, "//button[contains(., 'Set')]")
+    assert shows(driver, "It becomes 1000.")
+    click(driver, "//button[contains(., 'Do it')]")
+    assert shows(driver, "retention.ms 1000 this topic")
+    click(driver, "//button[contains(., 'Delete topic')]")
+    field(driver, "Type made-here to go on").send_keys("made-here")
+    click(driver, "//button[contains(., 'Do it')]")
+    eventually(lambda: driver.current_url.endswith("/topics"), "the topic is deleted")
+
+    driver.get(f"{console.url}/c/here/access")
+    is_connected(driver)
+    assert shows(driver, "New quota")
+    field(driver, "User").send_keys("dave")
+    field(driver, "Password").send_keys(SECRET)
+    click(driver, "//input[@aria-label='Password']/..//button")
+    assert shows(driver, "User dave is new, and may log in by SCRAM-SHA-256, SCRAM-SHA-512.")
+    assert field(driver, "Password").get_attribute("value") == ""
+    click(driver, "//button[contains(., 'Do it')]")
+    assert shows(driver, "dave SCRAM-SHA-256, SCRAM-SHA-512")
+    assert SECRET not in driver.page_source
+    click(driver, "//tr[contains(., 'dave')]//button[contains(., 'Remove')]")
+    assert shows(driver, "User dave may log in no more")
+    click(driver, "//button[contains(., 'Do it')]")
+    assert shows(driver, "No user.")
+
+
+def is_connected(driver: Chrome) -> None:
+    """Wait until what is done on the page comes to the console."""
+    eventually(lambda: driver.execute_script("return window.did_handshake === true"), "the page is connected")
+
+
 def committed(node: Node) -> int:
     (group,) = odradek(node.bootstrap, "groups", "describe", "--group", "readers", "--rate-over", 0, "--json").json
     return int(group["offsets"][0]["current_offset"])
@@ -112,10 +155,10 @@ def test_keys_lead_to_pages_and_to_the_search(console: ConsoleProcess, driver: C
     driver.get(f"{console.url}/c/here")
     assert shows(driver, "Nothing changed since the console looks.")
     body = driver.find_element(By.TAG_NAME, "body")
-    eventually(lambda: driver.execute_script("return window.did_handshake === true"), "the page is connected")
+    is_connected(driver)
     body.send_keys("g", "c")
     assert shows(driver, "readers")
-    eventually(lambda: driver.execute_script("return window.did_handshake === true"), "the page is connected")
+    is_connected(driver)
     driver.find_element(By.TAG_NAME, "body").send_keys("/")
     eventually(lambda: driver.switch_to.active_element.get_attribute("aria-label") == "Search", "the search is focused")
 

@@ -219,12 +219,45 @@ def test_pages_say_what_the_cluster_is(console: ConsoleProcess) -> None:
         assert holds(client, "/c/open/topics", "orders")
         assert holds(client, "/c/open/topics/orders", "retention.ms", "this topic", "No group has committed offsets")
         assert holds(client, "/c/open/brokers", "127.0.0.1:")
+        assert holds(client, "/c/open/brokers/settings?broker=1", "node.id", "the file of its broker")
+        assert holds(client, "/c/open/brokers/settings?broker=x", "A broker has a number.")
         assert holds(client, "/c/open/quorum", "Node 1 leads")
         assert holds(client, "/c/open/replication", "All replicas are in sync.")
         assert holds(client, "/c/open/groups", "No group.")
         assert holds(client, "/c/open/moves", "Nothing moves.")
         assert holds(client, "/c/open/transactions", "No transactional id is known.", "Look for them")
         assert holds(client, "/c/open/access", "It could not be asked.", "client-id someone", "carol")
+
+
+# What a page of each has sent when it is whole, and what follows where there are forms.
+WHEN_SHOWN = {
+    "topics": "Internal topics",
+    "topics/orders": "retention.ms",
+    "brokers/settings": "No setting.",
+    "access": "client-id someone",
+}
+WHEN_CHANGED = {
+    "topics": "New topic",
+    "topics/orders": "Delete topic",
+    "brokers/settings": "Take away",
+    "access": "New quota",
+}
+FORMS = ("New topic", "Add partitions", "Delete topic", "Take away", "New ACL", "New user", "New quota", "Remove")
+
+
+def test_only_who_may_change_a_cluster_has_forms_for_it(console: ConsoleProcess) -> None:
+    pages = ("topics", "topics/orders", "brokers/settings", "access")
+    with browser(console.url, user="alice") as client:
+        found = dict.fromkeys(("open", "private"), "")
+        for name in found:
+            for path in pages:
+                with live_page(client, f"/c/{name}/{path}") as live:
+                    assert live.says(WHEN_SHOWN[path])
+                    if name == "private":
+                        assert live.says(WHEN_CHANGED[path])
+                    found[name] += live.text
+    assert all(text in found["private"] for text in FORMS)
+    assert not any(text in found["open"] for text in FORMS)
 
 
 def test_bad_input_gets_a_line(console: ConsoleProcess) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 from odradek.admin.offset_reset import Position
-from odradek.common.numbers import INT32_MAX, parse_natural
+from odradek.admin.topic_plans import NewTopic
+from odradek.common.numbers import INT16_MAX, INT32_MAX, parse_natural
 from odradek.common.topic_names import TopicPartition
 from odradek.console.browse import BrowseError, parse_start
 from odradek.console.snapshot import Snapshot
@@ -50,6 +51,30 @@ def parse_partition(text: str) -> int | None:
     if index is None:
         raise BrowseError(f"a partition is a whole number, not {text[:40]!r}")
     return index
+
+
+def parse_count(text: str, what: str) -> int | None:
+    """How many, or None where the brokers' default is meant. Raises BrowseError."""
+    if not text.strip():
+        return None
+    count = parse_natural(text.strip(), INT32_MAX)
+    if not count:
+        raise BrowseError(f"{what} are a whole number above 0, not {text[:40]!r}")
+    return count
+
+
+def parse_new_topic(name: str, partitions: str, replicas: str, settings: str) -> NewTopic:
+    """What the form says; settings are key=value, one a line. Raises BrowseError."""
+    found: dict[str, str] = {}
+    for line in filter(None, (each.strip() for each in settings.splitlines())):
+        key, sign, value = line.partition("=")
+        if not sign or not key.strip():
+            raise BrowseError(f"a setting is key=value, not {line[:60]!r}")
+        found[key.strip()] = value.strip()
+    factor = parse_count(replicas, "replicas")
+    if factor is not None and factor > INT16_MAX:
+        raise BrowseError(f"replicas are at most {INT16_MAX:,}")
+    return NewTopic(name.strip(), parse_count(partitions, "partitions"), factor, found)
 
 
 def parse_record(key: str, value: str | None, headers: str) -> Record:

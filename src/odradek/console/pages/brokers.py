@@ -31,7 +31,15 @@ def register(console: Console) -> None:
     def brokers(request: Request, cluster: str) -> None:
         page = open_page(console, request, cluster, "Brokers")
         if page is not None:
-            PagedTable(page, _BROKERS, lambda: page.view.brokers.values(), empty="No broker is known.", searched=False)
+            PagedTable(
+                page,
+                _BROKERS,
+                lambda: page.view.brokers.values(),
+                href=lambda row: page.path("brokers", "settings") + f"?broker={row.broker}",
+                empty="No broker is known.",
+                searched=False,
+            )
+            ui.link("Settings of all brokers", page.path("brokers", "settings"))
 
     @ui.page("/c/{cluster}/quorum")
     def quorum(request: Request, cluster: str) -> None:

@@ -10,6 +10,7 @@ from urllib.parse import quote
 from fastapi import Request
 from nicegui import ui
 
+from odradek.admin.plan import Plan
 from odradek.client.cluster import Cluster
 from odradek.common.errors import OdradekError
 from odradek.console.answers import LOGIN, LOGOUT
@@ -111,9 +112,16 @@ class Page:
             ui.notify(reason(error), type="negative", multi_line=True, timeout=10_000, close_button="Close")
             return None
 
-    async def change(self, title: str, lines: Sequence[str], work: Callable[[Cluster], Awaitable[Any]]) -> bool:
+    async def carry_out(self, planning: Callable[[Cluster], Awaitable[Plan]]) -> bool:
+        """Plan a change, say what it will do, ask, and do it; returns whether it was done."""
+        plan = await self.ask(Right.CHANGE, planning)
+        return plan is not None and await self.change(plan.title, plan.lines, plan.work, typed=plan.typed)
+
+    async def change(
+        self, title: str, lines: Sequence[str], work: Callable[[Cluster], Awaitable[Any]], *, typed: str = ""
+    ) -> bool:
         """Say what will be done, ask, and do it; returns whether it was done."""
-        if not await confirmed(title, lines):
+        if not await confirmed(title, lines, typed):
             return False
 
         async def changing(cluster: Cluster) -> bool:
@@ -145,15 +153,23 @@ class Page:
         self._went = key == "g"
 
 
-async def confirmed(title: str, lines: Sequence[str]) -> bool:
-    """Ask whether something shall be done."""
+async def confirmed(title: str, lines: Sequence[str], typed: str = "") -> bool:
+    """Ask whether something shall be done; where it cannot be undone, its name has to be typed."""
     with ui.dialog() as dialog, ui.card().classes("max-w-2xl"):
-        ui.label(title).classes("text-h6")
+        ui.label(title).classes("text-h6 break-all")
         for line in lines:
             ui.label(line).classes("break-all")
+        name = ui.input(f"Type {typed} to go on").classes("w-full") if typed else None
+
+        def submit() -> None:
+            if name is None or str(name.value or "").strip() == typed:
+                dialog.submit(True)
+            else:
+                ui.notify(f"Type {typed} first.", type="negative")
+
         with ui.row().classes("w-full justify-end"):
             ui.button("Cancel", on_click=lambda: dialog.submit(False)).props("flat autofocus")
-            ui.button("Do it", color="negative", on_click=lambda: dialog.submit(True))
+            ui.button("Do it", color="negative", on_click=submit)
     try:
         return bool(await dialog)
     finally:

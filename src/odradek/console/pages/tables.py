@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -17,6 +17,10 @@ R = TypeVar("R")
 LOOK = "flat bordered dense rows-per-page-label=Rows"
 PAGE_ROWS = 50
 MAX_PAGE_ROWS = 200
+_ACT = (
+    '<q-td :props="props" auto-width><q-btn flat dense size="sm" color="negative" :label="props.col.label" '
+    "@click.stop=\"() => $parent.$emit('act', props.row._key)\" /></q-td>"
+)
 _LINK = '<q-td :props="props"><a v-if="props.row._href" :href="props.row._href">{{ props.value }}</a></q-td>'
 
 
@@ -64,13 +68,16 @@ class PagedTable(Generic[R]):
         order: str = "",
         descending: bool = False,
         searched: bool = True,
+        act: tuple[str, Callable[[R], Awaitable[None]]] | None = None,
     ) -> None:
-        """`href` is where the first column leads."""
+        """`href` is where the first column leads; `act` is what a button in each row does, with its label."""
         self._columns = {column.name: column for column in columns}
         self._page = page
         self._rows = rows
         self._href = href
         self._text = ""
+        self._here: list[R] = []
+        self._act = act
         pagination = {
             "page": 1,
             "rowsPerPage": PAGE_ROWS,
@@ -85,15 +92,27 @@ class PagedTable(Generic[R]):
                 .classes("w-full max-w-md")
             )
         self.table = (
-            ui.table(columns=[column.as_quasar() for column in columns], rows=[], row_key="_key", pagination=pagination)
+            ui.table(columns=self._quasar_columns(), rows=[], row_key="_key", pagination=pagination)
             .classes("w-full")
             .props(LOOK)
             .props(f'binary-state-sort no-data-label="{empty}" :rows-per-page-options="[20,50,200]"')
         )
         if href is not None:
             self.table.add_slot(f"body-cell-{columns[0].name}", _LINK)
+        if act is not None:
+            self.table.add_slot("body-cell-_act", _ACT)
+            self.table.on("act", self._acted)
         self.table.on("request", self._asked)
         page.shows(self.show)
+
+    def _quasar_columns(self) -> list[dict[str, Any]]:
+        shown = [column.as_quasar() for column in self._columns.values()]
+        return shown if self._act is None else [*shown, {"name": "_act", "label": self._act[0], "field": "_key"}]
+
+    async def _acted(self, event: GenericEventArguments) -> None:
+        at = event.args
+        if self._act is not None and isinstance(at, int) and 0 <= at < len(self._here):
+            await self._act[1](self._here[at])
 
     def _searched(self, event: Any) -> None:
         self._text = str(event.value or "").lower()
@@ -126,7 +145,8 @@ class PagedTable(Generic[R]):
         if pagination != self.table.pagination:
             self.table.pagination = pagination
         begin = (pagination["page"] - 1) * size
-        shown = [self._shown(row, begin + at) for at, row in enumerate(rows[begin : begin + size])]
+        self._here = rows[begin : begin + size]
+        shown = [self._shown(row, at) for at, row in enumerate(self._here)]
         if shown != self.table.rows:
             self.table.rows = shown
 

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from fastapi import Request
 from nicegui import ui
 
-from odradek.client.admin import ResourceType, describe_configs
+from odradek.client.admin import ResourceType
 from odradek.client.cluster import Cluster
 from odradek.client.groups import EARLIEST, list_offsets
 from odradek.console.clusters import Right
 from odradek.console.pages.brokers import ids
 from odradek.console.pages.frame import Console, Page, open_page
+from odradek.console.pages.settings import Settings
 from odradek.console.pages.tables import Column, PagedTable
+from odradek.console.pages.topic_changes import new_topic, topic_changes
 from odradek.console.snapshot import TopicRow
 from odradek.console.texts import rate_text, size_text
-from odradek.protocol.messages.describe_configs_response import DescribeConfigsResourceResult
-from odradek.settings.resources import ConfigSource
 
 _TOPICS: list[Column[TopicRow]] = [
     Column("topic", "Topic", lambda row: row.topic),
@@ -57,6 +57,8 @@ def register(console: Console) -> None:
             table.show()
 
         ui.switch("Internal topics, too", on_change=turn)
+        if page.may(Right.CHANGE):
+            new_topic(page)
 
     @ui.page("/c/{cluster}/topics/{topic}")
     async def topic(request: Request, cluster: str, topic: str) -> None:
@@ -77,18 +79,15 @@ class _Partition:
 
 
 async def _topic(page: Page, topic: str) -> None:
-    async def ask(cluster: Cluster) -> list[DescribeConfigsResourceResult]:
-        await cluster.topic(topic)
-        (found,) = await describe_configs(cluster, ResourceType.TOPIC, [topic])
-        return found.configs
+    async def ask(cluster: Cluster) -> bool:
+        return bool((await cluster.topic(topic)).partitions)
 
     async def ask_first(cluster: Cluster) -> dict[tuple[str, int], int]:
         found = await cluster.topic(topic)
         led = [(topic, each.partition_index) for each in found.partitions if each.leader_id >= 0]
         return await list_offsets(cluster, dict.fromkeys(led, EARLIEST))
 
-    settings = await page.ask(Right.SEE, ask)
-    if settings is None:
+    if await page.ask(Right.SEE, ask) is None:
         ui.label(f"Topic {topic[:260]} cannot be shown: it does not exist, or the cluster does not answer.")
         return
     first = await page.ask(Right.SEE, ask_first) or {}
@@ -105,7 +104,10 @@ async def _topic(page: Page, topic: str) -> None:
     page.shows(show)
     _partitions(page, topic, first)
     _readers(page, topic)
-    _settings(settings)
+    ui.label("Settings, those of the topic itself first").classes("text-h6").props("role=heading aria-level=2")
+    await Settings(page, ResourceType.TOPIC, topic).show()
+    if page.may(Right.CHANGE):
+        topic_changes(page, topic)
 
 
 def _partitions(page: Page, topic: str, first: dict[tuple[str, int], int]) -> None:
@@ -171,31 +173,3 @@ def _readers(page: Page, topic: str) -> None:
         empty="No group has committed offsets for it.",
         searched=False,
     )
-
-
-def _settings(settings: list[DescribeConfigsResourceResult]) -> None:
-    ui.label("Settings, those of the topic itself first").classes("text-h6").props("role=heading aria-level=2")
-    ordered = sorted(settings, key=lambda each: (each.config_source != ConfigSource.DYNAMIC_TOPIC_CONFIG, each.name))
-    rows = [
-        {
-            "name": each.name,
-            "value": "(not shown)" if each.is_sensitive else "" if each.value is None else each.value[:2000],
-            "source": _SOURCES.get(each.config_source, "default"),
-        }
-        for each in ordered
-    ]
-    columns = [
-        {"name": name, "label": name.capitalize(), "field": name, "align": "left", "classes": "break-all"}
-        for name in ("name", "value", "source")
-    ]
-    ui.table(columns=columns, rows=rows, row_key="name", pagination=20).classes("w-full").props(
-        "flat bordered dense wrap-cells"
-    )
-
-
-_SOURCES: dict[int, str] = {
-    ConfigSource.DYNAMIC_TOPIC_CONFIG: "this topic",
-    ConfigSource.DYNAMIC_BROKER_CONFIG: "its broker",
-    ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG: "all brokers",
-    ConfigSource.STATIC_BROKER_CONFIG: "the file of its broker",
-}
