@@ -29,6 +29,9 @@ app = typer.Typer(
 )
 LinkArgument = Annotated[str, typer.Argument(metavar="LINK", help="The link's name: letters, digits, - and _.")]
 TopicsArgument = Annotated[list[str], typer.Argument(metavar="TOPIC…", help="Topics of the source.")]
+SomeTopicsArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="[TOPIC…]", help="Mirrors of the link; all where none is named.")
+]
 SettingsOption = Annotated[
     list[str] | None,
     typer.Option("--set", help="A setting of the link, NAME=VALUE, as io.max.bytes.per.second=1000000; repeatable."),
@@ -138,6 +141,32 @@ def resume(
     _change_state(link, topics, "active", bootstrap_server, command_config, as_json=as_json)
 
 
+@app.command("promote")
+def promote(
+    link: LinkArgument,
+    topics: SomeTopicsArgument = None,
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make mirrors topics of this cluster, for good: stop those who write to the source first."""
+    _end_mirrors(link, topics or [], bootstrap_server, command_config, yes=yes, as_json=as_json, is_reached=True)
+
+
+@app.command("failover")
+def failover(
+    link: LinkArgument,
+    topics: SomeTopicsArgument = None,
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make mirrors topics of this cluster though the source does not answer, and say what may be missing."""
+    _end_mirrors(link, topics or [], bootstrap_server, command_config, yes=yes, as_json=as_json, is_reached=False)
+
+
 @app.command("list")
 def list_links(
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
@@ -194,7 +223,9 @@ def delete(
         settings = await _settings(cluster)
         found = _found(link, links_of(settings))
         if not found.mirrors:
-            of_link = [key for key in settings if (parts := split_key(key)) is not None and parts[0] == link]
+            # Those of promoted topics stay as long as the topics.
+            parts = [(key, split_key(key)) for key in settings]
+            of_link = [key for key, each in parts if each is not None and each[0] == link and not each[2]]
             changes = [(key, ConfigOperation.DELETE, None) for key in of_link]
             await alter_configs(cluster, ResourceType.BROKER, "", changes)
         return found
@@ -219,6 +250,42 @@ def _change_state(
 
     administer(target(bootstrap_server, command_config), work)  # type: ignore[arg-type]
     _report(link, state, topics, as_json=as_json)
+
+
+def _end_mirrors(
+    name: str,
+    topics: list[str],
+    bootstrap_server: str,
+    command_config: Path | None,
+    *,
+    yes: bool,
+    as_json: bool,
+    is_reached: bool,
+) -> None:
+    """
+    Args:
+        is_reached: the source must answer.
+    """
+    from odradek.cli import link_ends
+
+    async def look(cluster: Cluster) -> tuple[Link, list[str], link_ends.Rows]:
+        link = _found(name, await _links(cluster))
+        names = link_ends.chosen(link, topics)
+        return link, names, await link_ends.missing(cluster, link, names)
+
+    where = target(bootstrap_server, command_config)
+    link, names, rows = administer(where, look)
+    if is_reached:
+        link_ends.check_reached(rows)
+    if names:
+        if not as_json:
+            link_ends.show_missing(rows)
+        confirm(link_ends.question(rows, names), yes=yes)
+        administer(where, lambda cluster: link_ends.promote(cluster, link, names))
+    if as_json:
+        print_json({"link": name, "done": "promoted", "topics": names, "partitions": rows})
+    else:
+        say(f"{name}: promoted {', '.join(names) or 'nothing: there is no mirror left'}")
 
 
 async def _links(cluster: Cluster) -> dict[str, Link]:

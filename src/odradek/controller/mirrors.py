@@ -14,7 +14,7 @@ from odradek.common.topic_names import INTERNAL_TOPICS, METADATA_TOPIC
 from odradek.controller.topic_names import check_topic_name
 from odradek.metadata.model import ResourceType, partition_record
 from odradek.protocol.messages.config_record import ConfigRecord
-from odradek.settings.links import floor_of, split_key
+from odradek.settings.links import MirrorState, floor_of, mirror_key, split_key
 
 if TYPE_CHECKING:
     from odradek.controller.state import ControllerState
@@ -26,12 +26,15 @@ def check_mirrors(state: ControllerState, changed: Mapping[str, str], removed: C
     """Whether the topics that become mirrors, or are none any more, may.
 
     Raises:
-        ApiError: TOPIC_ALREADY_EXISTS, INVALID_REQUEST, INVALID_TOPIC_EXCEPTION.
+        ApiError: TOPIC_ALREADY_EXISTS, INVALID_REQUEST, INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION.
     """
     old = state.configs.get(_ALL_BROKERS, {})
     for key in (*changed, *removed):
         parts = split_key(key)
-        if parts is None or parts[1] != "mirror":
+        if parts is None or not parts[2]:
+            continue
+        _check_promoted(state, old, changed, parts)
+        if parts[1] != "mirror":
             continue
         if key in changed:
             _check_name(parts[2])
@@ -44,6 +47,22 @@ def check_mirrors(state: ControllerState, changed: Mapping[str, str], removed: C
             )
         if key in removed:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Topic '{parts[2]}' is a mirror for as long as it exists.")
+
+
+def _check_promoted(
+    state: ControllerState, old: Mapping[str, str], changed: Mapping[str, str], parts: tuple[str, str, str]
+) -> None:
+    link, _, topic = parts
+    key = mirror_key(link, "mirror", topic)
+    if old.get(key) == MirrorState.PROMOTED:
+        # Its leaders know by these settings which records are the source's.
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Topic '{topic}' was promoted: it is no mirror any more.")
+    if changed.get(key) != MirrorState.PROMOTED:
+        return
+    if topic not in state.topic_ids:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic}' does not exist.")
+    if mirror_key(link, "leader.epoch", topic) in changed:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"The leader epoch of '{topic}' is given with its promotion.")
 
 
 def _check_name(topic: str) -> None:
@@ -66,6 +85,27 @@ def raised_epochs(state: ControllerState, changed: Mapping[str, str]) -> list[An
             if partition.leader_epoch < floor:
                 raised = replace(partition, leader_epoch=floor, partition_epoch=partition.partition_epoch + 1)
                 records.append(partition_record(topic_id, partition_id, raised, state.metadata_version))
+    return records
+
+
+def promotions(state: ControllerState, changed: Mapping[str, str]) -> list[Any]:
+    """Records that give the partitions of promoted mirrors a leader epoch of this cluster's own: one for all of them,
+    above each that a record of the source has."""
+    records: list[Any] = []
+    for key, text in changed.items():
+        parts = split_key(key)
+        if parts is None or parts[1] != "mirror" or text != MirrorState.PROMOTED:
+            continue
+        link, _, topic = parts
+        topic_id = state.topic_ids[topic]
+        partitions = list(state.topic_partitions(state.topics[topic_id]))
+        epochs = [partition.leader_epoch for _, partition in partitions]
+        first = max(first_leader_epoch(state, topic), *epochs) + 1
+        name = mirror_key(link, "leader.epoch", topic)
+        records.append(ConfigRecord(resource_type=_ALL_BROKERS[0], resource_name="", name=name, value=str(first)))
+        for partition_id, partition in partitions:
+            own = replace(partition, leader_epoch=first, partition_epoch=partition.partition_epoch + 1)
+            records.append(partition_record(topic_id, partition_id, own, state.metadata_version))
     return records
 
 

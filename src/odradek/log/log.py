@@ -270,6 +270,8 @@ class Log:
             position += header.size_bytes
             if header.producer_id < 0:
                 self.producers.map_end_offset = header.last_offset + 1
+                if header.is_control:
+                    self.producers.forget_ended()
             elif header.is_control:
                 note_batch(self.producers, segment, chunk, header, self.last_stable_offset)
                 if segment.indexes.transactions.entries:

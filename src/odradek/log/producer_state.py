@@ -330,9 +330,12 @@ class ProducerState:
         """Put batches before a producer's oldest known one, as far as they end where that begins.
 
         Args:
-            batches: by offset, of the log's end; those that are known already are passed over.
+            batches: by offset, of the log's end; those that are known already are passed over. What is before a
+                control batch belongs to producers that were forgotten there.
         """
         for header in reversed(batches):
+            if header.is_control:
+                return
             entry = self.producers.get(header.producer_id)
             if entry is None or not entry.batches or len(entry.batches) == WINDOW_BATCHES:
                 continue
@@ -380,6 +383,17 @@ class ProducerState:
         if ended is None or opened is None:
             return opened if ended is None else ended
         return min(ended, opened)
+
+    def open_transactions(self) -> list[ProducerEntry]:
+        """The producers of open transactions, by where these begin."""
+        return [self.producers[producer_id] for producer_id in self._open_transactions.values()]
+
+    def forget_ended(self) -> None:
+        """A mirror ends here: the ids before are another cluster's, and may be given here to others. Transactions that
+        are open belong to producers of here: the leader has aborted those of the source."""
+        self.producers = {
+            producer_id: entry for producer_id, entry in self.producers.items() if entry.transaction_start != NO_OFFSET
+        }
 
     def has_late_transaction(self, now_ms: int, max_age_ms: int) -> bool:
         """Whether a transaction is open whose producer has been silent for longer than any may last.

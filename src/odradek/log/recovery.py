@@ -446,8 +446,8 @@ def _widen_windows(state: ProducerState, segments: list[Segment]) -> None:
         segment.indexes.load()
         start = segment.indexes.offsets.boundary_before(max(0, segment.size_bytes - left))
         surviving = segment.indexes.surviving_headers(start)
-        known = [header for _, header in surviving if header.has_producer_id and not header.is_control]
-        batches[:0] = known
+        # Batches of producers, and where those before are forgotten: no marker of a transaction.
+        batches[:0] = [header for _, header in surviving if header.has_producer_id != header.is_control]
         left -= segment.size_bytes - start
         if left <= 0:
             break

@@ -19,7 +19,7 @@ def note_batch(
     """Bring producer state and index past one batch of a producer in `segment`.
 
     A marker must be read, since its header lacks its type. One without records is what compaction leaves of a
-    transaction that is gone.
+    transaction that is gone. A control batch of no producer ends a mirror (ADR 0020).
 
     Raises:
         ApiError: CORRUPT_MESSAGE, a marker that cannot be read.
@@ -27,7 +27,10 @@ def note_batch(
     if not header.is_control:
         producers.update(header)
         return
-    if not header.has_producer_id or header.record_count == 0:
+    if not header.has_producer_id:
+        producers.forget_ended()
+        return
+    if header.record_count == 0:
         return
     record = read_records(batch, header)[0]
     kind = control_type(record)

@@ -8,7 +8,7 @@ answers KAFKA_STORAGE_ERROR; the others are served.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -31,9 +31,10 @@ from odradek.replica.leadership import take_image
 from odradek.replica.log_dir_driver import LogDirMoves, ReportMove
 from odradek.replica.partition import Partition
 from odradek.replica.preparation import PartitionWorkQueues
+from odradek.replica.promotion import settle
 from odradek.replica.selector import Selector
 from odradek.replica.throttle import throttled
-from odradek.settings.links import mirrored_topics
+from odradek.settings.links import ended_mirrors, mirrored_topics
 
 if TYPE_CHECKING:
     from odradek.log.manager import LogManager
@@ -106,6 +107,7 @@ class ReplicaManager:
         self.leader_quota = TokenBucket()
         self._image = MetadataImage()
         self._mirrors: frozenset[str] = frozenset()
+        self._ended_mirrors: dict[str, int] = {}
         self._fetchers: ReplicaFetcherManager | None = None
         self._isr: IsrService | None = None
         self._repairs: RepairService | None = None
@@ -192,7 +194,7 @@ class ReplicaManager:
         """Follow a change of the cluster's metadata."""
         self._image = image
         if (ResourceType.BROKER, "") in delta.changed_configs:
-            self._take_mirrors(mirrored_topics(image.config(ResourceType.BROKER, "")))
+            self._take_mirrors(image.config(ResourceType.BROKER, ""))
         self._made_count = self._removed_count = 0
         for topic in delta.deleted_topics.values():
             for partition_id in topic.partitions:
@@ -213,10 +215,30 @@ class ReplicaManager:
         """The topics that are mirrors of another cluster's."""
         return self._mirrors
 
-    def _take_mirrors(self, topics: frozenset[str]) -> None:
-        changed, self._mirrors = self._mirrors ^ topics, topics
+    def _take_mirrors(self, settings: Mapping[str, str]) -> None:
+        before, self._mirrors = self._mirrors, mirrored_topics(settings)
+        ended, self._ended_mirrors = self._ended_mirrors, ended_mirrors(settings)
+        changed = (before ^ self._mirrors) | {topic for topic, _ in ended.items() ^ self._ended_mirrors.items()}
         for partition in self if changed else ():
-            partition.is_mirror = partition.topic in topics
+            if partition.topic in changed:
+                self._mark(partition)
+                self._settle(partition)
+
+    def _mark(self, partition: Partition) -> None:
+        """Whether it is a mirror; one that ends to be it is until its leader has ended it in the log."""
+        partition.first_own_epoch = self._ended_mirrors.get(partition.topic, 0)
+        partition.is_mirror = partition.topic in self._mirrors or partition.first_own_epoch > 0
+
+    def _settle(self, partition: Partition) -> None:
+        """End a mirror that this broker leads in an epoch of its own, unless that was done."""
+        if not partition.is_leader or not 0 < partition.first_own_epoch <= partition.leader_epoch:
+            return
+        try:
+            settle(partition, self._log_manager.clock.now_ms())
+        except ApiError as error:
+            _log.warning("a mirror cannot end yet: the next write tries it again", of=partition.name, error=error)
+        except StorageError as error:
+            self.storage_failed(error)
 
     def base_config_changed(self, base: LogConfig, image: MetadataImage) -> None:
         """The broker's defaults for topics have changed."""
@@ -259,7 +281,7 @@ class ReplicaManager:
                     may_be_in_sync=self._may_be_in_sync,
                 )
                 partition.throttled = throttled(image.topic_config(topic.name), partition_id, self.broker_id)
-                partition.is_mirror = topic.name in self._mirrors
+                self._mark(partition)
                 log.damage.on_found = partial(self._repair, partition)
                 self.early.give(topic.name, topic.topic_id, partition_id, log.producers.refusals)
                 self._partitions[key] = partition
@@ -270,7 +292,8 @@ class ReplicaManager:
             if partition.log.topic_partition in self._log_manager.futures.logs:
                 self.moves.resume(partition)
             before = (partition.leader_id, partition.leader_epoch)
-            take_image(partition, wanted, now_ms=self.monotonic_ms())
+            if take_image(partition, wanted, now_ms=self.monotonic_ms()):
+                self._settle(partition)
             if before != (partition.leader_id, partition.leader_epoch):
                 self._assign(partition)
         except ApiError as error:

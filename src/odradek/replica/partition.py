@@ -25,6 +25,7 @@ from odradek.replica.followers import warn_too_few_in_sync
 from odradek.replica.in_sync import InSync, IsrCounts
 from odradek.replica.isr import effective_min_in_sync, high_watermark
 from odradek.replica.partition_read import PartitionRead
+from odradek.replica.promotion import settle
 from odradek.replica.throttle import NOT_THROTTLED, Throttled
 from odradek.replica.unreplicated import UnreplicatedBatches
 from odradek.replica.waiters import DataWait, OffsetWaiters
@@ -51,6 +52,7 @@ class Partition:
         may_be_in_sync: whether a broker (id, epoch) lives and is neither fenced nor stopping; -1: any epoch.
         cut_off: others may lead by now, see `isolation`.
         is_mirror: its records come from another cluster, with that one's leader epochs (ADR 0018).
+        first_own_epoch: of a topic that was a mirror, under which it ended to be one (ADR 0020); else 0.
         repair: of what is damaged: its readers wait for it.
         replicated, durable, data_waits: who waits for acknowledgements, flushes and data.
     """
@@ -81,6 +83,7 @@ class Partition:
     closed: bool = field(default=False, init=False)
     cut_off: bool = field(default=False, init=False)
     is_mirror: bool = field(default=False, init=False)
+    first_own_epoch: int = field(default=0, init=False)
     repair: asyncio.Future[None] | None = field(default=None, init=False)
     throttled: Throttled = field(default=NOT_THROTTLED, init=False)
     warned_epoch: int = field(default=-1, init=False)
@@ -182,7 +185,7 @@ class Partition:
         """
         before = self.log.log_end_offset
         try:
-            self._check_writable(required_acks)
+            self._check_writable(required_acks, now_ms)
             info = self.log.append_as_leader(
                 batches, headers, leader_epoch=self.leader_epoch, now_ms=now_ms, verification=verification
             )
@@ -203,11 +206,22 @@ class Partition:
             self.append_count += 1
             self._appended(self.log.log_end_offset, len(records))
 
-    def _check_writable(self, required_acks: int) -> None:
+    def append_control(self, batch: bytes, *, now_ms: int) -> None:
+        """Append a control batch of the leader's own, also into what is read-only. Raises as `Log.append_as_leader`."""
+        header = BatchHeader.read(batch)
+        self.log.append_as_leader([batch], [header], leader_epoch=self.leader_epoch, now_ms=now_ms)
+        self.append_count += 1
+        self._appended(self.log.log_end_offset, header.size_bytes)
+
+    def _check_writable(self, required_acks: int, now_ms: int) -> None:
         if not self.is_leader or self.cut_off:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.broker_id} does not lead {self.name}")
         if self.is_mirror:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"{self.topic} is a mirror of another cluster's: it is read-only")
+            if not 0 < self.first_own_epoch <= self.leader_epoch:
+                raise ApiError(
+                    ErrorCode.INVALID_REQUEST, f"{self.topic} is a mirror of another cluster's: it is read-only"
+                )
+            settle(self, now_ms)  # the disk was full when it was to end
         if required_acks == -1 and len(self.isr) < self.min_in_sync_replicas and self.too_few_in_sync():
             warn_too_few_in_sync(self, ErrorCode.NOT_ENOUGH_REPLICAS)
             raise ApiError(

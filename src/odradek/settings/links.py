@@ -26,10 +26,11 @@ _ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 
 
 class MirrorState(StrEnum):
-    """What an administrator wants of a mirror."""
+    """What an administrator wants of a mirror; one that is promoted is none any more, for good."""
 
     ACTIVE = "active"
     PAUSED = "paused"
+    PROMOTED = "promoted"
 
 
 @dataclass(slots=True)
@@ -58,12 +59,14 @@ class Link:
 
     Attributes:
         settings: those of LINK_SETTINGS that are set, as they are stored: secrets are sealed.
+        promoted: topics that were mirrors.
     """
 
     name: str
     bootstrap_servers: str
     mirrors: dict[str, Mirror] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict, repr=False)
+    promoted: set[str] = field(default_factory=set)
 
 
 def bootstrap_key(link: str) -> str:
@@ -91,11 +94,26 @@ def split_key(key: str) -> tuple[str, str, str] | None:
 
 def mirrored_topics(settings: Mapping[str, str]) -> frozenset[str]:
     """The topics that are mirrors, by the settings of all brokers together."""
-    return frozenset(
-        parts[2]
-        for key in settings
+    return frozenset(topic for _, topic, state in _states(settings) if state != MirrorState.PROMOTED)
+
+
+def ended_mirrors(settings: Mapping[str, str]) -> dict[str, int]:
+    """The topics that were mirrors, and the first leader epoch of each that is no source's (ADR 0020)."""
+    ended: dict[str, int] = {}
+    for link, topic, state in _states(settings):
+        floor = settings.get(mirror_key(link, "leader.epoch", topic), "")
+        if state == MirrorState.PROMOTED and not value_problem("leader.epoch", floor):
+            ended[topic] = int(floor)
+    return ended
+
+
+def _states(settings: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """(link, topic, state) of all that are or were mirrors."""
+    return [
+        (parts[0], parts[2], text)
+        for key, text in settings.items()
         if key.startswith(LINK_PREFIX) and (parts := split_key(key)) is not None and parts[1] == "mirror"
-    )
+    ]
 
 
 def links_of(settings: Mapping[str, str]) -> dict[str, Link]:
@@ -109,7 +127,9 @@ def links_of(settings: Mapping[str, str]) -> dict[str, Link]:
     for (name, what, topic), text in found:
         if name not in links or value_problem(what, text):
             continue
-        if what == "mirror":
+        if what == "mirror" and text == MirrorState.PROMOTED:
+            links[name].promoted.add(topic)
+        elif what == "mirror":
             links[name].mirrors[topic] = Mirror(name, topic, MirrorState(text))
         elif what in LINK_SETTINGS:
             links[name].settings[what] = text
@@ -124,12 +144,12 @@ def links_of(settings: Mapping[str, str]) -> dict[str, Link]:
 
 
 def floor_of(settings: Mapping[str, str], topic: str) -> int:
-    """The lowest leader epoch that partitions of a topic may have: 0 for all that are no mirrors."""
+    """The lowest leader epoch that partitions of a topic may have: 0 for all that never were mirrors."""
     end = f".leader.epoch.{topic}"
-    if not any(key.endswith(end) and key.startswith(LINK_PREFIX) for key in settings):
-        return 0
-    mirrors = (link.mirrors.get(topic) for link in links_of(settings).values())
-    return max((mirror.leader_epoch for mirror in mirrors if mirror is not None), default=0)
+    found = [key for key in settings if key.endswith(end) and key.startswith(LINK_PREFIX)]
+    parts = [(split_key(key), settings[key]) for key in found]
+    floors = [text for each, text in parts if each is not None and each[1:] == ("leader.epoch", topic)]
+    return max((int(text) for text in floors if not value_problem("leader.epoch", text)), default=0)
 
 
 def value_problem(what: str, text: str) -> str:
@@ -137,7 +157,7 @@ def value_problem(what: str, text: str) -> str:
     if what in LINK_SETTINGS:
         return setting_problem(what, text)
     if what == "mirror":
-        return "" if text in set(MirrorState) else "must be active or paused"
+        return "" if text in set(MirrorState) else "must be active, paused or promoted"
     if what == "leader.epoch":
         is_epoch = re.fullmatch(r"[0-9]{1,10}", text) is not None and int(text) <= MAX_EPOCH
         return "" if is_epoch else f"must be a leader epoch of at most {MAX_EPOCH}"
@@ -166,7 +186,8 @@ def link_problems(resource_name: str, settings: Mapping[str, str]) -> list[str]:
         name, what, topic = parts
         if problem := value_problem(what, text):
             problems.append(f"{key} {problem}" if what in LINK_SECRETS else f"{key}={text} {problem}")
-        if what != "bootstrap.servers" and bootstrap_key(name) not in settings:
+        is_over = settings.get(mirror_key(name, "mirror", topic)) == MirrorState.PROMOTED
+        if what != "bootstrap.servers" and bootstrap_key(name) not in settings and not is_over:
             problems.append(f"{key}: there is no link {name}")
         if what == "mirror" and of_topic.setdefault(topic, name) != name:
             problems.append(f"{topic} is a mirror of link {of_topic[topic]} already")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from odradek.common.errors import ErrorCode
+from odradek.protocol.messages.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic
 from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest
 from odradek.protocol.messages.incremental_alter_configs_request import (
     AlterableConfig,
@@ -84,3 +85,44 @@ def test_the_settings_of_a_mirror_go_with_its_topic(harness: Harness) -> None:
     left = {key for key in harness.state.configs[(BROKER, "")] if key.startswith("odradek.link.")}
     assert left == {"odradek.link.west.bootstrap.servers"}
     assert "t" not in harness.state.topic_ids
+
+
+def settings_of(harness: Harness) -> dict[str, str]:
+    return dict(harness.state.configs[(BROKER, "")])
+
+
+def test_a_promoted_mirror_gets_one_epoch_above_all(harness: Harness) -> None:
+    harness.topic("t", [1])
+    assert alter(harness, ("leader.epoch.t", "9")) == 0
+    assert alter(harness, ("mirror.t", "promoted")) == 0
+    assert epoch_of(harness, "t") == (10, 2)
+    assert settings_of(harness)["odradek.link.west.leader.epoch.t"] == "10"
+    assert epoch_of(harness, "own") == (0, 0)
+
+
+def test_new_partitions_of_a_promoted_topic_begin_in_its_epochs(harness: Harness) -> None:
+    harness.topic("t", [1])
+    assert alter(harness, ("mirror.t", "promoted")) == 0
+    # Its link may go: the settings that say whose records these are stay.
+    assert alter(harness, ("bootstrap.servers", None)) == 0
+    request = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=2, assignments=None)])
+    harness.do(harness.machine.topics.add_partitions(request))
+    assert harness.state.partitions[harness.state.topic_ids["t"], 1].leader_epoch == 1
+
+
+@pytest.mark.parametrize(
+    "change", [("mirror.t", "active"), ("mirror.t", None), ("leader.epoch.t", "50"), ("leader.epoch.t", None)]
+)
+def test_a_promotion_is_for_good(harness: Harness, change: tuple[str, str | None]) -> None:
+    harness.topic("t", [1])
+    assert alter(harness, ("mirror.t", "promoted")) == 0
+    before = settings_of(harness)
+    assert alter(harness, change) == ErrorCode.INVALID_REQUEST
+    assert settings_of(harness) == before
+
+
+def test_what_is_not_promoted(harness: Harness) -> None:
+    assert alter(harness, ("mirror.t", "promoted")) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert alter(harness, ("mirror.own", "promoted")) == ErrorCode.TOPIC_ALREADY_EXISTS
+    harness.topic("t", [1])
+    assert alter(harness, ("mirror.t", "promoted"), ("leader.epoch.t", "3")) == ErrorCode.INVALID_REQUEST

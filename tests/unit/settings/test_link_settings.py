@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from odradek.settings.links import MirrorState, floor_of, link_problems, links_of, mirrored_topics
+from odradek.settings.links import MirrorState, ended_mirrors, floor_of, link_problems, links_of, mirrored_topics
 
 ID = "00000000-0000-0000-0000-000000000007"
 LINK = {"odradek.link.west.bootstrap.servers": "a:9092,[::1]:9093"}
@@ -26,6 +26,19 @@ def test_links_and_their_mirrors_are_read() -> None:
     assert mirrored_topics(MIRROR) == {"a.b"}
     assert floor_of(MIRROR, "a.b") == 3
     assert floor_of(MIRROR, "a") == floor_of({}, "a.b") == 0
+
+
+def test_promoted_topics_are_no_mirrors_and_outlive_their_link() -> None:
+    promoted = {**MIRROR, "odradek.link.west.mirror.a.b": "promoted"}
+    assert mirrored_topics(promoted) == frozenset()
+    assert links_of(promoted)["west"].mirrors == {}
+    assert links_of(promoted)["west"].promoted == {"a.b"}
+    alone = {key: text for key, text in promoted.items() if key not in LINK}
+    for settings in (promoted, alone):
+        assert ended_mirrors(settings) == {"a.b": 3}
+        assert floor_of(settings, "a.b") == 3
+        assert link_problems("", settings) == []
+    assert ended_mirrors(MIRROR) == {}
 
 
 def test_what_cannot_be_read_stops_no_broker() -> None:
@@ -48,7 +61,7 @@ def test_settings_that_fit_together_are_taken() -> None:
         ({"odradek.link.west.bootstrap.servers": "a:9092,b:65536"}, "must be host:port"),
         ({"odradek.link.west.leader.epoch.a.b": str(2**31 - 2)}, "must be a leader epoch"),
         ({"odradek.link.west.leader.epoch.a.b": "1" * 5000}, "must be a leader epoch"),
-        ({"odradek.link.west.mirror.a.b": "off"}, "must be active or paused"),
+        ({"odradek.link.west.mirror.a.b": "off"}, "must be active, paused or promoted"),
         ({"odradek.link.west.leader.epoch.a.b": "-1"}, "must be a leader epoch"),
         ({"odradek.link.west.source.id.a.b": "no"}, "must be a topic id"),
         ({"odradek.link.east.mirror.t": "active"}, "there is no link east"),

@@ -1,0 +1,77 @@
+"""The end of a mirror at the leader of a partition: what the source left open is aborted, its producers are forgotten.
+
+The leader writes an abort marker for each open transaction of the source, then one control batch of no producer, a
+leader change: each reader of the log forgets the producers before it (`ProducerState.forget_ended`), on every replica
+and at every start. Each step is decided by what is in the log, so a leader that dies in between leaves it to the next
+one (ADR 0020).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.protocol.messages.leader_change_message import LeaderChangeMessage
+from odradek.record.control import ControlType, control_batch, transaction_marker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from odradek.log.log import Log
+    from odradek.record.batch import BatchHeader
+    from odradek.replica.partition import Partition
+
+
+def settle(partition: Partition, now_ms: int) -> None:
+    """End the mirror here, unless its log says that this was done: the partition can be written from now on.
+
+    Args:
+        now_ms: wall clock, for the markers.
+    Raises:
+        ApiError: KAFKA_STORAGE_ERROR, the disk is full; it is still a mirror. StorageError.
+    """
+    log = partition.log
+    if not has_ended(log, partition.first_own_epoch):
+        for entry in log.producers.open_transactions():
+            if log.epoch_of(entry.transaction_start) < partition.first_own_epoch:
+                partition.append_control(
+                    transaction_marker(
+                        commit=False,
+                        producer_id=entry.producer_id,
+                        producer_epoch=entry.producer_epoch,
+                        coordinator_epoch=max(0, entry.coordinator_epoch),
+                        timestamp_ms=now_ms,
+                    ),
+                    now_ms=now_ms,
+                )
+        partition.append_control(_end_of_mirror(partition, now_ms), now_ms=now_ms)
+    partition.is_mirror = False
+
+
+def has_ended(log: Log, first_own_epoch: int) -> bool:
+    """Whether the batch is there that ends a mirror, or was before retention took it. Raises StorageError.
+
+    Of the epochs from `first_own_epoch` on, it comes first but for markers, and what is written by clients behind it.
+    """
+    start = next((offset for epoch, offset in log.epochs.entries() if epoch >= first_own_epoch), None)
+    if start is None:
+        return False
+    try:
+        return any(not (each.is_control and each.has_producer_id) for each in _headers_from(log, start))
+    except OSError as error:
+        raise log.partition_dir.failed(error) from error
+
+
+def _headers_from(log: Log, offset: int) -> Iterator[BatchHeader]:
+    for segment in log.segments.from_offset(offset):
+        for _, header in segment.headers(segment.position_of(offset)):
+            yield header
+
+
+def _end_of_mirror(partition: Partition, now_ms: int) -> bytes:
+    change = LeaderChangeMessage(version=0, leader_id=partition.broker_id)
+    return control_batch(
+        [(ControlType.LEADER_CHANGE, change)],
+        base_offset=partition.log.log_end_offset,
+        leader_epoch=partition.leader_epoch,
+        timestamp_ms=now_ms,
+    )
