@@ -138,7 +138,8 @@ def test_pods_are_replaced_one_by_one_and_nothing_is_lost(
         ]
         create_topic(bootstrap, "orders", 3, copies=3)
         once: dict[str, str | int | float | bool] = {"enable.idempotence": True, "log_level": 0}
-        writers = [Steady(bootstrap, "orders", number, once) for number in range(3)]
+        # Ten a second and partition: four pods take a while, and each record costs three brokers.
+        writers = [Steady(bootstrap, "orders", number, once, pace_s=0.1) for number in range(3)]
         with contextlib.ExitStack() as writing:
             for writer in writers:
                 writing.enter_context(writer)

@@ -19,13 +19,18 @@ class Steady(threading.Thread):
     """Sends numbered records with acks=all until it is left; `acknowledged` has their values with the time of it."""
 
     def __init__(
-        self, bootstrap: str, topic: str, partition: int, security: Mapping[str, str | int | float | bool] | None = None
+        self,
+        bootstrap: str,
+        topic: str,
+        partition: int,
+        security: Mapping[str, str | int | float | bool] | None = None,
+        pace_s: float = PACE_S,
     ) -> None:
         """`security` has settings of librdkafka."""
         super().__init__(daemon=True)
         settings: dict[str, str | int | float | bool] = {"acks": "all", "linger.ms": 0, "message.timeout.ms": 120_000}
         self._producer = Producer({"bootstrap.servers": bootstrap, **settings, **(security or {})})
-        self._topic, self._partition = topic, partition
+        self._topic, self._partition, self._pace_s = topic, partition, pace_s
         self._over = threading.Event()
         self.acknowledged: list[tuple[bytes, float]] = []
         self.errors: list[str] = []
@@ -36,7 +41,7 @@ class Steady(threading.Thread):
             self._producer.produce(self._topic, b"%08d" % number, partition=self._partition, on_delivery=self._reported)
             self._producer.poll(0)
             number += 1
-            time.sleep(PACE_S)
+            time.sleep(self._pace_s)
         self._producer.flush(FLUSH_S)
 
     def _reported(self, error: KafkaError | None, message: Message) -> None:
