@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
+
 from odradek.testing.processes import NodeProcess, ProcessCluster
 from tests.support.clients.cli import odradek
-from tests.support.clients.confluent import create_topic, produce_all
+from tests.support.clients.confluent import create_topic, produce_all, read_all
 from tests.support.nodes.cluster import topic_at
 from tests.support.nodes.node import Node
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 TOPIC = "orders"
 
@@ -61,3 +64,38 @@ def test_leaders_of_a_mirror_die_and_every_replica_is_the_source(tmp_path: Path)
             all_alike([node for node in here.brokers if node.running])
             here[leader].start()
             all_alike(here.brokers)
+
+
+def test_what_the_source_adds_and_deletes_is_on_every_replica(tmp_path: Path) -> None:
+    """The controller is no broker: what the link asks of it comes over the network, as clients' requests do."""
+    with (
+        Node(tmp_path / "source") as source,
+        ProcessCluster(tmp_path / "here", brokers=2, controllers=1, settings={"default.replication.factor": 2}) as here,
+    ):
+        create_topic(source.bootstrap, TOPIC, 1)
+        produce_all(source.bootstrap, TOPIC, records("a", 20))
+        client = AdminClient({"bootstrap.servers": source.bootstrap})
+        partition = TopicPartition(TOPIC, 0, 20)
+        client.delete_records([partition])[partition].result(PATIENCE_S)
+        odradek(here.bootstrap_servers, "links", "create", "west", "--source", source.bootstrap)
+        odradek(here.bootstrap_servers, "links", "mirror", "west", TOPIC)
+        eventually(lambda: isr(here) == [{1, 2}], lambda: f"in sync are {isr(here)}")
+        client.create_partitions([NewPartitions(TOPIC, 2)])[TOPIC].result(PATIENCE_S)
+        eventually(lambda: isr(here) == [{1, 2}, {1, 2}], lambda: f"in sync are {isr(here)}")
+        produce_all(source.bootstrap, TOPIC, records("b", 20))
+        wanted = everything(source.bootstrap)
+        for node in here.brokers:
+            eventually(lambda: everything(here.bootstrap_servers) == wanted, "the mirror has what the source has")
+            node.kill()
+            eventually(lambda: everything(here.bootstrap_servers) == wanted, "so has the other replica")
+            node.start()
+            eventually(lambda: isr(here) == [{1, 2}, {1, 2}], lambda: f"in sync are {isr(here)}")
+
+
+def isr(cluster: ProcessCluster) -> list[set[int]]:
+    return [set(each.isr_nodes) for each in topic_at(cluster.brokers[0], TOPIC).partitions]
+
+
+def everything(bootstrap: str) -> list[tuple[int | None, int | None, bytes | None]]:
+    found = read_all(bootstrap, TOPIC, 2)
+    return sorted((each.partition() or 0, each.offset() or 0, each.value()) for each in found)

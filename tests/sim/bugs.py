@@ -32,6 +32,7 @@ from tests.sim.damaged import DamagedCluster
 from tests.sim.directories import TwoDirectories
 from tests.sim.keyed import KeyedCluster
 from tests.sim.lasting import LastingCluster
+from tests.sim.linked import LinkedClusters
 from tests.sim.one_node import OneNode
 from tests.sim.permissions import GuardedCluster
 from tests.sim.planted import ONE_NODE, Bug
@@ -41,6 +42,7 @@ from tests.sim.planted_copying import COPYING
 from tests.sim.planted_damaged import DAMAGED
 from tests.sim.planted_directories import DIRECTORY_BUGS
 from tests.sim.planted_lasting import LASTING_BUGS
+from tests.sim.planted_linked import LINK_BUGS
 from tests.sim.planted_permissions import PERMISSION_BUGS
 from tests.sim.planted_producers import PRODUCER_BUGS
 from tests.sim.planted_quotas import QUOTA_BUGS
@@ -76,6 +78,7 @@ WORLD_OF: tuple[tuple[type[Scenario], tuple[Bug, ...]], ...] = (
     (LastingCluster, LASTING_BUGS),
     (GuardedCluster, PERMISSION_BUGS),
     (ThrottledCluster, QUOTA_BUGS),
+    (LinkedClusters, LINK_BUGS),
     (QuorumRun, (*(bug for bug, _ in BY_SEED), *BY_TEST)),
     (KeyedCluster, IN_TRANSACTIONS),
     (CompactedNode, (*COMPACTED_BUGS, *(bug for bug in (*IN_PEACE, *AT_DEATH) if bug not in IN_TRANSACTIONS))),

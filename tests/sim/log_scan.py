@@ -92,7 +92,8 @@ class LogScan:
             else:
                 self._damaged = True
                 yield f"segment {segment.base_offset} is damaged at position {at}"
-            gap = header.base_offset != scanned.next_offset if self._contiguous else False
+            # A link leaves one batch without a record where its source has deleted what came before.
+            gap = self._contiguous and header.base_offset != scanned.next_offset and header.record_count > 0
             if header.base_offset < scanned.next_offset or gap:
                 yield f"offset {header.base_offset} where {scanned.next_offset} was to be"
             if header.partition_leader_epoch < scanned.leader_epoch:

@@ -64,8 +64,9 @@ class ProducerScan:
         """The next batch of the log; one that was seen before counts once."""
         if header.base_offset < self._next_offset:
             return
-        if header.base_offset > self._next_offset:
-            # What lies between was written and dropped since the last look: it may have ended or begun anything.
+        if header.base_offset > self._next_offset and header.record_count:
+            # What lies between was written and dropped since the last look: it may have ended or begun anything. Before
+            # a batch without a record nothing lies: a link leaves one where its source has deleted what came before.
             self.producers.clear()
             self._ended.clear()
         self._next_offset = header.last_offset + 1
@@ -141,16 +142,17 @@ class ProducerScan:
             wanted = producer if base == 0 else _with_what_was_dropped(producer, known, base)
             if self._expires:
                 wanted = _since_forgotten(wanted, known)
-            if known != self._without_older(wanted, len(known.batches)):
+            if known != self._without_older(wanted, len(known.batches), log.log_start_offset):
                 yield f"producer {producer_id} counts as {known}, its batches say {producer}"
         if base == 0:
             for producer_id in [each for each in entries if each not in self.producers]:
                 yield f"producer {producer_id} is known, and no batch is its: {_short(entries[producer_id])}"
 
-    def _without_older(self, producer: Producer, count: int) -> Producer:
-        """The producer with so many batches, where those before them lie too far back for a start to look at."""
+    def _without_older(self, producer: Producer, count: int, log_start: int) -> Producer:
+        """The producer with so many batches, where a start does not look at those before them: they lie too far back,
+        or were deleted."""
         older = producer.batches[:-count] if count else ()
-        if any(self._places.get(last, 0) >= self._window_from for _, _, last in older):
+        if any(last >= log_start and self._places.get(last, 0) >= self._window_from for _, _, last in older):
             return producer
         return replace(producer, batches=producer.batches[len(older) :])
 

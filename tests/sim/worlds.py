@@ -10,6 +10,7 @@ from tests.sim.damaged import DamagedCluster
 from tests.sim.directories import TwoDirectories
 from tests.sim.keyed import KeyedCluster
 from tests.sim.lasting import LastingCluster
+from tests.sim.linked import LinkedClusters
 from tests.sim.one_node import OneNode
 from tests.sim.permissions import GuardedCluster
 from tests.sim.producers import ProducersCluster
@@ -33,6 +34,7 @@ KINDS: tuple[type[Scenario], ...] = (
     GuardedCluster,
     ThrottledCluster,
     QuorumRun,
+    LinkedClusters,
 )
 # Those with faults of their own in place of the common ones come last.
 ALL_KINDS: tuple[type[Scenario], ...] = (*KINDS, DamagedCluster)

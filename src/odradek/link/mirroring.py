@@ -13,8 +13,11 @@ from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.link.measures import NO_REASON, Reason, Why, why_of_code
+from odradek.log.epoch_cache import UNDEFINED_EPOCH
 from odradek.protocol.messages.fetch_request import FetchPartition
 from odradek.protocol.records_field import received
+from odradek.record.batch import read_size
+from odradek.record.builder import build_empty_batch
 
 if TYPE_CHECKING:
     from odradek.protocol.messages.fetch_response import PartitionData
@@ -55,6 +58,8 @@ class MirroredPartition:
         is_paused: whether an administrator wants it so.
         whole_ms: when we last had all that the source had; at first, when we began.
         bytes: of the batches that came.
+        begins_at: the source's start, where that was above our end and the source has no epoch to compare ours with;
+            -1 where that never was so.
     """
 
     partition: Partition
@@ -67,6 +72,7 @@ class MirroredPartition:
     is_paused: bool = False
     whole_ms: int = 0
     bytes: int = 0
+    begins_at: int = -1
 
     @property
     def is_ready(self) -> bool:
@@ -75,14 +81,20 @@ class MirroredPartition:
         leads = partition.is_leader and partition.is_mirror and not self.stopped and not self.is_paused
         return leads and self.source_leader >= 0 and self.source_epoch <= partition.leader_epoch
 
+    @property
+    def next_offset(self) -> int:
+        """The offset to fetch from."""
+        return max(self.partition.log.log_end_offset, self.begins_at)
+
     def ask(self) -> FetchPartition:
         """The fetch of what comes next."""
         log = self.partition.log
+        fetched = UNDEFINED_EPOCH if log.log_end_offset <= self.begins_at else log.epochs.latest_epoch
         return FetchPartition(
             partition=self.partition.partition_id,
             current_leader_epoch=self.source_epoch,
-            fetch_offset=log.log_end_offset,
-            last_fetched_epoch=log.epochs.latest_epoch,
+            fetch_offset=self.next_offset,
+            last_fetched_epoch=fetched,
             partition_max_bytes=PARTITION_MAX_BYTES,
         )
 
@@ -116,11 +128,27 @@ class MirroredPartition:
         if self.partition.log.log_end_offset >= source_end:
             self.whole_ms = now_ms
 
+    def locate(self, start: int, end: int, now_ms: int) -> None:
+        """Our log's end is not in the source's log, [start, end): go on at its start where that has moved past us.
+
+        Args:
+            now_ms: wall clock.
+        """
+        own_end = self.partition.log.log_end_offset
+        if own_end <= start != self.begins_at:
+            self.begins_at = start
+            return
+        text = f"the source's log is from {start} to {end}, ours ends at {own_end}"
+        if own_end > end:
+            self.wait(Why.DIVERGED, f"{text}: the source has lost records", now_ms)
+        else:
+            self.wait(Why.REFUSED, text, now_ms)
+
     def take(self, answer: PartitionData, asked_offset: int, now_ms: int) -> Step:
         """Append what was sent, and follow the source's marks.
 
         Args:
-            asked_offset: where our log ended when it was asked for.
+            asked_offset: the offset that was asked for.
             now_ms: wall clock.
         Raises:
             ApiError: NOT_LEADER_OR_FOLLOWER, CORRUPT_MESSAGE. StorageError.
@@ -136,19 +164,36 @@ class MirroredPartition:
                 now_ms,
             )
         log = self.partition.log
-        if log.log_end_offset != asked_offset:
+        if self.next_offset != asked_offset:
             return Step.GO_ON
         partition = self.partition
         if not partition.is_leader or partition.cut_off or not partition.is_mirror:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} is no mirror that is led here")
-        if records := received(answer.records):
+        records = received(answer.records)
+        if log.log_end_offset < asked_offset and (records or answer.high_watermark == asked_offset):
+            self._skip_to(read_size(records)[0] if records else asked_offset, now_ms)
+        if records:
             partition.append_mirrored(records, now_ms=now_ms)
             self.bytes += len(records)
         self.reason = NO_REASON
         self.heard(answer.high_watermark, now_ms)
-        if answer.log_start_offset > log.log_start_offset:
-            log.advance_log_start(min(answer.log_start_offset, log.high_watermark))
+        # A leader of the source that crashed may not know any more what was deleted before.
+        start = max(answer.log_start_offset, self.begins_at)
+        if start > log.log_start_offset:
+            log.advance_log_start(min(start, log.high_watermark))
         return Step.GO_ON
+
+    def _skip_to(self, offset: int, now_ms: int) -> None:
+        """Let our log end there, as the source has deleted what comes before.
+
+        An empty batch takes the last offset, as compaction leaves one behind. Followers get there as they do with any
+        record, and the watermark with them: were the leader's log alone to begin there, the watermark would go back
+        with the next leader.
+        """
+        log = self.partition.log
+        if log.log_end_offset < offset:
+            epoch = max(log.epochs.latest_epoch, 0)
+            self.partition.append_mirrored(build_empty_batch(offset - 1, epoch), now_ms=now_ms)
 
     def _refused(self, error_code: int, now_ms: int) -> Step:
         if error_code == ErrorCode.OFFSET_OUT_OF_RANGE:

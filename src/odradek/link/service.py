@@ -29,7 +29,6 @@ from odradek.protocol.api_key import ApiKey
 from odradek.protocol.messages.fetch_request import FetchRequest, FetchTopic
 from odradek.protocol.messages.fetch_response import FetchResponse
 from odradek.protocol.records_field import received
-from odradek.replica.following import move_into_range
 from odradek.settings.link_settings import (
     ACLS,
     OFFSETS,
@@ -435,19 +434,13 @@ class LinkRun:
         await asyncio.sleep(0)
 
     async def _locate(self, mirrored: MirroredPartition) -> None:
-        """Our log's end is not in the source's log: begin at its start where that has moved past us."""
+        """Ask where the source's log starts and ends, as our log's end is not in it."""
         partition = mirrored.partition
         key = (partition.topic, partition.partition_id)
         start = (await list_offsets(self._source, {key: EARLIEST}))[key]
         end = (await list_offsets(self._source, {key: LATEST}))[key]
-        own_end = partition.log.log_end_offset
-        if own_end > end:
-            text = f"the source's log ends at {end}, ours at {own_end}: the source has lost records"
-            mirrored.stop(Why.DIVERGED, text, self._clock.now_ms())
-        elif own_end < start and partition.is_leader and partition.is_mirror:
-            move_into_range(partition, start, end)
-        else:
-            mirrored.wait(Why.REFUSED, "the source does not have the offset that comes next", self._clock.now_ms())
+        if partition.is_leader and partition.is_mirror:
+            mirrored.locate(start, end, self._clock.now_ms())
 
     async def _guarded(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
         """Do it; what the network or a cluster refuses is reported once, and tried again with the next round."""

@@ -80,6 +80,28 @@ def build_batch(
     return bytes(batch)
 
 
+def build_empty_batch(offset: int, leader_epoch: int) -> bytes:
+    """A sealed batch of no record that takes one offset, as compaction leaves one at the end of a log."""
+    header = BatchHeader(
+        base_offset=offset,
+        batch_length=HEADER_BYTES - LOG_OVERHEAD_BYTES,
+        partition_leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=0,
+        last_offset_delta=0,
+        base_timestamp=-1,
+        max_timestamp=-1,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        record_count=0,
+    )
+    batch = bytearray(pack_header(header))
+    seal(batch)
+    return bytes(batch)
+
+
 def encode_record(record: Record, timestamp_delta_ms: int, offset_delta: int) -> bytes:
     """The bytes of one record behind its length."""
     parts = [b"\x00", zigzag(timestamp_delta_ms), zigzag(offset_delta)]

@@ -43,6 +43,7 @@ SEEDS = {
     "permissions": (1, 2),
     "quotas": (1, 2),
     "quorum": (4, 6),
+    "linked": (3, 2),
     "damaged": (1, 2),  # no machine loses power there
 }
 # The others are slow tests.

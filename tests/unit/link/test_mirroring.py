@@ -10,6 +10,7 @@ import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.real_io import RealDisk
+from odradek.link.measures import Why
 from odradek.link.mirroring import MirroredPartition, Step
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
@@ -119,3 +120,45 @@ def test_errors_of_the_source_lead_to_a_next_step(mirrored: MirroredPartition, c
     assert mirrored.take(PartitionData(partition_index=0, error_code=code), 0, NOW_MS) is step
     assert mirrored.is_ready == (step is Step.LOCATE)
     assert bool(mirrored.reason.text) == (step is Step.REFRESH)
+
+
+def test_a_mirror_skips_what_the_source_deleted_and_its_watermark_waits(mirrored: MirroredPartition) -> None:
+    """The offset before the source's first batch is an empty one, which followers fetch before the watermark passes."""
+    partition = mirrored.partition
+    log = partition.log
+    mirrored.take(sent(0, 3), 0, NOW_MS)
+    take_image(partition, PartitionImage((ME, 2), (ME, 2), ME, 7, 1))
+    mirrored.locate(9, 12, NOW_MS)
+    asked = mirrored.ask()
+    # The source has dropped the epochs of what it deleted.
+    assert (asked.fetch_offset, asked.last_fetched_epoch) == (9, -1)
+    # Its start is in the middle of a batch.
+    mirrored.take(sent(8, 5, log_start_offset=9), 9, NOW_MS)
+    assert (log.log_end_offset, log.high_watermark, log.log_start_offset) == (10, 2, 2)
+    assert log.epochs.entries() == [(3, 2), (5, 8)]
+    asked = mirrored.ask()
+    assert (asked.fetch_offset, asked.last_fetched_epoch) == (10, 5)
+
+
+def test_a_mirror_ends_where_a_source_without_records_does(mirrored: MirroredPartition) -> None:
+    mirrored.locate(9, 9, NOW_MS)
+    # The source's next leader may have forgotten the deletion.
+    mirrored.take(PartitionData(partition_index=0, high_watermark=9, log_start_offset=0), 9, NOW_MS)
+    log = mirrored.partition.log
+    assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (9, 9, 9)
+    mirrored.take(sent(9, 5), 9, NOW_MS)
+    assert (log.log_start_offset, log.log_end_offset) == (9, 11)
+
+
+@pytest.mark.parametrize(("start", "end", "why"), [(2, 5, Why.REFUSED), (0, 1, Why.DIVERGED)])
+def test_a_source_that_still_lacks_the_next_offset_is_asked_later(
+    mirrored: MirroredPartition, start: int, end: int, why: Why
+) -> None:
+    mirrored.take(sent(0, 3), 0, NOW_MS)
+    mirrored.locate(start, end, NOW_MS)
+    if why is Why.REFUSED:  # at the source's start the epoch is left out once
+        assert mirrored.is_ready
+        mirrored.locate(start, end, NOW_MS)
+    assert not mirrored.is_ready and not mirrored.stopped
+    assert mirrored.reason.why is why
+    assert mirrored.partition.log.log_end_offset == 2

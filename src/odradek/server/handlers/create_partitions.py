@@ -10,13 +10,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.metadata.acls import AclOperation, AclResourceType
+from odradek.metadata.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.model import ResourceType
 from odradek.protocol.messages.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic
 from odradek.protocol.messages.create_partitions_response import CreatePartitionsResponse, CreatePartitionsTopicResult
 from odradek.server.auto_topic_creation import wait_until_seen
-from odradek.server.context import RequestContext
+from odradek.server.context import ForwardedContext, RequestContext
 from odradek.settings.links import mirrored_topics
 
 
@@ -28,7 +28,9 @@ async def handle(context: RequestContext, request: CreatePartitionsRequest) -> C
         request = replace(request, topics=[topic for topic in request.topics if may[topic.name]])
         if not request.topics:
             return CreatePartitionsResponse(results=refused)
-    mirrors = mirrored_topics(context.broker.image.config(ResourceType.BROKER, ""))
+    mirrors: frozenset[str] = frozenset()
+    if not _is_a_links(context):
+        mirrors = mirrored_topics(context.broker.image.config(ResourceType.BROKER, ""))
     if of_mirrors := [topic for topic in request.topics if topic.name in mirrors]:
         text = "The topic is a mirror: it has as many partitions as its source."
         refused += [_refused(topic, ErrorCode.INVALID_REQUEST, text) for topic in of_mirrors]
@@ -38,6 +40,13 @@ async def handle(context: RequestContext, request: CreatePartitionsRequest) -> C
     response = await _grow(context, request)
     response.results += refused
     return response
+
+
+def _is_a_links(context: RequestContext) -> bool:
+    """Whether a broker asks for itself, as a link does where its source has more partitions."""
+    if not context.on_controller_listener or isinstance(context, ForwardedContext):
+        return False
+    return context.is_allowed(AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER, CLUSTER_NAME)
 
 
 def _refused(topic: CreatePartitionsTopic, code: ErrorCode, message: str = "") -> CreatePartitionsTopicResult:
