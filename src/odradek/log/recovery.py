@@ -22,7 +22,7 @@ from odradek.log.checkpoints import LEADER_EPOCHS, CorruptCheckpointError, read_
 from odradek.log.compaction.swap import SWAP, settle_swap
 from odradek.log.config import NEVER
 from odradek.log.epoch_cache import EpochCache
-from odradek.log.files import FileCache
+from odradek.log.files import FileCache, make_durable
 from odradek.log.holes import Hole
 from odradek.log.overflow import may_overflow, split_off
 from odradek.log.producer_state import CorruptSnapshotError, ProducerState
@@ -262,15 +262,31 @@ def _make_durable(
     Args:
         epochs: to be stored, None where they are: the next start looks for them behind the recovery point alone.
     Returns:
-        Whether the recovery point may move to the log's end; False where there is no space for the epochs.
+        Whether the recovery point may move to the log's end; False where there is no space for the epochs, or for an
+        index: a start looks for aborted transactions behind the recovery point alone.
     """
+    is_indexed = True
+    make_durable(disk, [], _snapshots_behind(disk, directory, recovery_point), [])
     for segment, following in zip(segments, [*segments[1:], None], strict=True):
         if following is None or following.base_offset > recovery_point:
             found = segment.locate(recovery_point)
             rewrite_from(segment, found[0] if found is not None else 0)
-            segment.indexes.flush()
+            is_indexed &= _sync_indexes(segment)
             segment.sync_file_and_directory()
+    if not is_indexed:
+        return False
     return epochs is None or write_lines_if_space(disk, directory / LEADER_EPOCHS, epochs.lines())
+
+
+def _sync_indexes(segment: Segment) -> bool:
+    """Whether there was space to make them durable; raises OSError."""
+    try:
+        segment.indexes.flush(sync=True)
+    except OSError as error:
+        if is_disk_full(error):
+            return False
+        raise
+    return True
 
 
 def _verify(segment: Segment, index_interval_bytes: int, following: int | None) -> tuple[int, Damage | None]:

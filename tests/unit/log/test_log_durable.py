@@ -288,6 +288,44 @@ def test_a_start_stores_what_may_not_be_durable_again(recovery_point: int, rewri
     assert not [name for name in home.uncertain() if name.endswith(".log") and int(name[:20]) >= recovery_point]
 
 
+def aborted_spans(log: Log) -> list[tuple[int, int]]:
+    return [(each.first_offset, each.last_offset) for each in aborted_transactions(log, 0, log.log_end_offset)]
+
+
+def test_a_start_stores_aborted_transactions_and_snapshots_again() -> None:
+    """Behind the recovery point, which it moves to the end, no later start reads them from the log."""
+    home = Home({"flush_messages": 1})
+    an_aborted_transaction(home)
+    home.roll()
+    home.append()
+    end = home.log.log_end_offset
+    aborted = aborted_spans(home.log)
+    assert len(aborted) == 2
+    home.disk.process_died()
+    home.log = home.open()
+    assert home.log.recovery_point == end
+    assert home.uncertain() == set()
+    home.disk.lose_power()
+    assert aborted_spans(home.open(end)) == aborted
+
+
+def test_a_start_without_space_for_an_index_tries_again_later() -> None:
+    home = Home({"flush_messages": 1})
+    an_aborted_transaction(home)
+    end = home.log.log_end_offset
+    aborted = aborted_spans(home.log)
+    home.disk.process_died()
+    home.disk.remove(home.log.segments[0].paths()[-1])
+    used = home.disk.used_bytes()
+    home.disk.faults = DiskFaults(capacity_bytes=used)
+    home.log = home.open()
+    assert home.log.recovery_point == 0
+    home.disk.faults = DiskFaults()
+    home.log.flush()
+    assert home.log.recovery_point == end and home.uncertain() == set()
+    assert aborted_spans(home.log) == aborted
+
+
 def test_a_start_stores_a_segment_that_ends_before_the_recovery_point() -> None:
     """Where no record reaches up to it, the whole segment is stored again."""
     home = Home({"flush_messages": 1, "cleanup_policy": ("compact",)})
