@@ -71,9 +71,6 @@ class VoterSet:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, VoterSet) and self._voters == other._voters
 
-    def __hash__(self) -> int:
-        return hash(tuple(voter.key for voter in self))
-
     @property
     def majority(self) -> int:
         """How many make a quorum."""

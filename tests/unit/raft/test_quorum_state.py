@@ -38,7 +38,14 @@ def test_kafkas_quorum_state_files_are_read() -> None:
     assert decode_state(text) == ElectionState(12, 3000, None)
 
 
-@pytest.mark.parametrize("text", [b"", b"{", b"[]", b"{}", b'{"data_version":9}', b'{"data_version":0}', b"\xff"])
+VOTED = b'{"leaderId":1,"leaderEpoch":1,"votedId":1,"votedDirectoryId":7,"data_version":1}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"{", b"[]", b"{}", b'{"data_version":9}', b'{"data_version":0}', b"\xff", VOTED, b"[" * 100_000],
+    ids=lambda text: bytes(text[:9]).decode("latin-1"),
+)
 def test_anything_else_is_refused(text: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         decode_state(text)

@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
-from odradek.raft.messages import EpochBegun, Fetched, LogEnd, VoteAnswered, VoteAsked
+from odradek.raft.messages import EpochBegun, Fetched, LogEnd, Ready, VoteAnswered, VoteAsked
 from odradek.raft.node import OBSERVER_TIMEOUT_MS, RaftNode
 from odradek.raft.quorum_state import ElectionState
 from odradek.raft.roles import Role
-from odradek.raft.voters import Voter, VoterSet
+from odradek.raft.voters import ReplicaKey, Voter, VoterSet
 from tests.unit.raft.test_raft_node import key
 
 VOTERS = VoterSet(Voter(key(number), {}) for number in (1, 2, 3))
@@ -134,3 +134,84 @@ def test_a_voter_that_is_behind_may_let_a_node_stand() -> None:
     node.tick(100)
     node.step(VoteAnswered(2, 3, -1, granted=True, pre_vote=True), 101)
     assert node.role is Role.CANDIDATE
+
+
+def voting(*numbers: int) -> VoterSet:
+    return VoterSet(Voter(key(number), {}) for number in numbers)
+
+
+def test_a_follower_that_is_the_only_voter_left_leads_without_asking() -> None:
+    node = follower(Least())
+    node.voters_changed(voting(1), 0)
+    assert not node.tick(FETCH_MS - 1).elected
+    ready = node.tick(FETCH_MS)
+    assert (ready.elected, node.role, node.leader_epoch) == (True, Role.LEADER, 5)
+
+
+def test_a_leader_that_resigned_and_votes_alone_then_leads_the_next_epoch() -> None:
+    node = leader()
+    node.voters_changed(voting(1, 2), 0)
+    node.resign(0, Ready())
+    assert node.role is Role.RESIGNED and node.leader_epoch == 5
+    node.voters_changed(voting(1), 0)
+    elected = [node.tick(now_ms).elected for now_ms in range(0, 20_000, 100)]
+    assert any(elected) and (node.role, node.leader_epoch) == (Role.LEADER, 6)
+
+
+@pytest.mark.parametrize("role", [Role.PROSPECTIVE, Role.RESIGNED])
+def test_one_that_votes_no_more_stands_no_more(role: Role) -> None:
+    node = follower(Least()) if role is Role.PROSPECTIVE else leader()
+    if role is Role.PROSPECTIVE:
+        node.leader_gone(0)
+        node.tick(0)
+    else:
+        node.voters_changed(voting(1, 2), 0)
+        node.resign(0, Ready())
+    assert node.role is role
+    node.voters_changed(voting(2, 3), 0)
+    assert node.role is Role.UNATTACHED
+    assert not any(node.tick(now_ms).messages for now_ms in range(0, 20_000, 100))
+
+
+def test_an_epoch_has_the_leader_that_was_heard_first() -> None:
+    node = follower(Least())
+    node.leader_learned(3, 4, 0)
+    assert (node.leader_id, node.leader_epoch) == (2, 4)
+    node.leader_learned(3, 5, 0)
+    assert (node.leader_id, node.leader_epoch) == (3, 5)
+
+
+def test_a_vote_of_an_epoch_that_has_passed_does_not_count() -> None:
+    node = follower(Least())
+    node.leader_gone(0)
+    node.tick(0)
+    node.step(VoteAnswered(2, 4, -1, granted=True, pre_vote=True), 0)
+    assert node.role is Role.CANDIDATE and node.leader_epoch == 5
+    node.step(VoteAnswered(2, 4, -1, granted=True, pre_vote=False), 0)
+    assert node.role is Role.CANDIDATE
+    node.step(VoteAnswered(9, 5, -1, granted=True, pre_vote=False), 0)
+    assert node.role is Role.CANDIDATE, "of one that is no voter"
+    node.step(VoteAnswered(2, 5, -1, granted=True, pre_vote=False), 0)
+    assert node.role is Role.LEADER
+
+
+def test_a_leader_knows_no_replica_without_an_id_and_not_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("odradek.raft.node.MAX_REPLICAS", 4)
+    node = leader()
+    known = len(node.replicas)
+    node.step(Fetched(ReplicaKey(-1), 5, 0), 0)
+    assert len(node.replicas) == known
+    for number in range(2, 9):
+        node.step(Fetched(key(number), 5, 0), 0)
+    assert len(node.replicas) == 4
+
+
+def test_a_replica_that_asks_for_something_else_lives() -> None:
+    node = leader()
+    node.step(Fetched(key(2), 5, 0), 10)
+    state = node.replicas[key(2)]
+    state.excused_ms = 7
+    node.heard_of(key(2), 30)
+    assert (state.last_fetch_ms, state.excused_ms) == (30, 0)
+    node.heard_of(key(3), 30)
+    assert key(3) not in node.replicas
