@@ -42,7 +42,7 @@ TRANSACTIONS = (
     ),
     Bug(
         "index of aborted transactions not mended after a kill",
-        "log.transactions:note_batch",
+        "log.transactions:note_control",
         "if not entries or entries[-1].last_offset < aborted.last_offset:  # else it reached the file before a crash",
         "if entries:",
         "aborted records are shown after a restart",

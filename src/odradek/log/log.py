@@ -37,7 +37,7 @@ from odradek.log.recovery import LoadedLog
 from odradek.log.rolling import must_roll, roll_before
 from odradek.log.segment import DamagedBatchError, Segment
 from odradek.log.segment_list import SegmentList
-from odradek.log.transactions import note_batch
+from odradek.log.transactions import note_control
 from odradek.record.batch import (
     BatchHeader,
     patch_base_offset,
@@ -273,7 +273,7 @@ class Log:
                 if header.is_control:
                     self.producers.forget_ended()
             elif header.is_control:
-                note_batch(self.producers, segment, chunk, header, self.last_stable_offset)
+                note_control(self.producers, segment, chunk, header, self.last_stable_offset)
                 if segment.indexes.transactions.entries:
                     segments.summary.noted_aborted()
             else:

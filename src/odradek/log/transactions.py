@@ -13,20 +13,17 @@ from odradek.record.control import ControlType, control_type, marker_coordinator
 from odradek.record.reader import read_records
 
 
-def note_batch(
+def note_control(
     producers: ProducerState, segment: Segment, batch: Buffer, header: BatchHeader, last_stable_offset: int
 ) -> None:
-    """Bring producer state and index past one batch of a producer in `segment`.
+    """Bring producer state and index past one control batch in `segment`.
 
-    A marker must be read, since its header lacks its type. One without records is what compaction leaves of a
+    It must be read, since its header lacks its type. One without records is what compaction leaves of a
     transaction that is gone. A control batch of no producer ends a mirror (ADR 0020).
 
     Raises:
         ApiError: CORRUPT_MESSAGE, a marker that cannot be read.
     """
-    if not header.is_control:
-        producers.update(header)
-        return
     if not header.has_producer_id:
         producers.forget_ended()
         return
@@ -62,7 +59,7 @@ def replay_batch(state: ProducerState, segment: Segment, position: int, header: 
         # Below the recovery point nothing else has verified it: one bit makes a commit of an abort.
         if not crc_is_valid(marker, header):
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, "its CRC does not match")
-        note_batch(state, segment, marker, header, header.base_offset)
+        note_control(state, segment, marker, header, header.base_offset)
     except ApiError as error:
         notes.append(f"{segment.path}: the marker at offset {header.base_offset} cannot be read: {error.message}")
 
