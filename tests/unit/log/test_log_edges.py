@@ -88,7 +88,7 @@ def test_an_epoch_of_a_batch_that_did_not_come_is_not_known(fault: str) -> None:
     assert home.log.epochs.entries() == [(1, 0), (4, 2), (5, 3)]
 
 
-def test_behind_a_cut_nothing_is_written_under_an_epoch_that_cannot_be_stored() -> None:
+def test_behind_a_cut_no_batch_has_an_epoch_that_cannot_be_stored() -> None:
     home = Home()
     home.append(3, epoch=1)
     home.log.flush()
@@ -115,7 +115,7 @@ def test_an_end_that_could_not_move_is_where_it_was() -> None:
     assert (home.log.log_end_offset, home.log.producers.map_end_offset) == (51, 51)
 
 
-def test_a_cut_of_an_index_for_which_no_file_could_be_opened_is_done_by_the_next_flush() -> None:
+def test_a_cut_of_an_index_that_had_no_descriptor_is_done_by_a_flush() -> None:
     disk = SimDisk(Random(1), DiskFaults(), lambda: 0)
     disk.make_dirs(DIRECTORY)
     entries = [AbortedTransaction(1, at, at + 1, at) for at in (0, 10, 20)]
@@ -159,7 +159,7 @@ def test_indexes_that_do_not_fit_on_the_disk_stay_in_memory() -> None:
     assert len(indexes.offsets) > 1
 
 
-def test_a_damaged_index_of_aborted_transactions_is_made_again_where_it_is_asked() -> None:
+def test_a_damaged_index_of_aborted_transactions_is_made_again() -> None:
     asks: list[Callable[[Log], Sequence[AbortedTransaction]]] = [
         lambda log: aborted_transactions(log, 0, log.log_end_offset),
         lambda log: _aborted_behind(log.segments, 0, log.log_end_offset),
