@@ -181,6 +181,7 @@ def test_aborted_transactions_behind_a_stable_end_are_not_looked_for() -> None:
     home = Home()
     an_aborted_transaction(home)
     (first, _), (second, _) = aborted_spans(home.log)
+    home.log.segments[0].indexes._unload()
     assert [entry.first_offset for entry in _aborted_behind(home.log.segments, 0, second)] == [first]
     assert [entry.first_offset for entry in _aborted_behind(home.log.segments, 1, second + 1)] == [second]
 

@@ -236,16 +236,17 @@ def test_a_snapshot_of_the_leader_takes_the_place_of_all_others() -> None:
 def test_a_snapshot_for_which_there_is_no_space_is_none() -> None:
     disk = disk_of()
     storage = storage_of(disk)
-    storage.append_fetched(batch(0), 1)
+    installed(storage, disk, SnapshotId(3, 1), "a")
+    storage.append_fetched(batch(3), 1)
     data = snapshot("a")
     write_snapshot(disk, HOME, SnapshotId(6, 1), data)
     disk.faults = DiskFaults(too_many_files=1.0)
     with pytest.raises(OSError, match="want of descriptors"):
         storage.install(SnapshotId(6, 1), decode_snapshot(data))
     disk.faults = DiskFaults()
-    assert snapshot_ids(disk, HOME) == storage.snapshots == []
-    assert storage.log.log_end_offset == 1
-    storage.append_fetched(batch(1), 1)
+    assert snapshot_ids(disk, HOME) == storage.snapshots == [SnapshotId(3, 1)]
+    assert storage.log.log_end_offset == 4
+    storage.append_fetched(batch(4), 1)
 
 
 def test_a_snapshot_that_another_history_ends_before_begins_the_log_again() -> None:

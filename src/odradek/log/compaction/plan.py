@@ -143,7 +143,6 @@ def _aborted_behind(segments: Sequence[Segment], first: int, end_offset: int) ->
         segment.indexes.load()
         if segment.indexes.transactions_damaged:
             rebuild_transactions(segments)
-            segment.indexes.load()
         if take_aborted(segment, 0, end_offset, found):
             break
     return tuple(sorted(found, key=lambda entry: entry.first_offset))
