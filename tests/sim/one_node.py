@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, ClassVar, TypeVar
 
 from odradek.client.admin import ConfigOperation, ResourceType, describe_configs
 from odradek.client.cluster import check
@@ -42,6 +42,8 @@ NEVER_FLUSHED = str(2**63 - 1)
 CHANGED_SETTING = "message.timestamp.before.max.ms"
 # A broker may be behind the one that answered the change.
 CATCH_UP_S = 20.0
+
+T = TypeVar("T")
 
 
 class Admin(Client):
@@ -134,6 +136,16 @@ class Admin(Client):
         return next((each.value for each in described.configs if each.name == CHANGED_SETTING), None)
 
 
+async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
+    """What it returns when it is asked of nodes that can answer: leaders change, and descriptors are short, after the
+    faults, too."""
+    while True:
+        try:
+            return await ask()
+        except OdradekError:
+            await asyncio.sleep(RETRY_S)
+
+
 class OneNode(Scenario):
     """One run. Worlds of more nodes build on it: see `cluster`."""
 
@@ -203,7 +215,7 @@ class OneNode(Scenario):
         ):
             await asyncio.gather(*tasks)
             auditor = await self._read_everything(readers, admin)
-            await finish(world, living, await auditor.end_offsets())
+            await finish(world, living, await patiently(auditor.end_offsets))
             await asyncio.gather(*(belonging[member] for member in living))
             await inspector.see_groups_empty(list(GROUPS))
             await self._check_wake_up(auditor, writers[0])
@@ -288,12 +300,8 @@ class OneNode(Scenario):
                 except RuntimeError as error:
                     self.recorder.problems.append(str(error))
                     break
-        while True:
-            try:
-                await admin.verify()
-                return fresh
-            except OdradekError:
-                await asyncio.sleep(RETRY_S)
+        await patiently(admin.verify)
+        return fresh
 
     async def _check_wake_up(self, reader: Reader, writer: Producer) -> None:
         """A long poll at the end of everything is answered as soon as a record comes."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from odradek.common.errors import StorageError
+from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.ports import is_out_of_descriptors
 from odradek.log.log import Log
 from odradek.log.rolling import roll
@@ -16,6 +16,7 @@ from odradek.raft.metadata_log import MetadataLog
 from tests.sim.crowded import CrowdedCluster, CrowdedNode
 from tests.sim.disk import DiskFaults, SimDisk
 from tests.sim.failures import failures
+from tests.sim.one_node import patiently
 from tests.sim.runs import run_seed
 from tests.sim.self.test_sim_findings import DRAWS, HOME, LOOSE, append, new_disk, opened, topic_batch
 
@@ -133,3 +134,15 @@ def test_a_node_without_descriptors_loses_nothing(seed: int) -> None:
 def test_a_cluster_without_descriptors_loses_nothing(seed: int) -> None:
     report = run_seed(seed, kind=CrowdedCluster)
     assert not failures([report])
+
+
+async def test_a_world_asks_again_what_its_nodes_cannot_answer_yet() -> None:
+    answers: list[int | ApiError] = [7, ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER), ApiError(ErrorCode.NOT_CONTROLLER)]
+
+    async def ask() -> int:
+        answer = answers.pop()
+        if isinstance(answer, ApiError):
+            raise answer
+        return answer
+
+    assert await patiently(ask) == 7
