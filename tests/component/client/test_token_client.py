@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -18,7 +23,7 @@ import pytest
 
 from odradek.client.sasl import ENDPOINT_KEY, SaslSettingError
 from odradek.security.client import tokens
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 _numbers = count()
 
@@ -185,6 +190,53 @@ def test_a_slow_issuer_keeps_none_waiting_who_have_a_token() -> None:
             held.set()
         eventually(lambda: tokens.current_token(settings) == "next")
         assert settings["asked"] == "2"
+
+
+# Prints the token of a process that is forked while another one is asked for in the background.
+FORKING = """
+import json, os, sys, threading, time
+from dataclasses import replace
+from odradek.security.client import tokens
+
+settings = json.loads(sys.argv[1])
+assert tokens.current_token(settings) == "good"
+tokens.end_renewals()
+(grant,) = tokens._granted
+tokens._granted[grant] = replace(tokens._granted[grant], refresh_at_s=0.0)
+assert tokens.current_token(settings) == "good"  # another one is due, and a thread asks for it
+print("asking", flush=True)
+sys.stdin.readline()
+if os.fork() == 0:
+    tokens._granted.clear()  # as if it had ended
+    print(tokens.current_token(settings), flush=True)
+    os._exit(0)
+os.wait()
+os._exit(0)
+"""
+
+
+def test_a_process_forked_amid_a_renewal_has_its_own_token() -> None:
+    held = threading.Event()
+    with issuer(b'{"access_token": "another", "expires_in": 3600}', good=1, held=held) as settings:
+        command = [sys.executable, "-W", "ignore", "-c", FORKING, json.dumps(settings)]
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        ) as process:
+            assert process.stdin is not None and process.stdout is not None
+            try:
+                assert process.stdout.readline() == "asking\n"
+                eventually(lambda: settings["asked"] == "2", "the issuer is asked in the background")
+                process.stdin.write("fork\n")
+                process.stdin.flush()
+                # The child asks, too; a lock that its parent's thread held would keep it waiting for ever.
+                eventually(lambda: settings["asked"] == "3", "the issuer is asked by the fork")
+                held.set()
+                assert process.stdout.readline() == "another\n"
+                assert process.wait(PATIENCE_S) == 0
+            finally:
+                held.set()
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
 
 
 def has_asked(settings: Mapping[str, str], count: str) -> bool:

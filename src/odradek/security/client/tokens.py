@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import random
 import re
 import ssl
@@ -96,6 +97,17 @@ _starting = threading.Lock()
 _MOST_UNUSED = 2
 
 
+def _begin_in_a_fork() -> None:
+    """A forked process keeps the tokens, and neither the threads of its parent nor the locks that those held."""
+    global _starting
+    _starting = threading.Lock()
+    _asking.clear()
+    _renewals.clear()
+
+
+os.register_at_fork(after_in_child=_begin_in_a_fork)
+
+
 def current_token(settings: Mapping[str, str]) -> str:
     """A token that is good for a while. Blocks while an issuer answers where there is none, for seconds at most.
 
@@ -111,7 +123,7 @@ def current_token(settings: Mapping[str, str]) -> str:
     config = _config_of(settings)
     grant = _grant_of(settings, config)
     # One asks for all who want the same token; a slow issuer keeps none waiting who ask another one, or have one.
-    lock = _asking.setdefault(grant, threading.Lock())
+    lock = _lock_of(grant)
     _unused[grant] = 0
     known = _unexpired(grant)
     if known is None:
@@ -121,11 +133,15 @@ def current_token(settings: Mapping[str, str]) -> str:
     return known.text
 
 
+def _lock_of(grant: _Grant) -> threading.Lock:
+    return _asking.setdefault(grant, threading.Lock())
+
+
 def _renew_in_time(grant: _Grant, config: OwnTokenConfig, known: Token) -> None:
     """Have another token asked for when it is due, where a thread does not wait for that already."""
     with _starting:
         waiting = _renewals.get(grant)
-        if waiting is None or not waiting.is_alive():  # a process that was forked has no thread of its parent
+        if waiting is None or not waiting.is_alive():
             _start_renewal(grant, config, known)
 
 
@@ -137,7 +153,7 @@ def _start_renewal(grant: _Grant, config: OwnTokenConfig, known: Token) -> None:
 
 
 def _renew(grant: _Grant, config: OwnTokenConfig) -> None:
-    with _asking[grant]:
+    with _lock_of(grant):
         known = _unexpired(grant)
         if known is not None and _unused[grant] < _MOST_UNUSED:
             old, known = known, _next_of(grant, config, known)
