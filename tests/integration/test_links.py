@@ -163,6 +163,8 @@ def test_partitions_deleted_records_and_pauses_follow(source: Node, here: Node) 
     produce_all(source.bootstrap, topic, records("b", 50))
     eventually(lambda: sum(int(str(row["lag"] or 0)) for row in described(here, topic)) == 50, "what is paused lags")
     assert {row["state"] for row in described(here, topic)} == {"paused"}
+    refused = odradek(here.bootstrap, "links", "mirror", "west", topic, code=2)
+    assert "is paused" in refused.err, "it goes on when that is asked for"
     odradek(here.bootstrap, "links", "resume", "west", topic)
     await_equal(source, here, topic, partitions=3)
     eventually(lambda: [row["lag"] for row in described(here, topic)] == [0, 0, 0], "nothing lags")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
@@ -99,3 +100,15 @@ def isr(cluster: ProcessCluster) -> list[set[int]]:
 def everything(bootstrap: str) -> list[tuple[int | None, int | None, bytes | None]]:
     found = read_all(bootstrap, TOPIC, 2)
     return sorted((each.partition() or 0, each.offset() or 0, each.value()) for each in found)
+
+
+@pytest.mark.slow
+def test_mirrors_are_made_while_the_first_broker_hangs_unfenced(tmp_path: Path) -> None:
+    settings = {"broker.session.timeout.ms": 600_000, "default.replication.factor": 1}
+    with Node(tmp_path / "source") as source, ProcessCluster(tmp_path / "here", brokers=3, settings=settings) as here:
+        create_topic(source.bootstrap, TOPIC, 6)
+        odradek(here.bootstrap_servers, "links", "create", "west", "--source", source.bootstrap)
+        here[1].pause()
+        odradek(here[2].bootstrap, "links", "mirror", "west", TOPIC)
+        eventually(lambda: len(topic_at(here[2], TOPIC).partitions) == 6, "another broker makes the topic")
+        here[1].kill()

@@ -110,7 +110,10 @@ def mirror(
     async def work(cluster: Cluster) -> None:
         from odradek.settings.links import MirrorState, mirror_key
 
-        _found(link, await _links(cluster))
+        mirrors = _found(link, await _links(cluster)).mirrors
+        for topic in topics:
+            if topic in mirrors and mirrors[topic].state is MirrorState.PAUSED:
+                raise CliError(f"{topic} is paused: `odradek links resume` goes on with it", code=USAGE)
         await _set(cluster, {mirror_key(link, "mirror", topic): MirrorState.ACTIVE for topic in topics})
 
     administer(target(bootstrap_server, command_config), work)

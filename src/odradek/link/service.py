@@ -1,7 +1,8 @@
 """Mirrors topics of other clusters into this one: a task for each link, and one for each broker of a source.
 
 Where no link is set nothing runs. Every broker fetches for the partitions that it leads. The active broker of the
-lowest id also makes mirrors' topics, adds partitions, and keeps leader epochs at or above the source's (ADR 0018).
+lowest id also makes mirrors' topics, adds partitions, and keeps leader epochs at or above the source's (ADR 0018); the
+others do so in its place where it does not.
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ REFRESH_MS = 1000
 FIRST_PAUSE_MS, LAST_PAUSE_MS = 50, 2000
 MAX_WAIT_MS, MAX_BYTES = 500, 8 * 1024 * 1024
 REQUEST_TIMEOUT_MS = 15_000
+# What the first broker does not do for so long, the others do.
+STAND_IN_MS = 3000
 # The first version whose answers say where histories part; with ids of topics, Kafka has both since 2.8.
 FIRST_VERSION = 12
 EARLIEST, LATEST = -2, -1
@@ -122,10 +125,12 @@ class LinkService:
     def _begin(self, link: Link) -> LinkRun:
         return LinkRun(link, self._connect, self._clock, self._replicas, self._keeper, self._duties)
 
-    def _keeper(self) -> TopicKeeper | None:
-        """Where this broker is the one that looks after the mirrors' topics."""
-        image = self._kept_image()
-        return None if image is None else TopicKeeper(lambda: self._image or image, self._ask)
+    def _keeper(self) -> tuple[TopicKeeper, bool] | None:
+        """What looks after the mirrors' topics, and whether that is for this broker; None before any metadata."""
+        image = self._image
+        if image is None:
+            return None
+        return TopicKeeper(lambda: self._image or image, self._ask), self._kept_image() is not None
 
     def _kept_image(self) -> MetadataImage | None:
         """The cluster's metadata, on the one broker that looks after what all of them have: topics and ACLs."""
@@ -159,7 +164,7 @@ class LinkRun:
         connect: Connect,
         clock: Clock,
         replicas: ReplicaManager,
-        keeper: Callable[[], TopicKeeper | None],
+        keeper: Callable[[], tuple[TopicKeeper, bool] | None],
         duties: Duties,
     ) -> None:
         self.link = link
@@ -170,6 +175,7 @@ class LinkRun:
         self._replicas = replicas
         self._keeper = keeper
         self._wake = asyncio.Event()
+        self._lacking_since: dict[str, int] = {}
         self._fetches: dict[int, asyncio.Task[None]] = {}
         self._reasons = Reasons()
         self._pace = TokenBucket()
@@ -288,8 +294,18 @@ class LinkRun:
             # Nothing is fetched of a topic that would not be noticed to be another one.
             for found in topic.partitions:
                 self._take_partition(topic, found.partition_index, found.leader_id, found.leader_epoch)
-        keeper = self._keeper()
-        if keeper is not None and self._is_active(mirror.topic):
+        if self._is_active(mirror.topic):
+            await self._keep(mirror, topic)
+
+    async def _keep(self, mirror: Mirror, topic: MetadataResponseTopic) -> None:
+        """Have the topic follow. The broker whose turn it is may be dead, and not known to be so: where something lacks
+        for long, each does it in its place."""
+        keeper, is_ours = self._keeper() or (None, False)
+        if keeper is None or not keeper.lacks(mirror, topic):
+            self._lacking_since.pop(mirror.topic, None)
+            return
+        now_ms = self._clock.monotonic_ms()
+        if is_ours or now_ms - self._lacking_since.setdefault(mirror.topic, now_ms) >= STAND_IN_MS:
             await keeper.follow(mirror, topic)
 
     def _drop(self, topic: str) -> None:

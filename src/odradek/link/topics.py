@@ -16,6 +16,7 @@ from odradek.protocol.messages import (
 from odradek.protocol.messages.create_partitions_response import CreatePartitionsResponse
 from odradek.protocol.messages.create_topics_response import CreateTopicsResponse
 from odradek.protocol.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
+from odradek.settings.links import MAX_EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +28,21 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=Message)
 SET = 0
 TIMEOUT_MS = 10_000
+# Elections at the source that cost one change of all leaderships of its mirror.
+FLOOR_STEP = 16
+
+
+def changes_of(mirror: Mirror, topic: MetadataResponseTopic) -> dict[str, str]:
+    """Settings of a mirror that are to be others. The floor of epochs is raised in steps: each time, leaderships of all
+    partitions of the mirror begin again."""
+    changes: dict[str, str] = {}
+    if mirror.source_id is None:
+        changes[mirror.key("source.id")] = str(topic.topic_id)
+    epoch = max((each.leader_epoch for each in topic.partitions), default=0)
+    if epoch > mirror.leader_epoch:
+        step_end = -(-epoch // FLOOR_STEP) * FLOOR_STEP
+        changes[mirror.key("leader.epoch")] = str(max(epoch, min(MAX_EPOCH, step_end)))
+    return changes
 
 
 class AskController(Protocol):
@@ -37,11 +53,16 @@ class AskController(Protocol):
 
 
 class TopicKeeper:
-    """What the one broker does that looks after the mirrors' topics."""
+    """What the one broker does that looks after the mirrors' topics, or another in its place."""
 
     def __init__(self, image: Callable[[], MetadataImage], ask: AskController) -> None:
         self._image = image
         self._ask = ask
+
+    def lacks(self, mirror: Mirror, topic: MetadataResponseTopic) -> bool:
+        """Whether there is something to follow."""
+        own = self._image().topic(mirror.topic)
+        return bool(changes_of(mirror, topic)) or own is None or len(own.partitions) < len(topic.partitions)
 
     async def follow(self, mirror: Mirror, topic: MetadataResponseTopic) -> None:
         """Bring what we have of a topic to what the source has. What was asked shows in a later image, and may be asked
@@ -50,13 +71,7 @@ class TopicKeeper:
         Raises:
             ApiError: the controller refuses it.
         """
-        changes: dict[str, str] = {}
-        if mirror.source_id is None:
-            changes[mirror.key("source.id")] = str(topic.topic_id)
-        floor = max((each.leader_epoch for each in topic.partitions), default=0)
-        if floor > mirror.leader_epoch:
-            changes[mirror.key("leader.epoch")] = str(floor)
-        if changes:
+        if changes := changes_of(mirror, topic):
             await self._set(changes)
         image = self._image()
         own = image.topic(mirror.topic)

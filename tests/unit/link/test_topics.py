@@ -1,0 +1,48 @@
+"""What a mirror's topic lacks, and how far the floor of its leader epochs is raised."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from odradek.link.topics import TopicKeeper, changes_of
+from odradek.metadata.image import MetadataImage
+from odradek.protocol.messages.metadata_response import MetadataResponsePartition, MetadataResponseTopic
+from odradek.settings.links import MAX_EPOCH, Mirror, MirrorState
+
+ID = UUID(int=7)
+FLOOR = "odradek.link.west.leader.epoch.t"
+
+
+def mirror(*, floor: int = 0, source_id: UUID | None = ID) -> Mirror:
+    return Mirror("west", "t", MirrorState.ACTIVE, source_id, floor)
+
+
+def at_source(*epochs: int) -> MetadataResponseTopic:
+    partitions = [
+        MetadataResponsePartition(partition_index=number, leader_id=1, leader_epoch=epoch)
+        for number, epoch in enumerate(epochs)
+    ]
+    return MetadataResponseTopic(name="t", topic_id=ID, partitions=partitions)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "floor"), [(1, 16), (16, 16), (17, 32), (MAX_EPOCH - 1, MAX_EPOCH), (MAX_EPOCH, MAX_EPOCH)]
+)
+def test_the_floor_is_raised_in_steps(epoch: int, floor: int) -> None:
+    assert changes_of(mirror(), at_source(0, epoch)) == {FLOOR: str(floor)}
+    assert changes_of(mirror(floor=floor), at_source(0, epoch)) == {}
+
+
+def test_nothing_is_raised_for_a_source_that_never_moved() -> None:
+    assert changes_of(mirror(), at_source(0)) == {}
+    assert changes_of(mirror(source_id=None), at_source(0)) == {"odradek.link.west.source.id.t": str(ID)}
+
+
+def test_a_topic_that_is_not_there_lacks() -> None:
+    async def ask(*_: object) -> object:
+        raise AssertionError("it only looks")
+
+    keeper = TopicKeeper(MetadataImage, ask)  # type: ignore[arg-type]
+    assert keeper.lacks(mirror(), at_source(0))
