@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,9 @@ from odradek.cli.connect import CommandConfigOption, target
 from odradek.cli.errors import USAGE, CliError
 from odradek.cli.output import note, say
 from odradek.common.numbers import MAX_PORT, parse_natural
+
+if TYPE_CHECKING:
+    from odradek.console.clusters import ClusterConfig
 
 app = typer.Typer(add_completion=False, invoke_without_command=True)
 
@@ -48,6 +51,9 @@ def console(
     users: Annotated[
         Path | None, typer.Option("--users", help="Who may log in: a file of `odradek console password`.")
     ] = None,
+    oidc: Annotated[
+        Path | None, typer.Option("--oidc", help="Users log in at the issuer that this TOML file names.")
+    ] = None,
     tls_certificate: Annotated[Path | None, typer.Option("--tls-certificate", help="PEM file, for HTTPS.")] = None,
     tls_key: Annotated[Path | None, typer.Option("--tls-key", help="PEM file of its key.")] = None,
     trusted_proxy: Annotated[
@@ -64,30 +70,38 @@ def console(
 ) -> None:
     """Show clusters in a browser: what is wrong, topics, records, groups. Read-only, and for this machine alone.
 
-    Others are let in with a login (--users) and, where names are used, --hostname.
+    Others are let in with a login (--users, --oidc) and, where names are used, --hostname.
     """
     if context.invoked_subcommand is not None:
         return
     from odradek.console.auth import Users
-    from odradek.console.clusters import read_clusters, single_cluster
+    from odradek.console.oidc import read_oidc
     from odradek.console.serve import Serving, check, serve, warning
+
+    clusters = _clusters(bootstrap_server, command_config, config, allow_changes=allow_changes)
+    issuer = read_oidc(oidc) if oidc is not None else None
+    names, proxies = tuple(hostname or ()), tuple(trusted_proxy or ())
+    serving = Serving(*_address(listen), names, tls_certificate, tls_key, every, proxies, issuer)
+    known = Users(users) if users is not None else None
+    check(serving, known)
+    if weak := warning(serving):
+        note(weak)
+    serve(clusters, serving, known, say)
+
+
+def _clusters(
+    bootstrap_server: str | None, command_config: Path | None, config: Path | None, *, allow_changes: bool
+) -> dict[str, ClusterConfig]:
+    from odradek.console.clusters import read_clusters, single_cluster
 
     if (config is None) == (bootstrap_server is None):
         raise CliError("say which clusters: -b HOST:PORT for one, or --config FILE for several", code=USAGE)
     if config is not None and (allow_changes or command_config is not None):
         raise CliError("--config names for each cluster who may change it; leave the options of -b out", code=USAGE)
     if config is not None:
-        clusters = read_clusters(config)
-    else:
-        where = target(bootstrap_server or "", command_config)
-        clusters = single_cluster(where.bootstrap, where.properties, may_change=allow_changes)
-    host, port = _address(listen)
-    serving = Serving(host, port, tuple(hostname or ()), tls_certificate, tls_key, every, tuple(trusted_proxy or ()))
-    known = Users(users) if users is not None else None
-    check(serving, known)
-    if weak := warning(serving):
-        note(weak)
-    serve(clusters, serving, known, say)
+        return read_clusters(config)
+    where = target(bootstrap_server or "", command_config)
+    return single_cluster(where.bootstrap, where.properties, may_change=allow_changes)
 
 
 def _address(listen: str) -> tuple[str, int]:

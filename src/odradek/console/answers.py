@@ -76,8 +76,18 @@ async def answer(
 
 def login_page(to: str, text: str) -> str:
     """The form, which leads on to a path; `text` is what went wrong, or ""."""
-    said = f'<p role="alert">{html.escape(text)}</p>' if text else ""
-    return _LOGIN_PAGE.format(said=said, action=html.escape(f"{LOGIN}?next={quote(to, safe='')}"))
+    action = html.escape(f"{LOGIN}?next={quote(to, safe='')}")
+    return _LOGIN_PAGE.format(form=_FORM.format(said=_said(text), action=action))
+
+
+def issuer_page(begin: str, issuer: str, text: str) -> str:
+    """The page of a console whose users log in elsewhere, at an issuer; `begin` is the path that leads there."""
+    link = f'<a href="{html.escape(begin)}">Log in at {html.escape(issuer)}</a>'
+    return _LOGIN_PAGE.format(form=f"<main><h1>Odradek</h1>{_said(text)}{link}</main>")
+
+
+def _said(text: str) -> str:
+    return f'<p role="alert">{html.escape(text)}</p>' if text else ""
 
 
 _LOGIN_PAGE = """<!doctype html>
@@ -89,14 +99,19 @@ _LOGIN_PAGE = """<!doctype html>
 <style>
 :root {{ color-scheme: light dark; font-family: system-ui, sans-serif; }}
 body {{ display: grid; place-items: center; min-height: 90vh; margin: 1rem; }}
-form {{ display: grid; gap: .75rem; width: min(20rem, 100%); }}
+form, main {{ display: grid; gap: .75rem; width: min(20rem, 100%); }}
 input, button {{ font: inherit; padding: .6rem; border-radius: .3rem; border: 1px solid #8888; }}
 button {{ background: #24527a; color: white; }}
 [role=alert] {{ color: #c62828; margin: 0; }}
 </style>
 </head>
 <body>
-<form method="post" action="{action}">
+{form}
+</body>
+</html>
+"""
+
+_FORM = """<form method="post" action="{action}">
 <h1>Odradek</h1>
 {said}
 <label for="name">Name</label>
@@ -105,6 +120,4 @@ button {{ background: #24527a; color: white; }}
 <input id="password" name="password" type="password" autocomplete="current-password" required>
 <button>Log in</button>
 </form>
-</body>
-</html>
 """

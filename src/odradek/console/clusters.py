@@ -13,7 +13,7 @@ Without `change` a cluster is read-only. What the properties hold (passwords, ke
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -24,6 +24,8 @@ from odradek.common.errors import ConfigError
 from odradek.settings.properties import parse_properties
 
 EVERYONE = "*"
+# How the file names a group that an issuer says a user is in.
+GROUP = "group:"
 NAME_LIMIT = 60
 
 
@@ -56,10 +58,11 @@ class ClusterConfig:
     )
     schemas: Mapping[str, str] = field(default_factory=dict)
 
-    def allows(self, user: str, right: Right) -> bool:
+    def allows(self, user: str, right: Right, groups: Collection[str] = ()) -> bool:
         """Whether a user may; who may not see a cluster may do nothing with it."""
         asked = {Right.SEE, right}
-        return all(not {user, EVERYONE}.isdisjoint(self.rights[each]) for each in asked)
+        names = {user, EVERYONE, *(GROUP + group for group in groups)}
+        return all(not names.isdisjoint(self.rights[each]) for each in asked)
 
     @property
     def is_read_only(self) -> bool:

@@ -17,6 +17,7 @@ from odradek.console.answers import (
     LOGIN,
     LOGOUT,
     answer,
+    issuer_page,
     login_page,
     read_form,
     redirect,
@@ -25,6 +26,8 @@ from odradek.console.answers import (
 )
 from odradek.console.auth import Users
 from odradek.console.guarded_socket import GuardedSocket
+from odradek.console.oidc import CALLBACK, LoginError
+from odradek.console.oidc_logins import BEGIN, LASTS_S, OidcLogins
 from odradek.console.origins import (
     Network,
     came_from,
@@ -63,6 +66,7 @@ class Guard:
         secure: bool,
         cookie: str = COOKIE,
         proxies: Sequence[Network] = (),
+        oidc: OidcLogins | None = None,
     ) -> None:
         """
         Args:
@@ -70,6 +74,7 @@ class Guard:
             hosts: names by which browsers reach it, beside those of this machine.
             secure: whether it is reached by TLS.
             proxies: whose word on where a request comes from is believed.
+            oidc: logins at an issuer, instead of `users`.
         """
         self._inner = inner
         self._sessions = sessions
@@ -79,6 +84,8 @@ class Guard:
         self._secure = secure
         self._cookie = cookie
         self._proxies = tuple(proxies)
+        self._oidc = oidc
+        self._has_logins = users is not None or oidc is not None
         self._hashing = asyncio.Semaphore(HASHES_AT_ONCE)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -95,6 +102,8 @@ class Guard:
         session = self._session(token)
         if scope["type"] == "http" and scope["path"] in (LOGIN, LOGOUT):
             return await self._log_in_or_out(scope, receive, send, token)
+        if scope["type"] == "http" and scope["path"] in (BEGIN, CALLBACK) and self._oidc is not None:
+            return await self._at_issuer(self._oidc, scope, headers, send)
         if session is None:
             return await self._without_session(scope, receive, send)
         scope.setdefault("state", {})["session"] = session
@@ -147,7 +156,7 @@ class Guard:
         if scope["type"] == "websocket" or scope["method"] not in _SAFE_METHODS:
             return await refuse(scope, receive, send, "log in first")
         here = scope["path"] + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
-        if self._users is None:
+        if not self._has_logins:
             return await self._begin(scope, send, "", local_path(quote(here, safe="/?&=%")))
         if scope["path"].startswith("/_nicegui"):
             return await refuse(scope, receive, send, "log in first")
@@ -159,7 +168,9 @@ class Guard:
         if scope["path"] == LOGOUT:
             if scope["method"] == "POST":
                 self._sessions.end(token)
-            return await redirect(send, LOGIN if self._users is not None else "/")
+            return await redirect(send, LOGIN if self._has_logins else "/")
+        if self._oidc is not None:
+            return await self._issuer_page(send, 200, to, "")
         if self._users is None:
             return await redirect(send, "/")
         if scope["method"] != "POST":
@@ -188,9 +199,31 @@ class Guard:
             return await answer(send, 401, login_page(to, "This name and password do not match."))
         return await self._begin(scope, send, name, to)
 
-    async def _begin(self, scope: Any, send: Any, user: str, to: str) -> None:
-        headers = read_headers(scope)
-        _, by_proxy = came_from(scope, headers, self._proxies)
-        secure = self._secure or (by_proxy and headers.get("x-forwarded-proto") == "https")
-        cookie = f"{self._cookie}={self._sessions.begin(user)}; Path=/; HttpOnly; SameSite=Lax"
+    async def _issuer_page(self, send: Any, status: int, to: str, text: str) -> None:
+        assert self._oidc is not None
+        begin = f"{BEGIN}?next={quote(to, safe='')}"
+        await answer(send, status, issuer_page(begin, self._oidc.config.issuer, text))
+
+    async def _at_issuer(self, oidc: OidcLogins, scope: Any, headers: dict[str, str], send: Any) -> None:
+        """To the issuer, and back from it."""
+        asked = {name: values[0] for name, values in parse_qs(scope["query_string"].decode("latin-1")).items()}
+        cookie = f"{self._cookie}-login"
+        try:
+            if scope["path"] == BEGIN:
+                where, browser = await oidc.begin(local_path(asked.get("next", "/")))
+                kept = f"{cookie}={browser}; Path={CALLBACK}; Max-Age={LASTS_S:.0f}; HttpOnly; SameSite=Lax"
+                kept += "; Secure" * self._is_secure(scope, headers)
+                return await redirect(send, where, (b"set-cookie", kept.encode()))
+            identity, to = await oidc.finish(asked, read_cookie(headers, cookie))
+        except LoginError as error:
+            return await self._issuer_page(send, 401, "/", f"{error}.")
+        return await self._begin(scope, send, identity.user, to, identity.groups)
+
+    async def _begin(self, scope: Any, send: Any, user: str, to: str, groups: frozenset[str] = frozenset()) -> None:
+        cookie = f"{self._cookie}={self._sessions.begin(user, groups)}; Path=/; HttpOnly; SameSite=Lax"
+        secure = self._is_secure(scope, read_headers(scope))
         await redirect(send, to, (b"set-cookie", (cookie + "; Secure" * secure).encode()))
+
+    def _is_secure(self, scope: Any, headers: dict[str, str]) -> bool:
+        _, by_proxy = came_from(scope, headers, self._proxies)
+        return self._secure or (by_proxy and headers.get("x-forwarded-proto") == "https")

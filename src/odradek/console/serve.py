@@ -15,13 +15,16 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from odradek.common.errors import ConfigError
 from odradek.console.auth import Users
 from odradek.console.clusters import ClusterConfig
 from odradek.console.guard import Guard, cookie_name
 from odradek.console.kafka_thread import KafkaThread
-from odradek.console.origins import parse_networks
+from odradek.console.oidc import OidcConfig
+from odradek.console.oidc_logins import OidcLogins
+from odradek.console.origins import host_name, parse_networks
 from odradek.console.sessions import Attempts, Sessions
 from odradek.console.watch import Watch
 
@@ -42,6 +45,7 @@ class Serving:
         certificate, key: PEM files; both or none.
         every_s: between two looks at a cluster.
         proxies: addresses and networks of proxies whose word on where a request comes from is believed.
+        oidc: the issuer at which users log in, instead of a file of users.
     """
 
     host: str = "127.0.0.1"
@@ -51,6 +55,7 @@ class Serving:
     key: Path | None = None
     every_s: float = 5.0
     proxies: Sequence[str] = ()
+    oidc: OidcConfig | None = None
 
 
 def check(serving: Serving, users: Users | None) -> None:
@@ -58,8 +63,12 @@ def check(serving: Serving, users: Users | None) -> None:
     if (serving.certificate is None) != (serving.key is None):
         raise ConfigError(["--tls-certificate and --tls-key belong together; give both"])
     parse_networks(serving.proxies)
-    if users is None and not is_loopback(serving.host):
-        raise ConfigError([f"--listen {serving.host}: others than this machine need a login; give --users FILE"])
+    if users is not None and serving.oidc is not None:
+        raise ConfigError(["--users and --oidc: users log in by one of them; give one"])
+    if users is None and serving.oidc is None and not is_loopback(serving.host):
+        raise ConfigError(
+            [f"--listen {serving.host}: others than this machine need a login; give --users FILE or --oidc FILE"]
+        )
 
 
 def warning(serving: Serving) -> str:
@@ -154,13 +163,14 @@ def _application(
     from odradek.console.pages import access, brokers, groups, moves, overview, records, settings, topics, transactions
     from odradek.console.pages.frame import Console
 
-    console = Console(kafka, watches, users is not None)
+    console = Console(kafka, watches, users is not None or serving.oidc is not None)
     for page in (overview, brokers, settings, topics, records, groups, moves, transactions, access):
         page.register(console)
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     ui.run_with(app, title="Odradek", show_welcome_message=False, reconnect_timeout=RECONNECT_WITHIN_S)
     core.sio.eio.max_http_buffer_size = MAX_MESSAGE_BYTES
-    hosts = [serving.host, *serving.hostnames] if serving.host not in ("0.0.0.0", "::") else serving.hostnames  # noqa: S104
+    named = [*serving.hostnames, *([host_name(urlsplit(serving.oidc.url).netloc)] if serving.oidc else [])]
+    hosts = [serving.host, *named] if serving.host not in ("0.0.0.0", "::") else named  # noqa: S104
     console.guard = Guard(
         app,
         Sessions(time.monotonic),
@@ -170,5 +180,6 @@ def _application(
         secure=serving.certificate is not None,
         cookie=cookie_name(socket.gethostname(), serving.host, port),
         proxies=parse_networks(serving.proxies),
+        oidc=OidcLogins(serving.oidc, time.monotonic) if serving.oidc is not None else None,
     )
     return console.guard

@@ -18,11 +18,15 @@ MAX_COUNTED = 10_000
 
 @dataclass(slots=True)
 class Session:
-    """One browser of one user; "" is the user of a console without logins. `over` is set once and for ever."""
+    """One browser of one user; "" is the user of a console without logins. `over` is set once and for ever.
+
+    `groups` are those that an issuer says.
+    """
 
     user: str
     began_s: float
     used_s: float
+    groups: frozenset[str] = frozenset()
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -33,12 +37,12 @@ class Sessions:
         self._clock = clock
         self._found: dict[str, Session] = {}
 
-    def begin(self, user: str) -> str:
+    def begin(self, user: str, groups: frozenset[str] = frozenset()) -> str:
         """Begin a session; returns the cookie's value."""
         self._forget()
         token = secrets.token_urlsafe(32)
         now = self._clock()
-        self._found[_hashed(token)] = Session(user, now, now)
+        self._found[_hashed(token)] = Session(user, now, now, groups)
         return token
 
     def find(self, token: str | None) -> Session | None:

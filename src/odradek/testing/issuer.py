@@ -1,5 +1,8 @@
 """An OAuth issuer inside the process of a test, over HTTPS: `/token` gives tokens to its clients, `/keys` has its keys.
 
+It speaks OpenID Connect as well: `/authorize` lets in whom the test has set as `person`, and sends the browser back
+with a code, for which `/token` gives an ID token (with PKCE).
+
 Clients of Kafka that fetch tokens (KIP-768, `sasl.oauthbearer.method=oidc`) ask for one with their id and secret
 (`grant_type=client_credentials`); for other clients, and for tokens that a broker is to refuse, there is `token`.
 """
@@ -8,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import json
 import secrets
 import ssl
@@ -17,7 +21,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs, unquote, urlencode
 
 from joserfc import jwt
 from joserfc.jwk import RSAKey
@@ -48,6 +52,9 @@ class TokenIssuer:
         self.audience = audience
         self._clients = clients
         self._lifetime_s = lifetime_s
+        #: Claims of who logs in next at `/authorize`; they stand above those of the ID token.
+        self.person: dict[str, object] = {}
+        self._codes: dict[str, dict[str, str]] = {}
         self._key = _new_key()
         self._server = _Server(self, context)
         self._thread = threading.Thread(target=self._server.serve_forever, name="odradek-issuer", daemon=True)
@@ -89,6 +96,37 @@ class TokenIssuer:
             self._thread.join(TIMEOUT_S)
         self._server.server_close()
 
+    def description(self) -> dict[str, object]:
+        """What OpenID Connect has at `/.well-known/openid-configuration`."""
+        return {
+            "issuer": self.url,
+            "authorization_endpoint": f"{self.url}/authorize",
+            "token_endpoint": self.token_url,
+            "jwks_uri": self.keys_url,
+        }
+
+    def authorize(self, asked: Mapping[str, str]) -> str:
+        """Where a browser goes that came to log in: back, with a code."""
+        code = secrets.token_urlsafe(24)
+        self._codes[code] = dict(asked)
+        return f"{asked['redirect_uri']}?{urlencode({'code': code, 'state': asked.get('state', '')})}"
+
+    def exchange(self, client_id: str, secret: str, form: Mapping[str, str]) -> dict[str, object] | None:
+        """The ID token for a code, once; None where client, address and verifier are not those of the code."""
+        asked = self._codes.pop(form.get("code", ""), {})
+        digest = hashlib.sha256(form.get("code_verifier", "").encode()).digest()
+        challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+        known = self._clients.get(client_id)
+        if (
+            known is None
+            or not secrets.compare_digest(known.encode(), secret.encode())
+            or (asked.get("client_id"), asked.get("redirect_uri")) != (client_id, form.get("redirect_uri"))
+            or asked.get("code_challenge") != challenge
+        ):
+            return None
+        claims: dict[str, object] = {"aud": client_id, "nonce": asked.get("nonce", ""), **self.person}
+        return {"id_token": self.token("person", **claims), "token_type": "Bearer", "expires_in": self._lifetime_s}
+
     def keys(self) -> dict[str, object]:
         """The document at `keys_url`."""
         return {"keys": [self._key.as_dict(private=False, use="sig", alg="RS256")]}
@@ -122,8 +160,14 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        if self.path == "/keys":
+        path, _, query = self.path.partition("?")
+        if path == "/keys":
             self._answer(HTTPStatus.OK, self.server.issuer.keys())
+        elif path == "/.well-known/openid-configuration":
+            self._answer(HTTPStatus.OK, self.server.issuer.description())
+        elif path == "/authorize" and "redirect_uri=" in query:
+            asked = {name: values[-1] for name, values in parse_qs(query).items()}
+            self._answer(HTTPStatus.FOUND, {}, location=self.server.issuer.authorize(asked))
         else:
             self._answer(HTTPStatus.NOT_FOUND, {"error": "not_found"})
 
@@ -134,10 +178,14 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.BAD_REQUEST, {"error": "invalid_request"})
             return
         form = {name: values[-1] for name, values in parse_qs(self.rfile.read(length).decode("latin-1")).items()}
-        if form.get("grant_type") != "client_credentials":
+        credentials = _credentials(self.headers.get("Authorization", ""), form)
+        if form.get("grant_type") == "authorization_code":
+            granted = self.server.issuer.exchange(*credentials, form)
+        elif form.get("grant_type") == "client_credentials":
+            granted = self.server.issuer.grant(*credentials)
+        else:
             self._answer(HTTPStatus.BAD_REQUEST, {"error": "unsupported_grant_type"})
             return
-        granted = self.server.issuer.grant(*_credentials(self.headers.get("Authorization", ""), form))
         if granted is None:
             self._answer(HTTPStatus.UNAUTHORIZED, {"error": "invalid_client"})
         else:
@@ -146,9 +194,11 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *arguments: Any) -> None:
         """Nothing is printed into the test's output."""
 
-    def _answer(self, status: HTTPStatus, body: Mapping[str, object]) -> None:
+    def _answer(self, status: HTTPStatus, body: Mapping[str, object], *, location: str = "") -> None:
         data = json.dumps(body).encode()
         self.send_response(status)
+        if location:
+            self.send_header("Location", location)
         self.send_header("Content-Type", "application/json")
         self.send_header("Cache-Control", "no-store")
         self.send_header("Content-Length", str(len(data)))

@@ -79,7 +79,9 @@ class Page:
 
     def may(self, right: Right) -> bool:
         """Whether the user may, now: rights end with the session."""
-        return self.console.guard.may(self._session) and self.watch.config.allows(self._session.user, right)
+        return self.console.guard.may(self._session) and self.watch.config.allows(
+            self._session.user, right, self._session.groups
+        )
 
     def shows(self, show: Callable[[], None]) -> None:
         """Show something now, and again after each look at the cluster."""
@@ -188,7 +190,7 @@ def open_page(console: Console, request: Request, cluster: str, title: str) -> P
     """The frame of a page; None where there is no such cluster for this user, which the page then says."""
     session: Session = request.state.session
     watch = console.watches.get(cluster)
-    known = watch is not None and watch.config.allows(session.user, Right.SEE)
+    known = watch is not None and watch.config.allows(session.user, Right.SEE, session.groups)
     page = Page(console, session, watch) if watch is not None and known else None
     ui.page_title(f"{title} - {cluster} - Odradek" if page else "Odradek")
     _bar(console, session, request, page)
@@ -227,7 +229,7 @@ def _bar(console: Console, session: Session, request: Request, page: Page | None
         ui.link("Odradek", "/").classes("text-white text-h6 no-underline")
         if page is not None:
             ui.label(page.cluster).classes("text-subtitle1 ellipsis")
-            if not page.watch.config.allows(session.user, Right.CHANGE):
+            if not page.watch.config.allows(session.user, Right.CHANGE, session.groups):
                 ui.badge("read-only", color="grey-8")
         ui.space()
         ui.button(icon="contrast", on_click=turn).props('flat round dense color=white aria-label="Dark or light"')

@@ -26,7 +26,9 @@ def register(console: Console) -> None:
     @ui.page("/")
     def clusters(request: Request) -> None:
         session = open_plain(console, request)
-        seen = [each for each in console.watches.values() if each.config.allows(session.user, Right.SEE)]
+        seen = [
+            each for each in console.watches.values() if each.config.allows(session.user, Right.SEE, session.groups)
+        ]
         if len(seen) == 1:
             ui.navigate.to(f"/c/{seen[0].config.name}")
         if not seen:

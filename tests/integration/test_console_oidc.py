@@ -1,0 +1,188 @@
+"""Logins at an issuer: the whole way of a browser, who it is then on each cluster, and ways that are refused."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import pytest
+
+from odradek.cli import app
+from odradek.testing.issuer import TokenIssuer
+from tests.support.nodes.certificates import Certificates
+from tests.support.nodes.console import ConsoleProcess, browser, write_clusters
+from tests.support.nodes.node import silent_port
+
+CLIENT, SECRET = "console", "a secret: of the client"
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def issuer(certificates: Certificates) -> Iterator[TokenIssuer]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.issue("issuer"))
+    issuer = TokenIssuer({CLIENT: SECRET}, context, audience="brokers").start()
+    try:
+        yield issuer
+    finally:
+        issuer.stop()
+
+
+@pytest.fixture(scope="module")
+def console(
+    issuer: TokenIssuer, certificates: Certificates, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ConsoleProcess]:
+    directory = tmp_path_factory.mktemp("console")
+    (directory / "secret").write_text(SECRET)
+    with silent_port() as port:
+        where = f"127.0.0.1:{port}"
+        clusters = write_clusters(
+            directory / "console.toml",
+            [
+                ("ours", where, 'see = ["group:ops"]\nchange = ["alice"]'),
+                ("theirs", where, 'see = ["group:dev"]'),
+                ("all", where, ""),
+            ],
+        )
+        process = ConsoleProcess(directory, "--config", clusters, "--oidc", directory / "oidc.toml")
+        (directory / "oidc.toml").write_text(
+            f'issuer = "{issuer.url}"\nclient_id = "{CLIENT}"\nclient_secret_file = "secret"\nurl = "{process.url}"\n'
+            f'authorities = "{certificates.ca}"\n'
+        )
+        with process:
+            yield process
+            assert "Traceback" not in process.log_text(), process.log_text()[:6000]
+            assert SECRET not in process.log_text()
+
+
+@pytest.fixture
+def outside(certificates: Certificates) -> Iterator[httpx.Client]:
+    """What a browser does at the issuer."""
+    context = ssl.create_default_context(cafile=str(certificates.ca))
+    with httpx.Client(verify=context, trust_env=False, timeout=150) as client:
+        yield client
+
+
+def begun(client: httpx.Client, path: str = "/c/all") -> str:
+    """Begin a login; returns where the issuer is asked."""
+    answer = client.get(path)
+    assert answer.headers["location"].startswith("/login?next=")
+    page = client.get(answer.headers["location"]).text
+    assert "Log in at https://127.0.0.1:" in page
+    link = page.partition('<a href="')[2].partition('"')[0]
+    answer = client.get(link)
+    assert answer.status_code == 303
+    assert "HttpOnly" in answer.headers["set-cookie"]
+    return answer.headers["location"]
+
+
+def sent_back(outside: httpx.Client, where: str) -> str:
+    """Log in at the issuer; returns the path at the console to which it sends the browser."""
+    answer = outside.get(where)
+    assert answer.status_code == 302, answer.text
+    to = urlsplit(answer.headers["location"])
+    return f"{to.path}?{to.query}"
+
+
+def logged_in(console: ConsoleProcess, outside: httpx.Client, client: httpx.Client) -> None:
+    answer = client.get(sent_back(outside, begun(client)))
+    assert (answer.status_code, answer.headers["location"]) == (303, "/c/all"), answer.text
+
+
+def test_groups_of_the_issuer_have_rights_by_cluster(
+    console: ConsoleProcess, issuer: TokenIssuer, outside: httpx.Client
+) -> None:
+    issuer.person = {"preferred_username": "alice", "groups": ["ops"]}
+    with browser(console.url) as client:
+        where = begun(client)
+        asked = parse_qs(urlsplit(where).query)
+        assert asked["code_challenge_method"] == ["S256"]
+        assert len(asked["state"][0]) == len(asked["nonce"][0]) == 64
+        assert SECRET not in where
+        answer = client.get(sent_back(outside, where))
+        assert "HttpOnly" in answer.headers["set-cookie"]
+        page = client.get("/").text
+        assert "alice" in page
+        assert "ours" in page
+        assert "theirs" not in page
+        assert "read-only" not in client.get("/c/ours").text
+        assert "There is no cluster theirs here." in client.get("/c/theirs").text
+        assert client.post("/logout").headers["location"] == "/login"
+        assert client.get("/c/all").status_code == 303
+
+    issuer.person = {"preferred_username": "bob", "groups": ["dev"]}
+    with browser(console.url) as client:
+        logged_in(console, outside, client)
+        assert "There is no cluster ours here." in client.get("/c/ours").text
+        assert "read-only" in client.get("/c/theirs").text
+
+
+def test_a_key_that_the_issuer_changed_is_read_again(
+    console: ConsoleProcess, issuer: TokenIssuer, outside: httpx.Client
+) -> None:
+    issuer.person = {"preferred_username": "alice"}
+    for _ in range(2):
+        issuer.rotate()
+        with browser(console.url) as client:
+            logged_in(console, outside, client)
+
+
+def test_a_login_belongs_to_one_browser_and_ends_once(
+    console: ConsoleProcess, issuer: TokenIssuer, outside: httpx.Client
+) -> None:
+    issuer.person = {"preferred_username": "alice"}
+    with browser(console.url) as client, browser(console.url) as other:
+        back = sent_back(outside, begun(client))
+        answer = other.get(back)
+        assert answer.status_code == 401
+        assert "begun in another browser" in answer.text
+        assert "was not begun here" in client.get(back).text, "what was tried elsewhere is over"
+        back = sent_back(outside, begun(client))
+        assert client.get(back).status_code == 303
+        assert "was not begun here" in client.get(back).text
+        for path in ("/oidc/callback", "/oidc/callback?state=x&code=y"):
+            assert "was not begun here" in other.get(path).text
+        assert other.get("/c/all").status_code == 303
+
+
+def test_what_the_issuer_refuses_gets_a_line(
+    console: ConsoleProcess, issuer: TokenIssuer, outside: httpx.Client
+) -> None:
+    persons: tuple[tuple[dict[str, object], str], ...] = (
+        ({}, "no claim preferred_username"),
+        ({"preferred_username": "alice", "nonce": "x"}, "not for the login that was begun here"),
+        ({"preferred_username": "alice", "aud": "brokers"}, "not of this issuer for this console"),
+        ({"preferred_username": "alice", "exp": 0}, "has expired"),
+    )
+    for person, line in persons:
+        issuer.person = person
+        with browser(console.url) as client:
+            answer = client.get(sent_back(outside, begun(client)))
+            assert answer.status_code == 401
+            assert line in answer.text
+            assert client.get("/c/all").status_code == 303
+    with browser(console.url) as client:
+        state = parse_qs(urlsplit(begun(client)).query)["state"][0]
+        refused = client.get("/oidc/callback", params={"state": state, "error": "access_denied<b>"})
+        assert "the issuer refused: access_denied&lt;b&gt;" in refused.text
+        state = parse_qs(urlsplit(begun(client)).query)["state"][0]
+        wrong = client.get("/oidc/callback", params={"state": state, "code": "none"})
+        assert "the issuer answers with status 401" in wrong.text
+        state = parse_qs(urlsplit(begun(client)).query)["state"][0]
+        mixed = client.get("/oidc/callback", params={"state": state, "code": "x", "iss": "https://evil.example"})
+        assert "from another issuer" in mixed.text
+
+
+def test_users_log_in_by_a_file_or_at_an_issuer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "users").write_text("")
+    (tmp_path / "oidc.toml").write_text('issuer = "https://a.b"\nclient_id = "c"\nurl = "https://c.d"\n')
+    both = ("--users", str(tmp_path / "users"), "--oidc", str(tmp_path / "oidc.toml"))
+    assert app.run(["console", "-b", "127.0.0.1:1", *both]) == 5
+    assert "users log in by one of them; give one" in capsys.readouterr().err

@@ -1,0 +1,138 @@
+"""ID tokens that are believed, and those that are not; the file that names the issuer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from joserfc import jwt
+from joserfc.jwk import OctKey, RSAKey
+
+from odradek.common.errors import ConfigError
+from odradek.console.clusters import ClusterConfig, Right
+from odradek.console.oidc import Identity, LoginError, OidcConfig, check_id_token, read_endpoints, read_oidc
+from odradek.security.sasl.tokens import PublicKeys
+
+NOW_S = 1_000_000
+ISSUER = "https://id.example.org"
+CONFIG = OidcConfig(ISSUER, "console", "https://console.example.org")
+
+
+@pytest.fixture(scope="module")
+def key() -> RSAKey:
+    return RSAKey.generate_key(2048, {"kid": "ours"})
+
+
+def claims_of(**changes: Any) -> dict[str, Any]:
+    usual = {
+        "iss": ISSUER,
+        "aud": "console",
+        "iat": NOW_S - 10,
+        "exp": NOW_S + 300,
+        "nonce": "n",
+        "sub": "1",
+        "preferred_username": "alice",
+        "groups": ["ops", 7, "dev"],
+    }
+    return {name: value for name, value in (usual | changes).items() if value is not None}
+
+
+def checked(key: RSAKey, claims: dict[str, Any], signer: Any = None, **header: Any) -> Identity:
+    token = jwt.encode({"alg": "RS256", "kid": "ours", **header}, claims, signer or key, algorithms=["RS256", "HS256"])
+    return check_id_token(token, PublicKeys((key,)), CONFIG, "n", NOW_S)
+
+
+def test_a_token_of_the_issuer_names_a_user_and_groups(key: RSAKey) -> None:
+    assert checked(key, claims_of()) == Identity("alice", frozenset({"ops", "dev"}))
+    assert checked(key, claims_of(groups="ops")).groups == {"ops"}
+    assert checked(key, claims_of(groups=None)).groups == frozenset()
+    assert checked(key, claims_of(aud=["other", "console"], azp="console")).user == "alice"
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"iss": "https://other.example.org"}, "not of this issuer"),
+        ({"aud": "other"}, "not of this issuer"),
+        ({"aud": None}, "not of this issuer"),
+        ({"aud": ["console", "other"]}, "another program"),
+        ({"exp": NOW_S - 61}, "has expired"),
+        ({"exp": None}, "has expired"),
+        ({"exp": True}, "has expired"),
+        ({"iat": NOW_S + 61}, "does not hold yet"),
+        ({"nonce": "other"}, "not for the login"),
+        ({"nonce": None}, "not for the login"),
+        ({"preferred_username": None}, "no claim preferred_username"),
+        ({"preferred_username": 7}, "no claim preferred_username"),
+        ({"preferred_username": "a\nb"}, "no claim preferred_username"),
+        ({"preferred_username": "*"}, "none for a user"),
+        ({"preferred_username": "group:ops"}, "none for a user"),
+    ],
+)
+def test_other_tokens_are_refused(key: RSAKey, changes: dict[str, Any], line: str) -> None:
+    with pytest.raises(LoginError, match=line):
+        checked(key, claims_of(**changes))
+
+
+def test_other_signatures_are_refused(key: RSAKey) -> None:
+    with pytest.raises(LoginError, match="not signed"):
+        checked(key, claims_of(), RSAKey.generate_key(2048, {"kid": "ours"}))
+    with pytest.raises(LoginError, match="key that is not known"):
+        checked(key, claims_of(), kid="other")
+    with pytest.raises(LoginError, match="algorithm"):
+        checked(key, claims_of(), OctKey.import_key("a secret of some length for this"), alg="HS256")
+    for text in ("", "a.b.c", "x" * 100_000, "\udcff"):
+        with pytest.raises(LoginError):
+            check_id_token(text, PublicKeys((key,)), CONFIG, "n", NOW_S)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b'{"issuer": "https://id.example.org"}',
+        b'{"issuer":"x","authorization_endpoint":"https://a","token_endpoint":"https://a","jwks_uri":"https://a"}',
+        b'{"issuer":"https://id.example.org",'
+        b'"authorization_endpoint":"https://a","token_endpoint":"http://a","jwks_uri":"https://a"}',
+    ],
+)
+def test_an_issuer_that_describes_itself_otherwise_is_refused(data: bytes) -> None:
+    with pytest.raises(LoginError):
+        read_endpoints(data, CONFIG)
+
+
+def test_groups_have_rights_by_cluster() -> None:
+    rights = {Right.SEE: frozenset({"*"}), Right.READ: frozenset({"group:ops", "bob"}), Right.CHANGE: frozenset()}
+    config = ClusterConfig("orders", "b:1", rights=rights)
+    assert config.allows("alice", Right.READ, {"ops"})
+    assert config.allows("bob", Right.READ)
+    assert not config.allows("alice", Right.READ, {"dev"})
+    assert not config.allows("ops", Right.READ)
+    assert not config.allows("alice", Right.CHANGE, {"ops"})
+
+
+def test_the_file_names_issuer_client_and_console(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("hidden\n")
+    path = tmp_path / "oidc.toml"
+    whole = f'issuer = "{ISSUER}"\nclient_id = "console"\nurl = "https://console.example.org/"\n'
+    path.write_text(whole + 'client_secret_file = "secret"\ngroups_claim = "roles"\n')
+    config = read_oidc(path)
+    assert (config.secret, config.groups_claim, config.user_claim) == ("hidden", "roles", "preferred_username")
+    assert config.redirect_uri == "https://console.example.org/oidc/callback"
+    assert "hidden" not in repr(config)
+    for text, line in (
+        ("", "issuer is missing"),
+        (whole + "x = 1", "unknown: x"),
+        (whole.replace('"console"', "7"), "client_id is no text"),
+        (whole.replace(ISSUER, "http://id.example.org"), "issuer is an address with https://"),
+        (whole + 'scopes = ["email"]', 'with "openid" in it'),
+        (whole + 'client_secret_file = "gone"', "client_secret_file gone: No such file"),
+        ("issuer =", "this is no TOML"),
+    ):
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=line):
+            read_oidc(path)
+    with pytest.raises(ConfigError, match="No such file"):
+        read_oidc(tmp_path / "none")
