@@ -145,8 +145,8 @@ def test_expired_producers_stay_expired_after_a_kill(own_node: Node) -> None:
         assert again.init() == "NONE"
 
 
-def test_two_phase_commit_is_not_offered(node: Node) -> None:
-    """KIP-939's flags need version 6, which is not stable: a client that wants them says UNSUPPORTED_VERSION itself,
+def test_two_phase_commit_is_not_offered_by_default(node: Node) -> None:
+    """KIP-939's flags need version 6, which a setting enables: a client that wants them says UNSUPPORTED_VERSION itself,
     and one that sends it all the same is not answered, as any version that was not offered. Kafka 4.3 does the same."""
     with Calls(node.port) as calls:
         answer = calls.ask(
@@ -166,15 +166,6 @@ def test_two_phase_commit_is_not_offered(node: Node) -> None:
                     with pytest.raises(ApiError, match="cannot carry"):
                         encode(request, version)
         assert state_of(calls, name) in ("NOT_COORDINATOR", "TRANSACTIONAL_ID_NOT_FOUND"), "nothing is left behind"
-
-
-def test_enabling_two_phase_commit_logs_a_warning(tmp_path: Path) -> None:
-    with Node(tmp_path, {"transaction.two.phase.commit.enable": "true"}) as node, Calls(node.port) as calls:
-        answer = calls.ask(
-            ApiKey.API_VERSIONS, 3, ApiVersionsRequest(client_software_name="test", client_software_version="1")
-        )
-        assert [each.max_version for each in answer.api_keys if each.api_key == ApiKey.INIT_PRODUCER_ID] == [5]
-        assert "transaction.two.phase.commit.enable is known but not honoured yet" in node.log_text()
 
 
 def test_transactions_are_counted(watched: tuple[Node, int]) -> None:

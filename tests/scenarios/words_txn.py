@@ -1,6 +1,7 @@
 """Words for transactional ids on virtual time; producers have short names, and the id `x` unless they say `id=…`.
 
-`init NAME [id=…] [timeout=MS] [again]` (`again` names the producer's id and epoch, KIP-360),
+`init NAME [id=…] [timeout=MS] [again] [keep]` (`again` names the producer's id and epoch, KIP-360; `keep` keeps what is
+open, KIP-939; `timeout=none` is two-phase commit's),
 `add NAME PARTITION… [v=0|2] [connection=N]`, `verify NAME PARTITION…`, `commit NAME`, `abort NAME` (both with `[v=0|2]
 [epoch=N] [connection=N]`), `markers [COUNT]` (those of the oldest ends are written, and said to be), `pass MS`, `look`
 (for what has timed out), `expire MS`, `restart` (another broker loads what was written), `fail` (the next write fails),
@@ -15,7 +16,15 @@ from typing import Any
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.coordinator.batches import decode_batches, encode_batches
 from odradek.coordinator.transaction.connections import Arrival
-from odradek.coordinator.transaction.machine import Ended, Outcome, ProducerIdNeededError, Request, TransactionMachine
+from odradek.coordinator.transaction.machine import (
+    NO_IDENTITY,
+    Ended,
+    Outcome,
+    ProducerIdNeededError,
+    Request,
+    TransactionMachine,
+)
+from odradek.coordinator.transaction.metadata import NO_TIMEOUT_MS
 from odradek.coordinator.transaction.records import TRANSACTION_RECORDS, TransactionRecord
 from odradek.statemachine.machine import Result
 from odradek.statemachine.timeline import Timeline
@@ -53,9 +62,12 @@ class TxnWords:
         known = self.producers.get(name)
         expected = known[1:] if known is not None and "again" in command.arguments else None
         transactional_id = command.options.get("id", known[0] if known is not None else "x")
-        timeout_ms = command.number("timeout", 60_000)
-        identity = self._with_fresh_id(
-            lambda fresh: self.machine.init_producer_id(
+        is_two_phase = command.options.get("timeout") == "none"
+        timeout_ms = NO_TIMEOUT_MS if is_two_phase else command.number("timeout", 60_000)
+        keeps = "keep" in command.arguments
+        operation = self.machine.keep_prepared if keeps else self.machine.init_producer_id
+        done = self._with_fresh_id(
+            lambda fresh: operation(
                 transactional_id,
                 timeout_ms,
                 expected,
@@ -63,8 +75,10 @@ class TxnWords:
                 now_ms=self.now_ms,
             )
         )
+        identity, writer = done if keeps else (done, NO_IDENTITY)
         self.producers[name] = (transactional_id, *identity)
-        yield f"{name}: producer {identity[0]} epoch {identity[1]}"
+        kept = f" keeps producer {writer[0]} epoch {writer[1]}" if writer != NO_IDENTITY else ""
+        yield f"{name}: producer {identity[0]} epoch {identity[1]}{kept}"
 
     def do_add(self, command: Command) -> None:
         name, *partitions = command.arguments
@@ -184,6 +198,7 @@ class TxnWords:
     def _state(self) -> list[str]:
         return [
             f"{transactional_id}: {each.state.label} producer {each.producer_id} epoch {each.producer_epoch}"
+            + f" next {each.next_producer_id}:{each.next_producer_epoch}" * (each.next_producer_epoch >= 0)
             + (f" partitions {','.join(str(number) for _, number in sorted(each.partitions))}" * bool(each.partitions))
             for transactional_id, each in sorted(self.machine.ids.items())
         ]

@@ -57,8 +57,8 @@ TRANSACTIONS = (
     Bug(
         "epoch not bumped by an end",
         "coordinator.transaction.machine:TransactionMachine._end_ongoing",
-        "epoch=present.producer_epoch + 1 if bumps else present.producer_epoch,",
-        "epoch=present.producer_epoch,",
+        "epoch = present.producer_epoch + 1 if bumps else present.producer_epoch",
+        "epoch = present.producer_epoch",
         "what comes late looks like the next transaction's",
     ),
     Bug(
@@ -122,8 +122,8 @@ TRANSACTIONS = (
     Bug(
         "a fence without a bump",
         "coordinator.transaction.machine:TransactionMachine._fence",
-        "epoch=present.producer_epoch + 1,",
-        "epoch=present.producer_epoch,",
+        "bumped = present.producer_epoch + 1,",
+        "bumped = present.producer_epoch,",
         "the producer of a transaction that was aborted over its head goes on writing",
     ),
     Bug(
@@ -168,6 +168,27 @@ TRANSACTIONS = (
         "or False",
         "markers that are written late complete the end of another transaction (KAFKA-6119)",
     ),
+    Bug(
+        "a transaction of two-phase commit times out",
+        "coordinator.transaction.machine:TransactionMachine.abort_timed_out",
+        "if present.timeout_ms == NO_TIMEOUT_MS:",
+        "if False:",
+        "the broker aborts what an outside coordinator has decided to commit (KIP-939)",
+    ),
+    Bug(
+        "a kept transaction leaves its writer in",
+        "coordinator.transaction.machine:TransactionMachine._owned",
+        "present.is_kept or ",
+        "",
+        "a producer that was replaced adds to a transaction that is prepared (KIP-939)",
+    ),
+    Bug(
+        "the next client of a kept transaction is not fenced",
+        "coordinator.transaction.machine:TransactionMachine._fence",
+        "present.end_of_kept(bumps=True) if present.is_kept else bumped",
+        "bumped",
+        "who kept a transaction that was aborted over its head goes on under an epoch that another one gets (KIP-939)",
+    ),
 )
 
 # The first seed of the transactional world that catches a bug.
@@ -208,6 +229,9 @@ CAUGHT_BY_TEST = {
     "old snapshots of producers passed over": ("tests/unit/log/test_producers.py", 12),
     "an abort that timed out is not tried": ("tests/scenarios/txn_timeout.txt", 12),
     "a completion for any epoch": ("tests/scenarios/txn_late_completion.txt", 12),
+    "a transaction of two-phase commit times out": ("tests/scenarios/txn_two_phase.txt", 0),
+    "a kept transaction leaves its writer in": ("tests/scenarios/txn_two_phase.txt", 0),
+    "the next client of a kept transaction is not fenced": ("tests/scenarios/txn_two_phase.txt", 0),
 }
 
 

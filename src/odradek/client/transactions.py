@@ -31,6 +31,9 @@ from odradek.protocol.messages.write_txn_markers_request import (
 )
 from odradek.protocol.messages.write_txn_markers_response import WriteTxnMarkersResponse
 
+# As a time-out: an outside coordinator ends the transaction (KIP-939).
+NO_TIMEOUT_MS = 2**31 - 1
+
 TRANSACTION_KEY_TYPE: Final = 1
 NO_START: Final = -1
 NO_LEADER: Final = -1
@@ -128,9 +131,9 @@ async def terminate(cluster: Cluster, transactional_id: str) -> None:
         ApiError: TRANSACTIONAL_ID_NOT_FOUND, and what else the coordinator says.
     """
     coordinator, known = await describe_transaction(cluster, transactional_id)
-    request = InitProducerIdRequest(
-        transactional_id=transactional_id, transaction_timeout_ms=known.transaction_timeout_ms
-    )
+    # What has no time-out is of two-phase commit; no producer could ask for that here. Its next producer says its own.
+    timeout_ms = known.transaction_timeout_ms if known.transaction_timeout_ms < NO_TIMEOUT_MS else 1
+    request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
 
     async def attempt() -> None:
         response = await cluster.request(request, InitProducerIdResponse, node_id=coordinator)

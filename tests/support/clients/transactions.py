@@ -31,22 +31,39 @@ class TransactionalProducer(Calls):
         self.version = version
         self.producer_id = -1
         self.epoch = -1
+        self.writer = (-1, -1)
         self.sequences: dict[tuple[str, int], int] = {}
         asked = FindCoordinatorRequest(key_type=1, coordinator_keys=[self.transactional_id])
         found = self.ask_until_loaded(ApiKey.FIND_COORDINATOR, 4, asked)
         assert not any(error_codes(found)), found
 
-    def init(self, *, timeout_ms: int = 60_000, expected: tuple[int, int] = (-1, -1), until_done: bool = True) -> str:
-        """InitProducerId; asks again while the transaction before is being ended."""
+    def init(
+        self,
+        *,
+        timeout_ms: int = 60_000,
+        expected: tuple[int, int] = (-1, -1),
+        until_done: bool = True,
+        two_phase: bool = False,
+        keep: bool = False,
+    ) -> str:
+        """InitProducerId; asks again while the transaction before is being ended.
+
+        Args:
+            two_phase, keep: the flags of KIP-939; `writer` is then the identity under which an open one was written.
+        """
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id,
             transaction_timeout_ms=timeout_ms,
             producer_id=expected[0],
             producer_epoch=expected[1],
+            enable2_pc=two_phase,
+            keep_prepared_txn=keep,
         )
-        answer = self.ask_until_loaded(ApiKey.INIT_PRODUCER_ID, 5, request)
+        version = 6 if two_phase or keep else 5
+        answer = self.ask_until_loaded(ApiKey.INIT_PRODUCER_ID, version, request)
         while until_done and name_of(answer.error_code) == "CONCURRENT_TRANSACTIONS":
-            answer = self.ask_until_loaded(ApiKey.INIT_PRODUCER_ID, 5, request)
+            answer = self.ask_until_loaded(ApiKey.INIT_PRODUCER_ID, version, request)
+        self.writer = (answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch)
         if not answer.error_code:
             self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
             self.sequences.clear()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID
@@ -20,7 +20,7 @@ Rule = tuple[AclOperation, AclResourceType, str]
 
 
 @contextmanager
-def node_in_process(directory: Path) -> Iterator[NodeThread]:
+def node_in_process(directory: Path, settings: Mapping[str, object] | None = None) -> Iterator[NodeThread]:
     """A node whose authorizer a test can replace."""
     node, port = NodeThread(1, NetworkLinks()), free_port()
     controller = f"127.0.0.1:{free_port()}"
@@ -28,6 +28,7 @@ def node_in_process(directory: Path) -> Iterator[NodeThread]:
         "log.dirs": directory,
         "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://{controller}",
         "controller.quorum.bootstrap.servers": controller,
+        **(settings or {}),
     }
     node.begin(None, [f"{key}={value}" for key, value in overrides.items()]).result(120)
     try:

@@ -32,6 +32,9 @@ BY_SCENARIO = {
     "the last epoch is given away": "txn_exhausted",
     "an abort that timed out is not tried": "txn_timeout",
     "a completion for any epoch": "txn_late_completion",
+    "a transaction of two-phase commit times out": "txn_two_phase",
+    "a kept transaction leaves its writer in": "txn_two_phase",
+    "the next client of a kept transaction is not fenced": "txn_two_phase",
 }
 BY_TEST: dict[str, Callable[[Path], None]] = {
     "late batch opens a transaction": lambda folder: late_batch(Home(folder), True),

@@ -15,6 +15,11 @@ class TransactionConfig:
         unit="ms",
         doc="Upper bound of transaction.timeout.ms of producers.",
     )
+    is_two_phase_served: bool = option(
+        "transaction.two.phase.commit.enable",
+        default=False,
+        doc="Serve two-phase commit (InitProducerId 6, KIP-939): transactions that an outside coordinator ends.",
+    )
     id_expiration_ms: int = option(
         "transactional.id.expiration.ms",
         default=604_800_000,

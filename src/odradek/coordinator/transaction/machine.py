@@ -5,14 +5,14 @@ A record and its answer are one: what a client gets was committed before. Where 
 ends, its owner writes the markers once the records are committed, and then calls `complete`.
 
 Errors are named as in the newest version of each API; the handlers turn them into what older versions know.
-Source: Kafka TransactionCoordinator, TransactionMetadata; KIP-98, KIP-360, KIP-588, KIP-890.
+Source: Kafka TransactionCoordinator, TransactionMetadata; KIP-98, KIP-360, KIP-588, KIP-890, KIP-939.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.topic_names import TopicPartition
@@ -23,6 +23,7 @@ from odradek.coordinator.transaction.metadata import (
     MAX_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
+    NO_TIMEOUT_MS,
     TransactionMetadata,
 )
 from odradek.coordinator.transaction.records import TransactionRecord
@@ -36,6 +37,14 @@ BUMPS_EPOCH = 2
 
 ResponseT = TypeVar("ResponseT")
 Identity = tuple[int, int]  # producer id, producer epoch
+NO_IDENTITY: Identity = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+
+class Kept(NamedTuple):
+    """Who may end what is open, and under which identity that was written; NO_IDENTITY where nothing is open."""
+
+    client: Identity
+    writer: Identity
 
 
 class ProducerIdNeededError(Exception):
@@ -179,7 +188,7 @@ class TransactionMachine:
         if present.is_ending:
             raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS, f"the last transaction of {transactional_id} is ending")
         if present.state is TransactionState.ONGOING:
-            if expected is not None and expected[1] != present.producer_epoch:
+            if expected is not None and expected[1] != present.client_identity[1]:
                 # Kafka aborts what is open before it finds this out: a fenced producer would end the new one's work.
                 raise ApiError(ErrorCode.PRODUCER_FENCED, f"{transactional_id} is at a newer epoch")
             error = ErrorCode.CONCURRENT_TRANSACTIONS
@@ -201,6 +210,37 @@ class TransactionMachine:
         metadata = present.initialized(epoch=epoch, last_epoch=last_epoch, timeout_ms=timeout_ms, now_ms=now_ms)
         return self._answer(transactional_id, metadata, (metadata.producer_id, epoch))
 
+    def keep_prepared(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: Identity | None,
+        *,
+        fresh_producer_id: int | None,
+        now_ms: int,
+    ) -> Result[TransactionRecord, Outcome[Kept]]:
+        """Make the caller the only producer that may end what is open; where nothing is, as `init_producer_id`.
+
+        Arguments and errors are those of `init_producer_id`. A kept transaction takes no more partitions.
+        """
+        present = self.ids.get(transactional_id)
+        if present is None or present.state is not TransactionState.ONGOING:
+            done = self.init_producer_id(
+                transactional_id, timeout_ms, expected, fresh_producer_id=fresh_producer_id, now_ms=now_ms
+            )
+            return Result(done.records, Outcome(Kept(done.response.response, NO_IDENTITY)))
+        if expected is not None and expected != present.client_identity:
+            raise ApiError(ErrorCode.PRODUCER_FENCED, f"{transactional_id} belongs to another producer")
+        producer_id, epoch = present.client_identity
+        # The end bumps the epoch once more, and what follows on it is given to the client: it must not be the last.
+        is_left = epoch + 1 < LAST_CLIENT_EPOCH
+        client = (producer_id, epoch + 1) if is_left else (_needed(fresh_producer_id), 0)
+        metadata = present.kept_by(client, timeout_ms=timeout_ms, now_ms=now_ms)
+        self._connections.pop(transactional_id, None)
+        return self._answer(
+            transactional_id, metadata, Kept(client, (present.producer_id, present.producer_epoch))
+        )
+
     def _fence(
         self,
         transactional_id: str,
@@ -216,12 +256,16 @@ class TransactionMachine:
         The epoch is bumped once, also where every end bumps it (KAFKA-19367).
         """
         assert present.producer_epoch < MAX_EPOCH, "the last epoch has no transactions"
+        bumped = present.producer_epoch + 1, NO_PRODUCER_ID, NO_PRODUCER_EPOCH
+        epoch, next_producer_id, next_producer_epoch = present.end_of_kept(bumps=True) if present.is_kept else bumped
         metadata = present.ending(
             commit=False,
-            epoch=present.producer_epoch + 1,
+            epoch=epoch,
             last_epoch=last_epoch,
             version=present.version,
             now_ms=now_ms,
+            next_producer_id=next_producer_id,
+            next_producer_epoch=next_producer_epoch,
         )
         identity = (metadata.producer_id, metadata.producer_epoch)
         ended = Ended(transactional_id, metadata, cause)
@@ -257,9 +301,11 @@ class TransactionMachine:
         present = self.ids.get(request.transactional_id)
         if present is not None and present.is_ending and _identity(request) == present.next_identity:
             raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS, f"{request.transactional_id}: the last one is ending")
+        if present is not None and present.is_kept and _identity(request) == present.client_identity:
+            raise ApiError(ErrorCode.INVALID_TXN_STATE, f"{request.transactional_id} is kept: it can only be ended")
         if present is None or present.producer_id != request.producer_id:
             raise _not_mapped(request)
-        if present.producer_epoch != request.producer_epoch or request.producer_epoch > LAST_CLIENT_EPOCH:
+        if present.is_kept or present.producer_epoch != request.producer_epoch or request.producer_epoch > LAST_CLIENT_EPOCH:
             raise _fenced(request, present)
         if present.is_ending:
             raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS, f"{request.transactional_id}: the last one is ending")
@@ -305,14 +351,20 @@ class TransactionMachine:
         now_ms: int,
     ) -> Result[TransactionRecord, Outcome[Identity]]:
         bumps = request.version >= BUMPS_EPOCH
-        next_producer_id = _needed(fresh_producer_id) if bumps and present.is_exhausted else NO_PRODUCER_ID
+        if present.is_kept:
+            epoch, next_producer_id, next_producer_epoch = present.end_of_kept(bumps=bumps)
+        else:
+            epoch = present.producer_epoch + 1 if bumps else present.producer_epoch
+            next_producer_id = _needed(fresh_producer_id) if bumps and present.is_exhausted else NO_PRODUCER_ID
+            next_producer_epoch = NO_PRODUCER_EPOCH
         metadata = present.ending(
             commit=commit,
-            epoch=present.producer_epoch + 1 if bumps else present.producer_epoch,
-            last_epoch=present.producer_epoch if bumps else present.last_producer_epoch,
+            epoch=epoch,
+            last_epoch=request.producer_epoch if bumps else present.last_producer_epoch,
             version=request.version,
             now_ms=now_ms,
             next_producer_id=next_producer_id,
+            next_producer_epoch=next_producer_epoch,
         )
         ended = Ended(request.transactional_id, metadata)
         return Result([TransactionRecord(request.transactional_id, metadata)], Outcome(metadata.next_identity, [ended]))
@@ -333,7 +385,7 @@ class TransactionMachine:
     # ---- time
 
     def abort_timed_out(self, now_ms: int, monotonic_ms: int) -> Result[TransactionRecord, Outcome[None]]:
-        """Abort transactions that are open for longer than their producers asked for.
+        """Abort transactions that are open for longer than their producers asked for; of two-phase commit, none.
 
         The log has the wall clock's time of their start. Where that clock was set back since, the time since this
         coordinator first saw a transaction open counts, too: it would keep readers waiting for as long as the clock
@@ -344,6 +396,8 @@ class TransactionMachine:
         seen = {}
         for transactional_id in self._ongoing:
             present = self.ids[transactional_id]
+            if present.timeout_ms == NO_TIMEOUT_MS:
+                continue
             start_ms, since_ms = self._seen_open.get(transactional_id, (None, 0))
             since_ms = since_ms if start_ms == present.start_ms else monotonic_ms
             seen[transactional_id] = present.start_ms, since_ms
@@ -383,6 +437,8 @@ def _needed(fresh_producer_id: int | None) -> int:
 def _may_go_on(present: TransactionMetadata, expected: Identity) -> bool:
     """Its epoch is checked when it is bumped. A producer whose id was replaced may not have heard of it yet."""
     producer_id, epoch = expected
+    if present.is_kept:
+        return producer_id == present.client_identity[0]
     if present.is_ending and producer_id == present.next_producer_id != NO_PRODUCER_ID:
         return True
     return producer_id == present.producer_id or (
@@ -409,6 +465,8 @@ def _is_again(request: Request, present: TransactionMetadata) -> bool:
         return False
     if request.producer_id == present.producer_id:
         return request.producer_epoch + 1 == present.producer_epoch
+    if present.is_ending and request.producer_id == present.next_producer_id:  # it had kept the transaction
+        return request.producer_epoch + 1 == present.next_producer_epoch
     replaced = request.producer_id == present.previous_producer_id and present.producer_epoch == 0
     return replaced and request.producer_epoch == LAST_CLIENT_EPOCH
 
@@ -422,13 +480,15 @@ def _check_ender(request: Request, present: TransactionMetadata, *, again: bool)
         ApiError: CONCURRENT_TRANSACTIONS, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED.
     """
     bumps = request.version >= BUMPS_EPOCH and present.version >= BUMPS_EPOCH
-    if bumps and present.is_ending and _identity(request) == present.next_identity:
+    is_replaced = present.next_producer_id != NO_PRODUCER_ID
+    if (bumps or is_replaced) and present.is_ending and _identity(request) == present.next_identity:
         raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS, f"{request.transactional_id}: the last one is ending")
-    if present.producer_id != request.producer_id and not again:
+    producer_id, epoch = present.client_identity
+    if request.producer_id not in (producer_id, present.producer_id) and not again:
         raise _not_mapped(request)
-    if request.producer_epoch != present.producer_epoch and not again:
+    if _identity(request) != (producer_id, epoch) and not again:
         raise _fenced(request, present)
-    if present.producer_epoch > LAST_CLIENT_EPOCH and not present.is_ending:
+    if epoch > LAST_CLIENT_EPOCH and not present.is_ending:
         raise _fenced(request, present)  # what is left to markers is given to no producer
 
 

@@ -76,6 +76,7 @@ def _to_value(metadata: TransactionMetadata) -> TransactionLogValue:
         previous_producer_id=metadata.previous_producer_id,
         next_producer_id=metadata.next_producer_id,
         producer_epoch=metadata.producer_epoch,
+        next_producer_epoch=metadata.next_producer_epoch,
         transaction_timeout_ms=metadata.timeout_ms,
         transaction_status=metadata.state,
         # Kafka's decoder takes none for "no transaction has been begun".
@@ -103,6 +104,7 @@ def _from_value(value: TransactionLogValue) -> TransactionMetadata:
         ),
         previous_producer_id=value.previous_producer_id,
         next_producer_id=value.next_producer_id,
+        next_producer_epoch=value.next_producer_epoch,
         start_ms=value.transaction_start_timestamp_ms,
         last_update_ms=value.transaction_last_update_timestamp_ms,
         version=value.client_transaction_version,

@@ -26,11 +26,13 @@ from odradek.coordinator.transaction.machine import (
     MAX_ENDED_PER_LOOK,
     Ended,
     Identity,
+    Kept,
     Outcome,
     ProducerIdNeededError,
     Request,
     TransactionMachine,
 )
+from odradek.coordinator.transaction.metadata import NO_TIMEOUT_MS
 from odradek.coordinator.transaction.metrics import TransactionCounts
 from odradek.coordinator.transaction.queries import describe_transaction, list_transactions, matching
 from odradek.coordinator.transaction.records import TRANSACTION_TOPIC, TransactionRecord
@@ -269,6 +271,7 @@ class TransactionCoordinator(ShardHost[TransactionShard]):
         timeout_ms: int,
         expected: Identity | None,
         *,
+        two_phase: bool = False,
         by: Client = NO_CLIENT,
     ) -> Identity:
         """Make the caller the only producer of its transactional id; `expected` as the machine has it.
@@ -276,26 +279,71 @@ class TransactionCoordinator(ShardHost[TransactionShard]):
         The log has a line for each that takes the id of another, also where nothing was open: the fenced
         producer does not know by whom.
 
+        Args:
+            two_phase: an outside coordinator ends its transactions, which do not time out (KIP-939).
         Raises:
-            ApiError: INVALID_TRANSACTION_TIMEOUT, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED; coordinator errors.
+            ApiError: INVALID_TRANSACTION_TIMEOUT, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED; coordinator errors;
+                TRANSACTIONAL_ID_AUTHORIZATION_FAILED where two-phase commit is not served.
         """
+        timeout_ms = self._allowed_timeout_ms(timeout_ms, two_phase)
+        shard = self.shard(transactional_id)
+        return await self._take_over(
+            shard,
+            transactional_id,
+            expected,
+            lambda fresh: shard.machine.init_producer_id(
+                transactional_id, timeout_ms, expected, fresh_producer_id=fresh, now_ms=self._clock.now_ms()
+            ),
+            by,
+        )
+
+    async def keep_prepared(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: Identity | None,
+        *,
+        two_phase: bool,
+        by: Client = NO_CLIENT,
+    ) -> Kept:
+        """As `init_producer_id`, except that the caller gets to end what is open (KIP-939)."""
+        timeout_ms = self._allowed_timeout_ms(timeout_ms, two_phase)
+        shard = self.shard(transactional_id)
+        return await self._take_over(
+            shard,
+            transactional_id,
+            expected,
+            lambda fresh: shard.machine.keep_prepared(
+                transactional_id, timeout_ms, expected, fresh_producer_id=fresh, now_ms=self._clock.now_ms()
+            ),
+            by,
+        )
+
+    def _allowed_timeout_ms(self, timeout_ms: int, two_phase: bool) -> int:
+        if two_phase:
+            if not self.config.is_two_phase_served:
+                raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "two-phase commit is not enabled here")
+            return NO_TIMEOUT_MS
         if not 0 < timeout_ms <= self.config.max_timeout_ms:
             raise ApiError(ErrorCode.INVALID_TRANSACTION_TIMEOUT, f"{timeout_ms} ms")
-        shard = self.shard(transactional_id)
+        return timeout_ms
+
+    async def _take_over(
+        self,
+        shard: TransactionShard,
+        transactional_id: str,
+        expected: Identity | None,
+        operation: Callable[[int | None], Result[TransactionRecord, Outcome[T]]],
+        by: Client,
+    ) -> T:
         former: list[Identity] = []
 
-        def operation(fresh: int | None) -> Result[TransactionRecord, Outcome[Identity]]:
+        def look_and_run(fresh: int | None) -> Result[TransactionRecord, Outcome[T]]:
             present = shard.machine.ids.get(transactional_id)
-            former[:] = [] if present is None else [(present.producer_id, present.producer_epoch)]
-            return shard.machine.init_producer_id(
-                transactional_id,
-                timeout_ms,
-                expected,
-                fresh_producer_id=fresh,
-                now_ms=self._clock.now_ms(),
-            )
+            former[:] = [] if present is None else [present.client_identity]
+            return operation(fresh)
 
-        identity = await self._with_fresh_id(shard, operation, by)
+        response = await self._with_fresh_id(shard, look_and_run, by)
         if former and expected is None:
             producer_id, old_epoch = former[0]
             _log.info(
@@ -305,7 +353,7 @@ class TransactionCoordinator(ShardHost[TransactionShard]):
                 old_epoch=old_epoch,
                 **by.fields(),
             )
-        return identity
+        return response
 
     async def end(self, request: Request, *, commit: bool) -> Identity:
         """Decide the end of a transaction; returns whom the producer goes on as. Raises ApiError as the machine."""
@@ -320,9 +368,9 @@ class TransactionCoordinator(ShardHost[TransactionShard]):
     async def _with_fresh_id(
         self,
         shard: TransactionShard,
-        operation: Callable[[int | None], Result[TransactionRecord, Outcome[Identity]]],
+        operation: Callable[[int | None], Result[TransactionRecord, Outcome[T]]],
         by: Client = NO_CLIENT,
-    ) -> Identity:
+    ) -> T:
         try:
             return await shard.run(lambda: operation(None), by)
         except ProducerIdNeededError:

@@ -15,12 +15,13 @@
 | Empty, Complete*, Ongoing        | Ongoing                     | a partition is added                              |
 | Ongoing                          | PrepareCommit, PrepareAbort | EndTxn                                            |
 | Ongoing                          | PrepareAbort                | InitProducerId, the transaction's time-out        |
+| Ongoing                          | Ongoing                     | InitProducerId that keeps it (KIP-939)            |
 | Empty, Complete*                 | PrepareAbort                | EndTxn 5 that aborts a transaction without writes |
 | PrepareCommit                    | CompleteCommit              | the last marker is written                        |
 | PrepareAbort                     | CompleteAbort               | the last marker is written                        |
 | Empty, Complete*                 | (none)                      | transactional.id.expiration.ms                    |
 
-Source: Kafka TransactionState; KIP-98, KIP-890.
+Source: Kafka TransactionState; KIP-98, KIP-890, KIP-939.
 """
 
 from __future__ import annotations

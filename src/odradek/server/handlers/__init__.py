@@ -6,6 +6,8 @@ test.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from odradek.protocol.apis import ApiKey
 from odradek.server.handlers import (
     add_offsets_to_txn,
@@ -169,3 +171,13 @@ HANDLERS: tuple[Handler, ...] = (
     Handler(ApiKey.REMOVE_RAFT_VOTER, remove_raft_voter.handle, 0, 0, _BOTH, overlapping=True),
     Handler(ApiKey.UPDATE_RAFT_VOTER, update_raft_voter.handle, 0, 0, _CONTROLLER, overlapping=True),
 )
+
+
+def served_handlers(*, two_phase: bool) -> tuple[Handler, ...]:
+    """The table as it is served: with the version of an API that Kafka calls unstable where a setting asks for it."""
+    if not two_phase:
+        return HANDLERS
+    return tuple(
+        replace(each, max_version=init_producer_id.TWO_PHASE_VERSION) if each.api_key is ApiKey.INIT_PRODUCER_ID else each
+        for each in HANDLERS
+    )

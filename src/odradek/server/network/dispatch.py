@@ -121,7 +121,8 @@ def make_routes(handlers: Iterable[Handler], scope: str) -> dict[int, Route]:
             continue
         assert handler.api_key not in routes, f"two handlers of {handler.api_key.name}"
         spec = API[handler.api_key]
-        assert spec.min_version <= handler.min_version <= handler.max_version <= spec.max_version, handler
+        last = spec.max_version + spec.latest_unstable
+        assert spec.min_version <= handler.min_version <= handler.max_version <= last, handler
         advertised_min = handler.min_version if handler.advertised_min is None else handler.advertised_min
         check = request_check(handler.api_key)
         routes[int(handler.api_key)] = Route(

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from odradek.common.metrics import Metrics
+from odradek.coordinator.transaction.config import TransactionConfig
 from odradek.security.quota.config import QuotaConfig
 from odradek.server.context import BrokerServices
 from odradek.server.fetch_session_cache import FetchSessionCache, FetchSessionConfig
-from odradek.server.handlers import HANDLERS
+from odradek.server.handlers import served_handlers
 from odradek.server.lifecycle.controlled_shutdown import ControlledShutdown
 from odradek.server.network.dispatch import Dispatcher, make_dispatcher, make_routes
 from odradek.server.network.entrance import limits_of_listeners
@@ -43,7 +44,8 @@ def build_front_end(
     security: SecurityParts,
 ) -> FrontEnd:
     """The routes are those of the kinds of listeners; ApiVersions is answered from them."""
-    routes = {scope: make_routes(HANDLERS, scope) for scope in ("broker", "controller")}
+    handlers = served_handlers(two_phase=settings.build(TransactionConfig).is_two_phase_served)
+    routes = {scope: make_routes(handlers, scope) for scope in ("broker", "controller")}
     transactions = coordinators.transactions
     services = BrokerServices(
         node_id=settings.node_id,
