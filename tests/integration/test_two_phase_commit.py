@@ -86,7 +86,9 @@ def test_a_prepared_transaction_outlives_everything_but_its_end(tmp_path: Path) 
         node.start()
         with Calls(node.port) as calls, TransactionalProducer(node.port, name) as second:
             assert second.init(two_phase=True, keep=True) == "NONE"
-            assert second.writer == prepared, "an outside coordinator knows it by this identity for as long as it is open"
+            assert second.writer == prepared, (
+                "an outside coordinator knows it by this identity for as long as it is open"
+            )
             assert second.end(commit=True, identity=kept) == "PRODUCER_FENCED"
             assert committed(calls, topic) == []
             asked = second.producer_id, second.epoch

@@ -237,9 +237,7 @@ class TransactionMachine:
         client = (producer_id, epoch + 1) if is_left else (_needed(fresh_producer_id), 0)
         metadata = present.kept_by(client, timeout_ms=timeout_ms, now_ms=now_ms)
         self._connections.pop(transactional_id, None)
-        return self._answer(
-            transactional_id, metadata, Kept(client, (present.producer_id, present.producer_epoch))
-        )
+        return self._answer(transactional_id, metadata, Kept(client, (present.producer_id, present.producer_epoch)))
 
     def _fence(
         self,
@@ -305,7 +303,11 @@ class TransactionMachine:
             raise ApiError(ErrorCode.INVALID_TXN_STATE, f"{request.transactional_id} is kept: it can only be ended")
         if present is None or present.producer_id != request.producer_id:
             raise _not_mapped(request)
-        if present.is_kept or present.producer_epoch != request.producer_epoch or request.producer_epoch > LAST_CLIENT_EPOCH:
+        if (
+            present.is_kept
+            or present.producer_epoch != request.producer_epoch
+            or request.producer_epoch > LAST_CLIENT_EPOCH
+        ):
             raise _fenced(request, present)
         if present.is_ending:
             raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS, f"{request.transactional_id}: the last one is ending")

@@ -178,6 +178,8 @@ def served_handlers(*, two_phase: bool) -> tuple[Handler, ...]:
     if not two_phase:
         return HANDLERS
     return tuple(
-        replace(each, max_version=init_producer_id.TWO_PHASE_VERSION) if each.api_key is ApiKey.INIT_PRODUCER_ID else each
+        replace(each, max_version=init_producer_id.TWO_PHASE_VERSION)
+        if each.api_key is ApiKey.INIT_PRODUCER_ID
+        else each
         for each in HANDLERS
     )

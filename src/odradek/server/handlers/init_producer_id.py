@@ -6,8 +6,8 @@ of its transactional id with a new epoch: every producer before it is fenced, an
 
 Versions: 2 flexible; 3 a producer may name its id and epoch to have the epoch bumped (KIP-360): an idempotent one gets
 a new id instead, as Kafka does; 4 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH; 5 TRANSACTION_ABORTABLE; 6
-two-phase commit (KIP-939): transactions that do not time out, and a producer that keeps an open one to end it. Kafka 4.4
-has version 6 as an unstable one, so it is offered where `transaction.two.phase.commit.enable` asks for it.
+two-phase commit (KIP-939): transactions that do not time out, and a producer that keeps an open one to end it. Kafka
+4.4 has version 6 as an unstable one, so it is offered where `transaction.two.phase.commit.enable` asks for it.
 """
 
 from __future__ import annotations
