@@ -147,7 +147,7 @@ def test_expired_producers_stay_expired_after_a_kill(own_node: Node) -> None:
 
 def test_two_phase_commit_is_not_offered_by_default(node: Node) -> None:
     """KIP-939's flags need version 6, which a setting enables: a client that wants them says UNSUPPORTED_VERSION
-    itself, and one that sends it all the same is not answered, as any version that was not offered. Kafka 4.3 does the same."""
+    itself, and one that sends it all the same is not answered, as by Kafka 4.3."""
     with Calls(node.port) as calls:
         answer = calls.ask(
             ApiKey.API_VERSIONS, 3, ApiVersionsRequest(client_software_name="test", client_software_version="1")

@@ -37,7 +37,8 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 
 def described(calls: Calls, transactional_id: str) -> TransactionState:
     request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
-    (found,) = calls.ask_until_loaded(ApiKey.DESCRIBE_TRANSACTIONS, 0, request).transaction_states
+    answer = calls.ask_until_loaded(ApiKey.DESCRIBE_TRANSACTIONS, 0, request)
+    found: TransactionState = answer.transaction_states[0]
     return found
 
 

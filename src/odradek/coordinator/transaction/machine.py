@@ -303,11 +303,9 @@ class TransactionMachine:
             raise ApiError(ErrorCode.INVALID_TXN_STATE, f"{request.transactional_id} is kept: it can only be ended")
         if present is None or present.producer_id != request.producer_id:
             raise _not_mapped(request)
-        if (
-            present.is_kept
-            or present.producer_epoch != request.producer_epoch
-            or request.producer_epoch > LAST_CLIENT_EPOCH
-        ):
+        if present.is_kept or present.producer_epoch != request.producer_epoch:
+            raise _fenced(request, present)
+        if request.producer_epoch > LAST_CLIENT_EPOCH:
             raise _fenced(request, present)
         if present.is_ending:
             raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS, f"{request.transactional_id}: the last one is ending")
