@@ -5,8 +5,9 @@ transaction can touch a later one: in a Prepare state `producer_epoch` is alread
 bear. An epoch of 32767 is never given to a client; it is left to the marker that ends the producer's last transaction.
 
 A kept transaction (KIP-939) has two identities. `producer_id` and `producer_epoch` are those that its records were
-written under, by which an outside coordinator knows it. The next ones are those of the client that took it
-over: they end the transaction, and do nothing else. Every one that keeps it again gets a later epoch, and so fences the one before.
+written under, by which an outside coordinator knows it. The next ones are those of the client that took it over: they
+end the transaction, and do nothing else. Every one that keeps it again gets a later epoch, and so fences the one
+before.
 """
 
 from __future__ import annotations
