@@ -30,6 +30,7 @@ from tests.sim.compacted import CompactedNode
 from tests.sim.copying import CopyingCluster
 from tests.sim.damaged import DamagedCluster
 from tests.sim.directories import TwoDirectories
+from tests.sim.hosts import HostsCluster
 from tests.sim.keyed import KeyedCluster
 from tests.sim.lasting import LastingCluster
 from tests.sim.linked import LinkedClusters
@@ -41,6 +42,7 @@ from tests.sim.planted_compacted import COMPACTED_BUGS
 from tests.sim.planted_copying import COPYING
 from tests.sim.planted_damaged import DAMAGED
 from tests.sim.planted_directories import DIRECTORY_BUGS
+from tests.sim.planted_hosts import HOST_BUGS
 from tests.sim.planted_lasting import LASTING_BUGS
 from tests.sim.planted_linked import LINK_BUGS
 from tests.sim.planted_permissions import PERMISSION_BUGS
@@ -72,6 +74,7 @@ WORLD_OF: tuple[tuple[type[Scenario], tuple[Bug, ...]], ...] = (
     (MovingCluster, MOVING),
     (CopyingCluster, COPYING),
     (DamagedCluster, DAMAGED),
+    (HostsCluster, HOST_BUGS),
     (TwoDirectories, DIRECTORY_BUGS),
     (TransactionalNode, TRANSACTIONS),
     (ProducersCluster, PRODUCER_BUGS),

@@ -171,6 +171,7 @@ class OneNode(Scenario):
         for machine in world.machines.values():
             machine.start()
         admin = Admin(world, "admin", 0, self.recorder, copies=self.copies)
+        await self.before_topics(admin)
         # Clocks jump by days here, and a record from the future would be refused, rightly.
         configs = {"message.timestamp.after.max.ms": str(2**63 - 1)}
         if world.swarm.loses_power:
@@ -231,6 +232,9 @@ class OneNode(Scenario):
     def add_machines(self) -> None:
         """Put the nodes into the world; they are not started here."""
         self.world.add_machine("node-1", 1)
+
+    async def before_topics(self, admin: Admin) -> None:
+        """Return when the nodes are as this world wants them before it has topics."""
 
     def more_clients(self) -> Sequence[Any]:
         """Clients of a world of its own, with `name`, `network`, `run` and `stopping` as the others."""

@@ -8,6 +8,7 @@ from tests.sim.copying import CopyingCluster
 from tests.sim.crowded import CrowdedCluster, CrowdedNode
 from tests.sim.damaged import DamagedCluster
 from tests.sim.directories import TwoDirectories
+from tests.sim.hosts import HostsCluster
 from tests.sim.keyed import KeyedCluster
 from tests.sim.lasting import LastingCluster
 from tests.sim.linked import LinkedClusters
@@ -37,7 +38,7 @@ KINDS: tuple[type[Scenario], ...] = (
     LinkedClusters,
 )
 # Those with faults of their own in place of the common ones come last.
-ALL_KINDS: tuple[type[Scenario], ...] = (*KINDS, DamagedCluster)
+ALL_KINDS: tuple[type[Scenario], ...] = (*KINDS, DamagedCluster, HostsCluster)
 WORLDS: dict[str, type[Scenario]] = {kind.world_name: kind for kind in ALL_KINDS}
 # By name alone, and not where all are run: tests have seeds of these.
 MORE_WORLDS: dict[str, type[Scenario]] = {kind.world_name: kind for kind in (CrowdedNode, CrowdedCluster)}

@@ -44,6 +44,7 @@ SEEDS = {
     "quotas": (1, 2),
     "quorum": (4, 6),
     "linked": (3, 2),
+    "hosts": (1, 2),  # only a host loses its power there
     "damaged": (1, 2),  # no machine loses power there
 }
 # The others are slow tests.
