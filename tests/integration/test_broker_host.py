@@ -34,6 +34,9 @@ def test_partitions_are_spread_over_machines_and_plans_know_them(tmp_path: Path)
         brokers = odradek(where, "cluster", "brokers", "--json").json
         assert {each["broker"]: each["machine"] for each in brokers} == MACHINES
         assert "MACHINE" in odradek(where, "cluster", "brokers").rows[0]
+        voters = odradek(where, "cluster", "quorum", "--json").json["replicas"]
+        assert {each["node"]: each["machine"] for each in voters} == MACHINES
+        assert odradek(where, "cluster", "quorum").rows[2][-1] == "MACHINE"
         planned = odradek(where, "partitions", "plan", "--topic", "together", "--json").json["partitions"]
         assert [{MACHINES[each] for each in change["replicas"]} for change in planned] == [{"a", "b"}]
         # A registration outlives its controllers.

@@ -210,10 +210,13 @@ def quorum(
     """Show the quorum that keeps the metadata: leader, voters, observers, how far each has read."""
 
     async def work(cluster: Cluster) -> dict[str, Any]:
-        from odradek.client.admin import describe_quorum
+        from odradek.client.admin import describe_cluster, describe_quorum
+        from odradek.protocol.extras import read_broker_host
         from odradek.raft.quorum_state import uuid_text
 
         response = await describe_quorum(cluster)
+        described = await describe_cluster(cluster, fenced=True)
+        machines = {broker.broker_id: read_broker_host(broker) for broker in described.brokers}
         state = response.topics[0].partitions[0]
         addresses = {
             node.node_id: [f"{listener.name}://{listener.host}:{listener.port}" for listener in node.listeners]
@@ -231,6 +234,7 @@ def quorum(
                 "last_fetch_ms": replica.last_fetch_timestamp,
                 "last_caught_up_ms": replica.last_caught_up_timestamp,
                 "endpoints": addresses.get(replica.replica_id, []),
+                "machine": machines.get(replica.replica_id),
             }
 
         return {
@@ -246,8 +250,10 @@ def quorum(
         print_json(found)
         return
     typer.echo(f"Leader {found['leader']}, epoch {found['leader_epoch']}, high watermark {found['high_watermark']}\n")
+    # As in `brokers`: one machine for all is nothing to look at.
+    with_machines = len({each["machine"] for each in found["replicas"] if each["machine"]}) > 1
     print_table(
-        ["NODE", "ROLE", "LOG-END-OFFSET", "LAG", "DIRECTORY-ID", "ENDPOINTS"],
+        ["NODE", "ROLE", "LOG-END-OFFSET", "LAG", "DIRECTORY-ID", "ENDPOINTS", *["MACHINE"] * with_machines],
         [
             [
                 each["node"],
@@ -256,6 +262,7 @@ def quorum(
                 each["lag"],
                 each["directory_id"],
                 ",".join(each["endpoints"]) or None,
+                *[each["machine"]] * with_machines,
             ]
             for each in found["replicas"]
         ],
