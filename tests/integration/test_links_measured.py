@@ -131,3 +131,23 @@ def test_any_broker_answers_for_the_partitions_of_all(tmp_path: Path, source: No
         for address in here.bootstrap_servers.split(","):
             eventually(lambda at=address: [row["lag"] for row in rows_of(at, TOPIC)] == [0] * 4)
             assert [row["end"] for row in rows_of(address, TOPIC)] == [10, 11, 12, 13]
+
+
+def test_quiet_partitions_cost_a_link_nothing_each_time(tmp_path: Path) -> None:
+    """A request names what has changed: with many partitions its size would be theirs, twice a second."""
+    with Node(tmp_path / "source", ANY_PORT) as source, Node(tmp_path / "here") as here:
+        create_topic(source.bootstrap, TOPIC, 100)
+        odradek(here.bootstrap, "links", "create", "west", "--source", source.bootstrap)
+        odradek(here.bootstrap, "links", "mirror", "west", TOPIC)
+        eventually(lambda: [row["end"] for row in rows_of(here.bootstrap, TOPIC)] == [0] * 100)
+        eventually(lambda: of_mirror(source, "odradek_fetch_sessions") == [1])
+        produce_to(source.bootstrap, 57, 10)
+        eventually(lambda: [row["end"] for row in rows_of(here.bootstrap, TOPIC)][57] == 10)
+        odradek(here.bootstrap, "links", "pause", "west", TOPIC)
+        produce_to(source.bootstrap, 58, 5)
+        odradek(here.bootstrap, "links", "resume", "west", TOPIC)
+        eventually(lambda: [row["end"] for row in rows_of(here.bootstrap, TOPIC)][57:59] == [10, 5])
+        source.stop()
+        source.start()
+        produce_to(source.bootstrap, 59, 3)
+        eventually(lambda: [row["end"] for row in rows_of(here.bootstrap, TOPIC)][57:60] == [10, 5, 3])

@@ -56,6 +56,7 @@ class MirroredPartition:
         reason: why nothing comes.
         stopped: whether an administrator must act.
         is_paused: whether an administrator wants it so.
+        is_outside: whether our log's end is not in the source's log; where that begins is asked for.
         whole_ms: when we last had all that the source had; at first, when we began.
         bytes: of the batches that came.
         begins_at: the source's start, where that was above our end and the source has no epoch to compare ours with;
@@ -70,6 +71,7 @@ class MirroredPartition:
     reason: Reason = NO_REASON
     stopped: bool = field(default=False)
     is_paused: bool = False
+    is_outside: bool = False
     whole_ms: int = 0
     bytes: int = 0
     begins_at: int = -1
@@ -78,8 +80,9 @@ class MirroredPartition:
     def is_ready(self) -> bool:
         """Whether it may be fetched: our epoch is not below that of any batch that may come."""
         partition = self.partition
-        leads = partition.is_leader and partition.is_mirror and not self.stopped and not self.is_paused
-        return leads and self.source_leader >= 0 and self.source_epoch <= partition.leader_epoch
+        leads = partition.is_leader and partition.is_mirror
+        is_kept = self.stopped or self.is_paused or self.is_outside
+        return leads and not is_kept and self.source_leader >= 0 and self.source_epoch <= partition.leader_epoch
 
     @property
     def next_offset(self) -> int:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from odradek.client.cluster import Cluster
+from odradek.client.connection import Connection, UnreachableError
 from odradek.client.groups import list_offsets
 from odradek.common.backoff import Backoff
 from odradek.common.buggify import buggify
@@ -23,11 +24,12 @@ from odradek.link.acls import AclFollower
 from odradek.link.measures import LinkMeasures, Reasons, Why, measure, why_of
 from odradek.link.mirroring import MirroredPartition, Step
 from odradek.link.offsets import OffsetFollower
+from odradek.link.source_session import SourceSession
 from odradek.link.topic_settings import TopicSettingsFollower
 from odradek.link.topics import TopicKeeper
 from odradek.metadata.model import ResourceType
 from odradek.protocol.api_key import ApiKey
-from odradek.protocol.messages.fetch_request import FetchRequest, FetchTopic
+from odradek.protocol.messages.fetch_request import FetchRequest
 from odradek.protocol.messages.fetch_response import FetchResponse
 from odradek.protocol.records_field import received
 from odradek.settings.link_settings import (
@@ -54,6 +56,8 @@ Connect = Callable[[Link], Cluster]
 Duties = Sequence[tuple[Following, Callable[[Cluster, Link], Awaitable[None]]]]
 # Between two looks at the source's metadata; shorter where something is not fetched.
 REFRESH_MS = 1000
+# What is only shown holds up a round for no longer.
+IDLE_TIMEOUT_MS = 5000
 FIRST_PAUSE_MS, LAST_PAUSE_MS = 50, 2000
 MAX_WAIT_MS, MAX_BYTES = 500, 8 * 1024 * 1024
 REQUEST_TIMEOUT_MS = 15_000
@@ -170,7 +174,8 @@ class LinkRun:
         self.link = link
         self.partitions: dict[PartitionKey, MirroredPartition] = {}
         self._connect = connect
-        self._connected: Cluster | None = None
+        # One to ask, one to fetch: answers come in the order of the requests, and a fetch waits for records.
+        self._connected: tuple[Cluster, Cluster] | None = None
         self._clock = clock
         self._replicas = replicas
         self._keeper = keeper
@@ -188,8 +193,16 @@ class LinkRun:
     def _source(self) -> Cluster:
         """Raises OdradekError where the link's settings cannot be used: a file or a key is missing."""
         if self._connected is None:
-            self._connected = self._connect(self.link)
-        return self._connected
+            self._connected = self._connect(self.link), self._connect(self.link)
+        return self._connected[0]
+
+    async def _connection_to(self, node_id: int) -> Connection:
+        """One for fetches, to where the source says that its broker is now."""
+        if self._connected is None:
+            raise UnreachableError("the source was not reached yet")
+        asking, fetching = self._connected
+        fetching.brokers = asking.brokers
+        return await fetching.connection_to(node_id)
 
     def connects_as(self, link: Link) -> bool:
         """Whether another state of the link reaches its source in the same way."""
@@ -242,8 +255,8 @@ class LinkRun:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._connected is not None:
-            self._connected.close()
+        for each in self._connected or ():
+            each.close()
         await asyncio.sleep(0)  # transports let go of their sockets
 
     async def _round_after_round(self) -> None:
@@ -272,6 +285,7 @@ class LinkRun:
             mirror = wanted.get(topic.name or "")
             if mirror is not None:
                 await self._guarded(mirror.topic, partial(self._take_topic, mirror, topic))
+        await self._guarded("where logs begin", self._locate_outside)
         await self._hear_of_idle()
         leaders = {each.source_leader for each in self.partitions.values() if each.is_ready}
         for node_id in sorted(leaders):
@@ -336,7 +350,7 @@ class LinkRun:
         if not idle:
             return
         try:
-            async with asyncio.timeout(REFRESH_MS / 1000):
+            async with asyncio.timeout(IDLE_TIMEOUT_MS / 1000):
                 ends = await list_offsets(self._source, dict.fromkeys(idle, LATEST))
         except (OdradekError, OSError) as error:
             _log.debug("the source does not say where logs end", link=self.link.name, error=error)
@@ -366,13 +380,14 @@ class LinkRun:
 
     async def _fetch_from(self, node_id: int) -> None:
         """Fetch all that this broker of the source leads, until there is none; what fails is tried again later."""
+        session = SourceSession()
         try:
             while some := [
                 each for each in self.partitions.values() if each.is_ready and each.source_leader == node_id
             ]:
                 await buggify("link: before a fetch")
                 if not await self._paces_itself():
-                    await self._fetch(node_id, some)
+                    await self._fetch(node_id, session, some)
         except (OdradekError, OSError) as error:
             for each in self.partitions.values():
                 if each.source_leader == node_id:
@@ -392,40 +407,31 @@ class LinkRun:
         await asyncio.sleep(min(wait_ms, REFRESH_MS) / 1000)
         return True
 
-    async def _fetch(self, node_id: int, some: list[MirroredPartition]) -> None:
-        connection = await self._source.connection_to(node_id)
+    async def _fetch(self, node_id: int, session: SourceSession, some: list[MirroredPartition]) -> None:
+        connection = await self._connection_to(node_id)
         if connection.version_for(ApiKey.FETCH) < FIRST_VERSION:
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "the source is older than Kafka 2.8")
-        topics: dict[str, FetchTopic] = {}
-        asked: dict[PartitionKey, tuple[MirroredPartition, int]] = {}
-        names = {}
-        for each in some:
-            name = each.partition.topic
-            names[each.topic_id] = name
-            topic = topics.setdefault(name, FetchTopic(topic=name, topic_id=each.topic_id))
-            question = each.ask()
-            topic.partitions.append(question)
-            asked[name, question.partition] = each, question.fetch_offset
         request = FetchRequest(
             max_wait_ms=MAX_WAIT_MS,
             min_bytes=1,
             max_bytes=min(MAX_BYTES, max_bytes_per_s(self.link.settings) or MAX_BYTES),
-            topics=list(topics.values()),
-            session_epoch=-1,
         )
+        session.fill(request, some)
         response = await connection.request(request, FetchResponse, timeout_s=REQUEST_TIMEOUT_MS / 1000)
+        if session.is_over(response):
+            return
         if response.error_code:
             code = _known(response.error_code)
             raise ApiError(code, f"broker {node_id} of the source answers {code.name} to a fetch")
         self._say(f"broker {node_id}")
-        for answer in response.responses:
-            name = answer.topic or names.get(answer.topic_id, "")
-            for data in answer.partitions:
-                if (name, data.partition_index) in asked:
-                    await self._take_answer(*asked[name, data.partition_index], data)
-        # Those that got something stand behind the others next time: an answer has room for some only, and a batch that
-        # is larger than its share comes to the first alone (KIP-74).
-        for key, (mirrored, offset) in asked.items():
+        for mirrored, offset, data in session.answers(response):
+            if data is None:
+                mirrored.heard(mirrored.source_end, self._clock.now_ms())  # where it was, as a session says no more
+                continue
+            await self._take_answer(mirrored, offset, data)
+            # Those that got something stand behind the others next time: an answer has room for some only, and a batch
+            # that is larger than its share comes to the first alone (KIP-74).
+            key = mirrored.partition.topic, mirrored.partition.partition_id
             if mirrored.partition.log.log_end_offset > offset and key in self.partitions:
                 self.partitions[key] = self.partitions.pop(key)
 
@@ -436,7 +442,9 @@ class LinkRun:
             return  # paused or led elsewhere since it was asked for
         try:
             if mirrored.take(data, asked_offset, self._clock.now_ms()) is Step.LOCATE:
-                await self._locate(mirrored)
+                # The round asks where the source's log begins: other partitions' answers do not wait for that.
+                mirrored.is_outside = True
+                self._wake.set()
         except StorageError as error:
             self._replicas.storage_failed(error)
         except ApiError as error:
@@ -449,14 +457,19 @@ class LinkRun:
         self._say(partition.name, mirrored.reason.why, mirrored.reason.text)
         await asyncio.sleep(0)
 
-    async def _locate(self, mirrored: MirroredPartition) -> None:
-        """Ask where the source's log starts and ends, as our log's end is not in it."""
-        partition = mirrored.partition
-        key = (partition.topic, partition.partition_id)
-        start = (await list_offsets(self._source, {key: EARLIEST}))[key]
-        end = (await list_offsets(self._source, {key: LATEST}))[key]
-        if partition.is_leader and partition.is_mirror:
-            mirrored.locate(start, end, self._clock.now_ms())
+    async def _locate_outside(self) -> None:
+        """Ask where the source's logs start and end, of those that our logs' ends are not in."""
+        outside = {key: each for key, each in self.partitions.items() if each.is_outside}
+        if not outside:
+            return
+        starts = await list_offsets(self._source, dict.fromkeys(outside, EARLIEST))
+        ends = await list_offsets(self._source, dict.fromkeys(outside, LATEST))
+        for key, mirrored in outside.items():
+            if self.partitions.get(key) is mirrored:
+                mirrored.is_outside = False
+                if mirrored.partition.is_leader and mirrored.partition.is_mirror:
+                    mirrored.locate(starts[key], ends[key], self._clock.now_ms())
+                self._say(mirrored.partition.name, mirrored.reason.why, mirrored.reason.text)
 
     async def _guarded(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
         """Do it; what the network or a cluster refuses is reported once, and tried again with the next round."""
