@@ -135,20 +135,26 @@ class Point:
 def sizes_of_leaders(snapshot: Snapshot) -> dict[TopicPartition, int]:
     """Bytes of the leader's replica, where its broker says them."""
     sizes = _sizes(snapshot)
-    return {
-        key: sizes[key, partition.leader_id]
-        for key, partition in snapshot.partitions
-        if (key, partition.leader_id) in sizes
-    }
+    found = {}
+    for key, partition in snapshot.partitions:
+        size = sizes.get(partition.leader_id, _NONE).get(key)
+        if size is not None:
+            found[key] = size
+    return found
 
 
-def _sizes(snapshot: Snapshot) -> dict[tuple[TopicPartition, int], int]:
-    return {
-        (key, broker): size
-        for broker, directories in snapshot.directories.items()
-        for directory in directories
-        for key, size in directory.sizes.items()
-    }
+_NONE: Mapping[TopicPartition, int] = {}
+
+
+def _sizes(snapshot: Snapshot) -> dict[int, Mapping[TopicPartition, int]]:
+    """Bytes by broker and partition; of most brokers, which have one directory, without a copy."""
+    found: dict[int, Mapping[TopicPartition, int]] = {}
+    for broker, directories in snapshot.directories.items():
+        if len(directories) == 1:
+            found[broker] = directories[0].sizes
+        else:
+            found[broker] = {key: size for each in directories for key, size in each.sizes.items()}
+    return found
 
 
 def topic_rows(before: Snapshot | None, now: Snapshot) -> dict[str, TopicRow]:
@@ -161,9 +167,11 @@ def topic_rows(before: Snapshot | None, now: Snapshot) -> dict[str, TopicRow]:
             row.out_of_sync += len(partition.isr_nodes) < len(partition.replica_nodes)
             row.offline += partition.leader_id < 0
         rows[name] = row
-    for (key, _), size in _sizes(now).items():
-        if key[0] in rows:
-            rows[key[0]].bytes += size
+    for of_broker in _sizes(now).values():
+        for (name, _), size in of_broker.items():
+            known = rows.get(name)
+            if known is not None:
+                known.bytes += size
     for group in now.groups.values():
         for name in {name for name, _ in group.offsets}:
             if name in rows:

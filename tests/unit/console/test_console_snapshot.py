@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from odradek.admin.directories import Directory
 from odradek.console.snapshot import GroupState, Snapshot, broker_rows, changes, group_rows, lag_of, topic_rows
 from odradek.protocol.messages.describe_cluster_response import DescribeClusterBroker
@@ -44,6 +46,16 @@ def test_rates_are_of_the_leader_and_never_below_zero() -> None:
     assert (shrunk.records_s, shrunk.bytes_s) == (0.0, 0.0)
     group = group_rows(before, now)["g"]
     assert (group.records_s, group.lag) == (2.5, 75)
+
+
+def test_sizes_are_of_all_replicas_and_their_rate_of_the_leader() -> None:
+    def sized(number: int, leader: int, first: int, second: int) -> Snapshot:
+        directories = {1: [Directory("/a", sizes={KEY: first})], 2: [Directory("/b", sizes={KEY: second, ("x", 0): 9})]}
+        return replace(at(number, leader, [1, 2, 3]), directories=directories)
+
+    row = topic_rows(sized(1, 2, 1000, 500), sized(2, 2, 5000, 700))["t"]
+    assert (row.bytes, row.bytes_s) == (5700, 20.0)
+    assert topic_rows(sized(1, 3, 1, 1), sized(2, 3, 2, 2))["t"].bytes_s is None, "its leader's broker does not say"
 
 
 def test_directories_of_one_disk_are_counted_once() -> None:
