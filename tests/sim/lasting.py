@@ -50,6 +50,16 @@ class LastingWriter(TransactionalWriter):
         self._all_there = all_there
         self._lives = 0
 
+    async def run(self) -> None:
+        """As its base. A patient one whose last write was refused ends what may be open by a start of its own: nothing
+        else does before its ten minutes are over."""
+        await super().run()
+        while self._patient and self._identity[0] < 0 and self._id in self._given:
+            try:
+                await self._init()
+            except OdradekError:
+                await asyncio.sleep(RETRY_S)
+
     async def _write_all(self, operation: Operation) -> None:
         for _ in range(self.random.randint(*WRITES)):
             await self._write(operation, self.random.randrange(self._partitions))
