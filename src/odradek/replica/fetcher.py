@@ -406,8 +406,13 @@ class Fetcher:
                 self._back_off(key, followed, now_ms, _name_of(start_error or end_error))
                 continue
             try:
+                before = followed.partition.log.log_end_offset
                 move_into_range(followed.partition, start, end)
-                self._to(key, followed, State.FETCHING)
+                if followed.partition.log.log_end_offset == before:
+                    # Asked again at once it would refuse again: it knows nothing of our last epoch.
+                    self._back_off(key, followed, now_ms, f"the leader refuses {before}, and has {start} to {end}")
+                else:
+                    self._to(key, followed, State.FETCHING)
             except StorageError as error:
                 failures += self._storage_failed(key, followed, now_ms, error)
         return failures

@@ -387,6 +387,9 @@ class Partition:
             return None
         epoch, end = self.log.end_offset_for_epoch(last_fetched_epoch)
         if end < 0:
+            if self.is_mirror and fetch_offset == self.log.log_end_offset:
+                # A mirror's leader notes no epoch of its own: a log that began where the source does may know none yet.
+                return None
             raise ApiError(
                 ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.name} knows nothing of leader epoch {last_fetched_epoch}"
             )

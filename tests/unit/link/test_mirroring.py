@@ -135,13 +135,14 @@ def test_a_mirror_skips_what_the_source_deleted_and_its_watermark_waits(mirrored
     # Its start is in the middle of a batch.
     mirrored.take(sent(8, 5, log_start_offset=9), 9, NOW_MS)
     assert (log.log_end_offset, log.high_watermark, log.log_start_offset) == (10, 2, 2)
-    assert log.epochs.entries() == [(3, 2), (5, 8)]
+    assert log.epochs.entries() == [(3, 2), (5, 7)]
     asked = mirrored.ask()
     assert (asked.fetch_offset, asked.last_fetched_epoch) == (10, 5)
 
 
 def test_a_mirror_ends_where_a_source_without_records_does(mirrored: MirroredPartition) -> None:
     mirrored.locate(9, 9, NOW_MS)
+    mirrored.ask()
     # The source's next leader may have forgotten the deletion.
     mirrored.take(PartitionData(partition_index=0, high_watermark=9, log_start_offset=0), 9, NOW_MS)
     log = mirrored.partition.log
@@ -162,3 +163,15 @@ def test_a_source_that_still_lacks_the_next_offset_is_asked_later(
     assert not mirrored.is_ready and not mirrored.stopped
     assert mirrored.reason.why is why
     assert mirrored.partition.log.log_end_offset == 2
+
+
+def test_a_follower_that_has_all_of_a_log_without_epochs_agrees_with_it(mirrored: MirroredPartition) -> None:
+    """The mirror's log began at the source's start, where nothing has come since; its leader notes no epoch."""
+    partition = mirrored.partition
+    assert partition.diverges(0, 3) is None
+    with pytest.raises(ApiError) as caught:
+        partition.diverges(1, 3)
+    assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+    partition.is_mirror = False
+    with pytest.raises(ApiError):
+        partition.diverges(0, 3)

@@ -332,6 +332,9 @@ def test_out_of_range(tmp_path: Path, held: int, start: int, end: int, expected:
         assert (earliest[0].replica_id, earliest[0].topics[0].partitions[0].current_leader_epoch) == (ME, 3)
         assert not node.fetcher.found(earliest[1], offsets(start), offsets(end), now_ms=node.now)
         assert (node.log.log_start_offset, node.log.log_end_offset) == expected
+        # A leader that would refuse the same offset again is not asked at once.
+        assert (node.state().state is State.BACKING_OFF) == (expected[1] == held)
+        node.now += 1000
         assert positions(node.asked()) == {0: expected[1]}
 
 

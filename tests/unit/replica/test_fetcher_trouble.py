@@ -23,7 +23,7 @@ from odradek.replica.following import append_from_leader
 from odradek.replica.throttle import Throttled
 from odradek.replica.waiters import DataWait
 from tests.support.models.batches import NOW_MS
-from tests.unit.replica.test_fetcher import TOPIC_ID, Follower, data, following, forgotten, offsets, positions, sent
+from tests.unit.replica.test_fetcher import TOPIC_ID, Follower, data, following, offsets, positions, sent
 
 THROTTLED = Throttled(as_follower=True)
 
@@ -390,4 +390,4 @@ class TestHistoriesThatPart:
             before = node.log.truncation_count
             assert find(node, offsets(4), offsets(4)) == []
             assert (node.log.truncation_count, node.log.log_start_offset, node.log.log_end_offset) == (before, 0, 4)
-            assert forgotten(node.asked()) == []
+            assert node.state().state is State.BACKING_OFF
