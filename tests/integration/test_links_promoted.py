@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
+from odradek.record.batch import BatchHeader
 from odradek.testing.processes import ProcessCluster
 from tests.support.clients.cli import odradek
 from tests.support.clients.confluent import create_topic, produce_all, read_all, read_committed
@@ -113,14 +114,22 @@ def test_clients_go_on_at_the_very_next_record(source: Node, here: Node) -> None
     here.start()
     write(own, "after", 2)
     own.commit_transaction(PATIENCE_S)
+    # A coordinator that starts again may write the end of the last transaction twice, so offsets may have a gap more.
     seen = values(read_committed(here.bootstrap, TOPIC))
-    assert seen[5:] == [*expected, (17, b"after-0"), (18, b"after-1")]
+    assert seen[5:8] == expected
+    assert [value for _, value in seen[8:]] == [b"after-0", b"after-1"]
+    assert ends_of_mirror(here.data_dir) == 1
     assert len(read_all(here.bootstrap, TOPIC, isolation_level="read_uncommitted")) == 15
     assert describe(here.bootstrap)["partitions"] == []
     again = odradek(here.bootstrap, "links", "promote", "west", TOPIC, "--yes")
     assert "nothing" in again.out
     odradek(here.bootstrap, "links", "delete", "west", "--yes")
     produce_all(here.bootstrap, TOPIC, records("last", 1))
+    # The old source begins again, as a mirror of what was promoted.
+    odradek(source.bootstrap, "topics", "delete", "--topic", TOPIC)
+    odradek(source.bootstrap, "links", "create", "back", "--source", here.bootstrap)
+    odradek(source.bootstrap, "links", "mirror", "back", TOPIC)
+    eventually(lambda: log_of(source.data_dir) == log_of(here.data_dir), "the mirror has the same bytes")
 
 
 def test_failover_says_what_may_be_missing(source: Node, here: Node) -> None:
@@ -167,6 +176,16 @@ def test_a_topic_that_was_promoted_is_an_ordinary_one(source: Node, here: Node) 
 
 def log_of(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in sorted((folder / f"{TOPIC}-0").glob("*.log")))
+
+
+def ends_of_mirror(folder: Path) -> int:
+    """How many control batches of no producer a log has."""
+    data, position, count = memoryview(log_of(folder)), 0, 0
+    while position < len(data):
+        header = BatchHeader.read(data[position:])
+        count += header.is_control and not header.has_producer_id
+        position += header.size_bytes
+    return count
 
 
 def test_a_leader_dies_as_it_is_promoted_and_the_next_one_ends_the_mirror(source: Node, tmp_path: Path) -> None:
