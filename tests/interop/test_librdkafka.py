@@ -38,7 +38,8 @@ SUBSCRIPTION_PARTS = (
     "0045/do_test_resubscribe_with_regex",
     "0045/do_test_subscribe_many_updates",
 )
-NEW_GROUP_NUMBERS = (*(number for number in GROUPS.split() if number != "0045"), *SUBSCRIPTION_PARTS)
+# 0113 is run with the sessions that it asks for: the consumer protocol has them in the broker's settings.
+NEW_GROUP_NUMBERS = (*(number for number in GROUPS.split() if number not in ("0045", "0113")), *SUBSCRIPTION_PARTS)
 TRANSACTIONS = "0075 0076 0086 0090 0094 0129"
 SHARE = "0170 0171 0172 0173 0174 0175 0176 0177 0178 0179 0180 0181 0184 0185"
 # Those that reach a broker and belong to none of the other selections.
@@ -69,6 +70,12 @@ class Suite:
 
 
 NEW_GROUPS = {"TEST_CONSUMER_GROUP_PROTOCOL": "consumer"}
+SHORT_SESSIONS: dict[str, object] = {
+    "group.consumer.min.session.timeout.ms": 6000,
+    "group.consumer.session.timeout.ms": 6000,
+    "group.consumer.min.heartbeat.interval.ms": 2000,
+    "group.consumer.heartbeat.interval.ms": 2000,
+}
 AUTHORIZED: dict[str, object] = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
@@ -92,6 +99,7 @@ SUITES = (
     ),
     Suite("librdkafka-core-kip848", tuple(CORE.split()), quick=True, environment=NEW_GROUPS),
     Suite("librdkafka-groups-kip848", NEW_GROUP_NUMBERS, environment=NEW_GROUPS, timeout_s=1200),
+    Suite("librdkafka-sessions-kip848", ("0113",), settings=SHORT_SESSIONS, environment=NEW_GROUPS, timeout_s=1200),
     Suite("librdkafka-share", tuple(SHARE.split()), timeout_s=1200),
 )
 
