@@ -105,9 +105,11 @@ def test_a_link_logs_in_and_reads_what_it_may(source: SecuredCluster, here: Node
     eventually(lambda: [row["end"] for row in rows_of(here.bootstrap, "orders")] == [5])
     assert [each.value() for each in read_all(here.bootstrap, "orders")] == [b"v"] * 5
     # What may be described is there, and nothing of it is read.
-    eventually(lambda: [row["end"] for row in rows_of(here.bootstrap, "payments")] == [0])
-    (row,) = rows_of(here.bootstrap, "payments")
-    assert (row["state"], row["why"]) == ("waiting", "unauthorized")
+    wanted = [(0, "waiting", "unauthorized")]
+    eventually(
+        lambda: [(row["end"], row["state"], row["why"]) for row in rows_of(here.bootstrap, "payments")] == wanted,
+        lambda: rows_of(here.bootstrap, "payments"),
+    )
 
     assert describe(here.bootstrap)["settings"][JAAS] is None
     assert "sasl.jaas.config=(hidden)" in odradek(here.bootstrap, "links", "describe", "west").out
