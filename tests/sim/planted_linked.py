@@ -35,10 +35,38 @@ LINK_BUGS = (
     ),
     Bug(
         "the start of the source's log is not followed",
-        "link.mirroring:MirroredPartition.take",
+        "link.mirroring:MirroredPartition.follow_start",
         "if start > log.log_start_offset:",
         "if False:",
         "what was deleted at the source is read from the mirror",
+    ),
+    Bug(
+        "the source's start is followed when it is news",
+        "link.service:LinkRun._hear_nothing",
+        "mirrored.follow_start()",
+        "pass",
+        "what followers had not fetched then is never deleted",
+    ),
+    Bug(
+        "what stands for deleted records is of the first epoch",
+        "link.mirroring:MirroredPartition._skip_to",
+        "build_empty_batch(offset - 1, leader_epoch)",
+        "build_empty_batch(offset - 1, 0)",
+        "followers have it behind batches of a later epoch",
+    ),
+    Bug(
+        "a mirror's leader without epochs refuses its followers",
+        "replica.partition:Partition.diverges",
+        "if self.is_mirror and fetch_offset == self.log.log_end_offset:",
+        "if False:",
+        "they are not in sync until a record comes",
+    ),
+    Bug(
+        "a link's request for partitions is taken for a client's",
+        "server.handlers.create_partitions:_is_a_links",
+        "return context.is_allowed(AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER, CLUSTER_NAME)",
+        "return False",
+        "partitions that the source adds are never mirrored",
     ),
 )
 
@@ -49,4 +77,8 @@ CAUGHT_BY_SEED = {
     "leader epochs stay below a floor that was raised": 2,
     "an added partition begins below the floor": 4,
     "the start of the source's log is not followed": 1,
+    "the source's start is followed when it is news": 2,
+    "what stands for deleted records is of the first epoch": 2,
+    "a mirror's leader without epochs refuses its followers": 105,
+    "a link's request for partitions is taken for a client's": 7,
 }

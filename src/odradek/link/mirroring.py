@@ -54,6 +54,7 @@ class MirroredPartition:
         source_leader, source_epoch: whom to ask; -1 where that is not known.
         asked_epoch: the source's leader epoch that was asked last.
         source_end: the source's high watermark when it was last heard of.
+        source_start: where the source's log started when it was last heard of.
         reason: why nothing comes.
         stopped: whether an administrator must act.
         is_paused: whether an administrator wants it so.
@@ -76,6 +77,7 @@ class MirroredPartition:
     whole_ms: int = 0
     bytes: int = 0
     begins_at: int = -1
+    source_start: int = -1
     asked_epoch: int = -1
 
     @property
@@ -189,11 +191,17 @@ class MirroredPartition:
             self.bytes += len(records)
         self.reason = NO_REASON
         self.heard(answer.high_watermark, now_ms)
-        # A leader of the source that crashed may not know any more what was deleted before.
-        start = max(answer.log_start_offset, self.begins_at)
-        if start > log.log_start_offset:
-            log.advance_log_start(min(start, log.high_watermark))
+        self.source_start = answer.log_start_offset
+        self.follow_start()
         return Step.GO_ON
+
+    def follow_start(self) -> None:
+        """Delete what the source has deleted, as far as it is on all in-sync replicas. Raises StorageError."""
+        log = self.partition.log
+        # A leader of the source that crashed may not know any more what was deleted before.
+        start = min(max(self.source_start, self.begins_at), log.high_watermark)
+        if start > log.log_start_offset:
+            log.advance_log_start(start)
 
     def _skip_to(self, offset: int, leader_epoch: int, now_ms: int) -> None:
         """Let our log end there, as the source has deleted what comes before.

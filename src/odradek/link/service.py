@@ -426,7 +426,7 @@ class LinkRun:
         self._say(f"broker {node_id}")
         for mirrored, offset, data in session.answers(response):
             if data is None:
-                mirrored.heard(mirrored.source_end, self._clock.now_ms())  # where it was, as a session says no more
+                self._hear_nothing(mirrored)
                 continue
             await self._take_answer(mirrored, offset, data)
             # Those that got something stand behind the others next time: an answer has room for some only, and a batch
@@ -434,6 +434,15 @@ class LinkRun:
             key = mirrored.partition.topic, mirrored.partition.partition_id
             if mirrored.partition.log.log_end_offset > offset and key in self.partitions:
                 self.partitions[key] = self.partitions.pop(key)
+
+    def _hear_nothing(self, mirrored: MirroredPartition) -> None:
+        """The source's log starts and ends where it did, as a session says no more; followers may have come further."""
+        mirrored.heard(mirrored.source_end, self._clock.now_ms())
+        try:
+            if mirrored.is_ready:
+                mirrored.follow_start()
+        except StorageError as error:
+            self._replicas.storage_failed(error)
 
     async def _take_answer(self, mirrored: MirroredPartition, asked_offset: int, data: Any) -> None:
         partition = mirrored.partition

@@ -138,6 +138,10 @@ def test_a_mirror_skips_what_the_source_deleted_and_its_watermark_waits(mirrored
     assert log.epochs.entries() == [(3, 2), (5, 7)]
     asked = mirrored.ask()
     assert (asked.fetch_offset, asked.last_fetched_epoch) == (10, 5)
+    # The source does not say again where it starts: in a fetch session that is no news.
+    take_image(partition, PartitionImage((ME, 2), (ME,), ME, 7, 2))
+    mirrored.follow_start()
+    assert log.log_start_offset == 9
 
 
 def test_a_mirror_ends_where_a_source_without_records_does(mirrored: MirroredPartition) -> None:
