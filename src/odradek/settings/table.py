@@ -240,9 +240,9 @@ def setting(scope: Scope, name: str) -> Setting | None:
 
 # Kafka hides certificates as it hides keys; they are shown to every peer.
 _CERTIFICATES = frozenset({"ssl.keystore.certificate.chain", "ssl.truststore.certificates"})
-# How the names of secrets end that no table has: those of plugins, and misspelled ones.
 # Of what is stored of a secret.
 SEALED_PREFIX = "odradek.sealed.1:"
+# How the names of secrets end that no table has: those of plugins, and misspelled ones.
 _ENDS_OF_SECRETS = (".password", ".passphrase", ".secret", ".secret.key", "jaas.config")
 
 
