@@ -102,6 +102,22 @@ def test_a_prepared_transaction_outlives_everything_but_its_end(tmp_path: Path) 
             assert second.writer == (-1, -1), "nothing is open"
 
 
+def test_a_kept_transaction_is_closed_for_what_asks_the_coordinator(serving: Node) -> None:
+    """Its writer goes on where it had written before: such a partition asks for the first batch alone."""
+    with Calls(serving.port) as calls, TransactionalProducer(serving.port) as writer:
+        topic, other = calls.create_topic(), calls.create_topic()
+        assert writer.init(two_phase=True) == writer.write(topic, b"1") == "NONE"
+        with TransactionalProducer(serving.port, writer.transactional_id) as keeper:
+            assert keeper.init(two_phase=True, keep=True) == "NONE"
+            assert writer.write(other, b"2") == "INVALID_PRODUCER_EPOCH"
+            assert writer.commit() == "PRODUCER_FENCED"
+            assert writer.write(topic, b"3") == "NONE"
+            assert keeper.commit() == "NONE"
+            eventually(lambda: committed(calls, topic) == [b"1", b"3"], "it ends with what it has")
+            assert writer.write(topic, b"4") == "INVALID_PRODUCER_EPOCH", "its markers fence the writer there"
+            assert committed(calls, other) == []
+
+
 def test_a_forced_end_aborts_what_is_prepared(serving: Node) -> None:
     """What Kafka's `kafka-transactions forceTerminateTransaction` asks for."""
     with Calls(serving.port) as calls, TransactionalProducer(serving.port) as writer:
@@ -133,5 +149,13 @@ def test_two_phase_commit_is_an_operation_of_its_own(tmp_path: Path) -> None:
         assert writer.init(keep=True) == writer.init() == "NONE", "these have a time-out"
         allow_rules(node, (two_phase, id_, name))
         assert writer.init(two_phase=True) == refused, "it does not include Write"
-        allow_rules(node, (two_phase, id_, name), (write, id_, name))
-        assert writer.init(two_phase=True) == "NONE"
+        topic = (write, AclResourceType.TOPIC, "t")
+        create = (AclOperation.CREATE, AclResourceType.TOPIC, "t")
+        describe = (AclOperation.DESCRIBE, AclResourceType.TOPIC, "t")
+        allow_rules(node, (two_phase, id_, name), (write, id_, name), topic, create, describe)
+        with Calls(port_of(node)) as calls:
+            calls.create_topic(name="t")
+        assert writer.init(two_phase=True) == writer.write("t", b"1") == "NONE"
+        allow_rules(node, (write, id_, name), topic)
+        assert writer.init(keep=True) == refused, "the time-out of none would be that of an id without the permission"
+        assert writer.commit() == "NONE", "it changed nothing"

@@ -221,7 +221,8 @@ class TransactionMachine:
     ) -> Result[TransactionRecord, Outcome[Kept]]:
         """Make the caller the only producer that may end what is open; where nothing is, as `init_producer_id`.
 
-        Arguments and errors are those of `init_producer_id`. A kept transaction takes no more partitions.
+        Arguments and errors are those of `init_producer_id`, and TRANSACTIONAL_ID_AUTHORIZATION_FAILED where the
+        transaction has no time-out and the caller is not one of two-phase commit. A kept one takes no more partitions.
         """
         present = self.ids.get(transactional_id)
         if present is None or present.state is not TransactionState.ONGOING:
@@ -231,6 +232,12 @@ class TransactionMachine:
             return Result(done.records, Outcome(Kept(done.response.response, NO_IDENTITY)))
         if expected is not None and expected != present.client_identity:
             raise ApiError(ErrorCode.PRODUCER_FENCED, f"{transactional_id} belongs to another producer")
+        if present.timeout_ms == NO_TIMEOUT_MS != timeout_ms:
+            # It may stay open for ever: who may not begin such a transaction may not have the say over it either.
+            raise ApiError(
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                f"the transaction of {transactional_id} is one of two-phase commit",
+            )
         producer_id, epoch = present.client_identity
         # The end bumps the epoch once more, and what follows on it is given to the client: it must not be the last.
         is_left = epoch + 1 < LAST_CLIENT_EPOCH
@@ -515,9 +522,11 @@ def _not_mapped(request: Request) -> ApiError:
 
 
 def _fenced(request: Request, present: TransactionMetadata) -> ApiError:
+    producer_id, epoch = present.client_identity
     return ApiError(
         ErrorCode.PRODUCER_FENCED,
-        f"{request.transactional_id} is at epoch {present.producer_epoch}, not {request.producer_epoch}",
+        f"{request.transactional_id} is at epoch {epoch} of producer {producer_id}, "
+        f"not {request.producer_epoch} of {request.producer_id}",
     )
 
 

@@ -113,15 +113,20 @@ class TransactionMetadata:
         )
 
     def kept_by(self, identity: tuple[int, int], *, timeout_ms: int, now_ms: int) -> TransactionMetadata:
-        """The open transaction, which this producer alone may end; its time-out does not become shorter."""
+        """The open transaction, which this producer alone may end; the time-out is that of this producer from now on.
+
+        It counts from the start of the transaction, and for those that the producer begins later. Only a producer of
+        two-phase commit may keep one that has none: the id would be left without a time-out.
+        """
         assert self.state is TransactionState.ONGOING, f"{self.state.label} cannot be kept"
         producer_id, epoch = self.client_identity
         assert identity[0] != producer_id or identity[1] > epoch, f"{identity} was given out"
+        assert timeout_ms == NO_TIMEOUT_MS or self.timeout_ms != NO_TIMEOUT_MS, "it takes two-phase commit to keep it"
         return replace(
             self,
             next_producer_id=identity[0],
             next_producer_epoch=identity[1],
-            timeout_ms=max(timeout_ms, self.timeout_ms),
+            timeout_ms=timeout_ms,
             last_update_ms=now_ms,
         )
 

@@ -306,7 +306,12 @@ class TransactionCoordinator(ShardHost[TransactionShard]):
         two_phase: bool,
         by: Client = NO_CLIENT,
     ) -> Kept:
-        """As `init_producer_id`, except that the caller gets to end what is open (KIP-939)."""
+        """As `init_producer_id`, except that the caller gets to end what is open (KIP-939).
+
+        Raises:
+            ApiError: TRANSACTIONAL_ID_AUTHORIZATION_FAILED also where what is open is a transaction of two-phase commit
+                and the caller is not `two_phase`.
+        """
         timeout_ms = self._allowed_timeout_ms(timeout_ms, two_phase)
         shard = self.shard(transactional_id)
         return await self._take_over(
