@@ -15,8 +15,8 @@ LINK_BUGS = (
     Bug(
         "a mirror's new leader notes its own epoch",
         "replica.leadership:_begin_leadership",
-        "if len(image.replicas) > 1 and not partition.is_mirror:",
-        "if len(image.replicas) > 1:",
+        "if not partition.is_mirror and not partition.first_own_epoch:",
+        "if True:",
         "the source's batches are older than an epoch that the mirror counts",
     ),
     Bug(

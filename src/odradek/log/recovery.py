@@ -113,7 +113,7 @@ def load_directory(
         end = log_start_offset
     written_to = min(written_to, end)  # a stop that had no space for epochs, or aborted transactions, did not move it
     epochs, epochs_are_written = _load_epochs(
-        disk, directory, segments, log_start_offset, end, notes, known_to=written_to
+        disk, directory, segments, log_start_offset, end, notes, known_to=written_to, is_clean=clean_shutdown
     )
     producers = load_producers(disk, directory, segments, end, notes, indexed_to=written_to)
     _mend_transactions(segments)
@@ -318,13 +318,22 @@ def _verify(segment: Segment, index_interval_bytes: int, following: int | None) 
 
 
 def _load_epochs(
-    disk: Disk, directory: Path, segments: list[Segment], start: int, end: int, notes: list[str], *, known_to: int
+    disk: Disk,
+    directory: Path,
+    segments: list[Segment],
+    start: int,
+    end: int,
+    notes: list[str],
+    *,
+    known_to: int,
+    is_clean: bool,
 ) -> tuple[EpochCache, bool]:
     """The checkpoint, or, where it is missing or damaged, the epochs that the batches themselves tell.
 
     Args:
         known_to: the checkpoint knows every epoch that begins below (exclusive). What follows is read from the log: of
             what the checkpoint has there, some may be of batches that were cut off, and is believed where it fits.
+        is_clean: none were: in a log that retention emptied, the checkpoint alone has the epoch of its last records.
     Returns:
         The epochs, and whether the checkpoint says the same. What it lacks must be written before the log stops in
         good order, as the next start believes it then for all of the log.
@@ -350,6 +359,9 @@ def _load_epochs(
                     epochs.assign(epoch, first)
             epochs.assign(header.partition_leader_epoch, header.base_offset)
             read_to = header.last_offset + 1
+    for epoch, first in later if is_clean and 0 < start == end else ():
+        if first == end:
+            epochs.assign(epoch, first)
     epochs.truncate_from_start(start)  # the files may begin with batches that were deleted, and keep their epochs
     return epochs, epochs.lines() == written
 

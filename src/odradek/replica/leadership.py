@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.replica.promotion import begin_epoch
 
 if TYPE_CHECKING:
     from odradek.metadata.model import PartitionImage
@@ -41,7 +42,5 @@ def _begin_leadership(partition: Partition, image: PartitionImage, now_ms: int) 
     partition.in_sync.begin(image.replicas, image.isr, now_ms)
     partition.unreplicated.clear()
     partition.leader_epoch_start_offset = partition.log.log_end_offset
-    if len(image.replicas) > 1 and not partition.is_mirror:
-        # It shows followers where logs diverge. Alone, the first append of the leadership is early enough, and
-        # saves an fsync for each of ten thousand partitions at start.
-        partition.log.assign_epoch(image.leader_epoch, partition.log.log_end_offset)
+    if not partition.is_mirror and not partition.first_own_epoch:
+        begin_epoch(partition)  # of what was a mirror, once it is known to have ended: `promotion.settle`

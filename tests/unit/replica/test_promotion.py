@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from uuid import UUID
 
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.ports import Disk
 from odradek.common.real_io import RealDisk
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
 from odradek.log.log import Log
 from odradek.log.opening import close_log, open_log
-from odradek.log.retention import delete_records
+from odradek.log.retention import delete_old_segments, delete_records
 from odradek.log.search import aborted_transactions
 from odradek.log.truncation import truncate_to
 from odradek.metadata.model import PartitionImage
@@ -24,6 +26,7 @@ from odradek.record.reader import read_records
 from odradek.replica.leadership import take_image
 from odradek.replica.partition import Partition
 from odradek.replica.promotion import has_ended, settle
+from tests.sim.disk import DiskFaults, SimDisk
 from tests.support.models.batches import NOW_MS, batch, header_of
 
 ME, OTHER = 1, 2
@@ -33,26 +36,39 @@ FIRST_OWN = 9
 class Home:
     """A mirror on broker 1 that may be opened again."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, disk: Disk | None = None) -> None:
         self.path = directory / "t-0"
-        self.path.mkdir()
+        self.disk = disk or RealDisk(workers=1)
+        self.disk.make_dirs(self.path)
         self.partition_epoch = 0
         self.open()
 
-    def open(self) -> None:
-        self.files = FileCache(RealDisk(workers=1))
-        self.log = open_log(self.files, self.path, ("t", 0), LogConfig(), now_ms=NOW_MS)
+    def open(self, *, clean: bool = False, recovery_point: int = 0) -> None:
+        self.files = FileCache(self.disk)
+        self.log = open_log(
+            self.files, self.path, ("t", 0), LogConfig(),
+            now_ms=NOW_MS, clean_shutdown=clean, recovery_point=recovery_point,
+        )  # fmt: skip
         self.partition = Partition("t", 0, UUID(int=5), self.log, broker_id=ME)
         self.partition.is_mirror = True
 
-    def reopen(self) -> None:
+    def reopen(self, *, clean: bool = False) -> None:
         close_log(self.log)
-        self.open()
+        self.open(clean=clean, recovery_point=self.log.recovery_point if clean else 0)
 
     def lead(self, leader_epoch: int, *, isr: tuple[int, ...] = (ME,)) -> None:
         image = PartitionImage((ME, OTHER), isr, ME, leader_epoch, self.partition_epoch)
         self.partition_epoch += 1
         take_image(self.partition, image)
+
+    def follow(self, leader_epoch: int) -> None:
+        take_image(self.partition, PartitionImage((ME, OTHER), (OTHER,), OTHER, leader_epoch, self.partition_epoch))
+        self.partition_epoch += 1
+
+    def empty(self) -> None:
+        """Delete all records, and the files that have them."""
+        delete_records(self.log, self.log.log_end_offset)
+        delete_old_segments(self.log, NOW_MS)
 
     def mirrored(self, data: bytes, leader_epoch: int = 4) -> None:
         mutable = bytearray(data)
@@ -180,6 +196,86 @@ def test_an_end_that_retention_took_is_not_written_again(home: Home) -> None:
     home.promote(FIRST_OWN + 1)
     assert home.log.log_end_offset == 6
     assert home.produce(1, 0, b"x", b"y") == 4
+
+
+@pytest.mark.parametrize("reopens", [0, 1, 2])
+def test_an_end_is_not_written_again_where_nothing_is_left(home: Home, *, reopens: int) -> None:
+    home.mirrored(of_source(1))
+    home.promote()
+    home.produce(1, 0, b"x", b"y")
+    home.empty()
+    for _ in range(reopens):
+        home.reopen(clean=True)
+    home.promote(FIRST_OWN + 1)
+    assert home.log.log_start_offset == home.log.log_end_offset == 6
+    assert home.produce(1, 0, b"x", b"y") == 4, "it is known for a second try"
+
+
+@pytest.mark.parametrize("commit", [False, True])
+def test_an_end_is_not_written_again_where_markers_are_left(home: Home, *, commit: bool) -> None:
+    home.mirrored(of_source(1))
+    home.promote()
+    own = batch(b"x", producer_id=1, producer_epoch=0, sequence=0, transactional=True)
+    home.partition.append_as_leader([own], [header_of(own)], required_acks=1, now_ms=NOW_MS)
+    home.partition.append_control(
+        transaction_marker(commit=commit, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW_MS),
+        now_ms=NOW_MS,
+    )
+    delete_records(home.log, 5)
+    home.promote(FIRST_OWN + 1)
+    assert home.log.log_end_offset == 6
+    assert 1 in home.log.producers.producers
+
+
+def test_markers_over_a_source_without_records_are_no_end(home: Home) -> None:
+    home.mirrored(of_source(1))
+    home.mirrored(of_source(2))
+    home.empty()
+    home.partition.first_own_epoch = FIRST_OWN
+    home.lead(FIRST_OWN)
+    marker = transaction_marker(commit=False, producer_id=1, producer_epoch=3, coordinator_epoch=0, timestamp_ms=NOW_MS)
+    home.partition.append_control(marker, now_ms=NOW_MS)
+    home.promote(FIRST_OWN + 1)
+    expected = [(4, 1, ControlType.ABORT), (5, 2, ControlType.ABORT), (6, -1, ControlType.LEADER_CHANGE)]
+    assert controls(home.log) == expected
+
+
+def test_a_disk_that_had_no_space_for_the_end_is_tried_again(tmp_path: Path) -> None:
+    disk = SimDisk(Random(1), DiskFaults(), lambda: 0)
+    disk.make_dirs(tmp_path / "t-0")
+    home = Home(tmp_path, disk)
+    home.lead(7)
+    home.mirrored(of_source(1, transactional=False))
+    home.empty()
+    disk.faults = DiskFaults(capacity_bytes=disk.used_bytes())
+    with pytest.raises(ApiError) as caught:
+        home.promote()
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert home.partition.is_mirror
+    disk.faults = DiskFaults()
+    home.promote(FIRST_OWN + 1)
+    assert controls(home.log) == [(2, -1, ControlType.LEADER_CHANGE)]
+
+
+def test_a_leader_that_was_cut_while_it_followed_ends_it_again(home: Home) -> None:
+    home.mirrored(of_source(1))
+    home.promote()
+    home.lead(FIRST_OWN + 1)
+    settle(home.partition, NOW_MS)
+    home.follow(FIRST_OWN + 2)
+    truncate_to(home.log, 2)
+    delete_records(home.log, 2)
+    home.lead(FIRST_OWN + 3)
+    settle(home.partition, NOW_MS)
+    assert controls(home.log) == [(2, 1, ControlType.ABORT), (3, -1, ControlType.LEADER_CHANGE)]
+
+
+def test_each_leadership_of_what_was_a_mirror_notes_its_epoch(home: Home) -> None:
+    home.mirrored(of_source(1, transactional=False))
+    home.promote()
+    home.reopen()
+    home.promote(FIRST_OWN + 1)
+    assert home.log.epochs.entries() == [(4, 0), (FIRST_OWN, 2), (FIRST_OWN + 1, 3)]
 
 
 def test_an_empty_mirror_ends_too(home: Home) -> None:
