@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -137,6 +140,21 @@ async def test_settings_of_a_broker_and_of_all(node: Node) -> None:
         assert "of the key" not in secret
         await (await plan_setting(cluster, broker, "", "log.retention.ms", None)).work(cluster)
         assert "dynamically" in await refusal(lambda: plan_setting(cluster, broker, "1", "process.roles", "broker"))
+
+
+async def test_a_secret_that_is_not_set_yet_is_not_shown(tmp_path: Path) -> None:
+    """Brokers describe no setting of a link before it is set."""
+    keys = tmp_path / "secrets.keys"
+    keys.write_text(base64.b64encode(os.urandom(32)).decode())
+    login = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="hunter2";'
+    with Node(tmp_path / "node", {"odradek.secret.key.file": keys}) as node:
+        async with connected(node) as cluster:
+            await (
+                await plan_setting(cluster, ResourceType.BROKER, "", "odradek.link.west.bootstrap.servers", "b:1")
+            ).work(cluster)
+            plan = await plan_setting(cluster, ResourceType.BROKER, "", "odradek.link.west.sasl.jaas.config", login)
+    assert plan.lines[1] == "It becomes another one (not shown)."
+    assert "hunter2" not in "".join(plan.lines)
 
 
 async def test_acls_are_added_and_removed(node: Node) -> None:

@@ -103,10 +103,7 @@ async def plan_setting(cluster: Cluster, kind: ResourceType, name: str, key: str
         PlanError: it has no value of its own that could be taken away.
         ApiError: as the brokers say, for one that is unknown or a value that is wrong.
     """
-    found: list[DescribeConfigsResourceResult] = []
-    for result in await describe_configs(cluster, kind, [name]):
-        found += result.configs
-    now = next((each for each in found if each.name == key), None)
+    now = await _described(cluster, kind, name, key)
     is_own = now is not None and now.config_source in _OWN[kind]
     if value is None and not is_own:
         raise PlanError(f"{key} of {of_resource(kind, name)} has no value of its own that could be taken away")
@@ -116,8 +113,8 @@ async def plan_setting(cluster: Cluster, kind: ResourceType, name: str, key: str
     if value is None:
         lines.append("Its own value is taken away: what all brokers have, their file, or the default counts then.")
     else:
-        is_secret = now is not None and now.is_sensitive
-        lines.append("It becomes another one (not shown)." if is_secret else f"It becomes {_cut(value)}.")
+        is_shown = await _may_be_shown(cluster, kind, name, key, now)
+        lines.append(f"It becomes {_cut(value)}." if is_shown else "It becomes another one (not shown).")
     if now is not None and now.read_only:
         lines.append("A broker reads it at its start alone.")
 
@@ -125,6 +122,26 @@ async def plan_setting(cluster: Cluster, kind: ResourceType, name: str, key: str
         await alter_configs(connected, kind, name, [change])
 
     return Plan(f"Set {key}" if value is not None else f"Take {key} away", tuple(lines), work)
+
+
+async def _described(
+    cluster: Cluster, kind: ResourceType, name: str, key: str
+) -> DescribeConfigsResourceResult | None:
+    (found,) = await describe_configs(cluster, kind, [name])
+    return next((each for each in found.configs if each.name == key), None)
+
+
+async def _may_be_shown(
+    cluster: Cluster, kind: ResourceType, name: str, key: str, now: DescribeConfigsResourceResult | None
+) -> bool:
+    """Whether a value is no secret, as brokers describe its setting; one that none describes may be one.
+
+    Of all brokers together only what was set is described: what else there is, each broker says of itself.
+    """
+    if now is None and kind is ResourceType.BROKER and not name:
+        await cluster.metadata([])
+        now = await _described(cluster, kind, str(min(cluster.brokers)), key)
+    return now is not None and not now.is_sensitive
 
 
 def of_resource(kind: ResourceType, name: str) -> str:
