@@ -218,7 +218,7 @@ async def list_config_resources(cluster: Cluster, kind: ResourceType) -> list[st
 
 
 async def describe_links(cluster: Cluster) -> dict[int, list[dict[str, Any]]]:
-    """What each broker says of links to other clusters, by its id; one that does not answer is left out."""
+    """What each broker says of links to other clusters, by its id; nothing of one that does not answer."""
     await cluster.metadata([])
 
     async def ask(node_id: int) -> list[dict[str, Any]]:
