@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,8 @@ import httpx
 import pytest
 
 from odradek.cli import app
+from odradek.console.oidc import OidcConfig
+from odradek.console.serve import Serving, guarded
 from odradek.testing.issuer import TokenIssuer
 from tests.support.nodes.certificates import Certificates
 from tests.support.nodes.console import ConsoleProcess, browser, write_clusters
@@ -54,7 +57,7 @@ def console(
         process = ConsoleProcess(directory, "--config", clusters, "--oidc", directory / "oidc.toml")
         (directory / "oidc.toml").write_text(
             f'issuer = "{issuer.url}"\nclient_id = "{CLIENT}"\nclient_secret_file = "secret"\nurl = "{process.url}"\n'
-            f'authorities = "{certificates.ca}"\n'
+            f'authorities = "{certificates.ca}"\nuser_claim = "preferred_username"\n'
         )
         with process:
             yield process
@@ -178,6 +181,24 @@ def test_what_the_issuer_refuses_gets_a_line(
         state = parse_qs(urlsplit(begun(client)).query)["state"][0]
         mixed = client.get("/oidc/callback", params={"state": state, "code": "x", "iss": "https://evil.example"})
         assert "from another issuer" in mixed.text
+
+
+async def test_behind_a_proxy_with_tls_cookies_are_for_tls(
+    issuer: TokenIssuer, certificates: Certificates, outside: httpx.Client
+) -> None:
+    """By the console's own address alone: no proxy is trusted here, and none says anything."""
+    issuer.person = {"sub": "alice"}
+    config = OidcConfig(
+        issuer.url, CLIENT, "https://console.example.org", secret=SECRET, authorities=str(certificates.ca)
+    )
+    guard = guarded(None, Serving(oidc=config), None, 1)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(guard), base_url=config.url) as client:
+        answer = await client.get("/oidc/begin")
+        assert "Secure" in answer.headers["set-cookie"]
+        back = await asyncio.to_thread(sent_back, outside, answer.headers["location"])
+        answer = await client.get(back)
+        assert answer.status_code == 303, answer.text
+        assert all("Secure" in each for each in answer.headers.get_list("set-cookie"))
 
 
 def test_users_log_in_by_a_file_or_at_an_issuer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

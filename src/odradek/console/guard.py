@@ -72,7 +72,7 @@ class Guard:
         Args:
             users: who may log in; None: everyone who reaches it is in, and that is this machine alone.
             hosts: names by which browsers reach it, beside those of this machine.
-            secure: whether it is reached by TLS.
+            secure: whether browsers reach it by TLS alone.
             proxies: whose word on where a request comes from is believed.
             oidc: logins at an issuer, instead of `users`.
         """
@@ -226,4 +226,6 @@ class Guard:
 
     def _is_secure(self, scope: Any, headers: dict[str, str]) -> bool:
         _, by_proxy = came_from(scope, headers, self._proxies)
-        return self._secure or (by_proxy and headers.get("x-forwarded-proto") == "https")
+        # Of several proxies the first one has the browser.
+        scheme = headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
+        return self._secure or (by_proxy and scheme == "https")

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, TypeGuard
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 from odradek.common.errors import ConfigError, OdradekError
 from odradek.common.real_https import exchange
@@ -52,7 +52,7 @@ class OidcConfig:
     url: str
     secret: str = field(default="", repr=False)
     authorities: str | None = None
-    user_claim: str = "preferred_username"
+    user_claim: str = "sub"
     groups_claim: str = "groups"
     scopes: Sequence[str] = ("openid", "profile")
 
@@ -97,17 +97,42 @@ def read_oidc(path: Path) -> OidcConfig:
     for key in ("issuer", "url"):
         _check_address(path, key, given[key])
     texts = {key: given[key] for key in ("issuer", "client_id", "user_claim", "groups_claim") if key in given}
-    authorities = str(path.parent / given["authorities"]) if given.get("authorities") else None
+    authorities = _authorities(path, given)
     return OidcConfig(
         **texts, url=given["url"].rstrip("/"), secret=_secret(path, given), authorities=authorities, scopes=scopes
     )
 
 
 def _check_address(path: Path, key: str, text: str) -> None:
-    parts = urlsplit(text)
-    is_local = key == "url" and parts.scheme == "http" and parts.hostname in ("127.0.0.1", "localhost", "::1")
-    if not (parts.scheme == "https" or is_local) or not parts.hostname or parts.query or parts.fragment:
+    try:
+        parts = urlsplit(text)
+        has_host = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        has_host = False
+    if not has_host or parts.query or parts.fragment or "@" in parts.netloc or not _is_guarded(key, parts):
         raise ConfigError([f"{path}: {key} is an address with https://, not {text[:100]!r}"])
+    if key == "url" and parts.path not in ("", "/"):
+        raise ConfigError([f"{path}: url has no path behind its host, for the console is served below none"])
+
+
+def _is_guarded(key: str, parts: SplitResult) -> bool:
+    """By TLS, or because nothing of it leaves this machine."""
+    is_local = key == "url" and parts.scheme == "http" and parts.hostname in ("127.0.0.1", "localhost", "::1")
+    return parts.scheme == "https" or is_local
+
+
+def _authorities(path: Path, given: Mapping[str, Any]) -> str | None:
+    name = given.get("authorities")
+    if not name:
+        return None
+    found = str(path.parent / name)
+    try:
+        ssl.create_default_context(cafile=found)
+    except ssl.SSLError:
+        raise ConfigError([f"{path}: authorities {name}: it holds no certificates (PEM)"]) from None
+    except OSError as error:
+        raise ConfigError([f"{path}: authorities {name}: {error.strerror or error}"]) from None
+    return found
 
 
 def _secret(path: Path, given: Mapping[str, Any]) -> str:
@@ -154,7 +179,7 @@ def authorization_url(endpoints: Endpoints, config: OidcConfig, state: str, nonc
 
 
 class IssuerClient:
-    """Asks the issuer; blocks, for seconds at most. Its description and keys are kept until a key is unknown."""
+    """Asks the issuer; blocks, for seconds at most. Its description is kept, and its keys until one is unknown."""
 
     def __init__(self, config: OidcConfig) -> None:
         self._config = config

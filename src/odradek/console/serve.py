@@ -69,6 +69,12 @@ def check(serving: Serving, users: Users | None) -> None:
         raise ConfigError(
             [f"--listen {serving.host}: others than this machine need a login; give --users FILE or --oidc FILE"]
         )
+    elsewhere = [f"--trusted-proxy {each}" for each in serving.proxies]
+    elsewhere += [f"--hostname {each}" for each in serving.hostnames if not is_loopback(each.lower())]
+    if users is None and serving.oidc is None and elsewhere:
+        raise ConfigError(
+            [f"{elsewhere[0]}: whom it brings from other machines needs a login; give --users FILE or --oidc FILE"]
+        )
 
 
 def warning(serving: Serving) -> str:
@@ -169,17 +175,23 @@ def _application(
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     ui.run_with(app, title="Odradek", show_welcome_message=False, reconnect_timeout=RECONNECT_WITHIN_S)
     core.sio.eio.max_http_buffer_size = MAX_MESSAGE_BYTES
+    console.guard = guarded(app, serving, users, port)
+    return console.guard
+
+
+def guarded(inner: Any, serving: Serving, users: Users | None, port: int) -> Guard:
+    """An ASGI application behind the guard of a console that listens at a port."""
     named = [*serving.hostnames, *([host_name(urlsplit(serving.oidc.url).netloc)] if serving.oidc else [])]
     hosts = [serving.host, *named] if serving.host not in ("0.0.0.0", "::") else named  # noqa: S104
-    console.guard = Guard(
-        app,
+    is_https = serving.oidc is not None and urlsplit(serving.oidc.url).scheme == "https"
+    return Guard(
+        inner,
         Sessions(time.monotonic),
         Attempts(time.monotonic),
         users=users,
         hosts=[host.lower() for host in hosts],
-        secure=serving.certificate is not None,
+        secure=serving.certificate is not None or is_https,
         cookie=cookie_name(socket.gethostname(), serving.host, port),
         proxies=parse_networks(serving.proxies),
         oidc=OidcLogins(serving.oidc, time.monotonic) if serving.oidc is not None else None,
     )
-    return console.guard

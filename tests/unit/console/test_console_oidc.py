@@ -16,7 +16,7 @@ from odradek.security.sasl.tokens import PublicKeys
 
 NOW_S = 1_000_000
 ISSUER = "https://id.example.org"
-CONFIG = OidcConfig(ISSUER, "console", "https://console.example.org")
+CONFIG = OidcConfig(ISSUER, "console", "https://console.example.org", user_claim="preferred_username")
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ def test_the_file_names_issuer_client_and_console(tmp_path: Path) -> None:
     whole = f'issuer = "{ISSUER}"\nclient_id = "console"\nurl = "https://console.example.org/"\n'
     path.write_text(whole + 'client_secret_file = "secret"\ngroups_claim = "roles"\n')
     config = read_oidc(path)
-    assert (config.secret, config.groups_claim, config.user_claim) == ("hidden", "roles", "preferred_username")
+    assert (config.secret, config.groups_claim, config.user_claim) == ("hidden", "roles", "sub")
     assert config.redirect_uri == "https://console.example.org/oidc/callback"
     assert "hidden" not in repr(config)
     for text, line in (
@@ -130,9 +130,31 @@ def test_the_file_names_issuer_client_and_console(tmp_path: Path) -> None:
         (whole + 'scopes = ["email"]', 'with "openid" in it'),
         (whole + 'client_secret_file = "gone"', "client_secret_file gone: No such file"),
         ("issuer =", "this is no TOML"),
+        (whole + 'authorities = "gone"', "authorities gone: No such file"),
+        (whole + 'authorities = "secret"', "authorities secret: it holds no certificates"),
     ):
         path.write_text(text)
         with pytest.raises(ConfigError, match=line):
             read_oidc(path)
     with pytest.raises(ConfigError, match="No such file"):
         read_oidc(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "line"),
+    [
+        ("url", "https://[x", "url is an address with https://"),
+        ("issuer", "https://[x", "issuer is an address with https://"),
+        ("url", "https://c.d:abc", "url is an address with https://"),
+        ("url", "https://c.d:0", "url is an address with https://"),
+        ("url", "https://user@c.d", "url is an address with https://"),
+        ("url", "http://c.d", "url is an address with https://"),
+        ("url", "https://c.d/prefix", "url has no path behind its host"),
+    ],
+)
+def test_an_address_that_cannot_be_served_gets_a_line(tmp_path: Path, key: str, text: str, line: str) -> None:
+    given = {"issuer": ISSUER, "client_id": "console", "url": "https://c.d", key: text}
+    path = tmp_path / "oidc.toml"
+    path.write_text("".join(f'{name} = "{value}"\n' for name, value in given.items()))
+    with pytest.raises(ConfigError, match=line):
+        read_oidc(path)
