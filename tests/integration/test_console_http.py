@@ -280,8 +280,16 @@ def test_bad_input_gets_a_line(console: ConsoleProcess) -> None:
         (("-b", "127.0.0.1:1", "--users", "/none"), 5, "/none: No such file or directory"),
         (("-b", "127.0.0.1:1", "--listen", "127.0.0.1:{taken}"), 5, "another program has this port: end it, or give"),
         (("-b", "127.0.0.1:1", "--trusted-proxy", "x"), 5, "give an address or a network, as 10.0.0.0/8"),
-        (("-b", "127.0.0.1:1", "--trusted-proxy", "127.0.0.1"), 5, "--trusted-proxy 127.0.0.1: whom it brings from other"),
-        (("-b", "127.0.0.1:1", "--hostname", "kafka.example.org"), 5, "needs a login; give --users FILE or --oidc FILE"),
+        (
+            ("-b", "127.0.0.1:1", "--trusted-proxy", "127.0.0.1"),
+            5,
+            "--trusted-proxy 127.0.0.1: whom it brings from other",
+        ),
+        (
+            ("-b", "127.0.0.1:1", "--hostname", "kafka.example.org"),
+            5,
+            "needs a login; give --users FILE or --oidc FILE",
+        ),
         (("--config", "/none"), 5, "/none: No such file or directory; name a file that can be read"),
         (("--config", "/none", "--allow-changes"), 2, "leave the options of -b out"),
     ],

@@ -124,9 +124,7 @@ async def plan_setting(cluster: Cluster, kind: ResourceType, name: str, key: str
     return Plan(f"Set {key}" if value is not None else f"Take {key} away", tuple(lines), work)
 
 
-async def _described(
-    cluster: Cluster, kind: ResourceType, name: str, key: str
-) -> DescribeConfigsResourceResult | None:
+async def _described(cluster: Cluster, kind: ResourceType, name: str, key: str) -> DescribeConfigsResourceResult | None:
     (found,) = await describe_configs(cluster, kind, [name])
     return next((each for each in found.configs if each.name == key), None)
 
