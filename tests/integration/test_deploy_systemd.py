@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import signal
 import socket
 import subprocess
 from pathlib import Path
@@ -140,12 +141,16 @@ def test_the_unit_of_a_host_starts_reloads_and_stops_its_brokers(tmp_path: Path)
         (tmp_path / "host.properties").write_text(shipped)
         address = str(tmp_path / "notices")
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notices, HostProcess(tmp_path, port) as host:
+            host.disks = [tmp_path / "host"]
             host.config.write_text(shipped)
             notices.bind("\0" + address)
             notices.settimeout(PATIENCE_S)
             host.run(command.split(), NOTIFY_SOCKET=f"@{address}")
             assert notices.recv(100) == b"READY=1"  # of the host alone, not of its brokers
             odradek(host.bootstrap, "topics", "create", "orders", "--replication-factor", 1)
+            assert host.process is not None
+            host.process.send_signal(signal.SIGHUP)
+            eventually(lambda: host.do("status", "--json").json["rolls"] == 1, host.said)
             assert host.end() == 0
             assert notices.recv(100) == b"STOPPING=1"
 

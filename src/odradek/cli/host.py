@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -29,6 +30,7 @@ app = typer.Typer(
 DEFAULT_DATA = Path("odradek-host")
 DataOption = Annotated[Path, typer.Option("--data", help="A directory of the host; any of its disks does.")]
 POLL_S = 0.2
+MISSED_ANSWERS = 5
 
 
 @app.callback()
@@ -82,12 +84,17 @@ def _run(options: HostOptions, join: str, command_config: Path | None, *, pin: b
 
     from odradek.common.real_io import RealDisk
     from odradek.host.layout import read_layout
-    from odradek.host.prepare import plan_with, prepare, shared_properties, write_properties
+    from odradek.host.prepare import make_disks, plan_with, prepare, shared_properties, write_properties
     from odradek.host.process import run
+    from odradek.host.running import claimed
 
     usable = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
-    disk = RealDisk()
-    try:
+    with contextlib.ExitStack() as stack:
+        disk = RealDisk()
+        stack.callback(disk.close)
+        make_disks(disk, options.disks)
+        # Before anything is read or written: a host that runs may be about to write it.
+        claim = stack.enter_context(claimed(options.disks))
         known = read_layout(disk, options.disks)
         if not options.cores:
             options = replace(options, cores=len(usable if known is None else known.directories))
@@ -106,11 +113,7 @@ def _run(options: HostOptions, join: str, command_config: Path | None, *, pin: b
         if prepared.added:
             note(f"new brokers: {', '.join(map(str, prepared.added))}")
             when_ready = _rebalance(prepared.plan.bootstrap, options, command_config, at_once=rebalance)
-        return run(
-            prepared.plan, disks=options.disks, cores=usable if pin else [], reload=reload, when_ready=when_ready
-        )
-    finally:
-        disk.close()
+        return run(prepared.plan, claim=claim, cores=usable if pin else [], reload=reload, when_ready=when_ready)
 
 
 def _rebalance(bootstrap: str, options: HostOptions, command_config: Path | None, *, at_once: bool) -> list[str]:
@@ -183,9 +186,8 @@ def roll(data: DataOption = DEFAULT_DATA, as_json: JsonOption = False) -> None:
     before = _ask(running)
     if before["state"] != "running":
         raise CliError(f"the host is {before['state']}: wait for that", code=FAILED)
-    os.kill(running.pid, signal.SIGHUP)
-    while (now := _ask(running))["rolls"] == before["rolls"]:
-        time.sleep(POLL_S)
+    running.signal(signal.SIGUSR1, before)
+    now = _after_the_roll(running, data, before["rolls"])
     if now["roll_failure"]:
         raise CliError(f"the roll ended early: {now['roll_failure']}", code=FAILED)
     if as_json:
@@ -202,25 +204,42 @@ def stop(data: DataOption = DEFAULT_DATA, as_json: JsonOption = False) -> None:
     from odradek.host.running import NoHostError, find_running
 
     running = find_running(data)
-    os.kill(running.pid, signal.SIGTERM)
-    while True:
-        try:
-            find_running(data)
-        except NoHostError:
-            break
-        time.sleep(POLL_S)
+    running.signal(signal.SIGTERM, _ask(running))
+    with contextlib.suppress(NoHostError):
+        while find_running(data).pid == running.pid:
+            time.sleep(POLL_S)
     if as_json:
         print_json({"pid": running.pid, "stopped": True})
     else:
         typer.echo("stopped")
 
 
-def _ask(running: Running) -> dict[str, Any]:
+def _after_the_roll(running: Running, data: Path, rolls_before: int) -> dict[str, Any]:
+    """What the host says once its roll has ended: a host that is busy may leave some questions unanswered."""
+    from odradek.host.running import find_running
+
+    missed = 0
+    while True:
+        find_running(data)
+        now = _status(running)
+        if now is not None and now["rolls"] != rolls_before:
+            return now
+        missed = 0 if now is not None else missed + 1
+        if missed > MISSED_ANSWERS:
+            return _ask(running)
+        time.sleep(POLL_S)
+
+
+def _status(running: Running) -> dict[str, Any] | None:
     import asyncio
 
-    from odradek.host.asking import ask
+    from odradek.host.asking import HOST_PATIENCE_S, ask
 
-    found = asyncio.run(ask(running.pages, "/status"))
+    return asyncio.run(ask(running.pages, "/status", patience_s=HOST_PATIENCE_S))
+
+
+def _ask(running: Running) -> dict[str, Any]:
+    found = _status(running)
     if found is None:
         raise CliError(f"the host of process {running.pid} does not answer at port {running.pages[1]}", code=FAILED)
     return found

@@ -8,16 +8,19 @@ from typing import Any
 
 from odradek.settings.listeners import WILDCARDS
 
-ANSWER_S = 5.0
+# What is asked of each broker for one page of the host's must be over long before who asks the host gives up.
+BROKER_PATIENCE_S = 2.0
+DRAIN_PATIENCE_S = 5.0
+HOST_PATIENCE_S = 20.0
 MAX_ANSWER_BYTES = 1024 * 1024
 
 
-async def ask(address: tuple[str, int], path: str) -> dict[str, Any] | None:
-    """What `/readyz` or `/drained` says, yes or no; None where nothing answers."""
+async def ask(address: tuple[str, int], path: str, *, patience_s: float = BROKER_PATIENCE_S) -> dict[str, Any] | None:
+    """What `/readyz` or `/drained` says, yes or no; None where nothing answers in time."""
     host, port = address
     near = ("127.0.0.1" if host in WILDCARDS else host, port)
     try:
-        async with asyncio.timeout(ANSWER_S):
+        async with asyncio.timeout(patience_s):
             body = await _get(near, path)
         found = json.loads(body)
     except (OSError, ValueError, EOFError, TimeoutError):

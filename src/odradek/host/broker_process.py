@@ -15,7 +15,7 @@ from typing import Any
 
 from odradek.common.backoff import Backoff
 from odradek.common.log_lines import get_logger
-from odradek.host.asking import ask
+from odradek.host.asking import DRAIN_PATIENCE_S, ask
 from odradek.host.lines import forward
 from odradek.host.plan import BrokerPlan
 
@@ -101,7 +101,7 @@ class BrokerProcess:
         self.signal(signal.SIGUSR1)
         deadline = time.monotonic() + DRAIN_S
         while self._process is not None and time.monotonic() < deadline:
-            said = await ask(self.plan.pages, "/drained")
+            said = await ask(self.plan.pages, "/drained", patience_s=DRAIN_PATIENCE_S)
             if said is None or said.get("drained"):
                 return
             await asyncio.sleep(POLL_S)
@@ -122,10 +122,17 @@ class BrokerProcess:
             self._set(State.NOT_READY)
         return self._state
 
-    async def await_ready(self) -> bool:
-        """Wait until it is ready, as long as it takes; False where it will not be without help."""
+    async def await_ready(self, *, deaths: int | None = None) -> bool:
+        """Wait until it is ready, as long as it takes; False where it will not be without help.
+
+        Args:
+            deaths: how many of them it may die meanwhile; None: as many as it takes.
+        """
+        most = None if deaths is None else self.restarts + deaths
         while (state := await self.look()) is not State.READY:
             if state in (State.STOPPED, State.STOPPING, State.REFUSED):
+                return False
+            if most is not None and self.restarts > most:
                 return False
             await asyncio.sleep(POLL_S)
         return True
@@ -176,14 +183,20 @@ class BrokerProcess:
         backoff = Backoff(FIRST_PAUSE_MS, LAST_PAUSE_MS)
         while True:
             began_s = time.monotonic()
-            code = await self._run()
-            lived_s = time.monotonic() - began_s
-            if self._ends_for_good(code):
-                return
-            if lived_s > HEALTHY_S:
+            try:
+                code = await self._run()
+            except OSError as error:  # no process, memory or descriptor is left: later there may be
+                if self._stop_asked:
+                    return
+                self._last_line, how = b"", f"cannot be started: {error.strerror or error}"
+            else:
+                if self._ends_for_good(code):
+                    return
+                how = f"{_how(code)} after {time.monotonic() - began_s:.0f} s"
+            if time.monotonic() - began_s > HEALTHY_S:
                 backoff.reset()
             self.restarts += 1
-            self.why = f"{_how(code)} after {lived_s:.0f} s"
+            self.why = how
             _log.error(
                 "broker died",
                 node_id=self.plan.broker_id,

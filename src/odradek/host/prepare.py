@@ -64,14 +64,21 @@ class Prepared:
     added: Sequence[int] = field(default=())
 
 
+def make_disks(disk: Disk, disks: Sequence[Path]) -> None:
+    """Make the directories that are named. Raises ConfigError."""
+    for path in disks:
+        try:
+            make_dirs_durably(disk, path)
+        except OSError as error:
+            raise ConfigError([f"--data {path}: {error.strerror or error}"]) from None
+
+
 def prepare(disk: Disk, options: HostOptions, joined: Joined | None, *, random: Random, now_ms: int) -> Prepared:
-    """Decide, format, and write the files of all brokers. Blocks.
+    """Decide, format, and write the files of all brokers, on disks that are made and claimed. Blocks.
 
     Raises:
         ConfigError: settings that cannot be, disks that cannot be written, fewer cores than there are brokers.
     """
-    for path in options.disks:
-        _make(disk, path)
     known = read_layout(disk, options.disks)
     layout = _grown(known, options) if known is not None else _new(options, joined, random)
     plan = plan_with(disk, options, layout)
@@ -175,10 +182,3 @@ def _format(disk: Disk, broker: BrokerPlan, cluster_id: str, founds: bool, *, ra
     is_dynamic = not settings.values[STATIC_VOTERS] and broker.votes
     options = FormatOptions(standalone=is_dynamic and founds, no_initial_controllers=is_dynamic and not founds)
     format_storage(disk, settings, cluster_id, options, random=random, now_ms=now_ms)
-
-
-def _make(disk: Disk, path: Path) -> None:
-    try:
-        make_dirs_durably(disk, path)
-    except OSError as error:
-        raise ConfigError([f"--data {path}: {error.strerror or error}"]) from None

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from odradek.common.log_lines import get_logger, write_log_lines
 from odradek.host.pages import HostPages
 from odradek.host.plan import HostPlan
-from odradek.host.running import claimed
+from odradek.host.running import Claim
 from odradek.host.supervisor import Host
 from odradek.server.startup.service_manager import notify_manager
 
@@ -24,24 +24,23 @@ BAD_CONFIG = 5
 def run(
     plan: HostPlan,
     *,
-    disks: Sequence[Path],
+    claim: Claim,
     cores: Sequence[int],
     reload: Callable[[], HostPlan],
     when_ready: Sequence[str] = (),
 ) -> int:
-    """Run the brokers until SIGTERM or SIGINT; SIGHUP rolls them. Returns the exit code.
+    """Run the brokers until SIGTERM or SIGINT; SIGUSR1 and SIGHUP roll them. Returns the exit code.
 
     Args:
-        disks: are held while it runs.
+        claim: of the disks, by which others find the host.
         cores, reload: see `Host`.
         when_ready: a command that is run once all brokers are ready.
     Raises:
-        ConfigError: another host has the disks.
         OSError: the pages cannot be served.
     """
     write_log_lines()
-    with claimed(disks, plan.pages):
-        return asyncio.run(_serve(Host(plan, cores=cores, reload=reload), when_ready))
+    claim.publish(plan.pages)
+    return asyncio.run(_serve(Host(plan, cores=cores, reload=reload), when_ready))
 
 
 async def _serve(host: Host, when_ready: Sequence[str]) -> int:
@@ -55,7 +54,10 @@ async def _serve(host: Host, when_ready: Sequence[str]) -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_stop)
-    loop.add_signal_handler(signal.SIGHUP, host.roll)
+    loop.add_signal_handler(signal.SIGUSR1, host.roll)  # of `odradek host roll`
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup
+        # A terminal that closes sends it, too: that is the wish to stop, not to restart.
+        loop.add_signal_handler(signal.SIGHUP, on_stop if _has_terminal() else host.roll)
     pages = HostPages(host)
     await pages.start()
     host.start()
@@ -75,6 +77,13 @@ async def _serve(host: Host, when_ready: Sequence[str]) -> int:
         await host.stop()
         await pages.stop()
         _log.info("stopped", brokers=len(host.brokers))
+
+
+def _has_terminal() -> bool:
+    try:
+        return os.isatty(0)
+    except OSError:  # closed
+        return False
 
 
 async def _start(host: Host, when_ready: Sequence[str]) -> bool:

@@ -6,14 +6,18 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TextIO
 
 from odradek.common.errors import ConfigError, OdradekError
 
 RUN_FILE = "odradek-host.pid"
+LOCK_PATIENCE_S = 1.0
+LOCK_PAUSE_S = 0.02
 
 
 class NoHostError(OdradekError):
@@ -22,31 +26,60 @@ class NoHostError(OdradekError):
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A host that runs: signal `pid`, and ask its pages."""
+    """A host that runs: ask its pages, and signal `pid` where these have the same.
+
+    Attributes:
+        user: who wrote the file that says so.
+    """
 
     pid: int
     pages: tuple[str, int]
+    user: int
+
+    def signal(self, number: int, answered: Mapping[str, Any]) -> None:
+        """Send it a signal: to the process that its pages name, and to none of another user.
+
+        Raises:
+            NoHostError: it is another process by now, or the file is not the host's.
+        """
+        if answered.get("pid") != self.pid or _user_of(self.pid) not in (None, self.user):
+            raise NoHostError(f"process {self.pid} is not the host at port {self.pages[1]}: it is sent no signal")
+        try:
+            os.kill(self.pid, number)
+        except ProcessLookupError:
+            raise NoHostError(f"the host of process {self.pid} has ended") from None
+
+
+class Claim:
+    """The disks of a host that starts or runs: no other one gets them."""
+
+    def __init__(self, files: Sequence[TextIO]) -> None:
+        self._files = files
+
+    def publish(self, pages: tuple[str, int]) -> None:
+        """Let others find this process. Raises OSError."""
+        for file in self._files:
+            file.truncate(0)
+            file.write(json.dumps({"pid": os.getpid(), "pages": list(pages)}))
+            file.flush()
 
 
 @contextmanager
-def claimed(disks: Sequence[Path], pages: tuple[str, int]) -> Iterator[None]:
+def claimed(disks: Sequence[Path]) -> Iterator[Claim]:
     """Hold all disks of this host while the block lasts. Raises ConfigError where another host has one."""
     with contextlib.ExitStack() as stack:
         files = []
         for disk in disks:
             path = disk / RUN_FILE
-            file = stack.enter_context(path.open("a+", encoding="utf-8"))
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise ConfigError([f"{disk}: another `odradek host` runs there; {path} has its pid"]) from None
+                file = stack.enter_context(os.fdopen(_open(path), "a+", encoding="utf-8"))
+            except OSError as error:
+                raise ConfigError([f"{path}: {error.strerror or error}"]) from None
+            if not _locked(file):
+                raise ConfigError([f"{disk}: another `odradek host` runs there; {path} has its pid"])
             files.append(file)
-        for file in files:
-            file.truncate(0)
-            file.write(json.dumps({"pid": os.getpid(), "pages": list(pages)}))
-            file.flush()
         try:
-            yield
+            yield Claim(files)
         finally:
             for file in files:
                 file.truncate(0)
@@ -54,12 +87,58 @@ def claimed(disks: Sequence[Path], pages: tuple[str, int]) -> Iterator[None]:
 
 def find_running(disk: Path) -> Running:
     """The host that runs over a disk. Raises NoHostError."""
+    path = disk / RUN_FILE
     try:
-        with (disk / RUN_FILE).open(encoding="utf-8") as file:
+        with path.open(encoding="utf-8") as file:
             with contextlib.suppress(BlockingIOError):
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                raise NoHostError(f"no host runs in {disk}; start one with `odradek host --cores N --data {disk}`")
+                raise _none_runs(disk)
             found = json.loads(file.read())
-            return Running(int(found["pid"]), (str(found["pages"][0]), int(found["pages"][1])))
+            user = os.fstat(file.fileno()).st_uid
+            running = Running(int(found["pid"]), (str(found["pages"][0]), int(found["pages"][1])), user)
+    except PermissionError:
+        raise NoHostError(f"{path} is for the user of the host alone to read") from None
     except (OSError, ValueError, KeyError, TypeError, IndexError):
-        raise NoHostError(f"no host runs in {disk}; start one with `odradek host --cores N --data {disk}`") from None
+        raise _none_runs(disk) from None
+    if running.pid <= 1:  # a signal would go to many
+        raise NoHostError(f"{path} has no pid of a host")
+    return running
+
+
+def _none_runs(disk: Path) -> NoHostError:
+    return NoHostError(f"no host runs in {disk}; start one with `odradek host --cores N --data {disk}`")
+
+
+def _open(path: Path) -> int:
+    """The file, for its user alone: who can open it can hold its lock. Raises OSError."""
+    found = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        if os.fstat(found).st_uid != os.geteuid():
+            os.fchown(found, os.geteuid(), -1)
+        os.fchmod(found, 0o600)
+    except OSError:
+        os.close(found)
+        raise
+    return found
+
+
+def _locked(file: TextIO) -> bool:
+    """Whether this process has the lock now. One who looks for a host holds it for a moment: that is waited for."""
+    deadline = time.monotonic() + LOCK_PATIENCE_S
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except OSError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(LOCK_PAUSE_S)
+
+
+def _user_of(pid: int) -> int | None:
+    """Whose process it is, where the system says it."""
+    try:
+        fields = Path(f"/proc/{pid}/status").read_text().partition("\nUid:")[2].split()
+        return int(fields[1])
+    except (OSError, ValueError, IndexError):
+        return None

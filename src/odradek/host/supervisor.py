@@ -60,6 +60,8 @@ class Host:
 
     def roll(self) -> None:
         """Begin to restart one broker after the other, with the configuration as it is now."""
+        if self.state == "stopping":
+            return
         if self._rolling is not None and not self._rolling.done():
             _log.warning("a roll is under way already")
             return
@@ -94,11 +96,17 @@ class Host:
 
     async def _roll(self) -> None:
         self._set("rolling")
+        failure: str | None = "the host stops"
         try:
-            self.roll_failure = await self._roll_all()
+            failure = await self._roll_all()
+        except Exception as error:
+            # Who asked for the roll waits for its end, whatever that is.
+            _log.bug("a roll failed", error)
+            failure = f"{type(error).__name__}: {error}"
         finally:
+            self.roll_failure = failure
+            self.rolls += 1
             self._set("running")
-        self.rolls += 1
         if self.roll_failure is None:
             _log.info("rolled", brokers=len(self.brokers))
         else:
@@ -111,15 +119,33 @@ class Host:
         except ConfigError as error:
             return str(error)
         for broker in sorted(self.brokers, key=lambda each: each.plan.votes):
-            await self._all_ready()
+            if (dead := await self._first_that_dies()) is not None:
+                return f"broker {dead.plan.broker_id} is {dead.state}: {dead.why or 'it died'}"
             if not await self._restart(broker, plans[broker.plan.broker_id]):
                 return f"broker {broker.plan.broker_id} is {broker.state}: {broker.why or 'it was stopped'}"
         return None
 
-    async def _all_ready(self) -> None:
-        """Wait until no partition here is without a copy of its own: only then another broker may go."""
+    async def _first_that_dies(self) -> BrokerProcess | None:
+        """Wait until no partition here is without a copy of its own: only then another broker may go.
+
+        Returns one that dies meanwhile, and dies again with the configuration as it is now.
+        """
         running = [each for each in self.brokers if each.state not in (State.REFUSED, State.STOPPED)]
-        await asyncio.gather(*(each.await_ready() for each in running))
+
+        async def wait(broker: BrokerProcess) -> BrokerProcess | None:
+            is_ready = await broker.await_ready(deaths=1)
+            return None if is_ready or broker.state in (State.REFUSED, State.STOPPED) else broker
+
+        waits = [asyncio.get_running_loop().create_task(wait(each)) for each in running]
+        try:
+            for ended in asyncio.as_completed(waits):
+                if (dead := await ended) is not None:
+                    return dead
+            return None
+        finally:
+            for task in waits:
+                task.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
 
     async def _restart(self, broker: BrokerProcess, plan: BrokerPlan) -> bool:
         """Stop a broker once others lead, and start it; whether it is ready again."""
@@ -127,7 +153,7 @@ class Host:
         await broker.stop()
         broker.plan = plan
         broker.start()
-        return await broker.await_ready()
+        return await broker.await_ready(deaths=0)
 
     def _set(self, state: str) -> None:
         if self.state != "stopping":

@@ -26,13 +26,21 @@ def ports_in_a_row(count: int) -> Iterator[int]:
     """The first of as many free ports: each is bound, which keeps it for who listens there with SO_REUSEADDR."""
     while True:
         first = free_port()
-        with contextlib.ExitStack() as kept, contextlib.suppress(OSError, OverflowError):
-            for port in range(first + 1, first + count):
-                sock = kept.enter_context(socket.socket())
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                sock.bind(("127.0.0.1", port))
-            yield first
-            return
+        with contextlib.ExitStack() as kept:
+            if _bind(kept, range(first + 1, first + count)):
+                yield first
+                return
+
+
+def _bind(kept: contextlib.ExitStack, ports: range) -> bool:
+    """Whether all of these ports are bound now, for as long as they are kept."""
+    with contextlib.suppress(OSError, OverflowError):
+        for port in ports:
+            sock = kept.enter_context(socket.socket())
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(("127.0.0.1", port))
+        return True
+    return False
 
 
 class HostProcess:
@@ -72,10 +80,14 @@ class HostProcess:
 
     def run(self, command: Sequence[str], **environment: str) -> None:
         """Start it by a command of one's own, with variables of its environment."""
-        with self.output.open("wb") as output:
-            self.process = subprocess.Popen(
-                command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=os.environ | environment
-            )
+        before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # it leaves one that is ignored as it is
+        try:
+            with self.output.open("wb") as output:
+                self.process = subprocess.Popen(
+                    command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=os.environ | environment
+                )
+        finally:
+            signal.signal(signal.SIGHUP, before)
 
     def said(self) -> bytes:
         """All that it has printed since its start, its brokers' lines included."""
