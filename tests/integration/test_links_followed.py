@@ -238,7 +238,8 @@ def test_what_the_source_refuses_is_said(tmp_path: Path) -> None:
     with Node(tmp_path / "source") as source, Node(tmp_path / "here", WITH_PERMISSIONS) as here:
         odradek(here.bootstrap, "links", "create", "west", "--source", source.bootstrap)
         allow(here, rule("bob", "orders"))
-        alter(here, acl_sync_enable="true", acl_filters=json.dumps({"aclFilters": [{}]}))
+        everything = json.dumps({"aclFilters": [{"accessFilter": {"operation": "any"}}]})
+        alter(here, acl_sync_enable="true", acl_filters=everything)
         eventually(lambda: "ACLs" in describe(here.bootstrap)["beside"], lambda: describe(here.bootstrap))
         assert "ACLs do not follow" in odradek(here.bootstrap, "links", "describe", "west").out
         assert rules_of(here) == {rule("bob", "orders")}

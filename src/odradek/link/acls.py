@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from odradek.client.acls import describe_acls
 from odradek.client.cluster import check
+from odradek.common.errors import OdradekError
 from odradek.metadata.acls import AclFilter, AclOperation, AclResourceType, PatternType, PermissionType
 from odradek.metadata.model import Acl
 from odradek.protocol.messages.create_acls_request import AclCreation, CreateAclsRequest
@@ -15,7 +16,7 @@ from odradek.protocol.messages.delete_acls_request import DeleteAclsFilter, Dele
 from odradek.protocol.messages.delete_acls_response import DeleteAclsResponse
 from odradek.protocol.messages.describe_acls_request import DescribeAclsRequest
 from odradek.settings.link_filters import AclWords, parse_acl_filters
-from odradek.settings.link_settings import ACL_FILTERS
+from odradek.settings.link_settings import ACL_FILTERS, ACLS
 
 if TYPE_CHECKING:
     from odradek.client.cluster import Cluster
@@ -44,10 +45,15 @@ class AclFollower:
         self._image = image
         self._ask = ask
 
-    async def follow(self, source: Cluster, link: Link) -> None:
-        """One round. Raises OdradekError: what the source refuses, or our own controller."""
-        filters = [_filter(each) for each in parse_acl_filters(link.settings.get(ACL_FILTERS, ""))]
-        if not filters or self._image() is None:
+    async def follow(self, source: Cluster, present: Callable[[], Link]) -> None:
+        """One round: what was revoked goes first, and nothing that fails keeps the rest.
+
+        Args:
+            present: the link as it is now.
+        Raises:
+            OdradekError: what the source refuses, or the first that our own controller does.
+        """
+        if not _filters(present()) or self._image() is None:
             return
         described = await describe_acls(source, _ALL)
         there = {
@@ -63,15 +69,20 @@ class AclFollower:
             for each in described
             for some in each.acls
         }
-        image = self._image()
+        image, filters = self._image(), _filters(present())
         if image is None:
             return
         wanted = {acl for acl in there if any(each.matches(acl) for each in filters)}
         ours = {acl for acl in image.acls.values() if any(each.matches(acl) for each in filters)}
-        for some in _parts(wanted - ours):
-            await self._create(some)
-        for some in _parts(ours - wanted):
-            await self._delete(some)
+        failures: list[OdradekError] = []
+        for change, acls in ((self._delete, ours - wanted), (self._create, wanted - ours)):
+            for some in _parts(acls):
+                try:
+                    await change(some)
+                except OdradekError as error:
+                    failures.append(error)
+        if failures:
+            raise failures[0]
 
     async def _create(self, acls: list[Acl]) -> None:
         creations = [
@@ -106,6 +117,13 @@ class AclFollower:
         answer = await self._ask(DeleteAclsRequest(filters=filters), DeleteAclsResponse)
         for result in answer.filter_results:
             check(result.error_code, "an ACL", result.error_message)
+
+
+def _filters(link: Link) -> list[AclFilter]:
+    """None where ACLs do not follow."""
+    if ACLS.interval_ms(link.settings) is None:
+        return []
+    return [_filter(each) for each in parse_acl_filters(link.settings.get(ACL_FILTERS, ""))]
 
 
 def _filter(words: AclWords) -> AclFilter:

@@ -2,18 +2,21 @@
 
 Each broker does it for the groups that it coordinates. What a group has committed for a mirror's partition is committed
 here once the mirror has come so far: until then a reader would be out of range. A group with members here is left to
-them, as its coordinator refuses commits from outside.
+them, as its coordinator refuses commits from outside. A topic that is promoted while a round runs has what its readers
+commit here from then on, so each commit looks at the link as it is then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from odradek.client.connection import UnreachableError
 from odradek.client.groups import CommittedOffset, committed_offsets, list_groups
-from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.errors import ApiError, ErrorCode, OdradekError
+from odradek.link.same_topics import same_topics
 from odradek.settings.link_filters import follows_group, parse_group_filters
-from odradek.settings.link_settings import GROUP_FILTERS
+from odradek.settings.link_settings import GROUP_FILTERS, OFFSETS
 
 if TYPE_CHECKING:
     from odradek.client.cluster import Cluster
@@ -61,28 +64,49 @@ class OffsetFollower:
     def __init__(self, here: GroupsHere) -> None:
         self._here = here
 
-    async def follow(self, source: Cluster, link: Link) -> None:
-        """One round. Raises OdradekError: what the source refuses, or our own cluster."""
-        filters = parse_group_filters(link.settings.get(GROUP_FILTERS, ""))
-        if not filters or not link.mirrors:
-            return
-        for listed in await list_groups(source):
-            group = listed.group_id
-            if listed.group_type == "share" or not follows_group(filters, group):
-                continue
-            if await self._here.coordinates(group):
-                await self._follow_group(source, link, group)
+    async def follow(self, source: Cluster, present: Callable[[], Link]) -> None:
+        """One round over all groups, whatever becomes of some of them.
 
-    async def _follow_group(self, source: Cluster, link: Link, group: str) -> None:
+        Args:
+            present: the link as it is now.
+        Raises:
+            OdradekError: what the source refuses, or our own cluster; the first group's that failed.
+        """
+        if not parse_group_filters(present().settings.get(GROUP_FILTERS, "")) or not present().mirrors:
+            return
+        silent: list[int] = []
+        failures: list[OdradekError] = []
+        for listed in await list_groups(source, silent=silent):
+            if listed.group_type == "share" or not _follows(present(), listed.group_id):
+                continue
+            try:
+                if await self._here.coordinates(listed.group_id):
+                    await self._follow_group(source, present, listed.group_id)
+            except OdradekError as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+        if silent:
+            raise UnreachableError(f"broker {min(silent)} of the source does not say which groups it has")
+
+    async def _follow_group(self, source: Cluster, present: Callable[[], Link], group: str) -> None:
         there = await committed_offsets(source, group)
-        wanted = {key: each for key, each in there.items() if key[0] in link.mirrors}
+        wanted = {key: each for key, each in there.items() if key[0] in present().mirrors}
         try:
             here = await self._here.committed(group)
             changed = {key: each for key, each in wanted.items() if here.get(key) != each}
             ends = await self._here.ends(changed) if changed else {}
             reached = {key: each for key, each in changed.items() if each.offset <= ends.get(key, -1)}
-            if reached:
-                await self._here.commit(group, reached)
+            same = await same_topics(source, present(), {topic for topic, _ in reached})
+            link = present()
+            still = {key: each for key, each in reached.items() if key[0] in same and key[0] in link.mirrors}
+            if still and _follows(link, group):
+                await self._here.commit(group, still)
         except ApiError as error:
             if error.code not in _NOT_OURS:
                 raise
+
+
+def _follows(link: Link, group: str) -> bool:
+    is_on = OFFSETS.interval_ms(link.settings) is not None
+    return is_on and follows_group(parse_group_filters(link.settings.get(GROUP_FILTERS, "")), group)

@@ -53,7 +53,8 @@ if TYPE_CHECKING:
 
 PartitionKey = tuple[str, int]
 Connect = Callable[[Link], Cluster]
-Duties = Sequence[tuple[Following, Callable[[Cluster, Link], Awaitable[None]]]]
+Follow = Callable[[Cluster, Callable[[], Link]], Awaitable[None]]
+Duties = Sequence[tuple[Following, Follow]]
 # Between two looks at the source's metadata; shorter where something is not fetched.
 REFRESH_MS = 1000
 # What is only shown holds up a round for no longer.
@@ -373,8 +374,8 @@ class LinkRun:
                     await self._guarded(what, partial(self._follow, follow))
             await asyncio.sleep(REFRESH_MS / 1000)
 
-    async def _follow(self, follow: Callable[[Cluster, Link], Awaitable[None]]) -> None:
-        await follow(self._source, self.link)
+    async def _follow(self, follow: Follow) -> None:
+        await follow(self._source, lambda: self.link)
 
     # Fetching
 

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from odradek.client.admin import ConfigOperation
 from odradek.client.cluster import check
+from odradek.link.same_topics import same_topics
 from odradek.metadata.model import ResourceType
 from odradek.protocol.messages import describe_configs_request, incremental_alter_configs_request
 from odradek.protocol.messages.describe_configs_response import DescribeConfigsResourceResult, DescribeConfigsResponse
 from odradek.protocol.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
-from odradek.settings.link_settings import TopicList, topic_list
+from odradek.settings.link_settings import TOPIC_SETTINGS, TopicList, topic_list
 from odradek.settings.resources import ConfigSource
 
 if TYPE_CHECKING:
@@ -31,10 +32,13 @@ class TopicSettingsFollower:
         self._image = image
         self._ask = ask
 
-    async def follow(self, source: Cluster, link: Link) -> None:
-        """One round. Raises OdradekError: the first topic that the source, or our controller, refuses."""
+    async def follow(self, source: Cluster, present: Callable[[], Link]) -> None:
+        """One round. `present` is the link as it is now.
+
+        Raises OdradekError: the first topic that the source, or our controller, refuses.
+        """
         image = self._image()
-        seen = [mirror.topic for mirror in link.mirrors.values() if mirror.source_id is not None]
+        seen = [mirror.topic for mirror in present().mirrors.values() if mirror.source_id is not None]
         topics = [topic for topic in sorted(seen) if image is not None and image.topic(topic) is not None]
         if not topics:
             return
@@ -46,13 +50,16 @@ class TopicSettingsFollower:
         ]
         request = describe_configs_request.DescribeConfigsRequest(resources=resources)
         answer = await source.request(request, DescribeConfigsResponse)
-        image, wanted = self._image(), topic_list(link.settings)
-        if image is None:
+        same = await same_topics(source, present(), topics)
+        image, link = self._image(), present()
+        if image is None or TOPIC_SETTINGS.interval_ms(link.settings) is None:
             return
+        wanted = topic_list(link.settings)
         changes = {
             each.resource_name: changes_of(each.configs, image.config(ResourceType.TOPIC, each.resource_name), wanted)
             for each in answer.results
-            if not each.error_code and image.topic(each.resource_name) is not None
+            if not each.error_code and each.resource_name in same & link.mirrors.keys()
+            if image.topic(each.resource_name) is not None
         }
         await self._alter({topic: each for topic, each in changes.items() if each})
         for each in answer.results:

@@ -89,7 +89,7 @@ class AclWords:
 def parse_acl_filters(text: str) -> tuple[AclWords, ...]:
     """`{"aclFilters": [{"resourceFilter": {"resourceType": "topic", "patternType": "literal", "name": "orders"},
     "accessFilter": {"principal": "User:bob", "operation": "read", "permissionType": "allow", "host": "*"}}]}`; what is
-    left out is any. Empty for none.
+    left out is any, but a filter says something. Empty for none.
 
     Raises:
         ValueError: it cannot be read.
@@ -107,6 +107,8 @@ def _acl_words(entry: dict[str, Any]) -> AclWords:
             if key not in known or not isinstance(value, str):
                 raise ValueError(f"{key} of {part} must be a text, and one of {', '.join(sorted(known))}")
             fields[key] = value
+    if not fields:
+        raise ValueError("each filter must have a condition; one of all ACLs says so, as by operation any")
     return AclWords(
         resource_type=_word("resourceType", fields, _RESOURCE_TYPES),
         pattern_type=_word("patternType", fields, _PATTERN_TYPES),
@@ -120,7 +122,7 @@ def _acl_words(entry: dict[str, Any]) -> AclWords:
 
 def _word(key: str, fields: dict[str, str | None], words: tuple[str, ...]) -> str:
     """The word of the protocol for one of the ways to write it: TransactionalId, transactional-id, TRANSACTIONAL_ID."""
-    given = (fields.get(key) or "ANY").upper().replace("-", "").replace("_", "")
+    given = (fields.get(key, "ANY") or "").upper().replace("-", "").replace("_", "")
     found = next((word for word in words if word.replace("_", "") == given), None)
     if found is None:
         raise ValueError(f"{key} is one of {', '.join(words)}")

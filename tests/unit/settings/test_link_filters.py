@@ -56,7 +56,8 @@ def test_acls_are_named_in_any_way_that_is_known() -> None:
             "host": "*",
         },
     }
-    (found, everything) = parse_acl_filters(json.dumps({"aclFilters": [entry, {}]}))
+    every = {"accessFilter": {"operation": "any"}}
+    (found, everything) = parse_acl_filters(json.dumps({"aclFilters": [entry, every]}))
     assert (found.resource_type, found.pattern_type, found.name) == ("TRANSACTIONAL_ID", "PREFIXED", "t")
     assert (found.operation, found.permission_type, found.host) == ("DESCRIBE_CONFIGS", "ALLOW", "*")
     assert (everything.resource_type, everything.name, everything.operation) == ("ANY", None, "ANY")
@@ -75,6 +76,12 @@ def test_acls_are_named_in_any_way_that_is_known() -> None:
         ({"resourceFilter": []}, "must be an object"),
         ({"accessFilter": {"host": None}}, "host of accessFilter must be a text"),
         ({"name": "a"}, "name is none of"),
+        ({}, "must have a condition"),
+        ({"resourceFilter": {}, "accessFilter": {}}, "must have a condition"),
+        ({"accessFilter": {"principal": "User:a", "operation": ""}}, "operation is one of"),
+        ({"accessFilter": {"permissionType": ""}}, "permissionType is one of"),
+        ({"resourceFilter": {"resourceType": ""}}, "resourceType is one of"),
+        ({"resourceFilter": {"patternType": ""}}, "patternType is one of"),
     ],
 )
 def test_acl_filters_that_cannot_be_read_are_refused(entry: dict[str, object], problem: str) -> None:
