@@ -96,13 +96,14 @@ class LogScan:
             gap = self._contiguous and header.base_offset != scanned.next_offset and header.record_count > 0
             if header.base_offset < scanned.next_offset or gap:
                 yield f"offset {header.base_offset} where {scanned.next_offset} was to be"
-            if header.partition_leader_epoch < scanned.leader_epoch:
+            has_epoch = header.record_count > 0 or header.partition_leader_epoch >= 0
+            if has_epoch and header.partition_leader_epoch < scanned.leader_epoch:
                 yield (
                     f"offset {header.base_offset} of leader epoch {header.partition_leader_epoch} "
                     f"behind one of {scanned.leader_epoch}"
                 )
             known = log.epochs.epoch_for_offset(header.base_offset)
-            if known != header.partition_leader_epoch and header.base_offset >= log.log_start_offset:
+            if has_epoch and known != header.partition_leader_epoch and header.base_offset >= log.log_start_offset:
                 place = f"offset {header.base_offset} of leader epoch {header.partition_leader_epoch}"
                 yield f"{place} counts as of {known}"
             scanned.base_offsets.append(header.base_offset)

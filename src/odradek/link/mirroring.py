@@ -16,7 +16,7 @@ from odradek.link.measures import NO_REASON, Reason, Why, why_of_code
 from odradek.log.epoch_cache import UNDEFINED_EPOCH
 from odradek.protocol.messages.fetch_request import FetchPartition
 from odradek.protocol.records_field import received
-from odradek.record.batch import BatchHeader
+from odradek.record.batch import read_size
 from odradek.record.builder import build_empty_batch
 
 if TYPE_CHECKING:
@@ -52,7 +52,6 @@ class MirroredPartition:
 
     Attributes:
         source_leader, source_epoch: whom to ask; -1 where that is not known.
-        asked_epoch: the source's leader epoch that was asked last.
         source_end: the source's high watermark when it was last heard of.
         source_start: where the source's log started when it was last heard of.
         reason: why nothing comes.
@@ -78,7 +77,6 @@ class MirroredPartition:
     bytes: int = 0
     begins_at: int = -1
     source_start: int = -1
-    asked_epoch: int = -1
 
     @property
     def is_ready(self) -> bool:
@@ -96,7 +94,6 @@ class MirroredPartition:
     def ask(self) -> FetchPartition:
         """The fetch of what comes next."""
         log = self.partition.log
-        self.asked_epoch = self.source_epoch
         fetched = UNDEFINED_EPOCH if log.log_end_offset <= self.begins_at else log.epochs.latest_epoch
         return FetchPartition(
             partition=self.partition.partition_id,
@@ -179,13 +176,7 @@ class MirroredPartition:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} is no mirror that is led here")
         records = received(answer.records)
         if log.log_end_offset < asked_offset and (records or answer.high_watermark == asked_offset):
-            header = BatchHeader.read(records) if records else None
-            self._skip_to(
-                header.base_offset if header else asked_offset,
-                # What was deleted is not of a later epoch than this, and what comes next not of an earlier one.
-                header.partition_leader_epoch if header else self.asked_epoch,
-                now_ms,
-            )
+            self._skip_to(read_size(records)[0] if records else asked_offset, now_ms)
         if records:
             partition.append_mirrored(records, now_ms=now_ms)
             self.bytes += len(records)
@@ -203,15 +194,16 @@ class MirroredPartition:
         if start > log.log_start_offset:
             log.advance_log_start(start)
 
-    def _skip_to(self, offset: int, leader_epoch: int, now_ms: int) -> None:
+    def _skip_to(self, offset: int, now_ms: int) -> None:
         """Let our log end there, as the source has deleted what comes before.
 
         An empty batch takes the last offset, as compaction leaves one behind. Followers get there as they do with any
         record, and the watermark with them: were the leader's log alone to begin there, the watermark would go back
-        with the next leader.
+        with the next leader. It has no leader epoch: what is known is neither that of what was deleted, nor, where
+        nothing came yet, that of what comes next.
         """
         if self.partition.log.log_end_offset < offset:
-            self.partition.append_mirrored(build_empty_batch(offset - 1, leader_epoch), now_ms=now_ms)
+            self.partition.append_mirrored(build_empty_batch(offset - 1), now_ms=now_ms)
 
     def _refused(self, error_code: int, now_ms: int) -> Step:
         if error_code == ErrorCode.OFFSET_OUT_OF_RANGE:

@@ -33,7 +33,7 @@ def read_replicated(
         is_empty: the follower's log has no record: the first batch may hold `next_offset` anywhere in it.
     Raises:
         ApiError: CORRUPT_MESSAGE for what no leader has in its log: a wrong checksum, format or length, offsets or
-            epochs that go back, a control record that cannot be read.
+            epochs that go back, a control record that cannot be read. A batch without an epoch (-1) may be anywhere.
     """
     batches: list[Batch] = []
     for chunk in _split(data):
@@ -45,7 +45,7 @@ def read_replicated(
         holds_next = is_empty and not batches and header.last_offset >= next_offset
         if header.base_offset < next_offset and not holds_next:
             raise _corrupt(header, f"offset {next_offset} or above was expected")
-        if header.partition_leader_epoch < latest_epoch:
+        if 0 <= header.partition_leader_epoch < latest_epoch:
             raise _corrupt(header, f"its leader epoch {header.partition_leader_epoch} follows {latest_epoch}")
         if header.partition_leader_epoch > leader_epoch:
             raise _corrupt(header, f"its leader epoch {header.partition_leader_epoch} is above {leader_epoch}")
@@ -56,7 +56,7 @@ def read_replicated(
                 raise _corrupt(header, error.message) from None
         batches.append((chunk, header))
         next_offset = header.last_offset + 1
-        latest_epoch = header.partition_leader_epoch
+        latest_epoch = max(latest_epoch, header.partition_leader_epoch)
     return batches
 
 

@@ -80,7 +80,7 @@ def build_batch(
     return bytes(batch)
 
 
-def build_empty_batch(offset: int, leader_epoch: int) -> bytes:
+def build_empty_batch(offset: int, leader_epoch: int = -1) -> bytes:
     """A sealed batch of no record that takes one offset, as compaction leaves one at the end of a log."""
     header = BatchHeader(
         base_offset=offset,

@@ -135,7 +135,7 @@ def test_a_mirror_skips_what_the_source_deleted_and_its_watermark_waits(mirrored
     # Its start is in the middle of a batch.
     mirrored.take(sent(8, 5, log_start_offset=9), 9, NOW_MS)
     assert (log.log_end_offset, log.high_watermark, log.log_start_offset) == (10, 2, 2)
-    assert log.epochs.entries() == [(3, 2), (5, 7)]
+    assert log.epochs.entries() == [(3, 2), (5, 8)]
     asked = mirrored.ask()
     assert (asked.fetch_offset, asked.last_fetched_epoch) == (10, 5)
     # The source does not say again where it starts: in a fetch session that is no news.
@@ -146,13 +146,15 @@ def test_a_mirror_skips_what_the_source_deleted_and_its_watermark_waits(mirrored
 
 def test_a_mirror_ends_where_a_source_without_records_does(mirrored: MirroredPartition) -> None:
     mirrored.locate(9, 9, NOW_MS)
-    mirrored.ask()
     # The source's next leader may have forgotten the deletion.
     mirrored.take(PartitionData(partition_index=0, high_watermark=9, log_start_offset=0), 9, NOW_MS)
     log = mirrored.partition.log
     assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (9, 9, 9)
+    # Of an earlier epoch than the leader that was asked has: it was not committed yet.
+    mirrored.source_epoch = 6
     mirrored.take(sent(9, 5), 9, NOW_MS)
     assert (log.log_start_offset, log.log_end_offset) == (9, 11)
+    assert log.epochs.entries() == [(5, 9)]
 
 
 @pytest.mark.parametrize(("start", "end", "why"), [(2, 5, Why.REFUSED), (0, 1, Why.DIVERGED)])

@@ -111,6 +111,15 @@ def test_a_follower_has_the_leaders_bytes_and_epochs(make_log: OpenLog) -> None:
     assert file_bytes(log) == answer
 
 
+def test_a_batch_without_an_epoch_may_be_anywhere(make_log: OpenLog) -> None:
+    log = make_log()
+    answer = sent(0, b"a", epoch=2) + sent(1, b"b", epoch=-1) + sent(2, b"c", epoch=2)
+    assert append_as_follower(log, answer, now_ms=NOW_MS, leader_epoch=4) is not None
+    assert log.epochs.entries() == [(2, 0)]
+    with pytest.raises(ApiError):
+        append_as_follower(log, sent(3, b"d", epoch=-1) + sent(4, b"e", epoch=1), now_ms=NOW_MS, leader_epoch=4)
+
+
 def test_a_batch_that_is_cut_off_alone_is_nothing(make_log: OpenLog) -> None:
     log = make_log()
     assert append_as_follower(log, sent(0, b"a")[:-1], now_ms=NOW_MS) is None
