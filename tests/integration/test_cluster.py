@@ -25,7 +25,6 @@ from odradek.protocol.messages.describe_configs_request import DescribeConfigsRe
 from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from odradek.server.handlers import HANDLERS
 from odradek.server.handlers.envelope import FORWARDED
-from odradek.server.lifecycle.suspected_brokers import DOUBT_MS
 from odradek.server.startup.format import META_FILE
 from odradek.testing.layout import format_cluster, plan_cluster
 from odradek.testing.processes import NodeFailedError, NodeProcess
@@ -299,19 +298,18 @@ class TestDeathIsNoticed:
     def test_metadata_right_after_a_death_names_the_new_leader(self, combined: Cluster) -> None:
         """librdkafka asks in this instant, and loses a second for each of the two facts that the answer lacks.
 
-        The answer waits for the news, but not for longer than `DOUBT_MS`: where the election takes longer than that,
-        on a machine that is busy, it has to be stale, and the next death is asked about.
+        The answer waits for the news, but not for longer than `DOUBT_MS`. On a machine that is busy the election may
+        take longer, and the request may be there before the end of the dead broker's connections: such an answer is
+        stale, and the next death is asked about.
         """
         for _ in range(5):
-            waited_s, is_reported = self.asks_at_once(combined)
-            if is_reported:
+            if self.asks_at_once(combined):
                 return
-            assert waited_s > DOUBT_MS / 1000 - 0.1, "stale, and it was not waited for better"
             all_up(combined)
         raise AssertionError("no death was reported in time")
 
-    def asks_at_once(self, combined: Cluster) -> tuple[float, bool]:
-        """How long the answer after a death took, and whether it had both."""
+    def asks_at_once(self, combined: Cluster) -> bool:
+        """Whether the answer after a death has both."""
         dead = combined.await_controller()
         witness = next(node for node in combined.brokers if node.node_id != dead)
         name = fresh_name()
@@ -325,14 +323,12 @@ class TestDeathIsNoticed:
             before = calls.ask(ApiKey.METADATA, 12, request)
             assert before.topics[0].partitions[0].leader_id == dead
             combined[dead].kill()
-            asked_s = time.monotonic()
             after = calls.ask(ApiKey.METADATA, 12, request)
-            waited_s = time.monotonic() - asked_s
         partition = after.topics[0].partitions[0]
         is_new = partition.leader_id not in (dead, -1) and partition.leader_epoch == 1
         is_advertised = dead in {each.node_id for each in after.brokers} and dead in partition.offline_replicas
         eventually(lambda: dead not in {each.node_id for each in metadata(witness).brokers})
-        return waited_s, is_new and is_advertised
+        return is_new and is_advertised
 
     def test_a_paused_broker_keeps_its_session(self, combined: Cluster) -> None:
         leader = combined.await_controller()

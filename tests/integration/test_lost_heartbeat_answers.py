@@ -65,6 +65,7 @@ def test_a_member_gives_up_a_half_though_it_did_not_hear_so_at_first(tmp_path: P
             eventually(lambda: owned() == 6, "the first member has all")
             beat(rebalance_timeout_ms=60_000, subscribed_topic_names=[TOPIC], topic_partitions=[])
             node.pause()
+            logged.lines.clear()
             try:
                 eventually(lambda: owned() and any(LOST in line for line in logged.lines), lambda: logged.lines)
             finally:

@@ -71,7 +71,7 @@ def test_a_prepared_transaction_outlives_everything_but_its_end(tmp_path: Path) 
             found = described(calls, name)
             assert (found.transaction_state, found.transaction_timeout_ms) == ("Ongoing", NO_TIMEOUT_MS)
             with TransactionalProducer(node.port) as plain:
-                assert plain.init(timeout_ms=1) == plain.write(calls.create_topic(), b"x") == "NONE"
+                assert plain.init(timeout_ms=2000) == plain.write(calls.create_topic(), b"x") == "NONE"
                 eventually(
                     lambda: described(calls, plain.transactional_id).transaction_state == "CompleteAbort",
                     "the one with a time-out is aborted",

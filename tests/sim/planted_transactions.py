@@ -50,7 +50,7 @@ TRANSACTIONS = (
     Bug(
         "fenced producer accepted",
         "coordinator.transaction.machine:_check_ender",
-        "if request.producer_epoch != present.producer_epoch and not again:",
+        "if _identity(request) != (producer_id, epoch) and not again:",
         "if False:",
         "a producer that was replaced ends the transaction of its successor",
     ),

@@ -57,7 +57,11 @@ def archives(home: Path, name: str, make: Callable[[Path], None]) -> Path | None
             return None
         if not folder.exists():
             others = list(home.glob("classes-*"))
-            _fill(home, make).rename(folder)
+            try:
+                filled = _fill(home, make)
+            except subprocess.TimeoutExpired:
+                return None  # a busy machine: the next one tries again
+            filled.rename(folder)
             for other in others:
                 shutil.rmtree(other, ignore_errors=True)
     return folder
@@ -67,7 +71,7 @@ def _fill(home: Path, make: Callable[[Path], None]) -> Path:
     filled = Path(tempfile.mkdtemp(dir=home, prefix="classes-being-made-"))
     try:
         make(filled)
-    except (AssertionError, OSError, subprocess.SubprocessError) as error:
+    except (AssertionError, OSError, subprocess.CalledProcessError) as error:
         for file in filled.glob("*.jsa"):
             file.unlink()
         (filled / _WHY_NOT).write_text(f"{type(error).__name__}: {error}\n")
