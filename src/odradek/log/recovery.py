@@ -28,7 +28,7 @@ from odradek.log.overflow import may_overflow, split_off
 from odradek.log.producer_state import CorruptSnapshotError, ProducerState
 from odradek.log.segment import Segment
 from odradek.log.segment_cut import truncate_segment
-from odradek.log.segment_file import segment_path
+from odradek.log.segment_file import MAX_RELATIVE_OFFSET, segment_path
 from odradek.log.segment_holes import headers_from
 from odradek.log.segment_removal import mark_deleted
 from odradek.log.transactions import rebuild_transactions, replay_batch
@@ -217,9 +217,8 @@ def _recover(
                 segments[number + 1 : number + 1] = parts
                 was_split = True
                 continue
-        if damage is None and following is not None and end < following and not compacted:
-            # A power loss may keep the younger of two files: what it holds follows on records that are lost.
-            damage = Damage(segment.size_bytes, f"it ends there, and the next segment begins at {following}")
+        if damage is None and following is not None and not compacted:
+            damage = _lost_between(segment, end, segments[number + 1])
         if damage is None:
             continue
         lost = [later.base_offset for later in segments[number + 1 :]]
@@ -239,6 +238,20 @@ def _recover(
         for segment in segments:
             segment.indexes.flush(sync=True)
     return end
+
+
+def _lost_between(segment: Segment, end: int, after: Segment) -> Damage | None:
+    """A power loss may keep the younger of two files: what it holds follows on records that are lost.
+
+    But where no segment could hold both the old end and what comes next, the log itself went on there, and all before
+    was durable first (`rolling.advance_end_to`).
+    """
+    if end == after.base_offset:
+        return None
+    _, first = next(after.headers(0), (0, None))
+    if first is not None and first.last_offset - end > MAX_RELATIVE_OFFSET:
+        return None
+    return Damage(segment.size_bytes, f"it ends there, and the next segment begins at {after.base_offset}")
 
 
 def _name_again(disk: Disk, directory: Path, segments: list[Segment]) -> None:

@@ -48,7 +48,7 @@ def count_deletable(
     excess = sum(segment.size_bytes for segment in segments) - config.retention_bytes
     count = 0
     for segment, end in zip(segments, ends, strict=True):
-        if end > high_watermark or segment.size_bytes == 0:
+        if end > high_watermark or (segment.size_bytes == 0 and segment is segments[-1]):
             break
         is_excess = config.deletes and config.retention_bytes >= 0 and excess >= segment.size_bytes
         if not (end <= log_start_offset or is_excess):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from odradek.common.errors import ApiError
-from odradek.common.ports import is_disk_full
+from odradek.common.ports import is_disk_full, is_out_of_descriptors
 from odradek.log.config import LogConfig
 from odradek.log.index import INDEX_ENTRY_BYTES
 from odradek.log.segment import Segment
@@ -72,7 +72,16 @@ def roll_before(log: Log, headers: Sequence[BatchHeader], now_ms: int) -> None:
 
 
 def advance_end_to(log: Log, offset: int, now_ms: int) -> None:
-    """No records are between the log's end and `offset`, which the next record gets. Raises as `roll`."""
+    """No records are between the log's end and `offset`, which the next record gets.
+
+    Blocks until all before is durable: a start could not see that the old segment's end was lost. Raises as `roll`.
+    """
+    try:
+        log.segments.active.sync_file_and_directory()
+    except OSError as error:
+        if is_out_of_descriptors(error):
+            raise log.partition_dir.files.no_space(log.log_dir, error) from None
+        raise log.partition_dir.failed(error) from error
     before, log.log_end_offset = log.log_end_offset, offset
     try:
         roll(log, now_ms)

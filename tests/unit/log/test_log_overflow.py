@@ -9,9 +9,11 @@ import pytest
 
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
+from odradek.log.follower_append import append_as_follower
 from odradek.log.log import Log
 from odradek.log.opening import close_log, open_log
 from odradek.log.overflow import split_off
+from odradek.log.retention import delete_old_segments, delete_records
 from odradek.log.search import aborted_transactions, search_timestamp
 from odradek.log.segment import Segment
 from odradek.log.segment_file import segment_path
@@ -55,8 +57,8 @@ def disk() -> CrashingDisk:
     return made
 
 
-def start(disk: CrashingDisk, *, clean: bool, recovery_point: int = 0) -> Log:
-    config = LogConfig(cleanup_policy=("compact",))
+def start(disk: CrashingDisk, *, clean: bool, recovery_point: int = 0, policy: str = "compact") -> Log:
+    config = LogConfig(cleanup_policy=(policy,))
     notes: list[str] = []
     log = open_log(
         FileCache(disk), DIRECTORY, ("t", 0), config,
@@ -169,3 +171,52 @@ def test_what_is_split_off_is_copied_piece_by_piece(disk: CrashingDisk, monkeypa
     made = split_off(files, segment, len(large[0]), expected_offset=FAR, following=None)
     assert made is not None and [each.size_bytes for each in made] == [len(large[1])]
     assert max(sizes) == 1024 * 1024, "a segment need not fit into memory"
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("first", [0, 1], ids=["an empty segment", "a batch"])
+def test_what_lies_behind_a_gap_is_kept_whatever_the_policy(disk: CrashingDisk, first: int, clean: bool) -> None:
+    """A mirror has the gaps of its source; a segment cannot count over them."""
+    log = start(disk, clean=True, policy="delete")
+    values = [b"%d" % number for number in range(first + 3)]
+    offsets = [*range(first), FAR + 6, FAR + 7, 3 * FAR]
+    for offset, value in zip(offsets, values, strict=True):
+        append_as_follower(log, lying_at(offset, batch(value)), now_ms=NOW_MS)
+    bases = log.segments.bases.copy()
+    recovery_point = log.recovery_point
+    if clean:
+        close_log(log)
+        recovery_point = log.recovery_point
+    for _ in range(2):
+        log = start(disk, clean=clean, recovery_point=recovery_point, policy="delete")
+        assert log.segments.bases == bases == [0, FAR + 6, 3 * FAR]
+        assert everything(log) == values
+    close_log(log)
+
+
+def test_a_batch_that_reaches_over_what_a_segment_counts_is_kept(disk: CrashingDisk) -> None:
+    log = start(disk, clean=True, policy="delete")
+    append_as_follower(log, lying_at(FAR - 1, batch(b"a", b"b", b"c")), now_ms=NOW_MS)
+    log = start(disk, clean=False, policy="delete")
+    assert everything(log) == [b"a", b"b", b"c"]
+    close_log(log)
+
+
+def test_what_comes_before_a_gap_is_durable_first(disk: CrashingDisk) -> None:
+    log = start(disk, clean=True, policy="delete")
+    append_as_follower(log, lying_at(0, batch(b"a")), now_ms=NOW_MS)
+    path = log.segments.active.path
+    append_as_follower(log, lying_at(2 * FAR, batch(b"b")), now_ms=NOW_MS)
+    assert path not in disk.uncertain()
+    close_log(log)
+
+
+def test_an_empty_segment_before_a_gap_holds_up_no_retention(disk: CrashingDisk) -> None:
+    log = start(disk, clean=True, policy="delete")
+    for offset in (2 * FAR, 4 * FAR):
+        append_as_follower(log, lying_at(offset, batch(b"a")), now_ms=NOW_MS)
+    log.update_high_watermark(log.log_end_offset)
+    delete_records(log, 4 * FAR)
+    assert delete_old_segments(log, NOW_MS) == 2
+    assert log.segments.bases == [4 * FAR]
+    close_log(log)
