@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -12,7 +13,8 @@ import httpx
 import pytest
 
 from odradek.cli import app
-from odradek.console.oidc import OidcConfig
+from odradek.console.oidc import LoginError, OidcConfig
+from odradek.console.oidc_logins import OidcLogins
 from odradek.console.serve import Serving, guarded
 from odradek.testing.issuer import TokenIssuer
 from tests.support.nodes.certificates import Certificates
@@ -145,14 +147,28 @@ def test_a_login_belongs_to_one_browser_and_ends_once(
         back = sent_back(outside, begun(client))
         answer = other.get(back)
         assert answer.status_code == 401
-        assert "begun in another browser" in answer.text
-        assert "was not begun here" in client.get(back).text, "what was tried elsewhere is over"
-        back = sent_back(outside, begun(client))
-        assert client.get(back).status_code == 303
-        assert "was not begun here" in client.get(back).text
-        for path in ("/oidc/callback", "/oidc/callback?state=x&code=y"):
-            assert "was not begun here" in other.get(path).text
+        assert "was not begun in this browser" in answer.text
+        assert client.get(back).status_code == 303, "what was tried elsewhere changes nothing"
+        assert "or is finished" in client.get(back).text
+        for path in ("/oidc/callback", "/oidc/callback?state=x&code=y", "/oidc/callback?state=%ff;=&code=y"):
+            assert "was not begun in this browser" in other.get(path).text
         assert other.get("/c/all").status_code == 303
+
+
+def test_each_tab_of_a_browser_has_its_own_login(
+    console: ConsoleProcess, issuer: TokenIssuer, outside: httpx.Client
+) -> None:
+    issuer.person = {"preferred_username": "alice"}
+    with browser(console.url) as client:
+        first, second = (begun(client, path) for path in ("/c/all?tab=1", "/c/all?tab=2"))
+        for where, to in ((second, "/c/all?tab=2"), (first, "/c/all?tab=1")):
+            answer = client.get(sent_back(outside, where))
+            assert (answer.status_code, answer.headers["location"]) == (303, to)
+        assert not [name for name in client.cookies if "-login-" in name]
+        # What a browser would take in no cookie is left out.
+        answer = client.get("/oidc/begin", params={"next": "/" + "x" * 5000})
+        assert len(answer.headers["set-cookie"]) < 4000
+        assert client.get(sent_back(outside, answer.headers["location"])).headers["location"] == "/"
 
 
 def test_what_the_issuer_refuses_gets_a_line(
@@ -166,12 +182,12 @@ def test_what_the_issuer_refuses_gets_a_line(
     )
     for person, line in persons:
         issuer.person = person
-        with browser(console.url) as client:
+        with browser(console.url, address="127.0.0.3") as client:
             answer = client.get(sent_back(outside, begun(client)))
             assert answer.status_code == 401
             assert line in answer.text
             assert client.get("/c/all").status_code == 303
-    with browser(console.url) as client:
+    with browser(console.url, address="127.0.0.3") as client:
         state = parse_qs(urlsplit(begun(client)).query)["state"][0]
         refused = client.get("/oidc/callback", params={"state": state, "error": "access_denied<b>"})
         assert "the issuer refused: access_denied&lt;b&gt;" in refused.text
@@ -181,6 +197,11 @@ def test_what_the_issuer_refuses_gets_a_line(
         state = parse_qs(urlsplit(begun(client)).query)["state"][0]
         mixed = client.get("/oidc/callback", params={"state": state, "code": "x", "iss": "https://evil.example"})
         assert "from another issuer" in mixed.text
+        # Each failure asked the issuer something: these were five.
+        assert client.get(sent_back(outside, begun(client))).status_code == 429
+    with browser(console.url) as client:
+        issuer.person = {"preferred_username": "alice"}
+        logged_in(console, outside, client)
 
 
 async def test_behind_a_proxy_with_tls_cookies_are_for_tls(
@@ -199,6 +220,23 @@ async def test_behind_a_proxy_with_tls_cookies_are_for_tls(
         answer = await client.get(back)
         assert answer.status_code == 303, answer.text
         assert all("Secure" in each for each in answer.headers.get_list("set-cookie"))
+
+
+async def test_all_who_begin_wait_for_one_look_at_the_issuer() -> None:
+    asked = 0
+
+    def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        asked += 1
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as issuer:
+        port = issuer.sockets[0].getsockname()[1]
+        logins = OidcLogins(OidcConfig(f"https://127.0.0.1:{port}", "console", "https://c.d"), time.monotonic)
+        for times in (1, 2):
+            found = await asyncio.gather(*(logins.begin("/") for _ in range(20)), return_exceptions=True)
+            assert [type(each) for each in found] == [LoginError] * 20
+            assert asked == times
 
 
 def test_users_log_in_by_a_file_or_at_an_issuer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

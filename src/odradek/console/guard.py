@@ -26,8 +26,8 @@ from odradek.console.answers import (
 )
 from odradek.console.auth import Users
 from odradek.console.guarded_socket import GuardedSocket
-from odradek.console.oidc import CALLBACK, LoginError
-from odradek.console.oidc_logins import BEGIN, LASTS_S, OidcLogins
+from odradek.console.oidc import CALLBACK, Identity, LoginError
+from odradek.console.oidc_logins import BEGIN, LASTS_S, NAMED_BY, Begun, OidcLogins
 from odradek.console.origins import (
     Network,
     came_from,
@@ -43,7 +43,10 @@ COOKIE = "odradek-session"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 # scrypt takes 16 MB and a core for each guess.
 HASHES_AT_ONCE = 2
+# Each waits for the issuer on a thread.
+ASKED_AT_ONCE = 4
 TOO_MANY = "Too many wrong passwords: wait a minute."
+TOO_MANY_LOGINS = "Too many logins failed: wait a minute."
 _SAFE_METHODS = ("GET", "HEAD")
 
 
@@ -87,6 +90,7 @@ class Guard:
         self._oidc = oidc
         self._has_logins = users is not None or oidc is not None
         self._hashing = asyncio.Semaphore(HASHES_AT_ONCE)
+        self._asking = asyncio.Semaphore(ASKED_AT_ONCE)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -207,22 +211,58 @@ class Guard:
     async def _at_issuer(self, oidc: OidcLogins, scope: Any, headers: dict[str, str], send: Any) -> None:
         """To the issuer, and back from it."""
         asked = {name: values[0] for name, values in parse_qs(scope["query_string"].decode("latin-1")).items()}
-        cookie = f"{self._cookie}-login"
         try:
             if scope["path"] == BEGIN:
-                where, browser = await oidc.begin(local_path(asked.get("next", "/")))
-                kept = f"{cookie}={browser}; Path={CALLBACK}; Max-Age={LASTS_S:.0f}; HttpOnly; SameSite=Lax"
-                kept += "; Secure" * self._is_secure(scope, headers)
-                return await redirect(send, where, (b"set-cookie", kept.encode()))
-            identity, to = await oidc.finish(asked, read_cookie(headers, cookie))
+                where, begun = await oidc.begin(local_path(asked.get("next", "/")))
+                kept = self._login_cookie(scope, headers, begun.state, oidc.sealed(begun), LASTS_S)
+                return await redirect(send, where, kept)
+            begun = oidc.returned(asked, read_cookie(headers, self._login_name(asked.get("state", ""))))
+            identity = await self._ask_issuer(oidc, scope, headers, begun, asked["code"])
         except LoginError as error:
             return await self._issuer_page(send, 401, "/", f"{error}.")
-        return await self._begin(scope, send, identity.user, to, identity.groups)
+        if identity is None:
+            return await self._issuer_page(send, 429, "/", TOO_MANY_LOGINS)
+        over = self._login_cookie(scope, headers, begun.state, "", 0)
+        return await self._begin(scope, send, identity.user, begun.next_path, identity.groups, over)
 
-    async def _begin(self, scope: Any, send: Any, user: str, to: str, groups: frozenset[str] = frozenset()) -> None:
+    async def _ask_issuer(
+        self, oidc: OidcLogins, scope: Any, headers: dict[str, str], begun: Begun, code: str
+    ) -> Identity | None:
+        """Who logged in; None for an address that failed too often. Raises LoginError."""
+        address, _ = came_from(scope, headers, self._proxies)
+        key = f"address {address}"
+        if self._attempts.must_wait(key):
+            return None
+        async with self._asking:
+            if self._attempts.must_wait(key):  # others failed while this one waited for its turn
+                return None
+            try:
+                return await oidc.identity(begun, code)
+            except LoginError:
+                self._attempts.failed(key)
+                raise
+
+    def _login_name(self, state: str) -> str:
+        return f"{self._cookie}-login-{state[:NAMED_BY]}"
+
+    def _login_cookie(
+        self, scope: Any, headers: dict[str, str], state: str, value: str, lasts_s: float
+    ) -> tuple[bytes, bytes]:
+        kept = f"{self._login_name(state)}={value}; Path={CALLBACK}; Max-Age={lasts_s:.0f}; HttpOnly; SameSite=Lax"
+        return b"set-cookie", (kept + "; Secure" * self._is_secure(scope, headers)).encode()
+
+    async def _begin(
+        self,
+        scope: Any,
+        send: Any,
+        user: str,
+        to: str,
+        groups: frozenset[str] = frozenset(),
+        *headers: tuple[bytes, bytes],
+    ) -> None:
         cookie = f"{self._cookie}={self._sessions.begin(user, groups)}; Path=/; HttpOnly; SameSite=Lax"
         secure = self._is_secure(scope, read_headers(scope))
-        await redirect(send, to, (b"set-cookie", (cookie + "; Secure" * secure).encode()))
+        await redirect(send, to, (b"set-cookie", (cookie + "; Secure" * secure).encode()), *headers)
 
     def _is_secure(self, scope: Any, headers: dict[str, str]) -> bool:
         _, by_proxy = came_from(scope, headers, self._proxies)

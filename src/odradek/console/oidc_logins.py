@@ -1,25 +1,34 @@
-"""Logins that were begun at an issuer and are not finished: each is bound to its browser, and ends once, in minutes."""
+"""Logins that were begun at an issuer and are not finished: their browsers keep them, in cookies that only we read.
+
+Nothing is kept here of those who only begin, so that no one takes another one's place.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import hmac
+import json
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
-from odradek.console.oidc import Identity, IssuerClient, LoginError, OidcConfig, authorization_url
+from odradek.console.oidc import Endpoints, Identity, IssuerClient, LoginError, OidcConfig, authorization_url
 
 BEGIN = "/oidc/begin"
 LASTS_S = 600.0
-MAX_BEGUN = 1_000
+# A browser takes 4 KB in a cookie; who wanted a path that is longer gets the first page.
+MAX_PATH = 1_000
+# By so much of the state the cookies of one browser differ: each of its tabs may begin a login.
+NAMED_BY = 8
+_NONCE_BYTES = 12
 
 
 @dataclass(frozen=True, slots=True)
-class _Begun:
-    browser: str
+class Begun:
+    """A login that was begun."""
+
+    state: str = field(repr=False)
     nonce: str = field(repr=False)
     verifier: str = field(repr=False)
     next_path: str
@@ -30,39 +39,58 @@ class OidcLogins:
     """The logins of one console."""
 
     def __init__(self, config: OidcConfig, clock: Callable[[], float], wall: Callable[[], float] = time.time) -> None:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
         self.config = config
         self._issuer = IssuerClient(config)
         self._clock = clock
         self._wall = wall
-        self._begun: dict[str, _Begun] = {}
+        self._cipher = AESGCM(AESGCM.generate_key(256))
+        self._describing: asyncio.Task[Endpoints] | None = None
 
-    async def begin(self, next_path: str) -> tuple[str, str]:
+    async def begin(self, next_path: str) -> tuple[str, Begun]:
         """Begin a login; returns where the browser goes, and what its cookie holds meanwhile. Raises LoginError."""
-        endpoints = await asyncio.to_thread(self._issuer.endpoints)
-        state, browser, nonce, verifier = (secrets.token_urlsafe(48) for _ in range(4))
-        now = self._clock()
-        for key in [key for key, each in self._begun.items() if now - each.at_s >= LASTS_S]:
-            del self._begun[key]
-        while len(self._begun) >= MAX_BEGUN:
-            self._begun.pop(next(iter(self._begun)))
-        self._begun[state] = _Begun(_hashed(browser), nonce, verifier, next_path, now)
-        return authorization_url(endpoints, self.config, state, nonce, verifier), browser
+        endpoints = await self._endpoints()
+        state, nonce, verifier = (secrets.token_urlsafe(48) for _ in range(3))
+        begun = Begun(state, nonce, verifier, next_path if len(next_path) <= MAX_PATH else "/", self._clock())
+        return authorization_url(endpoints, self.config, state, nonce, verifier), begun
 
-    async def finish(self, asked: Mapping[str, str], browser: str | None) -> tuple[Identity, str]:
-        """Who came back from the issuer, and the path where they wanted to go. Raises LoginError."""
-        begun = self._begun.pop(asked.get("state", ""), None)
+    def sealed(self, begun: Begun) -> str:
+        """The value of a cookie."""
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        return (nonce + self._cipher.encrypt(nonce, json.dumps(asdict(begun)).encode(), None)).hex()
+
+    def returned(self, asked: Mapping[str, str], cookie: str | None) -> Begun:
+        """The login with which a browser came back. Asks the issuer nothing. Raises LoginError."""
+        begun = self._opened(cookie or "")
         if begun is None or self._clock() - begun.at_s >= LASTS_S:
-            raise LoginError("this login was not begun here, took too long, or is finished; begin again")
-        if not hmac.compare_digest(begun.browser, _hashed(browser or "")):
-            raise LoginError("this login was begun in another browser; begin again")
+            raise LoginError("this login was not begun in this browser, took too long, or is finished; begin again")
+        if not hmac.compare_digest(begun.state.encode(), asked.get("state", "").encode(errors="surrogatepass")):
+            raise LoginError("this is the answer to another login; begin again")
         if asked.get("iss", self.config.issuer) != self.config.issuer:  # RFC 9207
             raise LoginError("this login comes from another issuer")
         if "code" not in asked:
             raise LoginError(f"the issuer refused: {asked.get('error', 'no code')[:100]}")
-        token = await asyncio.to_thread(self._issuer.id_token, asked["code"], begun.verifier)
-        identity = await asyncio.to_thread(self._issuer.identity, token, begun.nonce, self._wall())
-        return identity, begun.next_path
+        return begun
 
+    async def identity(self, begun: Begun, code: str) -> Identity:
+        """Who logged in, as the issuer says. Raises LoginError."""
+        token = await asyncio.to_thread(self._issuer.id_token, code, begun.verifier)
+        return await asyncio.to_thread(self._issuer.identity, token, begun.nonce, self._wall())
 
-def _hashed(text: str) -> str:
-    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+    async def _endpoints(self) -> Endpoints:
+        """All who wait for the description of the issuer wait for one thread, which may take long."""
+        if self._describing is None or self._describing.done():
+            self._describing = asyncio.create_task(asyncio.to_thread(self._issuer.endpoints))
+            # Those who wait may go: what went wrong is then heard by none.
+            self._describing.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        return await asyncio.shield(self._describing)
+
+    def _opened(self, cookie: str) -> Begun | None:
+        from cryptography.exceptions import InvalidTag
+
+        try:
+            data = bytes.fromhex(cookie)
+            return Begun(**json.loads(self._cipher.decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], None)))
+        except (ValueError, InvalidTag):
+            return None

@@ -1,0 +1,48 @@
+"""Logins that were begun: what a browser keeps of them, and what of that is believed."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.console.oidc import LoginError, OidcConfig
+from odradek.console.oidc_logins import LASTS_S, Begun, OidcLogins
+
+CONFIG = OidcConfig("https://127.0.0.1:1", "console", "https://console.example.org")
+BEGUN = Begun("the state", "the nonce", "the verifier", "/c/one", 1000.0)
+ASKED = {"state": "the state", "code": "x"}
+
+
+class Clock:
+    now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_a_login_is_read_by_the_console_alone() -> None:
+    logins = OidcLogins(CONFIG, Clock())
+    cookie = logins.sealed(BEGUN)
+    assert logins.returned(ASKED, cookie) == BEGUN
+    assert b"verifier" not in bytes.fromhex(cookie)
+    assert logins.sealed(BEGUN) != cookie
+    last = "0" if cookie[-1] != "0" else "1"
+    for other in (None, "", "x", "00", cookie[:-1] + last, cookie[2:], OidcLogins(CONFIG, Clock()).sealed(BEGUN)):
+        with pytest.raises(LoginError, match="not begun in this browser"):
+            logins.returned(ASKED, other)
+
+
+def test_a_login_is_for_one_answer_in_time() -> None:
+    clock = Clock()
+    logins = OidcLogins(CONFIG, clock)
+    cookie = logins.sealed(BEGUN)
+    for asked, line in (
+        ({"code": "x"}, "another login"),
+        ({**ASKED, "state": "the state\udcff"}, "another login"),
+        ({**ASKED, "iss": "https://evil.example"}, "another issuer"),
+        ({"state": "the state", "error": "denied"}, "the issuer refused: denied"),
+    ):
+        with pytest.raises(LoginError, match=line):
+            logins.returned(asked, cookie)
+    clock.now_s += LASTS_S
+    with pytest.raises(LoginError, match="took too long"):
+        logins.returned(ASKED, cookie)
