@@ -173,6 +173,17 @@ def test_web_sockets_need_a_session_and_the_same_origin(console: ConsoleProcess)
         assert str(socket.recv()).startswith("0{")
 
 
+def test_a_page_without_a_web_socket_polls(console: ConsoleProcess) -> None:
+    polling = SOCKET.replace("websocket", "polling")
+    with browser(console.url, user="alice") as client:
+        opened = client.get(polling)
+        assert opened.text.startswith("0{")
+        sent = client.post(f"{polling}&sid={json.loads(opened.text[1:])['sid']}", content="41")
+        assert (sent.status_code, sent.text.lower()) == (200, "ok")
+        client.cookies.clear()
+        assert client.get(polling).status_code == 403
+
+
 def session_cookie(cookie: str) -> str:
     """Its name, which is one console's own."""
     name = cookie.partition("=")[0]

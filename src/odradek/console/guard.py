@@ -25,7 +25,7 @@ from odradek.console.answers import (
     with_headers,
 )
 from odradek.console.auth import Users
-from odradek.console.guarded_socket import GuardedSocket
+from odradek.console.guarded_socket import MESSAGES, GuardedSocket, watched
 from odradek.console.oidc import CALLBACK, Identity, LoginError
 from odradek.console.oidc_logins import BEGIN, LASTS_S, NAMED_BY, Begun, OidcLogins
 from odradek.console.origins import (
@@ -103,7 +103,9 @@ class Guard:
         if refusal:
             return await refuse(scope, receive, send, refusal)
         token = read_cookie(headers, self._cookie)
-        session = self._session(token)
+        # A page that is open connects by itself, and asks for more where it has no web socket.
+        by_page = scope["path"].startswith(MESSAGES)
+        session = self._session(token, by_user=not by_page)
         if scope["type"] == "http" and scope["path"] in (LOGIN, LOGOUT):
             return await self._log_in_or_out(scope, receive, send, token)
         if scope["type"] == "http" and scope["path"] in (BEGIN, CALLBACK) and self._oidc is not None:
@@ -113,6 +115,8 @@ class Guard:
         scope.setdefault("state", {})["session"] = session
         if scope["type"] == "websocket":
             return await GuardedSocket(self, session, receive, send).run(self._inner, scope)
+        if by_page:
+            receive = watched(self, session, receive)
         await self._inner(scope, receive, with_headers(send))
         return None
 
@@ -141,8 +145,8 @@ class Guard:
             return "another site may not ask this of the console"
         return ""
 
-    def _session(self, token: str | None) -> Session | None:
-        session = self._sessions.find(token)
+    def _session(self, token: str | None, *, by_user: bool) -> Session | None:
+        session = self._sessions.find(token, by_user=by_user)
         if session is None or not self._knows(session):
             return None
         return session

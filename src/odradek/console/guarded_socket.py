@@ -1,4 +1,7 @@
-"""A web socket ends with the session that opened it: one that is open outlives a logout otherwise."""
+"""A web socket ends with the session that opened it: one that is open outlives a logout otherwise.
+
+What a page sends, by a web socket or by polling, uses the session where its user did something.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,13 @@ from odradek.console.sessions import Session
 
 # The page has this long to lead its browser to the login; what the browser sends meanwhile is dropped.
 CLOSES_WITHIN_S = 2.0
+# The path of a page's messages: of its web socket, or of its polling.
+MESSAGES = "/_nicegui_ws/"
+# Engine.IO puts it between the packets of one request of polling.
+_SEPARATOR = b"\x1e"
 # Socket.IO's packet of an event; what comes of itself (pongs, acknowledgements of messages) begins otherwise.
 _EVENT, _BY_USER = "42", '"event"'
+_BEGINNING = 20
 
 
 class Watches(Protocol):
@@ -55,8 +63,7 @@ class GuardedSocket:
             if message["type"] != "websocket.receive":
                 return message
             if self._guard.may(self._session):
-                text = message.get("text") or ""
-                if text.startswith(_EVENT) and _BY_USER in text[:20]:
+                if _is_by_user(message.get("text") or ""):
                     self._guard.uses(self._session)
                 return message
 
@@ -65,3 +72,24 @@ class GuardedSocket:
             return
         self._closed = message["type"] == "websocket.close"
         await self._send(message)
+
+
+def watched(guard: Watches, session: Session, receive: Any) -> Any:
+    """What receives a request of a page without a web socket."""
+    last = b""
+
+    async def receiving() -> Any:
+        nonlocal last
+        message = await receive()
+        # A body comes in parts, which may end anywhere: the beginning of each packet is enough.
+        *whole, last = (last + message.get("body", b"")).split(_SEPARATOR)
+        last = last[:_BEGINNING]
+        if any(_is_by_user(each[:_BEGINNING].decode("latin-1")) for each in (*whole, last)):
+            guard.uses(session)
+        return message
+
+    return receiving
+
+
+def _is_by_user(text: str) -> bool:
+    return text.startswith(_EVENT) and _BY_USER in text[:_BEGINNING]

@@ -45,15 +45,16 @@ class Sessions:
         self._found[_hashed(token)] = Session(user, now, now, groups)
         return token
 
-    def find(self, token: str | None) -> Session | None:
-        """The session of a cookie, which is used by that; None where it is over."""
+    def find(self, token: str | None, *, by_user: bool = True) -> Session | None:
+        """The session of a cookie, which is used by that where a user asks; None where it is over."""
         key = _hashed(token) if token else ""
         found = self._found.get(key)
         if found is None or not self.is_live(found):
             return None
         # Those that were used last are the last that make room for others.
         self._found[key] = self._found.pop(key)
-        self.use(found)
+        if by_user:
+            self.use(found)
         return found
 
     def use(self, session: Session) -> None:
