@@ -14,7 +14,7 @@ from odradek.common.topic_names import INTERNAL_TOPICS, METADATA_TOPIC
 from odradek.controller.topic_names import check_topic_name
 from odradek.metadata.model import ResourceType, partition_record
 from odradek.protocol.messages.config_record import ConfigRecord
-from odradek.settings.links import MirrorState, floor_of, mirror_key, split_key
+from odradek.settings.links import MAX_EPOCH, MirrorState, floor_of, mirror_key, split_key
 
 if TYPE_CHECKING:
     from odradek.controller.state import ControllerState
@@ -63,6 +63,9 @@ def _check_promoted(
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic}' does not exist.")
     if mirror_key(link, "leader.epoch", topic) in changed:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"The leader epoch of '{topic}' is given with its promotion.")
+    if (first := _first_own_epoch(state, topic)) > MAX_EPOCH:
+        # No broker would take it, nor any later change of these settings.
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Topic '{topic}' would get leader epoch {first}, above {MAX_EPOCH}.")
 
 
 def _check_name(topic: str) -> None:
@@ -98,15 +101,19 @@ def promotions(state: ControllerState, changed: Mapping[str, str]) -> list[Any]:
             continue
         link, _, topic = parts
         topic_id = state.topic_ids[topic]
-        partitions = list(state.topic_partitions(state.topics[topic_id]))
-        epochs = [partition.leader_epoch for _, partition in partitions]
-        first = max(first_leader_epoch(state, topic), *epochs) + 1
+        first = _first_own_epoch(state, topic)
         name = mirror_key(link, "leader.epoch", topic)
         records.append(ConfigRecord(resource_type=_ALL_BROKERS[0], resource_name="", name=name, value=str(first)))
-        for partition_id, partition in partitions:
+        for partition_id, partition in state.topic_partitions(state.topics[topic_id]):
             own = replace(partition, leader_epoch=first, partition_epoch=partition.partition_epoch + 1)
             records.append(partition_record(topic_id, partition_id, own, state.metadata_version))
     return records
+
+
+def _first_own_epoch(state: ControllerState, topic: str) -> int:
+    """Above each leader epoch that a record of the source has."""
+    partitions = state.topic_partitions(state.topics[state.topic_ids[topic]])
+    return max([first_leader_epoch(state, topic), *(partition.leader_epoch for _, partition in partitions)]) + 1
 
 
 def first_leader_epoch(state: ControllerState, topic: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from odradek.client.cluster import check
-from odradek.common.errors import ErrorCode
+from odradek.common.errors import ApiError, ErrorCode
 from odradek.metadata.model import ResourceType
 from odradek.protocol.declare import Message
 from odradek.protocol.messages import (
@@ -16,7 +16,7 @@ from odradek.protocol.messages import (
 from odradek.protocol.messages.create_partitions_response import CreatePartitionsResponse
 from odradek.protocol.messages.create_topics_response import CreateTopicsResponse
 from odradek.protocol.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
-from odradek.settings.links import MAX_EPOCH
+from odradek.settings.links import MAX_SOURCE_EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,14 +34,23 @@ FLOOR_STEP = 16
 
 def changes_of(mirror: Mirror, topic: MetadataResponseTopic) -> dict[str, str]:
     """Settings of a mirror that are to be others. The floor of epochs is raised in steps: each time, leaderships of all
-    partitions of the mirror begin again."""
+    partitions of the mirror begin again.
+
+    Raises:
+        ApiError: INVALID_REQUEST, no cluster has had so many elections.
+    """
     changes: dict[str, str] = {}
     if mirror.source_id is None:
         changes[mirror.key("source.id")] = str(topic.topic_id)
     epoch = max((each.leader_epoch for each in topic.partitions), default=0)
+    if epoch > MAX_SOURCE_EPOCH:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"the source has leader epoch {epoch} of {mirror.topic}, above {MAX_SOURCE_EPOCH}",
+        )
     if epoch > mirror.leader_epoch:
         step_end = -(-epoch // FLOOR_STEP) * FLOOR_STEP
-        changes[mirror.key("leader.epoch")] = str(max(epoch, min(MAX_EPOCH, step_end)))
+        changes[mirror.key("leader.epoch")] = str(max(epoch, min(MAX_SOURCE_EPOCH, step_end)))
     return changes
 
 
@@ -60,7 +69,7 @@ class TopicKeeper:
         self._ask = ask
 
     def lacks(self, mirror: Mirror, topic: MetadataResponseTopic) -> bool:
-        """Whether there is something to follow."""
+        """Whether there is something to follow. Raises ApiError as `changes_of`."""
         own = self._image().topic(mirror.topic)
         return bool(changes_of(mirror, topic)) or own is None or len(own.partitions) < len(topic.partitions)
 

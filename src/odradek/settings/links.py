@@ -21,6 +21,8 @@ _KEY = re.compile(
 )
 # Far below the greatest number of the field: elections here go on from a source's epoch.
 MAX_EPOCH = 2**30
+# What a source may bring a mirror to: there is room left for elections here, and for the end of the mirror.
+MAX_SOURCE_EPOCH = 2**29
 MAX_PORT = 65_535
 _ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 

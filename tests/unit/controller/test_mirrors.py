@@ -12,6 +12,7 @@ from odradek.protocol.messages.incremental_alter_configs_request import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from odradek.settings.links import MAX_EPOCH
 from tests.support.models.controller_harness import Harness
 
 SET, DELETE = 0, 1
@@ -126,3 +127,11 @@ def test_what_is_not_promoted(harness: Harness) -> None:
     assert alter(harness, ("mirror.own", "promoted")) == ErrorCode.TOPIC_ALREADY_EXISTS
     harness.topic("t", [1])
     assert alter(harness, ("mirror.t", "promoted"), ("leader.epoch.t", "3")) == ErrorCode.INVALID_REQUEST
+
+
+def test_a_mirror_at_the_last_epoch_is_not_promoted(harness: Harness) -> None:
+    harness.topic("t", [1])
+    assert alter(harness, ("leader.epoch.t", str(MAX_EPOCH))) == 0
+    assert alter(harness, ("mirror.t", "promoted")) == ErrorCode.INVALID_REQUEST
+    assert settings_of(harness)["odradek.link.west.mirror.t"] == "active"
+    assert alter(harness, ("mirror.t", "paused")) == 0, "settings can be changed as before"

@@ -6,12 +6,14 @@ from uuid import UUID
 
 import pytest
 
+from odradek.common.errors import ApiError, ErrorCode
 from odradek.link.topics import TopicKeeper, changes_of
 from odradek.metadata.image import MetadataImage
 from odradek.protocol.messages.metadata_response import MetadataResponsePartition, MetadataResponseTopic
-from odradek.settings.links import MAX_EPOCH, Mirror, MirrorState
+from odradek.settings.links import MAX_SOURCE_EPOCH, Mirror, MirrorState
 
 ID = UUID(int=7)
+LAST = MAX_SOURCE_EPOCH
 FLOOR = "odradek.link.west.leader.epoch.t"
 
 
@@ -28,11 +30,18 @@ def at_source(*epochs: int) -> MetadataResponseTopic:
 
 
 @pytest.mark.parametrize(
-    ("epoch", "floor"), [(1, 16), (16, 16), (17, 32), (MAX_EPOCH - 1, MAX_EPOCH), (MAX_EPOCH, MAX_EPOCH)]
+    ("epoch", "floor"),
+    [(1, 16), (16, 16), (17, 32), (LAST - 1, LAST), (LAST, LAST)],
 )
 def test_the_floor_is_raised_in_steps(epoch: int, floor: int) -> None:
     assert changes_of(mirror(), at_source(0, epoch)) == {FLOOR: str(floor)}
     assert changes_of(mirror(floor=floor), at_source(0, epoch)) == {}
+
+
+def test_an_epoch_that_leaves_no_room_is_refused() -> None:
+    with pytest.raises(ApiError) as caught:
+        changes_of(mirror(), at_source(0, LAST + 1))
+    assert caught.value.code is ErrorCode.INVALID_REQUEST
 
 
 def test_nothing_is_raised_for_a_source_that_never_moved() -> None:
