@@ -59,6 +59,10 @@ def host(
     voters: Annotated[
         int | None, typer.Option("--voters", help="How many of the brokers are controllers.", min=0, max=9)
     ] = None,
+    replace_disk: Annotated[
+        bool,
+        typer.Option("--replace-disk", help="A disk that brokers were on is new and empty: they start again there."),
+    ] = False,
     pin: Annotated[bool, typer.Option("--pin", help="Bind each broker to a core.")] = False,
     rebalance: Annotated[
         bool, typer.Option("--rebalance", help="Move replicas to brokers that were added, at once.")
@@ -74,17 +78,18 @@ def host(
     from odradek.host.prepare import HostOptions
 
     disks = [each.absolute() for each in data or [DEFAULT_DATA]]
-    given = HostOptions(cores or 0, disks, config, override or [], port, first_id, voters)
+    given = HostOptions(cores or 0, disks, config, override or [], port, first_id, voters, replace_disk)
     raise typer.Exit(_run(given, join, command_config, pin=pin, rebalance=rebalance))
 
 
 def _run(options: HostOptions, join: str, command_config: Path | None, *, pin: bool, rebalance: bool) -> int:
     from dataclasses import replace
+    from functools import partial
     from random import SystemRandom
 
     from odradek.common.real_io import RealDisk
     from odradek.host.layout import read_layout
-    from odradek.host.prepare import make_disks, plan_with, prepare, shared_properties, write_properties
+    from odradek.host.prepare import check_disks, make_disks, planned_again, prepare, shared_properties
     from odradek.host.process import run
     from odradek.host.running import claimed
 
@@ -92,23 +97,20 @@ def _run(options: HostOptions, join: str, command_config: Path | None, *, pin: b
     with contextlib.ExitStack() as stack:
         disk = RealDisk()
         stack.callback(disk.close)
-        make_disks(disk, options.disks)
-        # Before anything is read or written: a host that runs may be about to write it.
-        claim = stack.enter_context(claimed(options.disks))
         known = read_layout(disk, options.disks)
         if not options.cores:
             options = replace(options, cores=len(usable if known is None else known.directories))
+        if known is not None:
+            check_disks(disk, options, known)
+        make_disks(disk, options.disks)
+        # Before anything of the brokers is written: a host that runs has them.
+        claim = stack.enter_context(claimed(options.disks))
         joined = None
         if join and known is None:
             shared = shared_properties(disk, options)
             joined = administer(target(join, command_config), lambda cluster: _look(cluster, shared))
         prepared = prepare(disk, options, joined, random=SystemRandom(), now_ms=time.time_ns() // 1_000_000)
-
-        def reload() -> Any:
-            plan = plan_with(disk, options, prepared.layout)
-            write_properties(disk, plan)
-            return plan
-
+        reload = partial(planned_again, disk, options, prepared)
         when_ready = []
         if prepared.added:
             note(f"new brokers: {', '.join(map(str, prepared.added))}")

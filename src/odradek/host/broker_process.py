@@ -48,14 +48,15 @@ class BrokerProcess:
     """Keeps one broker running until it is asked to stop it.
 
     Attributes:
-        plan: what the next start of the process is given.
+        plan: what the process was given when it was started last.
+        next_plan: what its next start is given.
         core: the number of the core that it is bound to; None where the system chooses.
         restarts: how often it was started again because it died.
         why: what is wrong, in one line; empty where nothing is.
     """
 
     def __init__(self, plan: BrokerPlan, core: int | None, on_line: Callable[[int, bytes], None]) -> None:
-        self.plan = plan
+        self.plan = self.next_plan = plan
         self.core = core
         self.restarts = 0
         self.since_s = time.time()
@@ -66,6 +67,7 @@ class BrokerProcess:
         self._keeping: asyncio.Task[None] | None = None
         self._stop_asked = False
         self._last_line = b""
+        self._umask = _umask()
 
     @property
     def state(self) -> State:
@@ -222,6 +224,7 @@ class BrokerProcess:
 
     async def _run(self) -> int:
         """Run the process once; returns its exit code."""
+        self.plan = self.next_plan
         self._set(State.STARTING)
         core = "-" if self.core is None else str(self.core)
         broker = [sys.executable, "-m", "odradek", "broker", "--config", str(self.plan.config)]
@@ -233,6 +236,7 @@ class BrokerProcess:
             stdout=asyncio.subprocess.DEVNULL,  # a greeting for people, which would come once for each broker
             stderr=asyncio.subprocess.PIPE,
             env=environment,
+            umask=self._umask,  # a thread that writes properties may have another one at this moment
             process_group=0,  # Ctrl-C in a terminal reaches the host alone, which stops the brokers in order
         )
         self._process, self._last_line = process, b""
@@ -252,6 +256,12 @@ class BrokerProcess:
     def _take(self, line: bytes) -> None:
         self._last_line = line or self._last_line
         self._on_line(self.plan.broker_id, line)
+
+
+def _umask() -> int:
+    found = os.umask(0o077)
+    os.umask(found)
+    return found
 
 
 def _how(code: int) -> str:

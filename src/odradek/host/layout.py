@@ -47,6 +47,11 @@ def read_layout(disk: Disk, disks: Sequence[Path]) -> Layout | None:
     return max(found, key=lambda layout: layout.serial, default=None)
 
 
+def is_everywhere(disk: Disk, disks: Sequence[Path], layout: Layout) -> bool:
+    """Whether each disk says the same: one that was replaced does not. Raises ConfigError."""
+    return all(_read(disk, path / LAYOUT_FILE) == layout for path in disks)
+
+
 def write_layout(disk: Disk, disks: Sequence[Path], layout: Layout) -> None:
     """Write it to all disks. Raises OSError."""
     layout = replace(layout, serial=layout.serial + 1)

@@ -44,8 +44,8 @@ class HostPages:
             task.cancel()
         await asyncio.gather(*self._making, return_exceptions=True)
         if self._server is not None:
+            # Not waited for: since Python 3.12 that is for the peers, who may stay.
             self._server.close()
-            await self._server.wait_closed()
 
     def _pages(self) -> Pages:
         return {

@@ -10,13 +10,23 @@ from typing import TYPE_CHECKING
 
 from odradek.common.errors import ConfigError
 from odradek.common.ports import Disk, make_dirs_durably, write_file_durably
-from odradek.host.layout import Layout, read_layout, write_layout
-from odradek.host.plan import STATIC_VOTERS, BrokerPlan, HostPlan, plan_host, share_out, without_a_file
+from odradek.host.layout import LAYOUT_FILE, Layout, is_everywhere, read_layout, write_layout
+from odradek.host.plan import (
+    METRICS_LISTENER,
+    STATIC_VOTERS,
+    BrokerPlan,
+    HostPlan,
+    plan_host,
+    share_out,
+    without_a_file,
+)
 from odradek.settings.node import load_properties, parse_overrides
 from odradek.settings.properties import format_properties
 
 if TYPE_CHECKING:
     from random import Random
+
+META_FILE = "meta.properties"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +40,7 @@ class HostOptions:
         port: of the first broker, without a file.
         first_id: None: the layout's, that of the cluster that is joined, or 1.
         votes: how many of the brokers are controllers; None: what is best.
+        replaced: whether a disk that should hold brokers may be empty.
     """
 
     cores: int
@@ -39,6 +50,7 @@ class HostOptions:
     port: int = 0
     first_id: int | None = None
     votes: int | None = None
+    replaced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +85,30 @@ def make_disks(disk: Disk, disks: Sequence[Path]) -> None:
             raise ConfigError([f"--data {path}: {error.strerror or error}"]) from None
 
 
+def check_disks(disk: Disk, options: HostOptions, known: Layout) -> None:
+    """Refuse a disk that has lost what it held: one that is not mounted must not become an empty one. Writes nothing.
+
+    Raises:
+        ConfigError: brokers exist on a disk that is empty, and it is not said that it was replaced.
+    """
+    if options.replaced:
+        return
+    ids = range(known.first_id, known.first_id + options.cores)
+    lost = {
+        directory.parent: broker
+        for broker in ids
+        for directory in known.directories.get(broker, ())
+        if not disk.exists(directory.parent / LAYOUT_FILE) and not disk.exists(directory / META_FILE)
+    }
+    if lost:
+        raise ConfigError(
+            [
+                f"{path}: broker {broker} was there, and nothing is: mount the disk; --replace-disk takes a new one"
+                for path, broker in lost.items()
+            ]
+        )
+
+
 def prepare(disk: Disk, options: HostOptions, joined: Joined | None, *, random: Random, now_ms: int) -> Prepared:
     """Decide, format, and write the files of all brokers, on disks that are made and claimed. Blocks.
 
@@ -82,7 +118,7 @@ def prepare(disk: Disk, options: HostOptions, joined: Joined | None, *, random: 
     known = read_layout(disk, options.disks)
     layout = _grown(known, options) if known is not None else _new(options, joined, random)
     plan = plan_with(disk, options, layout)
-    if layout != known:
+    if layout != known or not is_everywhere(disk, options.disks, layout):
         write_layout(disk, options.disks, layout)
     write_properties(disk, plan)
     fresh = [each for each in plan.brokers if not _is_formatted(disk, each)]
@@ -91,6 +127,19 @@ def prepare(disk: Disk, options: HostOptions, joined: Joined | None, *, random: 
     for broker in fresh:
         _format(disk, broker, layout.cluster_id, founds and broker is fresh[0], random=random, now_ms=now_ms)
     return Prepared(plan, layout, [] if founds else [each.broker_id for each in fresh])
+
+
+def planned_again(disk: Disk, options: HostOptions, prepared: Prepared) -> HostPlan:
+    """The plan by the configuration as it is now, with the properties of all brokers written. Blocks.
+
+    Raises:
+        ConfigError: the configuration cannot be, or moves the pages, where the host is found while it runs.
+    """
+    plan = plan_with(disk, options, prepared.layout)
+    if plan.pages != prepared.plan.pages:
+        raise ConfigError([f"{METRICS_LISTENER}: cannot change while the host runs; stop it and start it"])
+    write_properties(disk, plan)
+    return plan
 
 
 def plan_with(disk: Disk, options: HostOptions, layout: Layout) -> HostPlan:
@@ -132,9 +181,15 @@ def _new(options: HostOptions, joined: Joined | None, random: Random) -> Layout:
     from odradek.raft.quorum_state import uuid_text
     from odradek.server.startup.format import random_id
 
+    for path in options.disks:
+        if used := sorted(path.glob(f"broker-*/{META_FILE}")):
+            held = ", ".join(each.parent.name for each in used)
+            raise ConfigError(
+                [f"--data {path}: holds {held}, and no disk has {LAYOUT_FILE}: copy that of another disk there"]
+            )
     votes = options.votes
     if joined is None:
-        first = options.first_id or 1
+        first = 1 if options.first_id is None else options.first_id
         layout = Layout(uuid_text(random_id(random)), first, 1 if votes is None else votes, {})
     else:
         first = joined.first_id if options.first_id is None else options.first_id
@@ -147,6 +202,8 @@ def _new(options: HostOptions, joined: Joined | None, random: Random) -> Layout:
 
 def _grown(layout: Layout, options: HostOptions) -> Layout:
     """With as many brokers as there are cores now. Raises ConfigError."""
+    if options.first_id not in (None, layout.first_id):
+        raise ConfigError([f"--first-id {options.first_id}: the first broker here is {layout.first_id}, and stays it"])
     ids = range(layout.first_id, layout.first_id + options.cores)
     beyond = [broker for broker in layout.directories if broker not in ids and _holds_data(layout, broker)]
     if beyond:
@@ -170,7 +227,7 @@ def _paths(layout: Layout, brokers: Sequence[int]) -> str:
 
 
 def _is_formatted(disk: Disk, broker: BrokerPlan) -> bool:
-    return any(disk.exists(each / "meta.properties") for each in broker.directories)
+    return any(disk.exists(each / META_FILE) for each in broker.directories)
 
 
 def _format(disk: Disk, broker: BrokerPlan, cluster_id: str, founds: bool, *, random: Random, now_ms: int) -> None:

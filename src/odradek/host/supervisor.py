@@ -14,7 +14,7 @@ from odradek.common.errors import ConfigError
 from odradek.common.log_lines import get_logger
 from odradek.host.broker_process import BrokerProcess, State
 from odradek.host.lines import marked
-from odradek.host.plan import BrokerPlan, HostPlan
+from odradek.host.plan import HostPlan
 
 _log = get_logger("host")
 
@@ -33,7 +33,7 @@ class Host:
         """
         Args:
             cores: what each broker is bound to, in turn; empty leaves that to the system.
-            reload: reads the configuration again, writes the properties of all brokers, returns the plan.
+            reload: reads the configuration again, writes the properties of all brokers, returns the plan; it blocks.
         """
         self.plan = plan
         self.state = "starting"
@@ -115,13 +115,16 @@ class Host:
     async def _roll_all(self) -> str | None:
         """Restart all, those that are controllers last; returns why it went no further."""
         try:
-            plans = {each.broker_id: each for each in self._reload().brokers}
+            self.plan = await asyncio.to_thread(self._reload)
         except ConfigError as error:
             return str(error)
+        # Their files are new: one that dies now starts with them before its turn comes.
+        for broker, plan in zip(self.brokers, self.plan.brokers, strict=True):
+            broker.next_plan = plan
         for broker in sorted(self.brokers, key=lambda each: each.plan.votes):
             if (dead := await self._first_that_dies()) is not None:
                 return f"broker {dead.plan.broker_id} is {dead.state}: {dead.why or 'it died'}"
-            if not await self._restart(broker, plans[broker.plan.broker_id]):
+            if not await self._restart(broker):
                 return f"broker {broker.plan.broker_id} is {broker.state}: {broker.why or 'it was stopped'}"
         return None
 
@@ -147,11 +150,10 @@ class Host:
                 task.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
 
-    async def _restart(self, broker: BrokerProcess, plan: BrokerPlan) -> bool:
+    async def _restart(self, broker: BrokerProcess) -> bool:
         """Stop a broker once others lead, and start it; whether it is ready again."""
         await broker.drain()
         await broker.stop()
-        broker.plan = plan
         broker.start()
         return await broker.await_ready(deaths=0)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -127,3 +128,23 @@ def test_a_roll_that_is_asked_for_while_the_host_stops_starts_nothing(
         assert (host.state, host.rolls, host.brokers[0].state) == ("stopping", 0, State.STOPPED)
 
     run(plan, test)
+
+
+def test_a_roll_takes_the_plan_over_before_the_turn_of_a_broker(
+    plan: HostPlan, interpreter: Callable[[str], None]
+) -> None:
+    interpreter("exit 5")
+    (broker,) = plan.brokers
+    changed = replace(plan, brokers=[replace(broker, advertised="a:1")])
+
+    async def test() -> None:
+        host = Host(plan, cores=[], reload=lambda: changed)
+        host.start()
+        await eventually_async(lambda: host.brokers[0].state is State.REFUSED)
+        host.roll()
+        await eventually_async(lambda: host.rolls == 1)
+        assert host.plan is changed and host.brokers[0].plan is changed.brokers[0]
+        assert (await host.describe())["bootstrap_servers"] == "a:1"
+        await host.stop()
+
+    asyncio.run(test())
