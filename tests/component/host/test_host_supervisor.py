@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
@@ -12,11 +13,13 @@ from typing import Any
 import pytest
 
 from odradek.common.errors import ConfigError
+from odradek.host.asking import BROKER_PATIENCE_S, HOST_PATIENCE_S, ask
 from odradek.host.broker_process import BrokerProcess, State
+from odradek.host.pages import HostPages
 from odradek.host.plan import HostPlan, plan_host, without_a_file
 from odradek.host.supervisor import Host
 from tests.support.nodes.node import free_port
-from tests.support.waiting import eventually_async
+from tests.support.waiting import eventually_async, some_turns
 
 
 @pytest.fixture
@@ -148,3 +151,32 @@ def test_a_roll_takes_the_plan_over_before_the_turn_of_a_broker(
         await host.stop()
 
     asyncio.run(test())
+
+
+def test_a_host_answers_while_one_of_its_brokers_does_not(plan: HostPlan, interpreter: Callable[[str], None]) -> None:
+    interpreter("exec sleep 600")
+
+    async def never(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+        writer.transport.abort()
+
+    async def test() -> None:
+        hung = await asyncio.start_server(never, "127.0.0.1", 0)
+        address = hung.sockets[0].getsockname()
+        host = Host(replace(plan, brokers=[replace(plan.brokers[0], pages=address)]), cores=[], reload=lambda: plan)
+        pages = HostPages(host)
+        await pages.start()
+        host.start()
+        try:
+            await eventually_async(lambda: host.brokers[0].pid is not None)
+            found = await ask(plan.pages, "/status", patience_s=HOST_PATIENCE_S)
+            assert found is not None and found["brokers"][0]["state"] == "starting"
+        finally:
+            await host.stop()
+            await pages.stop()
+            hung.close()
+            await some_turns()
+
+    asyncio.run(test())
+    assert HOST_PATIENCE_S > 5 * BROKER_PATIENCE_S
