@@ -142,10 +142,13 @@ def test_failover_says_what_may_be_missing(source: Node, here: Node) -> None:
     source.stop()
     eventually(lambda: all(row["reason"] for row in rows_of(here.bootstrap, TOPIC)), "the source is gone")
     assert "links failover" in odradek(here.bootstrap, "links", "promote", "west", "--yes", code=2).err
+    odradek(here.bootstrap, "links", "mirror", "west", "never-made")
+    assert "not here yet" in odradek(here.bootstrap, "links", "failover", "west", "never-made", "--yes", code=2).err
     asked = odradek(here.bootstrap, "links", "failover", "west", code=2)
+    assert "never-made is not here yet" in asked.out
     assert "7 offsets of the source are not here" in asked.err
     done = odradek(here.bootstrap, "links", "failover", "west", "--yes", "--json").json
-    assert done["topics"] == [TOPIC]
+    assert (done["topics"], done["left_out"]) == ([TOPIC], ["never-made"])
     assert [(row["end"], row["source_end"], row["missing"]) for row in done["partitions"]] == [(10, 17, 7)]
     produce_all(here.bootstrap, TOPIC, records("c", 1))
     assert values(read_all(here.bootstrap, TOPIC))[-1] == (11, b"c-0")

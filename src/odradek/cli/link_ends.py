@@ -24,20 +24,22 @@ def chosen(link: Link, topics: list[str]) -> list[str]:
     return [topic for topic in sorted(link.mirrors) if not topics or topic in topics]
 
 
-async def missing(cluster: Cluster, link: Link, topics: list[str]) -> Rows:
+async def missing(cluster: Cluster, link: Link, topics: list[str], *, leaves_out: bool) -> Rows:
     """Of each partition, where it ends here, where the source ended when it was last heard of, and how many offsets are
     between them: None where that is not known.
 
+    Args:
+        leaves_out: mirrors that were not made yet have no rows; there is nothing to promote.
     Raises:
-        CliError: a mirror was not made yet, so there is nothing to promote.
+        CliError: there is one, and none is to be left out.
     """
     from odradek.cli.link_state import described
 
     rows = [row for row in (await described(cluster, link))["partitions"] if row["topic"] in topics]
     for row in rows:
-        if row["partition"] < 0:
+        if row["partition"] < 0 and not leaves_out:
             raise CliError(f"{row['topic']} is not here yet: the source was never reached", code=USAGE)
-    return [{**row, "missing": row["lag"]} for row in rows]
+    return [{**row, "missing": row["lag"]} for row in rows if row["partition"] >= 0]
 
 
 def check_reached(rows: Rows) -> None:
@@ -69,7 +71,7 @@ def question(rows: Rows, topics: list[str]) -> str:
 
 
 async def promote(cluster: Cluster, link: Link, topics: list[str]) -> None:
-    """Make them topics, and wait until all that have a leader can be written to. Raises ApiError."""
+    """Make them topics, and wait until all leaders know it. Raises ApiError."""
     from odradek.client.admin import ConfigOperation, ResourceType, alter_configs, describe_configs
     from odradek.settings.links import MirrorState, ended_mirrors, mirror_key
 

@@ -267,26 +267,31 @@ def _end_mirrors(
 ) -> None:
     """
     Args:
-        is_reached: the source must answer.
+        is_reached: the source must answer. Else mirrors that were never made are left out, unless they are named.
     """
     from odradek.cli import link_ends
 
     async def look(cluster: Cluster) -> tuple[Link, list[str], link_ends.Rows]:
         link = _found(name, await _links(cluster))
         names = link_ends.chosen(link, topics)
-        return link, names, await link_ends.missing(cluster, link, names)
+        leaves_out = not is_reached and not topics
+        return link, names, await link_ends.missing(cluster, link, names, leaves_out=leaves_out)
 
     where = target(bootstrap_server, command_config)
-    link, names, rows = administer(where, look)
+    link, wanted, rows = administer(where, look)
+    names = [topic for topic in wanted if any(row["topic"] == topic for row in rows)]
+    left_out = [topic for topic in wanted if topic not in names]
     if is_reached:
         link_ends.check_reached(rows)
+    for topic in left_out if not as_json else ():
+        say(f"{topic} is not here yet, as the source was never reached: it is left out")
     if names:
         if not as_json:
             link_ends.show_missing(rows)
         confirm(link_ends.question(rows, names), yes=yes)
         administer(where, lambda cluster: link_ends.promote(cluster, link, names))
     if as_json:
-        print_json({"link": name, "done": "promoted", "topics": names, "partitions": rows})
+        print_json({"link": name, "done": "promoted", "topics": names, "left_out": left_out, "partitions": rows})
     else:
         say(f"{name}: promoted {', '.join(names) or 'nothing: there is no mirror left'}")
 
