@@ -99,6 +99,8 @@ def test_a_topic_that_is_another_one_now_says_so(source: Node, here: Node) -> No
     eventually(lambda: [row["why"] for row in rows_of(here.bootstrap, TOPIC)] == ["recreated"])
     (row,) = rows_of(here.bootstrap, TOPIC)
     assert "is another topic at the source now" in row["reason"]
+    assert row["state"] == "stopped"
+    assert of_mirror(here, "odradek_link_state", topic=TOPIC, state="stopped", reason="recreated") == [1]
     assert describe(here.bootstrap)["why"] == ""
 
 

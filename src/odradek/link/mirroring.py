@@ -127,6 +127,13 @@ class MirroredPartition:
             bytes=self.bytes,
         )
 
+    def recreated(self, text: str, now_ms: int, *, is_paused: bool) -> MirroredPartition:
+        """The same, stopped for good as the source has another topic of its name: whose end is not asked for either."""
+        stopped = self.paused()
+        stopped.is_paused, stopped.source_leader, stopped.reason = is_paused, -1, self.reason
+        stopped.stop(Why.RECREATED, text, now_ms)
+        return stopped
+
     def heard(self, source_end: int, now_ms: int) -> None:
         """The source's log ends there now."""
         self.source_end = source_end

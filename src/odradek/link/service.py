@@ -13,9 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from odradek.client.cluster import Cluster
-from odradek.client.connection import Connection, UnreachableError
+from odradek.client.connection import Connection, RequestTimeoutError, UnreachableError
 from odradek.client.groups import list_offsets
-from odradek.common.backoff import Backoff
 from odradek.common.buggify import buggify
 from odradek.common.errors import ApiError, ErrorCode, OdradekError, StorageError
 from odradek.common.log_lines import get_logger
@@ -24,6 +23,7 @@ from odradek.link.acls import AclFollower
 from odradek.link.measures import LinkMeasures, Reasons, Why, measure, why_of
 from odradek.link.mirroring import MirroredPartition, Step
 from odradek.link.offsets import OffsetFollower
+from odradek.link.pauses import REFRESH_MS, Pauses
 from odradek.link.source_session import SourceSession
 from odradek.link.topic_settings import TopicSettingsFollower
 from odradek.link.topics import TopicKeeper
@@ -43,6 +43,8 @@ from odradek.settings.link_settings import (
 from odradek.settings.links import Link, Mirror, MirrorState, links_of
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from odradek.common.ports import Clock
     from odradek.link.offsets import GroupsHere
     from odradek.link.topics import AskController
@@ -55,11 +57,8 @@ PartitionKey = tuple[str, int]
 Connect = Callable[[Link], Cluster]
 Follow = Callable[[Cluster, Callable[[], Link]], Awaitable[None]]
 Duties = Sequence[tuple[Following, Follow]]
-# Between two looks at the source's metadata; shorter where something is not fetched.
-REFRESH_MS = 1000
-# What is only shown holds up a round for no longer.
-IDLE_TIMEOUT_MS = 5000
-FIRST_PAUSE_MS, LAST_PAUSE_MS = 50, 2000
+# What some partitions ask holds up a round of all for no longer.
+ASIDE_TIMEOUT_MS = 1000
 MAX_WAIT_MS, MAX_BYTES = 500, 8 * 1024 * 1024
 REQUEST_TIMEOUT_MS = 15_000
 # What the first broker does not do for so long, the others do.
@@ -261,7 +260,7 @@ class LinkRun:
         await asyncio.sleep(0)  # transports let go of their sockets
 
     async def _round_after_round(self) -> None:
-        backoff = Backoff(FIRST_PAUSE_MS, LAST_PAUSE_MS)
+        pauses = Pauses()
         while True:
             await buggify("link: before a round")
             self._wake.clear()
@@ -271,11 +270,8 @@ class LinkRun:
                 await self._wake.wait()
                 continue
             await self._guarded("", partial(self._look, wanted))
-            is_whole = bool(self.partitions) and all(each.source_leader >= 0 for each in self.partitions.values())
-            if is_whole:
-                backoff = Backoff(FIRST_PAUSE_MS, LAST_PAUSE_MS)
             try:
-                async with asyncio.timeout((REFRESH_MS if is_whole else backoff.next_ms()) / 1000):
+                async with asyncio.timeout(pauses.next_ms(self.partitions.values()) / 1000):
                     await self._wake.wait()
             except TimeoutError:
                 continue
@@ -286,8 +282,12 @@ class LinkRun:
             mirror = wanted.get(topic.name or "")
             if mirror is not None:
                 await self._guarded(mirror.topic, partial(self._take_topic, mirror, topic))
-        await self._guarded("where logs begin", self._locate_outside)
+        self._begin_fetches()
+        await self._locate_outside()
         await self._hear_of_idle()
+        self._begin_fetches()
+
+    def _begin_fetches(self) -> None:
         leaders = {each.source_leader for each in self.partitions.values() if each.is_ready}
         for node_id in sorted(leaders):
             if node_id not in self._fetches:
@@ -300,11 +300,9 @@ class LinkRun:
         if not topic.topic_id.int:
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "the source has no ids of topics: it is older than Kafka 2.8")
         if mirror.source_id is not None and mirror.source_id != topic.topic_id:
-            self._drop(mirror.topic)
-            raise ApiError(
-                ErrorCode.INCONSISTENT_TOPIC_ID,
-                f"{mirror.topic} is another topic at the source now: {topic.topic_id}, not {mirror.source_id}",
-            )
+            text = f"{mirror.topic} is another topic at the source now: {topic.topic_id}, not {mirror.source_id}"
+            self._stop_recreated(mirror.topic, mirror.source_id, text)
+            raise ApiError(ErrorCode.INCONSISTENT_TOPIC_ID, text)
         if mirror.source_id is not None and mirror.topic in self.link.mirrors:
             # Nothing is fetched of a topic that would not be noticed to be another one.
             for found in topic.partitions:
@@ -323,8 +321,17 @@ class LinkRun:
         if is_ours or now_ms - self._lacking_since.setdefault(mirror.topic, now_ms) >= STAND_IN_MS:
             await keeper.follow(mirror, topic)
 
-    def _drop(self, topic: str) -> None:
-        self.partitions = {key: each for key, each in self.partitions.items() if key[0] != topic}
+    def _stop_recreated(self, topic: str, source_id: UUID, text: str) -> None:
+        """All partitions, in the place of what they were: an answer that is under way may be of the other topic."""
+        kept = {key: each for key, each in self.partitions.items() if key[0] != topic}
+        if topic in self.link.mirrors:
+            now_ms = self._clock.now_ms()
+            for partition in self._replicas:
+                if partition.topic == topic and partition.is_leader:
+                    key = topic, partition.partition_id
+                    known = self.partitions.get(key) or MirroredPartition(partition, source_id, whole_ms=now_ms)
+                    kept[key] = known.recreated(text, now_ms, is_paused=not self._is_active(topic))
+        self.partitions = kept
 
     def _take_partition(self, topic: MetadataResponseTopic, number: int, leader: int, leader_epoch: int) -> None:
         key = (topic.name or "", number)
@@ -351,7 +358,7 @@ class LinkRun:
         if not idle:
             return
         try:
-            async with asyncio.timeout(IDLE_TIMEOUT_MS / 1000):
+            async with asyncio.timeout(ASIDE_TIMEOUT_MS / 1000):
                 ends = await list_offsets(self._source, dict.fromkeys(idle, LATEST))
         except (OdradekError, OSError) as error:
             _log.debug("the source does not say where logs end", link=self.link.name, error=error)
@@ -468,12 +475,25 @@ class LinkRun:
         await asyncio.sleep(0)
 
     async def _locate_outside(self) -> None:
-        """Ask where the source's logs start and end, of those that our logs' ends are not in."""
-        outside = {key: each for key, each in self.partitions.items() if each.is_outside}
-        if not outside:
-            return
-        starts = await list_offsets(self._source, dict.fromkeys(outside, EARLIEST))
-        ends = await list_offsets(self._source, dict.fromkeys(outside, LATEST))
+        """Ask where the source's logs start and end, of those that our logs' ends are not in: of each topic and leader
+        for itself, as one partition without an answer leaves all that were asked with it without."""
+        outside: dict[tuple[str, int], dict[PartitionKey, MirroredPartition]] = {}
+        for key, each in self.partitions.items():
+            if each.is_outside and each.source_leader >= 0:
+                outside.setdefault((key[0], each.source_leader), {})[key] = each
+        work = [
+            self._guarded(f"where {topic} begins at broker {leader}", partial(self._locate, some))
+            for (topic, leader), some in sorted(outside.items())
+        ]
+        await asyncio.gather(*work)
+
+    async def _locate(self, outside: dict[PartitionKey, MirroredPartition]) -> None:
+        try:
+            async with asyncio.timeout(ASIDE_TIMEOUT_MS / 1000):
+                starts = await list_offsets(self._source, dict.fromkeys(outside, EARLIEST))
+                ends = await list_offsets(self._source, dict.fromkeys(outside, LATEST))
+        except TimeoutError:
+            raise RequestTimeoutError("the source does not say in time where its logs begin and end") from None
         for key, mirrored in outside.items():
             if self.partitions.get(key) is mirrored:
                 mirrored.is_outside = False

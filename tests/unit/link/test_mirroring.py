@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-from uuid import UUID
-
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.common.real_io import RealDisk
 from odradek.link.measures import Why
 from odradek.link.mirroring import MirroredPartition, Step
-from odradek.log.config import LogConfig
-from odradek.log.files import FileCache
-from odradek.log.opening import close_log, open_log
 from odradek.metadata.model import PartitionImage
 from odradek.protocol.messages.fetch_response import EpochEndOffset, PartitionData
 from odradek.record.batch import patch_base_offset, patch_leader_epoch
@@ -23,18 +15,6 @@ from odradek.replica.partition import Partition
 from tests.support.models.batches import NOW_MS, batch, header_of
 
 ME = 1
-
-
-@pytest.fixture
-def mirrored(tmp_path: Path) -> Iterator[MirroredPartition]:
-    path = tmp_path / "t-0"
-    path.mkdir()
-    log = open_log(FileCache(RealDisk(workers=1)), path, ("t", 0), LogConfig(), now_ms=NOW_MS)
-    partition = Partition("t", 0, UUID(int=5), log, broker_id=ME)
-    partition.is_mirror = True
-    lead(partition, leader_epoch=7, partition_epoch=0)
-    yield MirroredPartition(partition, UUID(int=9), source_leader=4, source_epoch=5)
-    close_log(log)
 
 
 def lead(partition: Partition, *, leader_epoch: int, partition_epoch: int) -> None:
