@@ -246,7 +246,7 @@ def _lost_between(segment: Segment, end: int, after: Segment) -> Damage | None:
     But where no segment could hold both the old end and what comes next, the log itself went on there, and all before
     was durable first (`rolling.advance_end_to`).
     """
-    if end == after.base_offset:
+    if end >= after.base_offset:
         return None
     _, first = next(after.headers(0), (0, None))
     if first is not None and first.last_offset - end > MAX_RELATIVE_OFFSET:
