@@ -6,13 +6,6 @@ from tests.sim.planted import Bug
 
 LINK_BUGS = (
     Bug(
-        "batches of a later epoch than the mirror's are fetched",
-        "link.mirroring:MirroredPartition.is_ready",
-        "self.source_epoch <= partition.leader_epoch",
-        "True",
-        "a mirror's log has epochs above those that fence its leaders",
-    ),
-    Bug(
         "a mirror's new leader notes its own epoch",
         "replica.leadership:_begin_leadership",
         "if not partition.is_mirror and not partition.first_own_epoch:",
@@ -54,23 +47,14 @@ LINK_BUGS = (
         "if False:",
         "they are not in sync until a record comes",
     ),
-    Bug(
-        "a link's request for partitions is taken for a client's",
-        "server.handlers.create_partitions:_is_a_links",
-        "return context.is_allowed(AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER, CLUSTER_NAME)",
-        "return False",
-        "partitions that the source adds are never mirrored",
-    ),
 )
 
 # The first seed of the world that catches it.
 CAUGHT_BY_SEED = {
-    "batches of a later epoch than the mirror's are fetched": 1,
     "a mirror's new leader notes its own epoch": 1,
     "leader epochs stay below a floor that was raised": 2,
     "an added partition begins below the floor": 4,
     "the start of the source's log is not followed": 1,
-    "the source's start is followed when it is news": 2,
-    "a mirror's leader without epochs refuses its followers": 105,
-    "a link's request for partitions is taken for a client's": 7,
+    "the source's start is followed when it is news": 3,
+    "a mirror's leader without epochs refuses its followers": 23,
 }
