@@ -13,11 +13,9 @@ from odradek.client.quotas import Entity, list_quotas, remove_quotas, set_quotas
 from odradek.client.users import list_users, remove_user, set_password
 from odradek.common.saslprep import is_prepared
 from odradek.common.scram import DEFAULT_ITERATIONS, SALT_BYTES, SCRAM_MECHANISMS
+from odradek.metadata.acl_messages import acl_creation, describe_every_acl, described_acls, filter_of_one
 from odradek.metadata.acls import CLUSTER_NAME, AclOperation, AclResourceType, PatternType, PermissionType
 from odradek.metadata.model import Acl
-from odradek.protocol.messages.create_acls_request import AclCreation
-from odradek.protocol.messages.delete_acls_request import DeleteAclsFilter
-from odradek.protocol.messages.describe_acls_request import DescribeAclsRequest
 from odradek.settings.formats import is_principal
 
 PERMISSIONS = ("ALLOW", "DENY")
@@ -37,28 +35,7 @@ MIN_PASSWORD = 8
 
 async def all_acls(cluster: Cluster) -> list[Acl]:
     """All entries. Raises ApiError."""
-    every = DescribeAclsRequest(
-        resource_type_filter=AclResourceType.ANY,
-        resource_name_filter=None,
-        pattern_type_filter=PatternType.ANY,
-        principal_filter=None,
-        host_filter=None,
-        operation=AclOperation.ANY,
-        permission_type=PermissionType.ANY,
-    )
-    return [
-        Acl(
-            of.resource_type,
-            of.resource_name,
-            of.pattern_type,
-            each.principal,
-            each.host,
-            each.operation,
-            each.permission_type,
-        )
-        for of in await describe_acls(cluster, every)
-        for each in of.acls
-    ]
+    return list(described_acls(await describe_acls(cluster, describe_every_acl())))
 
 
 def acl_cells(acl: Acl) -> tuple[str, str, str, str, str]:
@@ -133,16 +110,7 @@ async def plan_acl(cluster: Cluster, acl: Acl) -> Plan:
             "It is the first on this resource: where brokers have allow.everyone.if.no.acl.found, those without an ACL "
             "lose what they were allowed by that."
         )
-    creation = AclCreation(
-        resource_type=acl.resource_type,
-        resource_name=acl.resource_name,
-        resource_pattern_type=acl.pattern_type,
-        principal=acl.principal,
-        host=acl.host,
-        operation=acl.operation,
-        permission_type=acl.permission_type,
-    )
-    return Plan("Add an ACL", tuple(lines), lambda connected: create_acls(connected, [creation]))
+    return Plan("Add an ACL", tuple(lines), lambda connected: create_acls(connected, [acl_creation(acl)]))
 
 
 async def plan_acl_removal(cluster: Cluster, acl: Acl) -> Plan:
@@ -152,16 +120,7 @@ async def plan_acl_removal(cluster: Cluster, acl: Acl) -> Plan:
     lines = [f"No more: {acl_in_words(acl)}"]
     if acl.permission_type == PermissionType.ALLOW:
         lines.append("Programs that need it are refused from then on, unless another ACL allows it.")
-    wanted = DeleteAclsFilter(
-        resource_type_filter=acl.resource_type,
-        resource_name_filter=acl.resource_name,
-        pattern_type_filter=acl.pattern_type,
-        principal_filter=acl.principal,
-        host_filter=acl.host,
-        operation=acl.operation,
-        permission_type=acl.permission_type,
-    )
-    return Plan("Remove an ACL", tuple(lines), lambda connected: delete_acls(connected, [wanted]))
+    return Plan("Remove an ACL", tuple(lines), lambda connected: delete_acls(connected, [filter_of_one(acl)]))
 
 
 async def plan_password(cluster: Cluster, name: str, password: str, mechanisms: Sequence[str]) -> Plan:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from odradek.cli.acl_rules import described, flat
+from odradek.cli.acl_rules import described
 from odradek.cli.connect import Target, administer
 
 if TYPE_CHECKING:
@@ -122,6 +122,7 @@ def _decide(asked: list[Question], found: list[list[Acl]], settings: Settings) -
 
 async def _acls_of(cluster: Cluster, question: Question) -> list[Acl]:
     from odradek.client.acls import describe_acls
+    from odradek.metadata.acl_messages import described_acls
     from odradek.metadata.acls import AclOperation, PatternType, PermissionType
     from odradek.protocol.messages.describe_acls_request import DescribeAclsRequest
 
@@ -134,7 +135,7 @@ async def _acls_of(cluster: Cluster, question: Question) -> list[Acl]:
         operation=AclOperation.ANY,
         permission_type=PermissionType.ANY,
     )
-    return flat(await describe_acls(cluster, request))
+    return list(described_acls(await describe_acls(cluster, request)))
 
 
 async def _settings_of_brokers(cluster: Cluster) -> dict[Settings, list[int]]:

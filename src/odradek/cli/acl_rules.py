@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from odradek.metadata.model import Acl
     from odradek.protocol.messages.delete_acls_request import DeleteAclsFilter
     from odradek.protocol.messages.describe_acls_request import DescribeAclsRequest
-    from odradek.protocol.messages.describe_acls_response import DescribeAclsResource
 
 _PRODUCER = ("WRITE", "DESCRIBE", "CREATE")
 _CONSUMER = ("READ", "DESCRIBE")
@@ -27,25 +26,6 @@ class Resources:
 
     def of_type(self, resource_type: int) -> list[tuple[int, str]]:
         return [each for each in self.named if each[0] == resource_type]
-
-
-def flat(resources: list[DescribeAclsResource]) -> list[Acl]:
-    """The entries of an answer to DescribeAcls."""
-    from odradek.metadata.model import Acl
-
-    return [
-        Acl(
-            of.resource_type,
-            of.resource_name,
-            of.pattern_type,
-            each.principal,
-            each.host,
-            each.operation,
-            each.permission_type,
-        )
-        for of in resources
-        for each in of.acls
-    ]
 
 
 def resources_of(

@@ -16,7 +16,6 @@ from odradek.cli.acl_rules import (
     description_of,
     entries_of,
     filters_of,
-    flat,
     operations_of,
     resources_of,
     row,
@@ -132,23 +131,9 @@ def add(
 
     async def work(cluster: Cluster) -> None:
         from odradek.client.acls import create_acls
-        from odradek.protocol.messages.create_acls_request import AclCreation
+        from odradek.metadata.acl_messages import acl_creation
 
-        await create_acls(
-            cluster,
-            [
-                AclCreation(
-                    resource_type=acl.resource_type,
-                    resource_name=acl.resource_name,
-                    resource_pattern_type=acl.pattern_type,
-                    principal=acl.principal,
-                    host=acl.host,
-                    operation=acl.operation,
-                    permission_type=acl.permission_type,
-                )
-                for acl in new
-            ],
-        )
+        await create_acls(cluster, [acl_creation(acl) for acl in new])
 
     administer(target(bootstrap_server, command_config), work)
     _report("added", new, as_json=as_json)
@@ -205,8 +190,9 @@ def _ask(filters: list[DeleteAclsFilter], where: Target) -> None:
 
     async def work(cluster: Cluster) -> set[Acl]:
         from odradek.client.acls import describe_acls
+        from odradek.metadata.acl_messages import described_acls
 
-        return {acl for each in filters for acl in flat(await describe_acls(cluster, description_of(each)))}
+        return {acl for each in filters for acl in described_acls(await describe_acls(cluster, description_of(each)))}
 
     found = administer(where, work)
     if not found:
@@ -254,6 +240,7 @@ def _found(
 
     async def work(cluster: Cluster) -> list[Acl]:
         from odradek.client.acls import describe_acls
+        from odradek.metadata.acl_messages import described_acls
 
         found: dict[Acl, None] = {}
         for resource_type, name in named or ((AclResourceType.ANY, None),):
@@ -266,7 +253,7 @@ def _found(
                 operation=AclOperation.ANY,
                 permission_type=PermissionType.ANY,
             )
-            found |= dict.fromkeys(flat(await describe_acls(cluster, request)))
+            found |= dict.fromkeys(described_acls(await describe_acls(cluster, request)))
         return list(found)
 
     found = administer(target(bootstrap_server, command_config), work)

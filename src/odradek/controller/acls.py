@@ -8,6 +8,7 @@ from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.controller.state import ControllerState
+from odradek.metadata.acl_messages import created_acl
 from odradek.metadata.acls import (
     CLUSTER_NAME,
     AclFilter,
@@ -123,15 +124,7 @@ def _checked(creation: AclCreation) -> Acl:
     problem = _problem(creation)
     if problem:
         raise ApiError(ErrorCode.INVALID_REQUEST, problem)
-    return Acl(
-        resource_type=creation.resource_type,
-        resource_name=creation.resource_name,
-        pattern_type=creation.resource_pattern_type,
-        principal=creation.principal,
-        host=creation.host,
-        operation=creation.operation,
-        permission_type=creation.permission_type,
-    )
+    return created_acl(creation)
 
 
 _MEANINGFUL_TYPES = frozenset(each for each in AclResourceType if each > AclResourceType.ANY)

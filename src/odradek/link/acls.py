@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from odradek.client.acls import describe_acls
 from odradek.client.cluster import check
 from odradek.common.errors import OdradekError
+from odradek.metadata.acl_messages import acl_creation, describe_every_acl, described_acls, filter_of_one
 from odradek.metadata.acls import AclFilter, AclOperation, AclResourceType, PatternType, PermissionType
 from odradek.metadata.model import Acl
-from odradek.protocol.messages.create_acls_request import AclCreation, CreateAclsRequest
+from odradek.protocol.messages.create_acls_request import CreateAclsRequest
 from odradek.protocol.messages.create_acls_response import CreateAclsResponse
-from odradek.protocol.messages.delete_acls_request import DeleteAclsFilter, DeleteAclsRequest
+from odradek.protocol.messages.delete_acls_request import DeleteAclsRequest
 from odradek.protocol.messages.delete_acls_response import DeleteAclsResponse
-from odradek.protocol.messages.describe_acls_request import DescribeAclsRequest
 from odradek.settings.link_filters import AclWords, parse_acl_filters
 from odradek.settings.link_settings import ACL_FILTERS, ACLS
 
@@ -26,15 +26,6 @@ if TYPE_CHECKING:
 
 # Of one request to our controller.
 AT_ONCE = 200
-_ALL = DescribeAclsRequest(
-    resource_type_filter=AclResourceType.ANY,
-    resource_name_filter=None,
-    pattern_type_filter=PatternType.ANY,
-    principal_filter=None,
-    host_filter=None,
-    operation=AclOperation.ANY,
-    permission_type=PermissionType.ANY,
-)
 
 
 class AclFollower:
@@ -55,20 +46,7 @@ class AclFollower:
         """
         if not _filters(present()) or self._image() is None:
             return
-        described = await describe_acls(source, _ALL)
-        there = {
-            Acl(
-                each.resource_type,
-                each.resource_name,
-                each.pattern_type,
-                some.principal,
-                some.host,
-                some.operation,
-                some.permission_type,
-            )
-            for each in described
-            for some in each.acls
-        }
+        there = set(described_acls(await describe_acls(source, describe_every_acl())))
         image, filters = self._image(), _filters(present())
         if image is None:
             return
@@ -85,35 +63,13 @@ class AclFollower:
             raise failures[0]
 
     async def _create(self, acls: list[Acl]) -> None:
-        creations = [
-            AclCreation(
-                resource_type=acl.resource_type,
-                resource_name=acl.resource_name,
-                resource_pattern_type=acl.pattern_type,
-                principal=acl.principal,
-                host=acl.host,
-                operation=acl.operation,
-                permission_type=acl.permission_type,
-            )
-            for acl in acls
-        ]
+        creations = [acl_creation(acl) for acl in acls]
         answer = await self._ask(CreateAclsRequest(creations=creations), CreateAclsResponse)
         for result in answer.results:
             check(result.error_code, "an ACL", result.error_message)
 
     async def _delete(self, acls: list[Acl]) -> None:
-        filters = [
-            DeleteAclsFilter(
-                resource_type_filter=acl.resource_type,
-                resource_name_filter=acl.resource_name,
-                pattern_type_filter=acl.pattern_type,
-                principal_filter=acl.principal,
-                host_filter=acl.host,
-                operation=acl.operation,
-                permission_type=acl.permission_type,
-            )
-            for acl in acls
-        ]
+        filters = [filter_of_one(acl) for acl in acls]
         answer = await self._ask(DeleteAclsRequest(filters=filters), DeleteAclsResponse)
         for result in answer.filter_results:
             check(result.error_code, "an ACL", result.error_message)

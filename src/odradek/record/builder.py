@@ -80,12 +80,12 @@ def build_batch(
     return bytes(batch)
 
 
-def build_empty_batch(offset: int, leader_epoch: int = -1) -> bytes:
+def build_empty_batch(offset: int) -> bytes:
     """A sealed batch of no record that takes one offset, as compaction leaves one at the end of a log."""
     header = BatchHeader(
         base_offset=offset,
         batch_length=HEADER_BYTES - LOG_OVERHEAD_BYTES,
-        partition_leader_epoch=leader_epoch,
+        partition_leader_epoch=-1,
         magic=MAGIC,
         crc=0,
         attributes=0,

@@ -6,10 +6,10 @@ Versions: 1 patterns (KIP-290), 2 flexible, 3 users (KIP-373).
 from __future__ import annotations
 
 from odradek.common.errors import ApiError
+from odradek.metadata.acl_messages import created_acl
 from odradek.metadata.acls import AclOperation
 from odradek.metadata.image import MetadataImage
-from odradek.metadata.model import Acl
-from odradek.protocol.messages.create_acls_request import AclCreation, CreateAclsRequest
+from odradek.protocol.messages.create_acls_request import CreateAclsRequest
 from odradek.protocol.messages.create_acls_response import AclCreationResult, CreateAclsResponse
 from odradek.server.authorization import check_acls
 from odradek.server.auto_topic_creation import wait_until_seen
@@ -25,22 +25,10 @@ async def handle(context: RequestContext, request: CreateAclsRequest) -> CreateA
         refused = AclCreationResult(error_code=error.code, error_message=error.message or None)
         return CreateAclsResponse(results=[refused] * len(request.creations))
     pairs = zip(request.creations, response.results, strict=True)
-    made = {_acl(creation) for creation, result in pairs if not result.error_code}
+    made = {created_acl(creation) for creation, result in pairs if not result.error_code}
 
     def seen(image: MetadataImage) -> bool:
         return made.issubset(image.acls.values())
 
     await wait_until_seen(context.broker.publisher, seen)
     return response
-
-
-def _acl(creation: AclCreation) -> Acl:
-    return Acl(
-        creation.resource_type,
-        creation.resource_name,
-        creation.resource_pattern_type,
-        creation.principal,
-        creation.host,
-        creation.operation,
-        creation.permission_type,
-    )
