@@ -86,6 +86,14 @@ def issuer_page(begin: str, issuer: str, text: str) -> str:
     return _LOGIN_PAGE.format(form=f"<main><h1>Odradek</h1>{_said(text)}{link}</main>")
 
 
+def logged_out_page(to: str, issuer: str) -> str:
+    """Leads on to the issuer, to log out there: a redirect of the form would be refused by the content policy."""
+    where = html.escape(to)
+    link = f'<a href="{where}">Log out at {html.escape(issuer)}, too</a>'
+    page = _LOGIN_PAGE.format(form=f'<main><h1>Odradek</h1><p role="status">You are logged out here.</p>{link}</main>')
+    return page.replace("<title>", f'<meta http-equiv="refresh" content="0; url={where}">\n<title>', 1)
+
+
 def _said(text: str) -> str:
     return f'<p role="alert">{html.escape(text)}</p>' if text else ""
 

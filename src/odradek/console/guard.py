@@ -18,6 +18,7 @@ from odradek.console.answers import (
     LOGOUT,
     answer,
     issuer_page,
+    logged_out_page,
     login_page,
     read_form,
     redirect,
@@ -37,7 +38,8 @@ from odradek.console.origins import (
     read_cookie,
     read_headers,
 )
-from odradek.console.sessions import Attempts, Session, Sessions
+from odradek.console.renewals import Renewals
+from odradek.console.sessions import Attempts, Grant, Session, Sessions
 
 COOKIE = "odradek-session"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -88,6 +90,7 @@ class Guard:
         self._cookie = cookie
         self._proxies = tuple(proxies)
         self._oidc = oidc
+        self._renewals = Renewals(oidc, sessions.clock) if oidc is not None else None
         self._has_logins = users is not None or oidc is not None
         self._hashing = asyncio.Semaphore(HASHES_AT_ONCE)
         self._asking = asyncio.Semaphore(ASKED_AT_ONCE)
@@ -105,7 +108,7 @@ class Guard:
         token = read_cookie(headers, self._cookie)
         # A page that is open connects by itself, and asks for more where it has no web socket.
         by_page = scope["path"].startswith(MESSAGES)
-        session = self._session(token, by_user=not by_page)
+        session = await self._session(token, by_user=not by_page)
         if scope["type"] == "http" and scope["path"] in (LOGIN, LOGOUT):
             return await self._log_in_or_out(scope, receive, send, token)
         if scope["type"] == "http" and scope["path"] in (BEGIN, CALLBACK) and self._oidc is not None:
@@ -122,6 +125,8 @@ class Guard:
 
     def may(self, session: Session) -> bool:
         """Whether a session goes on, for a page that is open."""
+        if self._renewals is not None:
+            self._renewals.look(session)
         return self._sessions.is_live(session) and self._knows(session)
 
     def uses(self, session: Session) -> None:
@@ -145,9 +150,11 @@ class Guard:
             return "another site may not ask this of the console"
         return ""
 
-    def _session(self, token: str | None, *, by_user: bool) -> Session | None:
+    async def _session(self, token: str | None, *, by_user: bool) -> Session | None:
         session = self._sessions.find(token, by_user=by_user)
-        if session is None or not self._knows(session):
+        if session is not None and self._renewals is not None:
+            await self._renewals.settle(session)
+        if session is None or session.over.is_set() or not self._knows(session):
             return None
         return session
 
@@ -165,7 +172,7 @@ class Guard:
             return await refuse(scope, receive, send, "log in first")
         here = scope["path"] + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
         if not self._has_logins:
-            return await self._begin(scope, send, "", local_path(quote(here, safe="/?&=%")))
+            return await self._begin(scope, send, self._sessions.begin(""), local_path(quote(here, safe="/?&=%")))
         if scope["path"].startswith("/_nicegui"):
             return await refuse(scope, receive, send, "log in first")
         return await redirect(send, f"{LOGIN}?next={quote(here, safe='')}")
@@ -174,11 +181,10 @@ class Guard:
         asked = parse_qs(scope["query_string"].decode("latin-1"))
         to = local_path(asked.get("next", ["/"])[0])
         if scope["path"] == LOGOUT:
-            if scope["method"] == "POST":
-                self._sessions.end(token)
-            return await redirect(send, LOGIN if self._has_logins else "/")
+            over = self._sessions.end(token) if scope["method"] == "POST" else None
+            return await self._logged_out(send, over)
         if self._oidc is not None:
-            return await self._issuer_page(send, 200, to, "")
+            return await self._issuer_page(send, 200, to, self._sessions.why_over(token))
         if self._users is None:
             return await redirect(send, "/")
         if scope["method"] != "POST":
@@ -205,7 +211,15 @@ class Guard:
         if not is_right:
             self._attempts.failed(*keys)
             return await answer(send, 401, login_page(to, "This name and password do not match."))
-        return await self._begin(scope, send, name, to)
+        return await self._begin(scope, send, self._sessions.begin(name), to)
+
+    async def _logged_out(self, send: Any, session: Session | None) -> None:
+        """To the login; from a login at an issuer over there, so that the next one does not go without a question."""
+        if self._oidc is not None and session is not None and session.grant is not None:
+            to = await self._oidc.end_session_url(session.grant)
+            if to:
+                return await answer(send, 200, logged_out_page(to, self._oidc.config.issuer))
+        return await redirect(send, LOGIN if self._has_logins else "/")
 
     async def _issuer_page(self, send: Any, status: int, to: str, text: str) -> None:
         assert self._oidc is not None
@@ -221,17 +235,19 @@ class Guard:
                 kept = self._login_cookie(scope, headers, begun.state, oidc.sealed(begun), LASTS_S)
                 return await redirect(send, where, kept)
             begun = oidc.returned(asked, read_cookie(headers, self._login_name(asked.get("state", ""))))
-            identity = await self._ask_issuer(oidc, scope, headers, begun, asked["code"])
+            found = await self._ask_issuer(oidc, scope, headers, begun, asked["code"])
         except LoginError as error:
             return await self._issuer_page(send, 401, "/", f"{error}.")
-        if identity is None:
+        if found is None:
             return await self._issuer_page(send, 429, "/", TOO_MANY_LOGINS)
         over = self._login_cookie(scope, headers, begun.state, "", 0)
-        return await self._begin(scope, send, identity.user, begun.next_path, identity.groups, over)
+        identity, grant = found
+        token = self._sessions.begin(identity.user, identity.groups, grant)
+        return await self._begin(scope, send, token, begun.next_path, over)
 
     async def _ask_issuer(
         self, oidc: OidcLogins, scope: Any, headers: dict[str, str], begun: Begun, code: str
-    ) -> Identity | None:
+    ) -> tuple[Identity, Grant] | None:
         """Who logged in; None for an address that failed too often. Raises LoginError."""
         address, _ = came_from(scope, headers, self._proxies)
         key = f"address {address}"
@@ -255,16 +271,9 @@ class Guard:
         kept = f"{self._login_name(state)}={value}; Path={CALLBACK}; Max-Age={lasts_s:.0f}; HttpOnly; SameSite=Lax"
         return b"set-cookie", (kept + "; Secure" * self._is_secure(scope, headers)).encode()
 
-    async def _begin(
-        self,
-        scope: Any,
-        send: Any,
-        user: str,
-        to: str,
-        groups: frozenset[str] = frozenset(),
-        *headers: tuple[bytes, bytes],
-    ) -> None:
-        cookie = f"{self._cookie}={self._sessions.begin(user, groups)}; Path=/; HttpOnly; SameSite=Lax"
+    async def _begin(self, scope: Any, send: Any, token: str, to: str, *headers: tuple[bytes, bytes]) -> None:
+        """Give the browser the cookie of a session that was begun."""
+        cookie = f"{self._cookie}={token}; Path=/; HttpOnly; SameSite=Lax"
         secure = self._is_secure(scope, read_headers(scope))
         await redirect(send, to, (b"set-cookie", (cookie + "; Secure" * secure).encode()), *headers)
 

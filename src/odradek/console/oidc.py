@@ -15,26 +15,35 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 from odradek.common.errors import ConfigError, OdradekError
 from odradek.common.real_https import exchange
+from odradek.console.answers import LOGIN
 from odradek.console.clusters import EVERYONE, GROUP
+from odradek.security.sasl.config import TokenConfig
 from odradek.security.sasl.exchange import AuthenticationError
-from odradek.security.sasl.tokens import MAX_TOKEN_BYTES, PublicKeys, read_claims, read_keys, refuse_headers
+from odradek.security.sasl.tokens import PublicKeys, Token, check_claims, read_keys, signed_claims
 
 CALLBACK = "/oidc/callback"
 DISCOVERY = "/.well-known/openid-configuration"
-SKEW_S = 60.0
+SKEW_S = 60
+# Addresses that are longer are refused by some servers; a hint that makes one is left out.
+MAX_HINT = 6_000
 MAX_NAME, MAX_GROUPS = 200, 500
 _TEXTS = ("issuer", "client_id", "client_secret_file", "url", "authorities", "user_claim", "groups_claim")
 
 
 class LoginError(OdradekError):
     """Why someone is not let in; one line that may be shown to them."""
+
+
+class IssuerUnreachableError(LoginError):
+    """The issuer does not answer, or says that it cannot now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +72,35 @@ class OidcConfig:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who logged in."""
+    """Who logged in.
+
+    Attributes:
+        subject: what the issuer calls them (`sub`); it never gives it to another.
+        ends_at_s: when the token ends, since 1970.
+    """
 
     user: str
     groups: frozenset[str] = frozenset()
+    subject: str = ""
+    ends_at_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """What the issuer gave for a code, or instead of what it gave before; "" where it gives no refresh token."""
+
+    id_token: str = field(repr=False)
+    refresh_token: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Where the issuer is asked what; `exchange` gives tokens for codes."""
+    """Where the issuer is asked what; `exchange` gives tokens for codes; "" for `end_session` where it has none."""
 
     authorization: str
     exchange: str
     keys: str
+    end_session: str = ""
 
 
 def read_oidc(path: Path) -> OidcConfig:
@@ -156,9 +181,10 @@ def read_endpoints(data: bytes, config: OidcConfig) -> Endpoints:
         raise LoginError("the issuer does not describe itself as OpenID Connect says") from None
     if issuer != config.issuer:
         raise LoginError("the issuer calls itself by another name than the console's file does")
-    if not all(each.startswith("https://") for each in (authorization, token, keys)):
+    end_session = str(found.get("end_session_endpoint") or "")
+    if not all(each.startswith("https://") for each in (authorization, token, keys, end_session or "https://")):
         raise LoginError("the issuer names addresses without https://")
-    return Endpoints(authorization, token, keys)
+    return Endpoints(authorization, token, keys, end_session)
 
 
 def authorization_url(endpoints: Endpoints, config: OidcConfig, state: str, nonce: str, verifier: str) -> str:
@@ -174,8 +200,24 @@ def authorization_url(endpoints: Endpoints, config: OidcConfig, state: str, nonc
         "code_challenge": base64.urlsafe_b64encode(digest).rstrip(b"=").decode(),
         "code_challenge_method": "S256",
     }
-    separator = "&" if urlsplit(endpoints.authorization).query else "?"
-    return f"{endpoints.authorization}{separator}{urlencode(asked)}"
+    return _with_query(endpoints.authorization, asked)
+
+
+def end_session_url(endpoints: Endpoints, config: OidcConfig, id_token: str) -> str:
+    """Where a browser is sent to log out of the issuer, too; "" where it has no such place.
+
+    Source: OpenID Connect RP-Initiated Logout 1.0, 2.
+    """
+    if not endpoints.end_session:
+        return ""
+    asked = {"client_id": config.client_id, "post_logout_redirect_uri": config.url + LOGIN}
+    if len(id_token) <= MAX_HINT:
+        asked["id_token_hint"] = id_token
+    return _with_query(endpoints.end_session, asked)
+
+
+def _with_query(address: str, asked: Mapping[str, str]) -> str:
+    return f"{address}{'&' if urlsplit(address).query else '?'}{urlencode(asked)}"
 
 
 class IssuerClient:
@@ -193,15 +235,24 @@ class IssuerClient:
             self._endpoints = read_endpoints(described, self._config)
         return self._endpoints
 
-    def id_token(self, code: str, verifier: str) -> str:
-        """The ID token of a code. Raises LoginError."""
+    def tokens_for(self, code: str, verifier: str) -> Granted:
+        """What the issuer gives for a code. Raises LoginError."""
+        return self._granted(
+            {
+                "grant_type": "authorization_code",
+                "code": code,
+                "redirect_uri": self._config.redirect_uri,
+                "code_verifier": verifier,
+            }
+        )
+
+    def renewed(self, refresh_token: str) -> Granted:
+        """What the issuer gives instead of what it gave before (OpenID Connect Core, 12). Raises LoginError."""
+        granted = self._granted({"grant_type": "refresh_token", "refresh_token": refresh_token})
+        return Granted(granted.id_token, granted.refresh_token or refresh_token)
+
+    def _granted(self, form: dict[str, str]) -> Granted:
         config = self._config
-        form = {
-            "grant_type": "authorization_code",
-            "code": code,
-            "redirect_uri": config.redirect_uri,
-            "code_verifier": verifier,
-        }
         headers = {"Accept": "application/json"}
         if config.secret:
             pair = f"{quote(config.client_id, safe='')}:{quote(config.secret, safe='')}"
@@ -210,16 +261,16 @@ class IssuerClient:
             form["client_id"] = config.client_id
         answer = self._ask(self.endpoints().exchange, urlencode(form).encode(), headers)
         try:
-            token = json.loads(answer)["id_token"]
-        except (ValueError, KeyError, TypeError, RecursionError):
+            found = json.loads(answer)
+            return Granted(str(found["id_token"]), str(found.get("refresh_token") or ""))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise LoginError("the issuer gave no ID token") from None
-        return str(token)
 
-    def identity(self, token: str, nonce: str, now_s: float) -> Identity:
+    def identity(self, token: str, nonce: str, now_s: float, *, is_renewed: bool = False) -> Identity:
         """Who a token speaks of; the keys are read again where it names one that is not known. Raises LoginError."""
         if self._keys.keys:
             try:
-                return check_id_token(token, self._keys, self._config, nonce, now_s)
+                return check_id_token(token, self._keys, self._config, nonce, now_s, is_renewed=is_renewed)
             except LoginError:
                 if not self._keys.asked_for_unknown:
                     raise
@@ -227,60 +278,46 @@ class IssuerClient:
             self._keys.replace(read_keys(self._ask(self.endpoints().keys)))
         except ValueError as error:
             raise LoginError(f"the keys of the issuer cannot be used: {error}") from None
-        return check_id_token(token, self._keys, self._config, nonce, now_s)
+        return check_id_token(token, self._keys, self._config, nonce, now_s, is_renewed=is_renewed)
 
     def _ask(self, url: str, data: bytes | None = None, headers: Mapping[str, str] | None = None) -> bytes:
         request = urllib.request.Request(url, data, dict(headers or {}))  # noqa: S310 - https, as was checked
         try:
             return exchange(request, ssl.create_default_context(cafile=self._config.authorities))
         except urllib.error.HTTPError as error:
+            is_busy = error.code >= HTTPStatus.INTERNAL_SERVER_ERROR or error.code == HTTPStatus.TOO_MANY_REQUESTS
             with error:
-                raise LoginError(f"the issuer answers with status {error.code}") from None
+                kind = IssuerUnreachableError if is_busy else LoginError
+                raise kind(f"the issuer answers with status {error.code}") from None
         except (OSError, HTTPException, ValueError) as error:
-            raise LoginError(f"the issuer cannot be asked: {getattr(error, 'reason', None) or error}") from None
+            reason = getattr(error, "reason", None) or error
+            raise IssuerUnreachableError(f"the issuer cannot be asked: {reason}") from None
 
 
-def check_id_token(text: str, keys: PublicKeys, config: OidcConfig, nonce: str, now_s: float) -> Identity:
-    """Who an ID token speaks of, where it is to be believed (OpenID Connect Core, 3.1.3.7). Raises LoginError."""
+def check_id_token(
+    text: str, keys: PublicKeys, config: OidcConfig, nonce: str, now_s: float, *, is_renewed: bool = False
+) -> Identity:
+    """Who an ID token speaks of, where it is to be believed (OpenID Connect Core, 3.1.3.7). Raises LoginError.
+
+    Args:
+        is_renewed: it came for a refresh token, and need not name the login's nonce (12.2 there).
+    """
+    must = TokenConfig(issuer=config.issuer, audience=(config.client_id,), skew_s=SKEW_S)
     try:
-        claims = _signed_claims(text, keys)
+        claims = signed_claims(text, keys)
+        token = check_claims(claims, must, int(now_s * 1000))
     except AuthenticationError as error:
         raise LoginError(str(error)) from None
     audience = claims.get("aud")
-    audiences = audience if isinstance(audience, list) else [audience]
-    if claims.get("iss") != config.issuer or config.client_id not in audiences:
-        raise LoginError("the token is not of this issuer for this console")
-    if len(audiences) > 1 and claims.get("azp") != config.client_id:
+    if isinstance(audience, list) and len(audience) > 1 and claims.get("azp") != config.client_id:
         raise LoginError("the token was issued to another program")
-    ends_s, issued_s = claims.get("exp"), claims.get("iat")
-    if not _is_time(ends_s) or not _is_time(issued_s) or now_s >= ends_s + SKEW_S or issued_s > now_s + SKEW_S:
-        raise LoginError("the token has expired, or does not hold yet; look at the clocks of both machines")
-    if not hmac.compare_digest(str(claims.get("nonce")).encode(), nonce.encode()):
+    is_named = "nonce" in claims or not is_renewed
+    if is_named and not hmac.compare_digest(str(claims.get("nonce")).encode(), nonce.encode()):
         raise LoginError("the token is not for the login that was begun here")
-    return _identity(claims, config)
+    return _identity(claims, config, token)
 
 
-def _signed_claims(text: str, keys: PublicKeys) -> dict[str, Any]:
-    from joserfc import jws
-    from joserfc.errors import JoseError
-
-    if len(text) > MAX_TOKEN_BYTES:
-        raise AuthenticationError("the token is too long")
-    try:
-        headers = jws.extract_compact(text.encode()).headers()
-        refuse_headers(headers)
-        key = keys.find(headers.get("kid"))
-        payload = jws.deserialize_compact(text, key, algorithms=[str(headers["alg"])]).payload
-    except (ValueError, TypeError, KeyError, RecursionError, JoseError):
-        raise AuthenticationError("the token is not signed by a key of the issuer") from None
-    return read_claims(payload)
-
-
-def _is_time(value: Any) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _identity(claims: Mapping[str, Any], config: OidcConfig) -> Identity:
+def _identity(claims: Mapping[str, Any], config: OidcConfig, token: Token) -> Identity:
     user = claims.get(config.user_claim)
     if not isinstance(user, str) or not 0 < len(user) <= MAX_NAME or not user.isprintable():
         raise LoginError(f"the token has no claim {config.user_claim} that names the user")
@@ -288,4 +325,5 @@ def _identity(claims: Mapping[str, Any], config: OidcConfig) -> Identity:
         raise LoginError("this name is none for a user")
     given = claims.get(config.groups_claim, [])
     groups = given if isinstance(given, list) else [given]
-    return Identity(user, frozenset(each for each in groups[:MAX_GROUPS] if isinstance(each, str)))
+    named = frozenset(each for each in groups[:MAX_GROUPS] if isinstance(each, str))
+    return Identity(user, named, token.name, token.expires_at_ms / 1000)

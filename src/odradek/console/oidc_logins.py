@@ -13,7 +13,18 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 
-from odradek.console.oidc import Endpoints, Identity, IssuerClient, LoginError, OidcConfig, authorization_url
+from odradek.console.oidc import (
+    SKEW_S,
+    Endpoints,
+    Granted,
+    Identity,
+    IssuerClient,
+    LoginError,
+    OidcConfig,
+    authorization_url,
+    end_session_url,
+)
+from odradek.console.sessions import Grant
 
 BEGIN = "/oidc/begin"
 LASTS_S = 600.0
@@ -73,10 +84,33 @@ class OidcLogins:
             raise LoginError(f"the issuer refused: {asked.get('error', 'no code')[:100]}")
         return begun
 
-    async def identity(self, begun: Begun, code: str) -> Identity:
+    async def identity(self, begun: Begun, code: str) -> tuple[Identity, Grant]:
         """Who logged in, as the issuer says. Raises LoginError."""
-        token = await asyncio.to_thread(self._issuer.id_token, code, begun.verifier)
-        return await asyncio.to_thread(self._issuer.identity, token, begun.nonce, self._wall())
+        granted = await asyncio.to_thread(self._issuer.tokens_for, code, begun.verifier)
+        identity = await asyncio.to_thread(self._issuer.identity, granted.id_token, begun.nonce, self._wall())
+        return identity, self._grant(granted, identity, begun.nonce)
+
+    async def renewed(self, grant: Grant) -> tuple[Identity, Grant]:
+        """What the issuer says now of someone who logged in. Raises LoginError."""
+        granted = await asyncio.to_thread(self._issuer.renewed, grant.refresh_token)
+        identity = await asyncio.to_thread(
+            self._issuer.identity, granted.id_token, grant.nonce, self._wall(), is_renewed=True
+        )
+        if identity.subject != grant.subject:
+            raise LoginError("the issuer speaks of somebody else")
+        return identity, self._grant(granted, identity, grant.nonce)
+
+    async def end_session_url(self, grant: Grant) -> str:
+        """Where a browser logs out of the issuer, too; "" where that is nowhere."""
+        try:
+            return end_session_url(await self._endpoints(), self.config, grant.id_token)
+        except LoginError:
+            return ""
+
+    def _grant(self, granted: Granted, identity: Identity, nonce: str) -> Grant:
+        """A token is believed for as long after its end as clocks may differ."""
+        left_s = identity.ends_at_s + SKEW_S - self._wall()
+        return Grant(granted.id_token, granted.refresh_token, nonce, identity.subject, self._clock() + left_s)
 
     async def _endpoints(self) -> Endpoints:
         """All who wait for the description of the issuer wait for one thread, which may take long."""

@@ -11,38 +11,65 @@ from dataclasses import dataclass, field
 LASTS_S = 12 * 3600.0
 IDLE_S = 2 * 3600.0
 MAX_SESSIONS = 10_000
+ISSUER_ENDED = "The issuer's word on who you are has ended: log in again."
 # So many wrong passwords for one name, or from one address, within this time; then the answer is to wait.
 FAILURES, FAILURES_WITHIN_S = 5, 60.0
 MAX_COUNTED = 10_000
 
 
 @dataclass(slots=True)
+class Grant:
+    """What an issuer gave for a login. It stays in this process, but for the ID token that a logout brings back.
+
+    Attributes:
+        refresh_token: "" where there is none: the session ends with the token then.
+        subject: what the issuer calls the user.
+        ends_s: when the token ends, by the clock of sessions; tried_s: when another one was asked for last.
+    """
+
+    id_token: str = field(repr=False)
+    refresh_token: str = field(repr=False)
+    nonce: str = field(repr=False)
+    subject: str
+    ends_s: float
+    tried_s: float = float("-inf")
+
+
+@dataclass(slots=True)
 class Session:
     """One browser of one user; "" is the user of a console without logins. `over` is set once and for ever.
 
-    `groups` are those that an issuer says.
+    `groups` are those that an issuer says; `why` is for the user, where it ended otherwise than by a logout or its age.
     """
 
     user: str
     began_s: float
     used_s: float
     groups: frozenset[str] = frozenset()
+    grant: Grant | None = None
+    why: str = ""
     over: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def end(self, why: str = "") -> None:
+        """End it for ever."""
+        if not self.over.is_set():
+            self.why = why
+            self.over.set()
 
 
 class Sessions:
     """Who is logged in, by a hash of the cookie: what is in memory lets no one in."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
+        self.clock = clock
         self._found: dict[str, Session] = {}
 
-    def begin(self, user: str, groups: frozenset[str] = frozenset()) -> str:
+    def begin(self, user: str, groups: frozenset[str] = frozenset(), grant: Grant | None = None) -> str:
         """Begin a session; returns the cookie's value."""
         self._forget()
         token = secrets.token_urlsafe(32)
-        now = self._clock()
-        self._found[_hashed(token)] = Session(user, now, now, groups)
+        now = self.clock()
+        self._found[_hashed(token)] = Session(user, now, now, groups, grant)
         return token
 
     def find(self, token: str | None, *, by_user: bool = True) -> Session | None:
@@ -59,26 +86,35 @@ class Sessions:
 
     def use(self, session: Session) -> None:
         """A session is used, by a request or on a page that is open."""
-        session.used_s = self._clock()
+        session.used_s = self.clock()
 
     def is_live(self, session: Session) -> bool:
         """Whether a session goes on; a page that stays open asks this."""
-        now = self._clock()
+        now = self.clock()
+        grant = session.grant
         if now - session.began_s >= LASTS_S or now - session.used_s >= IDLE_S:
-            session.over.set()
+            session.end()
+        elif grant is not None and not grant.refresh_token and now >= grant.ends_s:
+            session.end(ISSUER_ENDED)
         return not session.over.is_set()
 
-    def end(self, token: str | None) -> None:
-        """End a session; its pages that are open end too."""
+    def why_over(self, token: str | None) -> str:
+        """Why the session of a cookie ended, where that is for its user to know; else ""."""
+        found = self._found.get(_hashed(token)) if token else None
+        return found.why if found is not None and not self.is_live(found) else ""
+
+    def end(self, token: str | None) -> Session | None:
+        """End a session, and return it; its pages that are open end too."""
         found = self._found.pop(_hashed(token), None) if token else None
         if found is not None:
-            found.over.set()
+            found.end()
+        return found
 
     def _forget(self) -> None:
         for key in [key for key, session in self._found.items() if not self.is_live(session)]:
             del self._found[key]
         while len(self._found) >= MAX_SESSIONS:
-            self._found.pop(next(iter(self._found))).over.set()
+            self._found.pop(next(iter(self._found))).end()
 
 
 class Attempts:

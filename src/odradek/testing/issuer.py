@@ -1,7 +1,7 @@
 """An OAuth issuer inside the process of a test, over HTTPS: `/token` gives tokens to its clients, `/keys` has its keys.
 
 It speaks OpenID Connect as well: `/authorize` lets in whom the test has set as `person`, and sends the browser back
-with a code, for which `/token` gives an ID token (with PKCE).
+with a code, for which `/token` gives an ID token (with PKCE); `/logout` sends it back to where it wishes.
 
 Clients of Kafka that fetch tokens (KIP-768, `sasl.oauthbearer.method=oidc`) ask for one with their id and secret
 (`grant_type=client_credentials`); for other clients, and for tokens that a broker is to refuse, there is `token`.
@@ -54,6 +54,11 @@ class TokenIssuer:
         self._lifetime_s = lifetime_s
         #: Claims of who logs in next at `/authorize`; they stand above those of the ID token.
         self.person: dict[str, object] = {}
+        #: Whether logins get a refresh token, which is good for one more ID token.
+        self.refreshes = False
+        #: What browsers that logged out have asked.
+        self.logouts: list[dict[str, str]] = []
+        self._refresh_tokens: dict[str, str] = {}
         self._codes: dict[str, dict[str, str]] = {}
         self._key = _new_key()
         self._server = _Server(self, context)
@@ -103,6 +108,7 @@ class TokenIssuer:
             "authorization_endpoint": f"{self.url}/authorize",
             "token_endpoint": self.token_url,
             "jwks_uri": self.keys_url,
+            "end_session_endpoint": f"{self.url}/logout",
         }
 
     def authorize(self, asked: Mapping[str, str]) -> str:
@@ -124,8 +130,21 @@ class TokenIssuer:
             or asked.get("code_challenge") != challenge
         ):
             return None
-        claims: dict[str, object] = {"aud": client_id, "nonce": asked.get("nonce", ""), **self.person}
-        return {"id_token": self.token("person", **claims), "token_type": "Bearer", "expires_in": self._lifetime_s}
+        return self._id_token(client_id, nonce=asked.get("nonce", ""))
+
+    def refresh(self, client_id: str, refresh_token: str) -> dict[str, object] | None:
+        """Another ID token, once for each refresh token; None where there is none for it (any more)."""
+        if self._refresh_tokens.pop(refresh_token, None) != client_id or not self.refreshes:
+            return None
+        return self._id_token(client_id)
+
+    def _id_token(self, client_id: str, **claims: object) -> dict[str, object]:
+        token = self.token("person", **{"aud": client_id, **claims, **self.person})
+        granted: dict[str, object] = {"id_token": token, "token_type": "Bearer", "expires_in": self._lifetime_s}
+        if self.refreshes:
+            granted["refresh_token"] = secrets.token_urlsafe(24)
+            self._refresh_tokens[str(granted["refresh_token"])] = client_id
+        return granted
 
     def keys(self) -> dict[str, object]:
         """The document at `keys_url`."""
@@ -168,6 +187,10 @@ class _Handler(BaseHTTPRequestHandler):
         elif path == "/authorize" and "redirect_uri=" in query:
             asked = {name: values[-1] for name, values in parse_qs(query).items()}
             self._answer(HTTPStatus.FOUND, {}, location=self.server.issuer.authorize(asked))
+        elif path == "/logout":
+            asked = {name: values[-1] for name, values in parse_qs(query).items()}
+            self.server.issuer.logouts.append(asked)
+            self._answer(HTTPStatus.FOUND, {}, location=asked["post_logout_redirect_uri"])
         else:
             self._answer(HTTPStatus.NOT_FOUND, {"error": "not_found"})
 
@@ -181,6 +204,8 @@ class _Handler(BaseHTTPRequestHandler):
         credentials = _credentials(self.headers.get("Authorization", ""), form)
         if form.get("grant_type") == "authorization_code":
             granted = self.server.issuer.exchange(*credentials, form)
+        elif form.get("grant_type") == "refresh_token":
+            granted = self.server.issuer.refresh(credentials[0], form.get("refresh_token", ""))
         elif form.get("grant_type") == "client_credentials":
             granted = self.server.issuer.grant(*credentials)
         else:

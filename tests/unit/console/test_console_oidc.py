@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,16 @@ from joserfc.jwk import OctKey, RSAKey
 
 from odradek.common.errors import ConfigError
 from odradek.console.clusters import ClusterConfig, Right
-from odradek.console.oidc import Identity, LoginError, OidcConfig, check_id_token, read_endpoints, read_oidc
+from odradek.console.oidc import (
+    Endpoints,
+    Identity,
+    LoginError,
+    OidcConfig,
+    check_id_token,
+    end_session_url,
+    read_endpoints,
+    read_oidc,
+)
 from odradek.security.sasl.tokens import PublicKeys
 
 NOW_S = 1_000_000
@@ -44,7 +54,7 @@ def checked(key: RSAKey, claims: dict[str, Any], signer: Any = None, **header: A
 
 
 def test_a_token_of_the_issuer_names_a_user_and_groups(key: RSAKey) -> None:
-    assert checked(key, claims_of()) == Identity("alice", frozenset({"ops", "dev"}))
+    assert checked(key, claims_of()) == Identity("alice", frozenset({"ops", "dev"}), "1", NOW_S + 300)
     assert checked(key, claims_of(groups="ops")).groups == {"ops"}
     assert checked(key, claims_of(groups=None)).groups == frozenset()
     assert checked(key, claims_of(aud=["other", "console"], azp="console")).user == "alice"
@@ -53,14 +63,16 @@ def test_a_token_of_the_issuer_names_a_user_and_groups(key: RSAKey) -> None:
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"iss": "https://other.example.org"}, "not of this issuer"),
-        ({"aud": "other"}, "not of this issuer"),
-        ({"aud": None}, "not of this issuer"),
+        ({"iss": "https://other.example.org"}, "of another issuer"),
+        ({"aud": "other"}, "another audience"),
+        ({"aud": None}, "another audience"),
         ({"aud": ["console", "other"]}, "another program"),
         ({"exp": NOW_S - 61}, "has expired"),
-        ({"exp": None}, "has expired"),
-        ({"exp": True}, "has expired"),
+        ({"exp": None}, "when it ends"),
+        ({"exp": True}, "exp is no time"),
         ({"iat": NOW_S + 61}, "does not hold yet"),
+        ({"nbf": NOW_S + 61}, "does not hold yet"),
+        ({"sub": None}, "whose it is"),
         ({"nonce": "other"}, "not for the login"),
         ({"nonce": None}, "not for the login"),
         ({"preferred_username": None}, "no claim preferred_username"),
@@ -73,6 +85,22 @@ def test_a_token_of_the_issuer_names_a_user_and_groups(key: RSAKey) -> None:
 def test_other_tokens_are_refused(key: RSAKey, changes: dict[str, Any], line: str) -> None:
     with pytest.raises(LoginError, match=line):
         checked(key, claims_of(**changes))
+
+
+def test_a_renewed_token_names_the_nonce_of_the_login_or_none(key: RSAKey) -> None:
+    for nonce, line in ((None, ""), ("n", ""), ("other", "not for the login")):
+        text = jwt.encode({"alg": "RS256", "kid": "ours"}, claims_of(nonce=nonce), key)
+        with pytest.raises(LoginError, match=line) if line else contextlib.nullcontext():
+            check_id_token(text, PublicKeys((key,)), CONFIG, "n", NOW_S, is_renewed=True)
+
+
+def test_a_logout_goes_to_the_issuer_with_its_token() -> None:
+    there = Endpoints("https://a", "https://t", "https://k", "https://id.example.org/logout?realm=work")
+    url = end_session_url(there, CONFIG, "a.b.c")
+    assert url.startswith("https://id.example.org/logout?realm=work&client_id=console&")
+    assert url.endswith("post_logout_redirect_uri=https%3A%2F%2Fconsole.example.org%2Flogin&id_token_hint=a.b.c")
+    assert "id_token_hint" not in end_session_url(there, CONFIG, "x" * 10_000), "some servers refuse such addresses"
+    assert end_session_url(Endpoints("https://a", "https://t", "https://k"), CONFIG, "a.b.c") == ""
 
 
 def test_other_signatures_are_refused(key: RSAKey) -> None:
@@ -96,6 +124,8 @@ def test_other_signatures_are_refused(key: RSAKey) -> None:
         b'{"issuer":"x","authorization_endpoint":"https://a","token_endpoint":"https://a","jwks_uri":"https://a"}',
         b'{"issuer":"https://id.example.org",'
         b'"authorization_endpoint":"https://a","token_endpoint":"http://a","jwks_uri":"https://a"}',
+        b'{"issuer":"https://id.example.org","end_session_endpoint":"http://a",'
+        b'"authorization_endpoint":"https://a","token_endpoint":"https://a","jwks_uri":"https://a"}',
     ],
 )
 def test_an_issuer_that_describes_itself_otherwise_is_refused(data: bytes) -> None:

@@ -51,7 +51,9 @@ class Console:
 class Page:
     """One page that is open in one browser."""
 
-    def __init__(self, console: Console, session: Session, watch: Watch) -> None:
+    def __init__(self, console: Console, session: Session, watch: Watch, here: str) -> None:
+        """`here` is its path, to which a login leads back."""
+        self._here = here
         self.console = console
         self.watch = watch
         self._session = session
@@ -91,7 +93,7 @@ class Page:
     def tick(self) -> None:
         """Once a second."""
         if not self.may(Right.SEE):
-            ui.navigate.to(LOGIN if self.console.has_logins else "/")
+            ui.navigate.to(f"{LOGIN}?next={self.quoted(self._here)}" if self.console.has_logins else "/")
         elif self._shown != self.view.number:
             self._shown = self.view.number
             for show in self._shows:
@@ -191,7 +193,8 @@ def open_page(console: Console, request: Request, cluster: str, title: str) -> P
     session: Session = request.state.session
     watch = console.watches.get(cluster)
     known = watch is not None and watch.config.allows(session.user, Right.SEE, session.groups)
-    page = Page(console, session, watch) if watch is not None and known else None
+    here = f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path
+    page = Page(console, session, watch, here) if watch is not None and known else None
     ui.page_title(f"{title} - {cluster} - Odradek" if page else "Odradek")
     _bar(console, session, request, page)
     if page is None:

@@ -112,6 +112,15 @@ def check_token(text: str, keys: PublicKeys, settings: TokenConfig, now_ms: int)
     Raises:
         AuthenticationError: it is not; the text holds nothing of it.
     """
+    return check_claims(signed_claims(text, keys), settings, now_ms)
+
+
+def signed_claims(text: str, keys: PublicKeys) -> dict[str, Any]:
+    """The claims that a key of ours has signed; whether they are for us and hold now, `check_claims` says.
+
+    Raises:
+        AuthenticationError: no key has signed them; the text holds nothing of the token.
+    """
     from joserfc import jws
     from joserfc.errors import JoseError
 
@@ -119,12 +128,12 @@ def check_token(text: str, keys: PublicKeys, settings: TokenConfig, now_ms: int)
         raise AuthenticationError("the token is too long")
     try:
         headers = jws.extract_compact(text.encode()).headers()
-        refuse_headers(headers)
+        _refuse_headers(headers)
         key = keys.find(headers.get("kid"))
         payload = jws.deserialize_compact(text, key, algorithms=[*_algorithms(key)]).payload
     except (ValueError, TypeError, KeyError, RecursionError, JoseError):
         raise AuthenticationError("the token is not signed by a key that is known") from None
-    return check_claims(read_claims(payload), settings, now_ms)
+    return _read_claims(payload)
 
 
 def check_unsigned(text: str, settings: TokenConfig, now_ms: int) -> Token:
@@ -132,8 +141,8 @@ def check_unsigned(text: str, settings: TokenConfig, now_ms: int) -> Token:
     head, _, rest = text.partition(".")
     body, dot, signature = rest.partition(".")
     try:
-        headers = read_claims(_decoded(head))
-        claims = read_claims(_decoded(body))
+        headers = _read_claims(_decoded(head))
+        claims = _read_claims(_decoded(body))
     except ValueError:
         raise AuthenticationError("the token is none") from None
     if headers.get("alg") != "none" or signature or not dot or len(text) > MAX_TOKEN_BYTES:
@@ -145,7 +154,7 @@ def _decoded(text: str) -> bytes:
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
 
-def refuse_headers(headers: Mapping[str, Any]) -> None:
+def _refuse_headers(headers: Mapping[str, Any]) -> None:
     """Raises AuthenticationError for an algorithm that is not ours, and for a key that the token brings."""
     if headers.get("alg") not in ALGORITHMS:
         raise AuthenticationError("the token is not signed by an algorithm that is taken")
@@ -161,7 +170,7 @@ def _algorithms(key: Any) -> tuple[str, ...]:
     return ALGORITHMS if named is None else tuple(each for each in ALGORITHMS if each == named)
 
 
-def read_claims(payload: bytes) -> dict[str, Any]:
+def _read_claims(payload: bytes) -> dict[str, Any]:
     """Raises AuthenticationError."""
     try:
         claims = json.loads(payload)
