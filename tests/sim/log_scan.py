@@ -44,6 +44,8 @@ class LogScan:
         self._known: tuple[int, int, int, int] | None = None
         self._producers = ProducerScan(expires=self._expires)
         self._damaged = False
+        # Where a segment begins behind a gap below the log's start.
+        self._whole_from = 0
 
     def is_of(self, log: Log) -> bool:
         return self._log() is log
@@ -61,9 +63,12 @@ class LogScan:
             self._cut_count = log.truncation_count
             self._segments.clear()
             self._producers = ProducerScan(expires=self._expires)
+            self._whole_from = 0
         end, epoch = log.segments[0].base_offset, -1
         for segment in log.segments:
-            if segment.base_offset < end or (self._contiguous and segment.base_offset != end):
+            if end < segment.base_offset <= log.log_start_offset:
+                self._begin_at(segment.base_offset)
+            elif segment.base_offset < end or (self._contiguous and segment.base_offset != end):
                 yield f"segment {segment.base_offset} where offset {end} was to be"
             scanned = self._segments.get(segment)
             if scanned is None:
@@ -77,7 +82,13 @@ class LogScan:
         if end > log.log_end_offset or (self._contiguous and end != log.log_end_offset):
             yield f"the last batch ends at {end}, the log at {log.log_end_offset}"
         elif self._contiguous and not self._damaged:
-            yield from self._producers.compare(log, disk)
+            yield from self._producers.compare(log, disk, max(log.segments[0].base_offset, self._whole_from))
+
+    def _begin_at(self, base_offset: int) -> None:
+        """A loss of power brings back a deleted segment without what nobody flushed. No reader misses it."""
+        if base_offset > self._whole_from:
+            self._whole_from = base_offset
+            self._producers = ProducerScan(expires=self._expires)
 
     def _read(self, log: Log, data: bytearray, segment: Segment, scanned: Scanned) -> Iterator[str]:
         while scanned.position + HEADER_BYTES <= segment.size_bytes:

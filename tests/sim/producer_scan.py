@@ -107,12 +107,11 @@ class ProducerScan:
 
     # -- against the broker -----------------------------------------------------------------------------------------
 
-    def compare(self, log: Log, disk: SimDisk) -> Iterator[str]:
-        """Where the broker says something else of this log. All of the log was seen."""
+    def compare(self, log: Log, disk: SimDisk, base: int) -> Iterator[str]:
+        """Where the broker says something else of this log. All of the log from `base` on was seen."""
         if self._found_to is None:
             self._found_to = self._next_offset
             self._window_from = max(0, self._seen_bytes - LOOKED_BACK_BYTES)
-        base = log.segments[0].base_offset
         yield from self._compare_producers(log, base)
         yield from self._compare_stable(log, base)
         if any(segment.indexes.transactions_damaged for segment in log.segments):

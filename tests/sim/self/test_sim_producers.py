@@ -71,7 +71,7 @@ class Home:
             data = bytes(self.disk.seen(segment.path))
             for position, header in segment.headers(0):
                 scan.see(BatchHeader.read(data, position), data[position : position + header.size_bytes])
-        return list(scan.compare(self.log, self.disk))
+        return list(scan.compare(self.log, self.disk, self.log.segments[0].base_offset))
 
 
 def marker(producer_id: int, *, commit: bool) -> bytes:
