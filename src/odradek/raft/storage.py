@@ -67,6 +67,8 @@ class QuorumStorage:
         self._unwritten: list[DecodedBatch] = []
         self.published_offset = 0
         self.bytes_since_snapshot = 0
+        # How many read the log from its snapshot on, slice by slice: nothing that they have yet to read may go.
+        self._readers = 0
         self.log: MetadataLog
 
     # -- opening ----------------------------------------------------------------------------------------------------
@@ -313,8 +315,17 @@ class QuorumStorage:
     def slices(self) -> Iterator[Sequence[tuple[int, Message]]]:
         """The newest snapshot's records, then those of the log behind it up to its present end.
 
+        `clean` removes nothing until the last slice is read, or the iterator closed.
+
         An empty slice means that it cannot be read just now, as no file can be opened.
         """
+        self._readers += 1
+        try:
+            yield from self._slices()
+        finally:
+            self._readers -= 1
+
+    def _slices(self) -> Iterator[Sequence[tuple[int, Message]]]:
         end_offset = self.log.log_end_offset
         from_offset = 0
         if self.snapshots:
@@ -401,8 +412,10 @@ class QuorumStorage:
 
     def clean(self, now_ms: int) -> None:
         """Begin a new segment; remove snapshots beyond the limits, oldest first, never the newest; and segments before
-        the oldest that is left."""
+        the oldest that is left. The next snapshot removes them where `slices` are being read."""
         self.log.roll()
+        if self._readers:
+            return
         snapshots = self.snapshots
         sizes = {known: self._disk.size(self.directory / known.file_name) for known in snapshots}
         while len(snapshots) > 1:

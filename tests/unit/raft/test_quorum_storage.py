@@ -65,6 +65,35 @@ async def test_a_snapshot_is_kept_for_its_time_and_the_newest_for_ever(tmp_path:
     await node.stop()
 
 
+async def test_what_a_new_controller_has_yet_to_read_is_not_removed(tmp_path: Path) -> None:
+    """It reads the newest snapshot and the log behind it, in slices, between which a newer snapshot may be written."""
+    node, storage = await started(tmp_path, retention_bytes=1)
+    assert await node.set_config(GROUP, "g", "x", "1") == 0
+    first = await node.driver.write_snapshot()
+    await node.driver.durable()
+    assert await node.set_config(GROUP, "g", "x", "2") == 0
+    slices = storage.slices()
+    next(slices)
+    second = await node.driver.write_snapshot()
+    await node.driver.durable()
+    end_offset = storage.log.log_end_offset
+    storage.clean(0)
+    assert storage.snapshots[-2:] == [first, second]
+    read = [offset for records in slices for offset, _ in records]
+    assert read == [*range(first.end_offset, end_offset)]
+    storage.clean(0)
+    assert storage.snapshots == [second]
+    walk = storage.slices()
+    next(walk)
+    del walk
+    assert await node.set_config(GROUP, "g", "x", "3") == 0
+    third = await node.driver.write_snapshot()
+    await node.driver.durable()
+    storage.clean(0)
+    assert storage.snapshots == [third], "a walk that was given up keeps nothing"
+    await node.stop()
+
+
 async def test_a_fetch_from_a_snapshots_end_needs_the_snapshots_history(tmp_path: Path) -> None:
     node, storage = await started(tmp_path, retention_bytes=1)
     for value in ("1", "2"):
