@@ -85,7 +85,7 @@ class LogScan:
             yield from self._producers.compare(log, disk, max(log.segments[0].base_offset, self._whole_from))
 
     def _begin_at(self, base_offset: int) -> None:
-        """A loss of power brings back a deleted segment without what nobody flushed. No reader misses it."""
+        """A loss of power brings back a deleted segment without what was never flushed; no reader could see it."""
         if base_offset > self._whole_from:
             self._whole_from = base_offset
             self._producers = ProducerScan(expires=self._expires)
