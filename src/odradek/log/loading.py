@@ -159,6 +159,9 @@ class LogLoader:
             if match["topic"] == METADATA_TOPIC:
                 continue
             key = (match["topic"], int(match["partition"]))
+            if match["partition"] != str(key[1]):
+                notes.append(f"{directory}: left alone, the directory of that partition is {key[0]}-{key[1]}")
+                continue
             config = LogConfig.from_overrides(self._base_config, self._overrides(match["topic"]))
             found = FoundLog(log_dir, directory, key, config, self._jitter())
             if future is not None:

@@ -161,6 +161,21 @@ def test_a_start_takes_what_was_replicated_from_its_checkpoint() -> None:
     assert found is not None and (found.high_watermark, found.log_end_offset) == (2, 4)
 
 
+def test_a_directory_with_a_padded_number_hides_no_partition(tmp_path: Path) -> None:
+    manager, disk = managed(tmp_path)
+    data = batch(b"kept")
+    manager.create("t", 1, UUID(int=1), {}).append_as_leader([data], [header_of(data)], leader_epoch=0, now_ms=NOW_MS)
+    manager.close()
+    disk.close()
+    (tmp_path / "t-01").mkdir()
+    again, disk = managed(tmp_path)
+    log = again.get(("t", 1))
+    assert log is not None and log.log_end_offset == 1
+    assert f"{tmp_path / 't-01'}: left alone, the directory of that partition is t-1" in again.notes
+    again.close()
+    disk.close()
+
+
 @pytest.mark.parametrize("length", [1, 214, 215, 249])
 def test_the_name_of_a_deleted_log_fits_into_a_directory(tmp_path: Path, length: int) -> None:
     manager, disk = managed(tmp_path)
