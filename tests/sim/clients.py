@@ -17,6 +17,7 @@ from odradek.client.cluster import Cluster, check
 from odradek.client.connection import Connection
 from odradek.common.errors import ApiError, ErrorCode, OdradekError
 from odradek.common.ports import ProtocolFactory
+from odradek.protocol.api_key import ApiKey
 from odradek.protocol.messages import produce_request as produce
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
@@ -25,6 +26,7 @@ from odradek.record.builder import build_batch
 from odradek.record.record import Record
 from tests.sim.clock import SimClock
 from tests.sim.history import Operation, Outcome, Send
+from tests.sim.lost_answers import LostAnswerError
 from tests.sim.network import SimNetwork
 from tests.sim.world import PORT, World
 
@@ -138,9 +140,26 @@ class Client:
                 return await self.cluster.connection_to(each.leader_id)
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition}")
 
-    async def ask(self, connection: Connection, request: Any, response: Any, version: int | None = None) -> Any:
+    async def ask(
+        self,
+        connection: Connection,
+        request: Any,
+        response: Any,
+        version: int | None = None,
+        *,
+        timeout_s: float = TIMEOUT_MS / 1000,
+    ) -> Any:
         """Send a request. Raises OdradekError; a broken connection is forgotten by the cluster."""
-        return await connection.request(request, response, timeout_s=TIMEOUT_MS / 1000, version=version)
+        answer = await connection.request(request, response, timeout_s=timeout_s, version=version)
+        self._may_be_late(request)
+        return answer
+
+    def _may_be_late(self, request: Any) -> None:
+        """Raises LostAnswerError: the answer to a request came a moment after its timeout."""
+        key = ApiKey(request.KEY)
+        if self.world.wires.loses(key):
+            self.world.count("late answer")
+            raise LostAnswerError(f"the answer to {key.name} came too late")
 
     def refuses(self, name: str, batch: bytes, header: BatchHeader) -> bool:
         """Whether a batch is not what was written. Such answers are not believed, and asked for again.
@@ -314,9 +333,16 @@ class Producer(Client):
                 self.problem(f"{name}: {answer.error_message}, behind a batch for which there was no space")
 
     async def _get_producer_id(self) -> None:
-        answer = await self.cluster.request(InitProducerIdRequest(transactional_id=None), InitProducerIdResponse)
+        request = InitProducerIdRequest(transactional_id=None)
+        answer = await self.ask(await self.cluster.any_connection(), request, InitProducerIdResponse)
         check(answer.error_code, "producer id")
         self._producer = (answer.producer_id, answer.producer_epoch)
+
+
+def hang_up(connection: Connection, error: OdradekError) -> None:
+    """End a connection on which what was asked may still be carried out; what was answered late is done."""
+    if not isinstance(error, LostAnswerError):
+        connection.close()
 
 
 async def connection_answer(connection: Connection, request: produce.ProduceRequest) -> Any:

@@ -9,6 +9,7 @@ transaction did not come about. Some leave, some die without a word, some fall s
 from __future__ import annotations
 
 import asyncio
+from enum import Enum
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -16,6 +17,7 @@ from uuid import UUID
 from odradek.client.cluster import check
 from odradek.client.connection import Connection
 from odradek.common.errors import ApiError, ErrorCode, OdradekError
+from odradek.coordinator.group.consumer.state import CurrentAssignment
 from odradek.protocol.messages import consumer_group_heartbeat_request as heartbeat
 from odradek.protocol.messages import offset_fetch_request, txn_offset_commit_request
 from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
@@ -25,10 +27,13 @@ from odradek.protocol.messages.txn_offset_commit_response import TxnOffsetCommit
 from tests.sim.clients import RETRY_S, Recorder
 from tests.sim.copiers import ATTEMPTS, LOST, Ledger, TransactionalWriter
 from tests.sim.history import Outcome
+from tests.sim.lost_answers import LostAnswerError
 from tests.sim.readers import Reader
 from tests.sim.world import World
 
 HEARTBEAT_S = 0.3
+# So many answered heartbeats may a member not know what it was assigned: requests of its own may overtake each other.
+MOST_BEHIND = 3
 REBALANCE_MS = 6_000
 JOINING, LEAVING = 0, -1
 LEAVES, DIES, STALLS = 0.01, 0.015, 0.02
@@ -44,6 +49,14 @@ FENCED = frozenset(
         ErrorCode.GROUP_ID_NOT_FOUND,
     }
 )
+
+
+class HeartbeatFields(Enum):
+    """What heartbeats say beside the member and its epoch, which some clients do and some do not."""
+
+    ALL = "everything, each time"
+    CHANGES_AND_ALL = "what changed; everything where a heartbeat was not answered, as Apache Kafka's client does"
+    CHANGES = "what changed, also behind a heartbeat whose answer was late, as librdkafka does"
 
 
 class Ownership:
@@ -136,6 +149,14 @@ class Copier(TransactionalWriter):
         self._member_id = ""
         self._epoch = JOINING
         self._owned: list[tuple[str, int]] = []
+        # What the coordinator has heard that it owns, and whether the next heartbeat says everything.
+        self._said: list[tuple[str, int]] = []
+        self._fields = self.random.choice(
+            (HeartbeatFields.ALL, HeartbeatFields.CHANGES_AND_ALL, HeartbeatFields.CHANGES, HeartbeatFields.CHANGES)
+        )
+        self._says_all = False
+        # Answered heartbeats since it last owned what the coordinator has assigned to it.
+        self._behind = 0
         self._to_fetch = False
         self._last_heartbeat_s = -1000.0
         self._copied: dict[tuple[str, int], int] = {}
@@ -208,7 +229,7 @@ class Copier(TransactionalWriter):
 
     def _give_up(self) -> None:
         self._epoch = JOINING
-        self._owned = []
+        self._owned, self._said, self._behind = [], [], 0
         self._copied.clear()
         self._reader.begin_at({})
 
@@ -218,19 +239,19 @@ class Copier(TransactionalWriter):
             self._source_id = (await self.cluster.topic(self._source)).topic_id
         joins = self._epoch == JOINING
         self._member_id = f"{self.name}-{self._lives}"
-        topics = [heartbeat.TopicPartitions(topic_id=self._source_id, partitions=[key[1] for key in self._owned])]
-        request = heartbeat.ConsumerGroupHeartbeatRequest(
-            group_id=self._group,
-            member_id=self._member_id,
-            member_epoch=self._epoch,
-            rebalance_timeout_ms=REBALANCE_MS,
-            subscribed_topic_names=[self._source],
-            topic_partitions=[] if joins or not self._owned else topics,
-        )
+        request = self._heartbeat_request(self._source_id)
         connection = await self._coordinator(self._group, 0)
-        answer = await self._answer(connection, request, ConsumerGroupHeartbeatResponse, HEARTBEAT_VERSION)
-        check(answer.error_code, self._group)
         self._last_heartbeat_s = self.world.loop.time()
+        try:
+            answer = await self._answer(connection, request, ConsumerGroupHeartbeatResponse, HEARTBEAT_VERSION)
+            check(answer.error_code, self._group)
+        except OdradekError as error:
+            self._says_all = self._fields is not HeartbeatFields.CHANGES or not isinstance(error, LostAnswerError)
+            raise
+        self._last_heartbeat_s = self.world.loop.time()
+        self._says_all = self._fields is HeartbeatFields.ALL
+        if request.topic_partitions is not None:
+            self._said = list(self._owned)
         if not joins and answer.member_epoch < self._epoch:
             self.problem(f"member epoch {self._epoch} went back to {answer.member_epoch}")
         self._epoch = answer.member_epoch
@@ -244,6 +265,41 @@ class Copier(TransactionalWriter):
                 self._to_fetch = True
         for wrong in self._ownership.assigned(self._member_id, self._epoch, self._owned):
             self.problem(wrong)
+        self._compare_with(connection)
+
+    def _compare_with(self, connection: Connection) -> None:
+        """A heartbeat was answered: what this member owns is what it was assigned, be an answer before lost or not."""
+        machine = self.world.machines.get(self.network.process_at(connection).partition(",")[0])
+        if machine is None or machine.broker is None:
+            return
+        try:
+            shard = machine.broker.coordinator.shard(self._group)
+        except ApiError:
+            return
+        group = shard.machine.consumers.find(self._group)
+        current = group.current_of(self._member_id) if group is not None else CurrentAssignment()
+        if current.member_epoch != self._epoch:
+            return  # it was changed since, or taken back
+        assigned = sorted((self._source, number) for _, number in current.assigned)
+        self._behind = self._behind + 1 if assigned != self._owned else 0
+        if self._behind == MOST_BEHIND:
+            self.problem(
+                f"owns {self._owned} after {MOST_BEHIND} answered heartbeats, {connection.address} gave it {assigned}"
+            )
+
+    def _heartbeat_request(self, source_id: UUID) -> heartbeat.ConsumerGroupHeartbeatRequest:
+        """What this member says of itself, of which a member that joins has nothing yet."""
+        request = heartbeat.ConsumerGroupHeartbeatRequest(
+            group_id=self._group, member_id=self._member_id, member_epoch=self._epoch
+        )
+        says_all = self._says_all or self._epoch == JOINING
+        if says_all:
+            request.rebalance_timeout_ms, request.subscribed_topic_names = REBALANCE_MS, [self._source]
+        if says_all or self._said != self._owned:
+            numbers = [number for _, number in self._owned]
+            owned = heartbeat.TopicPartitions(topic_id=source_id, partitions=numbers)
+            request.topic_partitions = [owned] if numbers else []
+        return request
 
     async def _leave(self) -> None:
         if self._epoch == JOINING:
@@ -301,8 +357,7 @@ class Copier(TransactionalWriter):
             self._to_fetch = True
             if not (isinstance(error, ApiError) and error.code in LOST):
                 await self._end(False)
-            # It is unknown which of them were stored: the next transaction begins with sequences of its own.
-            self._identity = (-1, -1)
+            self._start_again()
             raise
         if commit:
             self._ledger.committing.update(value for records in found.values() for _, value in records)
@@ -311,7 +366,7 @@ class Copier(TransactionalWriter):
             self._copied.update((key, end) for key, end in ends.items() if key in self._copied)
             return
         self._to_fetch = True
-        self._identity = (-1, -1)
+        self._start_again()
 
     async def _write_copy(self, partition: int, values: list[int]) -> None:
         """One batch, again until its fate is known. Raises OdradekError."""
@@ -350,7 +405,7 @@ class Copier(TransactionalWriter):
             member_id=self._member_id,
             topics=[txn_offset_commit_request.TxnOffsetCommitRequestTopic(name=self._source, partitions=partitions)],
         )
-        connection: Connection = await self._coordinator(self._group, 0)
-        answer = await self._answer(connection, request, TxnOffsetCommitResponse, 5 if self._version == 2 else 3)
+        version = 5 if self._version == 2 else 3
+        answer = await self._asked_surely(self._group, 0, request, TxnOffsetCommitResponse, version)
         for each in answer.topics[0].partitions:
             check(each.error_code, self._group)

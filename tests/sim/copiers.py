@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from odradek.client.cluster import Cluster, check
-from odradek.client.connection import Connection
+from odradek.client.connection import Connection, UnreachableError
 from odradek.common.errors import ApiError, ErrorCode, OdradekError
 from odradek.protocol.messages import (
     add_offsets_to_txn_request,
@@ -35,14 +35,17 @@ from odradek.record.builder import build_batch
 from odradek.record.control import ControlType, control_type
 from odradek.record.reader import read_batches, read_records
 from odradek.record.record import Record
-from tests.sim.clients import RETRY_S, TIMEOUT_MS, Client, Recorder, only_partition
+from tests.sim.clients import RETRY_S, TIMEOUT_MS, Client, Recorder, hang_up, only_partition
 from tests.sim.history import Identity, Marks, Operation, Outcome, Poll, Send
+from tests.sim.lost_answers import LostAnswerError
 from tests.sim.readers import Link, Reader
 from tests.sim.world import World
 
 TRANSACTION_TIMEOUT_MS = 4_000
 ABORTS = 0.25
 COMMITS_OFFSETS = 0.5
+# How often a writer whose transaction did not come about goes on as the same producer.
+GOES_ON = 0.5
 # How often a batch is sent again before the transaction is given up.
 ATTEMPTS = 4
 # This producer is fenced or expired: it must start again. Whatever it had open is, or will be, aborted.
@@ -101,6 +104,8 @@ class TransactionalWriter(Client):
         self._ledger = ledger
         self._group = f"group-of-{name}"
         self._identity = (-1, -1)
+        # Of the producer that it was, where its next one is to be the same one at a later epoch.
+        self._goes_on_as = (-1, -1)
         # Transactional ids under which it was given a producer.
         self._given: set[str] = set()
         self._sequences: dict[int, int] = {}
@@ -158,8 +163,7 @@ class TransactionalWriter(Client):
         if not self._fights and outcome is not Outcome.INFO:
             await self._check_offset(stable=True)
         if not commit or outcome is not Outcome.OK:
-            # It is unknown which of them were stored: the next transaction begins with sequences of its own.
-            self._identity = (-1, -1)
+            self._start_again()
         elif self._version == 0 and self.random.random() < 0.2:
             await self._write_late()
 
@@ -218,8 +222,8 @@ class TransactionalWriter(Client):
         version = 12 if self._version == 2 else 11
         try:
             answer = only_partition(await self.ask(connection, request, ProduceResponse, version))
-        except OdradekError:
-            connection.close()
+        except OdradekError as error:
+            hang_up(connection, error)
             raise
         if answer.error_code != ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             check(answer.error_code, f"{self._topic}-{partition}")
@@ -300,18 +304,42 @@ class TransactionalWriter(Client):
         """An unknown fate must not take effect behind what follows: the connection ends first."""
         try:
             return await self.ask(connection, request, response, version)
-        except OdradekError:
-            connection.close()
+        except OdradekError as error:
+            hang_up(connection, error)
             raise
 
+    async def _asked_surely(self, key: str, key_type: int, request: Any, response: Any, version: int) -> Any:
+        """The answer of a coordinator, which is asked again over a connection on which the first one was late; over a
+        new one where epochs fence what is left of the old one (KIP-890). Raises OdradekError."""
+        for _ in range(ATTEMPTS):
+            try:
+                return await self._answer(await self._coordinator(key, key_type), request, response, version)
+            except (LostAnswerError, UnreachableError) as error:
+                if self._version == 0 and not isinstance(error, LostAnswerError):
+                    raise
+            await asyncio.sleep(RETRY_S)
+        return await self._answer(await self._coordinator(key, key_type), request, response, version)
+
+    def _start_again(self) -> None:
+        """It is unknown what was stored: the next transaction begins with sequences of its own, under another epoch of
+        the same producer, as clients do since KIP-360, or as one that was restarted."""
+        self._goes_on_as = self._identity if self.random.random() < GOES_ON else (-1, -1)
+        self._identity = (-1, -1)
+
     async def _init(self) -> None:
+        before, self._goes_on_as = self._goes_on_as, (-1, -1)
         request = InitProducerIdRequest(
-            transactional_id=self._id, transaction_timeout_ms=self.timeout_ms, producer_id=-1, producer_epoch=-1
+            transactional_id=self._id,
+            transaction_timeout_ms=self.timeout_ms,
+            producer_id=before[0],
+            producer_epoch=before[1],
         )
         invoked = self.recorder.invoke()
-        answer = await self._answer(await self._coordinator(self._id, 1), request, InitProducerIdResponse, 4)
+        answer = await self._asked_surely(self._id, 1, request, InitProducerIdResponse, 4)
         check(answer.error_code, self._id)
         self._identity = (answer.producer_id, answer.producer_epoch)
+        if answer.producer_id == before[0] and answer.producer_epoch <= before[1]:
+            self.problem(f"producer {before[0]} at epoch {before[1]} goes on at {answer.producer_epoch}")
         self._given.add(self._id)
         given = Identity(self._id, *self._identity)
         self.recorder.complete(Operation(self.process, Outcome.OK, [given], invoked=invoked))
@@ -329,8 +357,7 @@ class TransactionalWriter(Client):
             ],
         )
         for _ in range(10 * ATTEMPTS):
-            connection = await self._coordinator(self._id, 1)
-            answer = await self._answer(connection, request, AddPartitionsToTxnResponse, 3)
+            answer = await self._asked_surely(self._id, 1, request, AddPartitionsToTxnResponse, 3)
             code = answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
             if code != ErrorCode.CONCURRENT_TRANSACTIONS:
                 break
@@ -350,7 +377,7 @@ class TransactionalWriter(Client):
             producer_epoch=self._identity[1],
             group_id=self._group,
         )
-        added = await self._answer(await self._coordinator(self._id, 1), adding, AddOffsetsToTxnResponse, 3)
+        added = await self._asked_surely(self._id, 1, adding, AddOffsetsToTxnResponse, 3)
         self._check_added(added.error_code)
         check(added.error_code, self._id)
 
@@ -367,9 +394,8 @@ class TransactionalWriter(Client):
             producer_epoch=self._identity[1],
             topics=[txn_offset_commit_request.TxnOffsetCommitRequestTopic(name=self._topic, partitions=[wanted])],
         )
-        connection = await self._coordinator(self._group, 0)
         version = 5 if self._version == 2 else 3
-        answer = await self._answer(connection, request, TxnOffsetCommitResponse, version)
+        answer = await self._asked_surely(self._group, 0, request, TxnOffsetCommitResponse, version)
         check(answer.topics[0].partitions[0].error_code, self._group)
 
     async def _check_offset(self, *, stable: bool) -> None:

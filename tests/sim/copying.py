@@ -8,14 +8,17 @@ read_committed consumer must find there what the first topic holds: all of it, o
 from __future__ import annotations
 
 import asyncio
+from random import Random
 from typing import Any, ClassVar
 
 from odradek.common.errors import OdradekError
 from odradek.protocol.messages.fetch_response import PartitionData
+from tests.sim import faults
 from tests.sim.clients import RETRY_S, Recorder
 from tests.sim.cluster import ManyNodes
 from tests.sim.consumers import Collector, Copier, Ownership
 from tests.sim.copiers import FollowingReader, Ledger
+from tests.sim.disk import DiskFaults
 from tests.sim.one_node import PARTITIONS, TOPIC, Admin
 from tests.sim.protocol_migration import RolledCopier, RolledOwnership
 from tests.sim.transactional import SETTINGS as TRANSACTION_SETTINGS
@@ -24,6 +27,8 @@ from tests.sim.world import World
 COPY = "copied"
 GROUP = "copiers"
 LOOK_S = 0.2
+# How often answers alone are lost, where any are.
+LOST_ALONE = 0.5
 # How often members change the protocol of their group.
 ROLLED = 0.5
 SETTINGS = {
@@ -154,6 +159,17 @@ class CopyingCluster(ManyNodes):
 
     world_name = "copying"
     durable_settings: ClassVar[dict[str, str]] = ManyNodes.durable_settings
+
+    @classmethod
+    def draw(cls, random: Random, without: frozenset[str]) -> faults.Swarm:
+        """In half of the seeds that lose answers nothing else goes wrong: a group that lives on has many heartbeats,
+        and what a member does not know is not mended by another coordinator."""
+        drawn = super().draw(random, without)
+        if drawn.network.losing and random.random() < LOST_ALONE:
+            drawn.every_s = dict.fromkeys(faults.KINDS, 0.0)
+            drawn.disk, drawn.buggify = DiskFaults(), 0.0
+            drawn.network.stall = drawn.network.reset = 0.0
+        return drawn
 
     def __init__(self, world: World) -> None:
         world.settings = {**SETTINGS, **world.settings}

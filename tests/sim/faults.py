@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
+from tests.sim import lost_answers
 from tests.sim.disk import DiskFaults
 from tests.sim.network import NetworkFaults
 
@@ -36,10 +37,11 @@ COUNTED = {
     "wipe": ("wiped disk",),
     "older": ("older disk",),
     "tiny_segments": ("tiny segment",),
+    "lost_answer": ("lost answer", "late answer"),
     "sync_dir_error": ("directory sync error",),
     "buggify": ("held up",),
 }
-NETWORK_KINDS = ("stall", "tiny_segments", "reset")
+NETWORK_KINDS = ("stall", "tiny_segments", "reset", "lost_answer")
 DISK_KINDS = (
     "write_error",
     "short_write",
@@ -125,6 +127,9 @@ def draw(random: Random, without: frozenset[str] = frozenset(), *, copies: bool 
         every_s[kind] = random.choice(SLOW_RATES_S) if copies else 0.0
     network.connect_timeout_s = random.choice([2.0, 20.0])
     held_up = random.choice([0.0, 0.0, 0.05, 0.3])
+    network.lost_answer = random.choice([0.0, 0.0, 0.05, 0.3])
+    if network.lost_answer:
+        network.losing = lost_answers.choose(random)
     for kind in sorted(without):
         if kind == "buggify":
             held_up = 0.0

@@ -36,6 +36,7 @@ from odradek.protocol.messages.sync_group_response import SyncGroupResponse
 from odradek.statemachine.runtime import State
 from tests.sim.clients import RETRY_S, Recorder
 from tests.sim.history import Assigned, Commit, Heard, Operation, Outcome
+from tests.sim.lost_answers import LostAnswerError
 from tests.sim.readers import OFFSET_COMMIT_VERSION, OFFSET_FETCH_VERSION, Reader
 from tests.sim.world import World
 
@@ -135,7 +136,8 @@ class Member(Reader):
         if code in REFUSED:
             self._give_up_partitions()
             return
-        self._forget_coordinator()
+        if not isinstance(error, LostAnswerError):
+            self._forget_coordinator()
         await asyncio.sleep(RETRY_S)
 
     async def _step(self) -> None:
@@ -223,10 +225,10 @@ class Member(Reader):
                 )
             ],
         )
-        joined = await connection.request(request, JoinGroupResponse, timeout_s=PARKED_S)
+        joined = await self.ask(connection, request, JoinGroupResponse, timeout_s=PARKED_S)
         if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self._member_id = request.member_id = joined.member_id
-            joined = await connection.request(request, JoinGroupResponse, timeout_s=PARKED_S)
+            joined = await self.ask(connection, request, JoinGroupResponse, timeout_s=PARKED_S)
         check(joined.error_code, self.group)
         self._member_id = joined.member_id
         leads = joined.leader == joined.member_id and not joined.skip_assignment
@@ -270,7 +272,7 @@ class Member(Reader):
             assignments=assignments,
         )
         invoked = self.recorder.invoke()
-        synced = await connection.request(request, SyncGroupResponse, timeout_s=PARKED_S)
+        synced = await self.ask(connection, request, SyncGroupResponse, timeout_s=PARKED_S)
         check(synced.error_code, self.group)
         self._give_up_partitions()
         self._generation = joined.generation_id

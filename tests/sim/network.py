@@ -20,7 +20,9 @@ from random import Random
 from typing import Any
 
 from odradek.common.ports import Buffer, Listener, ProtocolFactory
+from odradek.protocol.api_key import ApiKey
 from tests.sim.loop import SimLoop
+from tests.sim.lost_answers import AnswerScan
 
 HIGH_WATER_BYTES = 64 * 1024
 # When a system that gets no answer asks again for a connection, in seconds from the first time.
@@ -39,6 +41,9 @@ class NetworkFaults:
     stall_ms: tuple[float, float] = (50.0, 3000.0)
     tiny_segments: float = 0.0
     reset: float = 0.0
+    # Of an answer, where it is one of these APIs, by their names.
+    lost_answer: float = 0.0
+    losing: tuple[str, ...] = ()
     # A system that tries a connection once more only gives up soon.
     connect_timeout_s: float = 20.0
 
@@ -63,6 +68,13 @@ class NetworkLinks:
 
     def count(self, fault: str) -> None:
         self.injected[fault] = self.injected.get(fault, 0) + 1
+
+    def loses(self, key: ApiKey) -> bool:
+        """Draw whether an answer of an API, which has come to who asked, is lost there."""
+        faults = self.faults
+        if key.name not in faults.losing or self.random.random() >= faults.lost_answer:
+            return False
+        return self.happens("lost_answer")
 
     def is_cut(self, source: str, target: str) -> bool:
         return (source, target) in self.cuts
@@ -186,6 +198,8 @@ class SimNetwork:
         near = SimTransport(wires, self._host, (self._host, wires.next_port), (host, port))
         far = SimTransport(wires, host, (host, port), (self._host, wires.next_port))
         near.peer, far.peer = far, near
+        if wires.faults.lost_answer:
+            near.answers = AnswerScan(wires.loses)
         # Known before it is accepted: the system answers for it if the process dies first.
         wires.transports[id(far)] = far
         wires.loop.call_on(host, far.open, listener.factory)
@@ -205,6 +219,8 @@ class SimTransport(asyncio.Transport):
         super().__init__({"sockname": here, "peername": there})
         self.host = host
         self.peer: SimTransport | None = None
+        # Of an end that asks, in a world that loses answers.
+        self.answers: AnswerScan | None = None
         self.dead = False
         # The system of this end has lost power since the connection was made.
         self.forgotten = False
@@ -241,6 +257,8 @@ class SimTransport(asyncio.Transport):
         if self._closing or self._lost or self.dead:
             return
         remaining = bytes(data)
+        if self.answers is not None:
+            self.answers.asked(remaining)
         self._in_flight_bytes += len(remaining)
         while remaining:
             size = self._segment_bytes(len(remaining))
@@ -323,7 +341,12 @@ class SimTransport(asyncio.Transport):
             if not self._reading:
                 return
             self._inbox.popleft()
-            self._deliver(data)
+            lost_at = None if self.answers is None else self.answers.lost_at(data)
+            self._deliver(data[:lost_at])
+            if lost_at is not None:
+                self._wires.count("lost answer")
+                self._lose(ConnectionResetError("the answer is lost, and its connection"))
+                return
             if self.peer is not None:
                 self.peer._taken(len(data))
 

@@ -61,10 +61,18 @@ COPYING = (
         "held = {each: NO_PARTITIONS for each in classic.members}",
         "a consumer is given what members of the classic protocol still copy",
     ),
+    Bug(
+        "an assignment is sent once",
+        "coordinator.group.consumer.state:ConsumerGroup.must_send_assignment",
+        "return changed or (not before and owned != assigned)",
+        "return changed",
+        "a member whose answer was lost never reads what it was given, or does not give up what others wait for",
+    ),
 )
 
 # The first seed of the world that catches it, of those that are caught soon.
 CAUGHT_BY_SEED: dict[str, int] = {
+    "an assignment is sent once": 18,
     "partitions are given before they are free": 1,
     "what a dead consumer had stays its own": 1,
     "followers know no producers": 5,

@@ -17,7 +17,7 @@ from odradek.protocol.messages.offset_commit_response import OffsetCommitRespons
 from odradek.protocol.messages.offset_fetch_response import OffsetFetchResponse
 from odradek.record.batch import BatchHeader
 from odradek.record.reader import read_batches, read_records
-from tests.sim.clients import RETRY_S, Client, Recorder
+from tests.sim.clients import RETRY_S, Client, Recorder, hang_up
 from tests.sim.history import Commit, EndOffset, Marks, Operation, Outcome, Poll
 from tests.sim.world import World
 
@@ -338,9 +338,9 @@ class Committer(Client):
             if response.topics[0].partitions[0].error_code == ErrorCode.NONE:
                 operation.outcome = Outcome.OK
                 self._acknowledged[partition] = commit.offset
-        except OdradekError:
+        except OdradekError as error:
             # An unknown commit must not take effect behind a later one: its connection ends first.
-            connection.close()
+            hang_up(connection, error)
             raise
         finally:
             self.recorder.complete(operation)

@@ -37,6 +37,7 @@ from tests.unit.coordinator.test_group_transactions import Offsets
 from tests.unit.coordinator.test_group_transactions import (
     test_members_of_a_consumer_group_commit_in_their_epoch as epochs,
 )
+from tests.unit.coordinator.test_lost_answers import test_what_a_member_is_to_give_up_is_sent_until_it_has as sent_again
 from tests.unit.log import test_replicated
 
 BY_TEST: dict[str, Callable[[], None]] = {
@@ -47,6 +48,7 @@ BY_TEST: dict[str, Callable[[], None]] = {
     "what a dead consumer had stays its own": lambda: Leaving().test_a_silent_member_is_removed(),
     "a removal that could not be stored is not tried again": lambda: unwritten(),
     "an upgrade forgets what members have": lambda: upgrade(),
+    "an assignment is sent once": lambda: sent_again(),
 }
 
 
