@@ -64,7 +64,7 @@ COPYING = (
     Bug(
         "an assignment is sent once",
         "coordinator.group.consumer.state:ConsumerGroup.must_send_assignment",
-        "return changed or (not before and owned != assigned)",
+        "return changed or (left != 0 and owned != assigned)",
         "return changed",
         "a member whose answer was lost never reads what it was given, or does not give up what others wait for",
     ),
