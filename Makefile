@@ -13,8 +13,9 @@ MINUTES ?= 60
 RATE   ?= 5800
 # What `make check` is made of, the longest first.
 CHECKS := check-types check-tidy check-layers check-lint
-# What `make test` has before its workers start: each of them would compile all test modules, each JVM load Spark's classes.
-READY  := ready-modules ready-classes
+# What `make test` has before its workers start: packages of Debian; and each worker would compile all test modules, each
+# JVM load Spark's classes.
+READY  := ready-packages ready-modules ready-classes
 # What `make check` has just run.
 CHECKED := --ignore=tests/test_tidy.py --ignore=tests/test_words.py
 # What `make test` gives the fuzzers of each of the five kinds of input: kept inputs and some more; `make test-all`: a minute.
@@ -45,7 +46,7 @@ unit: $(STAMP) ## What to run between edits: no test of these waits, opens a soc
 test: checked-and-ready ## What CI runs (JOBS=5 test files at once, FUZZ_SECONDS=3 of fuzzing for each kind of input)
 	@$(JAVA) && FUZZ_SECONDS=$(FUZZ_SECONDS) $(PYTHON) -m pytest -m "not slow" -n $(JOBS) --dist loadfile --no-loadscope-reorder $(CHECKED) $(ARGS)
 
-test-slow: $(STAMP) ## The tests that `make test` leaves out: more seeds, whole foreign suites, kills of Spark
+test-slow: ready-packages ## The tests that `make test` leaves out: more seeds, whole foreign suites, kills of Spark
 	@$(JAVA) && $(PYTHON) -m pytest -m slow $(ARGS)
 
 test-all: checked-and-ready ## Every test, before an issue is called resolved (hours)
@@ -62,7 +63,11 @@ checked-and-ready: $(STAMP)
 ready-modules:
 	-@$(PYTHON) -m pytest --collect-only -qq -p no:cacheprovider > /dev/null
 
-ready-classes:
+ready-packages: $(STAMP)
+	-@tools/packages.sh && tools/kerberos.sh $(VENV) --if-missing
+
+# Java may be among the packages, and two calls of apt-get would be in each other's way.
+ready-classes: ready-packages
 	-@$(JAVA) && $(PYTHON) -m tests.spark.jvm
 
 check-types:
@@ -125,7 +130,7 @@ bench-cluster: $(STAMP) ## Three nodes beside three of Apache Kafka: throughput,
 soak: $(STAMP) ## Three brokers under a steady load, one of them restarted half-way (MINUTES=60, RATE=5800 records of 1 KB)
 	@$(PYTHON) -m bench.soak --minutes $(MINUTES) --rate $(RATE) $(ARGS)
 
-interop: $(STAMP) ## The suites of librdkafka, kafka-python and aiokafka, and foreign clients, in full
+interop: ready-packages ## The suites of librdkafka, kafka-python and aiokafka, and foreign clients, in full
 	@$(JAVA) && $(PYTHON) -m pytest -m interop tests/interop $(ARGS)
 
 measures: $(STAMP) ## What a reviewer counts: size, complexity, comments, the way of a Produce (ARGS="--tree OTHER --tree .")

@@ -25,10 +25,10 @@ find_java() {
 if ! find_java; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
         echo "Java 17 or newer is missing; installing it with apt-get" >&2
-        apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq openjdk-17-jre-headless >/dev/null
+        apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq default-jre-headless >/dev/null
     fi
     find_java || {
-        echo "Spark needs Java 17 or newer: install a JDK (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME" >&2
+        echo "Spark needs Java 17 or newer: install a JDK (Debian: apt-get install default-jre-headless) or set JAVA_HOME" >&2
         false
     }
 fi

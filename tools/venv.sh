@@ -17,9 +17,5 @@ fi
 [ -x "$venv/bin/pip" ] || "$python" -m venv "$venv"
 echo "Installing the locked packages into $venv (a minute or two the first time)"
 "$venv/bin/pip" install -q --disable-pip-version-check --require-hashes -r requirements/dev.txt
-# The extra `kerberos` has no wheels. Without it, its tests are skipped.
-if command -v krb5-config >/dev/null 2>&1; then
-    "$venv/bin/pip" install -q --disable-pip-version-check --require-hashes -r requirements/kerberos.txt ||
-        echo "odradek[kerberos] could not be built; it needs gcc, python3-dev and libkrb5-dev" >&2
-fi
+tools/kerberos.sh "$venv"
 "$venv/bin/pip" install -q --disable-pip-version-check --no-deps --no-build-isolation -e .

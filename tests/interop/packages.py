@@ -1,16 +1,17 @@
-"""The suites' needs of the machine: found, installed from Debian where we are root, or a reason to skip."""
+"""The suites' needs of the machine: found, installed by `tools/packages.sh`, or a reason to skip."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.support.nodes.apache_kafka import CACHE
+
+INSTALL = Path(__file__).resolve().parents[2] / "tools" / "packages.sh"
 
 BUILD_PACKAGES = (
     "gcc",
@@ -56,16 +57,12 @@ def require_packages(packages: Sequence[str]) -> None:
     """See to it that Debian packages are installed; raises MissingError where they are not and we may not."""
     if shutil.which("dpkg-query") is None:
         return  # not Debian: the build itself will say what it misses
-    missing = [package for package in packages if not _is_installed(package)]
-    if not missing:
+    if all(map(_is_installed, packages)):
         return
-    if os.geteuid() != 0:
+    subprocess.run([INSTALL, *packages], stdin=subprocess.DEVNULL)
+    missing = [package for package in packages if not _is_installed(package)]
+    if missing:
         raise MissingError(f"Debian packages are missing: apt-get install {' '.join(missing)}")
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for command in (["apt-get", "update", "-qq"], ["apt-get", "install", "-y", "-qq", *missing]):
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, stdin=subprocess.DEVNULL)
-        if done.returncode != 0:
-            raise MissingError(f"apt-get could not install {' '.join(missing)}: {done.stderr.strip()[-200:]}")
 
 
 def _is_installed(package: str) -> bool:
