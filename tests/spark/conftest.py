@@ -1,6 +1,7 @@
 """One Spark session for the whole folder, and the clusters that the connector is tried against.
 
-A test that takes `bootstrap` runs against our node and against Apache Kafka: the connector promises both.
+A test that takes `bootstrap` runs against our node and against Apache Kafka: the connector promises both. The second is
+a slow test, but where the test is `ON_BOTH`: one for each way in which the connector speaks to a cluster.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     shutil.rmtree(directory, ignore_errors=True)
 
 
-@pytest.fixture(params=["odradek", "kafka"])
+@pytest.fixture(params=["odradek", pytest.param("kafka", marks=pytest.mark.slow)])
 def bootstrap(request: pytest.FixtureRequest) -> str:
     """host:port of one cluster after the other."""
     address: str = request.getfixturevalue(request.param)

@@ -6,7 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support.clients.confluent import produce_all
+
+# The test runs against Apache Kafka each time, too, and not only as a slow test.
+ON_BOTH = pytest.mark.parametrize("bootstrap", ["odradek", "kafka"], indirect=True)
 
 
 def load(spark: Any, bootstrap: str, **options: object) -> Any:

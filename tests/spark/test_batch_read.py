@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from tests.spark.queries import load, numbered, rows, values
+from tests.spark.queries import ON_BOTH, load, numbered, rows, values
 from tests.support.clients.confluent import create_topic, produce_all
 from tests.support.nodes.node import Node
 
@@ -27,6 +27,7 @@ def produce_at(bootstrap: str, topic: str, times_ms: list[int], partition: int =
     assert producer.flush(30) == 0
 
 
+@ON_BOTH
 def test_every_column_is_what_was_produced(spark: Any, bootstrap: str, topic: str) -> None:
     create_topic(bootstrap, topic, 1, retention_ms=-1)
     producer = Producer({"bootstrap.servers": bootstrap})
@@ -189,6 +190,7 @@ def test_deleted_records_are_a_loss_only_where_they_were_asked_for(spark: Any, b
     assert load(spark, bootstrap, subscribe=topic, endingOffsets=behind, failOnDataLoss="false").count() == 60
 
 
+@ON_BOTH
 def test_transactions_are_respected(spark: Any, bootstrap: str, topic: str) -> None:
     create_topic(bootstrap, topic)
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})

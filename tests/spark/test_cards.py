@@ -204,12 +204,12 @@ def test_the_example_proves_what_it_shows(
     assert not replace(found, wronged=1).holds
 
 
-def test_the_decisions_are_in_the_database_once(spark: Any, tmp_path: Path) -> None:
+def test_the_decisions_are_in_the_database_once(spark: Any, postgres: Postgres, tmp_path: Path) -> None:
     psycopg: Any = pytest.importorskip("psycopg", reason='needs psycopg: pip install "odradek[postgres]"')
     made = list(transactions(4, 5, 10))
     histories: dict[str, History] = {}
     decided = [decide(RULES, histories.setdefault(each.transaction.card, History()), each.transaction) for each in made]
-    with Postgres() as server, Node(tmp_path / "node") as node:
+    with Node(tmp_path / "node") as node:
         create_topic(node.bootstrap, pipeline.REPLIES, 2)
         create_topic(node.bootstrap, pipeline.REPLAYED, 1)
         for half in (decided[:20], decided[20:]):
@@ -218,8 +218,8 @@ def test_the_decisions_are_in_the_database_once(spark: Any, tmp_path: Path) -> N
                 pipeline.REPLIES,
                 [(each.card.encode(), json.dumps(asdict(each)).encode()) for each in half],  # type: ignore[union-attr]
             )
-            kept = pipeline.keep_in_database(spark, node.bootstrap, server.url, tmp_path / "kept", availableNow=True)
+            kept = pipeline.keep_in_database(spark, node.bootstrap, postgres.url, tmp_path / "kept", availableNow=True)
             assert kept.awaitTermination(400)
-        with psycopg.connect(server.url) as database:
+        with psycopg.connect(postgres.url) as database:
             rows = database.execute("SELECT id, approved, reasons, rules_version FROM card_decisions").fetchall()
     assert sorted(rows) == sorted((each.id, each.approved, list(each.reasons), each.rules_version) for each in decided)

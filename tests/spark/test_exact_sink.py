@@ -14,7 +14,7 @@ from pyspark_odradek.errors import OptionError
 from pyspark_odradek.last_words import reason
 from pyspark_odradek.sink import stream_writer
 from tests.spark import dying_source
-from tests.spark.queries import load, load_stream, numbered
+from tests.spark.queries import ON_BOTH, load, load_stream, numbered
 from tests.support.clients.confluent import await_ends, create_topic, read_all, read_committed
 
 STEPS = ("begin", "marker", "produce", "mark", "end")
@@ -49,6 +49,7 @@ def forget_commit(folder: Path) -> None:
     (commits / f".{last.name}.crc").unlink(missing_ok=True)
 
 
+@ON_BOTH
 def test_a_batch_that_runs_again_is_written_once(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
     create_topic(bootstrap, topic)
     create_topic(bootstrap, f"{topic}-copy", 2)
@@ -60,6 +61,7 @@ def test_a_batch_that_runs_again_is_written_once(spark: Any, bootstrap: str, top
     assert copied(bootstrap, topic) == list(range(300))
 
 
+@pytest.mark.slow  # without Spark, test_transaction and test_table_sinks show it
 def test_a_checkpoint_that_was_put_back_by_one_batch(spark: Any, odradek: str, topic: str, tmp_path: Path) -> None:
     """The last batch is planned again, with more in it: it is not taken for the one that is there."""
     create_topic(odradek, topic)
@@ -83,11 +85,11 @@ def test_two_queries_of_one_application(spark: Any, odradek: str, topic: str, tm
     for name in topics:
         create_topic(odradek, name)
         create_topic(odradek, f"{name}-copy", 2)
-        numbered(odradek, name, range(700))
+        numbered(odradek, name, range(300))
     queries = [start_copy(spark, odradek, name, tmp_path / name) for name in topics]
     for query in queries:
         assert query.awaitTermination(400), "the copy did not end"
-    assert [copied(odradek, name) for name in topics] == [list(range(700))] * 2
+    assert [copied(odradek, name) for name in topics] == [list(range(300))] * 2
 
 
 def die_and_restart(spark: Any, bootstrap: str, topic: str, folder: Path, steps: list[str]) -> None:

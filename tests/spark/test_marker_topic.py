@@ -36,7 +36,7 @@ from pyspark_odradek.partitioner import partitions_of
 from pyspark_odradek.sink import batch_writer, stream_writer
 from pyspark_odradek.transaction import TransactionalCommit
 from tests.spark import dying_source
-from tests.spark.queries import numbered
+from tests.spark.queries import ON_BOTH, numbered
 from tests.spark.test_decode import marker as end_of_transaction
 from tests.spark.test_exact_sink import copied, copy
 from tests.spark.test_transaction import (
@@ -232,6 +232,7 @@ def test_open_transactions_of_others_hide_no_marker(query: Query) -> None:
     assert query.written() == list(range(20))
 
 
+@ON_BOTH
 def test_the_topic_is_taken_up_and_left_at_any_restart(query: Query) -> None:
     markers, query.markers = query.markers, None
     query.die(0)
@@ -453,6 +454,7 @@ def test_a_quota_puts_a_read_off_and_a_failure_keeps_what_was_read(
     assert asked == [0, 0, 2, 2, 2]
 
 
+@ON_BOTH
 def test_the_topic_is_made_compacted_and_any_other_is_refused(query: Query) -> None:
     assert query.markers is not None
     query.write(0)

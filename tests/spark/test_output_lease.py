@@ -25,6 +25,7 @@ from pyspark_odradek.output_lease.batches import Action, Span, action_for, parse
 from pyspark_odradek.output_lease.commit import LeasedCommit, create_lease, current_lease
 from pyspark_odradek.output_lease.source import LeasedSource
 from pyspark_odradek.transaction import Work
+from tests.spark.queries import ON_BOTH
 from tests.spark.test_transaction import DiesError, committed, work
 from tests.support.clients.cli import odradek as command
 from tests.support.clients.confluent import create_topic, produce_all
@@ -220,6 +221,7 @@ def no_waiting_for_takers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("odradek.cli.group_switch.TAKES_OVER_WITHIN_S", 0.0)
 
 
+@ON_BOTH
 def test_a_standby_goes_on_where_the_output_ends_and_so_back(bootstrap: str, filled: str) -> None:
     a, b = Query(bootstrap, filled, "a"), Query(bootstrap, filled, "b", standby=True)
     assert not b.plan(), "the gate is a's to make"

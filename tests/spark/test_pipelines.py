@@ -180,6 +180,7 @@ def test_the_graph_is_a_picture_without_spark(shop: Shop) -> None:
     assert "5 rows, done" in page
 
 
+@pytest.mark.slow  # the words are those of test_pipeline_compatibility; a run says them at its start, too
 def test_validate_says_what_would_not_fit(shop: Shop) -> None:
     definitions = shop.folder / "transformations/visits.py"
     before = definitions.read_text()

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollectio
 from confluent_kafka.admin import NewPartitions
 from pyspark.errors import StreamingQueryException
 
-from tests.spark.queries import drain, drained, load_stream, numbered
+from tests.spark.queries import ON_BOTH, drain, drained, load_stream, numbered
 from tests.support.clients.cli import odradek as command
 from tests.support.clients.confluent import admin, create_topic
 from tests.support.nodes.apache_kafka import require_kafka, run_tool
@@ -178,6 +178,7 @@ def until(wanted: Any, look: Any) -> None:
         time.sleep(0.2)
 
 
+@ON_BOTH
 def test_the_query_is_a_member_of_its_group(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
     """Its progress is committed batch by batch, it is shown with its partitions, and leaves when it ends."""
     create_topic(bootstrap, topic, 2)

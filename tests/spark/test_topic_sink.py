@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pyspark_odradek.sink import AT_LEAST_ONCE, DEFAULTS, StreamTopicWriter, producer_config, stream_writer
-from tests.spark.queries import load, load_stream, numbered, values
+from tests.spark.queries import ON_BOTH, load, load_stream, numbered, values
 from tests.support.clients.confluent import await_ends, create_topic, read_committed
 
 
@@ -20,6 +20,7 @@ def save(frame: Any, bootstrap: str, **options: str) -> None:
     writer.options(**options).mode("append").save()
 
 
+@ON_BOTH
 def test_keys_values_and_headers_arrive(spark: Any, bootstrap: str, topic: str) -> None:
     create_topic(bootstrap, topic, 1)
     frame = spark.createDataFrame(

@@ -22,6 +22,7 @@ from pyspark_odradek.errors import ClusterError, FencedError, StagingError
 from pyspark_odradek.marker_topic import Marker
 from pyspark_odradek.offsets import TopicPartition
 from pyspark_odradek.transaction import TransactionalCommit, Work
+from tests.spark.queries import ON_BOTH
 from tests.support.clients.confluent import create_topic, read_committed
 from tests.support.nodes.node import Node
 
@@ -176,6 +177,7 @@ def test_a_process_goes_on_where_it_has_missed_no_batch(odradek: str, topic: str
     assert epochs == [0, 0, 0]
 
 
+@ON_BOTH
 def test_of_two_runs_the_older_one_is_fenced(bootstrap: str, topic: str, query: str) -> None:
     create_topic(bootstrap, topic, PARTITIONS)
     older, younger = (TransactionalCommit(cluster(bootstrap), query) for _ in range(2))

@@ -53,21 +53,19 @@ def numbers(spark: Any, bootstrap: str, topic: str, *columns: str) -> Any:
     return load_stream(spark, bootstrap, subscribe=topic).selectExpr(*columns)
 
 
-def test_three_tables(spark: Any, odradek: str, topic: str, tmp_path: Path) -> None:
+def test_three_tables(spark: Any, odradek: str, postgres: Postgres, topic: str, tmp_path: Path) -> None:
     iceberg = pytest.importorskip("pyiceberg.catalog", reason='needs pyiceberg: pip install "odradek[iceberg]"')
-    pytest.importorskip("psycopg", reason='needs psycopg: pip install "odradek[postgres]"')
     orders = numbers(spark, odradek, topic, "BIGINT(STRING(value)) order_id", "STRING(key) customer")
     lake = tmp_path / "lake"
     lake.mkdir()
-    with Postgres() as server:
-        store = PostgresStore(server, "orders")
-        store.ask("CREATE TABLE orders (order_id bigint PRIMARY KEY, customer text)")
-        places = {"lake": f"{lake}/", "checkpoints": f"{tmp_path}/checkpoints/", "postgres": server.url}
-        code = example('options(sink="delta"', **places).replace("file:///lake", f"file://{lake}")
-        for part in code.split("\n\n"):  # one store after another: their processes load much
-            run(spark, part, orders=orders)
-        expected = list(range(100))
-        assert [row[0] for row in store.ask("SELECT order_id FROM orders ORDER BY 1")] == expected
+    store = PostgresStore(postgres, "orders")
+    store.ask("CREATE TABLE orders (order_id bigint PRIMARY KEY, customer text)")
+    places = {"lake": f"{lake}/", "checkpoints": f"{tmp_path}/checkpoints/", "postgres": postgres.url}
+    code = example('options(sink="delta"', **places).replace("file:///lake", f"file://{lake}")
+    for part in code.split("\n\n"):  # one store after another: their processes load much
+        run(spark, part, orders=orders)
+    expected = list(range(100))
+    assert [row[0] for row in store.ask("SELECT order_id FROM orders ORDER BY 1")] == expected
     assert sorted(DeltaTable(lake / "orders").to_pyarrow_table()["order_id"].to_pylist()) == expected
     catalog = iceberg.load_catalog("default", uri=f"sqlite:///{lake}/catalog.db", warehouse=f"file://{lake}")
     found = catalog.load_table("shop.orders").scan().to_arrow()

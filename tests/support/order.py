@@ -80,6 +80,26 @@ SECONDS = {
 
 SPARK = "tests/spark/"
 SPARK_WORKERS = 2
+# Files that have an Apache Kafka, and files that have a PostgreSQL: either is started for one worker and not for each.
+SPARK_TOGETHER = (
+    (
+        "tests/spark/test_batch_read.py",
+        "tests/spark/test_exact_sink.py",
+        "tests/spark/test_marker_topic.py",
+        "tests/spark/test_output_lease.py",
+        "tests/spark/test_stream_read.py",
+        "tests/spark/test_topic_sink.py",
+        "tests/spark/test_transaction.py",
+    ),
+    (
+        "tests/spark/test_cards.py",
+        "tests/spark/test_merging_sinks.py",
+        "tests/spark/test_postgres_locks.py",
+        "tests/spark/test_postgres_sink.py",
+        "tests/spark/test_table_sinks.py",
+        "tests/spark/test_writing_examples.py",
+    ),
+)
 _SPARK_FILES = sorted(f"{SPARK}{path.name}" for path in (Path(__file__).parents[1] / "spark").glob("test_*.py"))
 
 
@@ -98,8 +118,9 @@ def _shares_of_spark() -> dict[str, str]:
     """The share of each of Spark's files; the longest file goes to whichever share is the shortest so far."""
     seconds = [0] * SPARK_WORKERS
     shares = {}
-    for file in sorted(_SPARK_FILES, key=lambda each: (-SECONDS.get(each, 5), each)):
-        share = seconds.index(min(seconds))
+    together = {file: number for number, files in enumerate(SPARK_TOGETHER) for file in files}
+    for file in sorted(_SPARK_FILES, key=lambda each: (each not in together, -SECONDS.get(each, 5), each)):
+        share = together.get(file, seconds.index(min(seconds)))
         seconds[share] += SECONDS.get(file, 5)
         shares[file] = f"{SPARK}{share}"
     return shares
