@@ -15,14 +15,13 @@ from tests.sim.failures import failures
 from tests.sim.one_node import Admin
 from tests.sim.runs import Report, run_seed
 from tests.sim.world import World
-from tests.support.order import slow_after
 
 pytestmark = pytest.mark.usefixtures("no_log_lines")
 
 # As many again are in `test_sim_cluster_more.py`, so that another worker runs them at the same time.
 # `make test` runs the first ones, `make test-all` all of them.
 SEEDS = 100
-SHORT_SEEDS = 5
+SHORT_SEEDS = 2
 CHUNK = 5
 # Of so many seeds, from the first on, it is looked at what happened in them; in the long form of more.
 LOOKED_AT = 5
@@ -39,7 +38,13 @@ def run(seed: int) -> Report:
     return report
 
 
-@pytest.mark.parametrize("first", slow_after(SHORT_SEEDS, range(1, SEEDS + 1, CHUNK)))
+def test_the_first_seeds_hold() -> None:
+    failed = failures(run(seed) for seed in range(1, SHORT_SEEDS + 1))
+    assert not failed, failed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(1, SEEDS + 1, CHUNK))
 def test_seeds_hold(first: int) -> None:
     failed = failures(run(seed) for seed in range(first, first + CHUNK))
     assert not failed, failed
@@ -53,6 +58,7 @@ def events_of(seeds: int) -> list[str]:
     return [first_events[seed] for seed in range(1, seeds + 1)]
 
 
+@pytest.mark.slow
 def test_both_kinds_of_clusters_come_up_and_faults_reach_all_their_nodes() -> None:
     worlds = events_of(LOOKED_AT)
     assert any("node-101 is ready" in events for events in worlds)

@@ -9,11 +9,12 @@ from tests.sim.copying import CopyingCluster
 from tests.sim.failures import failure
 from tests.sim.planted_copying import CAUGHT_BY_SEED, COPYING
 from tests.sim.runs import run_seed
+from tests.support.order import slow_after
 
 SEEDS = 3
 
 
-@pytest.mark.parametrize("seed", range(1, SEEDS + 1))
+@pytest.mark.parametrize("seed", slow_after(1, range(1, SEEDS + 1)))
 def test_the_copy_equals_the_input_once_and_in_order(seed: int) -> None:
     report = run_seed(seed, kind=CopyingCluster)
     assert not report.failed, failure(report)

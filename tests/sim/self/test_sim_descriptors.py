@@ -19,6 +19,7 @@ from tests.sim.failures import failures
 from tests.sim.one_node import patiently
 from tests.sim.runs import run_seed
 from tests.sim.self.test_sim_findings import DRAWS, HOME, LOOSE, append, new_disk, opened, topic_batch
+from tests.support.order import slow_after
 
 pytestmark = pytest.mark.usefixtures("no_log_lines")
 
@@ -124,13 +125,13 @@ def test_a_metadata_log_that_cannot_begin_again_is_as_before() -> None:
     assert left > 1
 
 
-@pytest.mark.parametrize("seed", [4, 8, 12])
+@pytest.mark.parametrize("seed", slow_after(4, [4, 8, 12]))
 def test_a_node_without_descriptors_loses_nothing(seed: int) -> None:
     report = run_seed(seed, kind=CrowdedNode)
     assert not failures([report])
 
 
-@pytest.mark.parametrize("seed", [4, 6, 102])
+@pytest.mark.parametrize("seed", slow_after(4, [4, 6, 102]))
 def test_a_cluster_without_descriptors_loses_nothing(seed: int) -> None:
     report = run_seed(seed, kind=CrowdedCluster)
     assert not failures([report])

@@ -48,7 +48,7 @@ SEEDS = {
     "damaged": (1, 2),  # no machine loses power there
 }
 # The others are slow tests.
-IN_SHORT = ("node", "cluster", "transactions", "quorum")
+IN_SHORT = ("node", "cluster")
 PROGRAM = """
 import json, logging, sys
 from tests.sim.runs import run_seed

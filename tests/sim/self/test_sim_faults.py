@@ -63,9 +63,8 @@ def test_seeds_draw_every_kind_of_fault_and_no_seed_all(kind: type[Scenario]) ->
     assert {each for seed in seeds for each in seed} == set(counts)
 
 
-@pytest.mark.parametrize(
-    "kind", [OneNode, pytest.param(ManyNodes, marks=pytest.mark.slow)], ids=lambda kind: kind.world_name
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [OneNode, ManyNodes], ids=lambda kind: kind.world_name)
 def test_every_kind_of_fault_that_is_drawn_happens(kind: type[Scenario]) -> None:
     """Seeds are run that have drawn what has not happened yet, until all has."""
     # Those that the other world shows are not run again here, where a run takes longer.

@@ -20,7 +20,7 @@ OTHER_SEEDS = range(1, 30)
 IN_SHORT = ("the newest open transaction counts",)
 
 
-@pytest.mark.parametrize("seed", slow_after(2, range(1, 31)))
+@pytest.mark.parametrize("seed", slow_after(1, range(1, 31)))
 def test_a_transaction_outlives_what_it_is_made_of(seed: int) -> None:
     report = run_seed(seed, kind=LastingCluster)
     assert not report.failed, failure(report)

@@ -19,7 +19,7 @@ OTHER_SEEDS = range(1, 41)
 IN_SHORT = ("leader epochs stay below a floor that was raised",)
 
 
-@pytest.mark.parametrize("seed", slow_after(2, range(1, 31)))
+@pytest.mark.parametrize("seed", slow_after(1, range(1, 31)))
 def test_mirrors_are_what_their_source_is(seed: int) -> None:
     report = run_seed(seed, kind=LinkedClusters)
     assert not report.failed, failure(report)

@@ -138,14 +138,14 @@ def test_batches_that_came_and_went_between_two_looks_need_not_be_seen() -> None
     assert len(home.found(scan)) == 1
 
 
-@pytest.mark.parametrize("seed", range(1, 3))
+@pytest.mark.parametrize("seed", [1])
 def test_producers_are_known_over_restarts_snapshots_and_cuts(seed: int) -> None:
     report = run_seed(seed, kind=ProducersCluster)
     assert not report.failed, failure(report)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3, 33))
+@pytest.mark.parametrize("seed", range(2, 33))
 def test_producers_are_known_over_more_restarts(seed: int) -> None:
     report = run_seed(seed, kind=ProducersCluster)
     assert not report.failed, failure(report)

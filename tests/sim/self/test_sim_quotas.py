@@ -20,7 +20,7 @@ OTHER_SEEDS = range(1, 40)
 IN_SHORT = ("a connection keeps the quotas that it began with", "a wait has no end")
 
 
-@pytest.mark.parametrize("seed", slow_after(2, range(1, 41)))
+@pytest.mark.parametrize("seed", slow_after(1, range(1, 41)))
 def test_quotas_are_in_force_and_keep_none_back_for_good(seed: int) -> None:
     report = run_seed(seed, kind=ThrottledCluster)
     assert not report.failed, failure(report)

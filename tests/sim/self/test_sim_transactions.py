@@ -18,7 +18,7 @@ from tests.support.order import slow_after
 OTHER_SEEDS = range(1, 60)
 
 
-@pytest.mark.parametrize("seed", slow_after(6, range(1, 13)))
+@pytest.mark.parametrize("seed", slow_after(2, range(1, 13)))
 def test_no_interleaving_tears_a_transaction(seed: int) -> None:
     report = run_seed(seed, kind=TransactionalNode)
     assert not report.failed, failure(report)
