@@ -1,6 +1,6 @@
 #!/bin/sh
-# Install what tests need beside Python, as root on Debian, in one call of apt-get. Elsewhere, and where a package cannot
-# be had, nothing fails: tests that need it skip with the reason.
+# Install what tests need beside Python, as root on Debian, in one call of apt-get. Elsewhere, and where that does
+# not work, nothing fails: tests that need a package skip with the reason.
 #
 #     tools/packages.sh             what the tests need
 #     tools/packages.sh NAME...     these packages
@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 
 # A package is missing where none of its programs is on the path: who has Maven from elsewhere keeps that one.
 programs="
-chromium:chromium chromedriver:chromium-driver
+chromium-headless-shell:chromium-headless-shell chromedriver:chromium-driver
 promtool:prometheus haproxy:haproxy kcat:kcat postgres:postgresql
 krb5kdc:krb5-kdc kadmin.local:krb5-admin-server kinit:krb5-user krb5-config:libkrb5-dev
 javac:default-jdk-headless mvn:maven
@@ -22,7 +22,7 @@ libsasl2-modules-gssapi-mit
 libssl-dev zlib1g-dev libzstd-dev liblz4-dev libsasl2-dev libcurl4-openssl-dev rapidjson-dev
 "
 
-# Some programs are not on the path of every user, and PostgreSQL's are on nobody's.
+# Some programs are not on the path of every user, and PostgreSQL's are on none.
 PATH=$PATH:/usr/sbin:/sbin:$(echo /usr/lib/postgresql/*/bin | tr ' ' ':')
 
 is_installed() {
