@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
@@ -13,6 +14,7 @@ from tests.support.nodes.node import Node
 TOPICS = 1000
 
 
+@pytest.mark.slow  # test_many_partitions is the short form
 def test_a_thousand_topics(own_node: Node) -> None:
     names = [f"many-{number:04d}" for number in range(TOPICS)]
     client = admin(own_node.bootstrap)

@@ -106,6 +106,7 @@ def test_kafka_configs_sets_quotas(broker: Node | ApacheKafka, quota: str, entit
     assert quota.partition("=")[0] not in configs("--describe", *entity)
 
 
+@pytest.mark.slow  # a minute, and a busy machine may be slower; test_quotas has the short form
 def test_performance_tools_get_their_quota_within_a_tenth(broker: Node | ApacheKafka) -> None:
     """1 MiB per second, for half a minute each way."""
     create_topic(broker.bootstrap, "rated")

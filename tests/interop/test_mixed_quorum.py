@@ -7,6 +7,8 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
 from tests.support.clients.cli import odradek, odradek_process
 from tests.support.nodes.apache_kafka import ApacheKafka, require_kafka, run_tool
 from tests.support.nodes.node import free_port
@@ -116,6 +118,7 @@ async def test_apache_kafka_and_odradek_vote_in_one_quorum(tmp_path: Path) -> No
                 node.kill()
 
 
+@pytest.mark.slow  # test_java_controllers has its short forms
 async def test_kafkas_tool_describes_and_changes_our_quorum(tmp_path: Path) -> None:
     require_kafka()
     first_port = free_port()
