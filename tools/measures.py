@@ -3,7 +3,8 @@
 Lines and functions of the product, functions above a cyclomatic complexity of 10 (with `and`, `or`, `if` in expressions
 and comprehensions; without, as ruff's C901 counts), comments, assertions, lines with
 `Any`, lines with words that the glossary replaces, and the files that a Produce of 1,000 records and the Fetch of it
-pass, by a trace of a real broker. Messages generated from Kafka's definitions are left out.
+pass, by a trace of a real broker; and the processor seconds of each tier of the tests in the last
+`make test ARGS="-p tools.costs"`. Messages generated from Kafka's definitions are left out.
 """
 
 from __future__ import annotations
@@ -188,6 +189,17 @@ def of_the_way(tree: Path) -> dict[str, str]:
     }
 
 
+def of_tests(tree: Path) -> dict[str, str]:
+    """What each tier of the tests took in the last run with `-p tools.costs`, of which `build/costs.tsv` is."""
+    costs = tree / "build" / "costs.tsv"
+    tiers: dict[str, list[float]] = {}
+    for line in costs.read_text().splitlines() if costs.exists() else []:
+        _, used, test = line.split("\t", 2)
+        tiers.setdefault(test.split("::")[0].split("/")[1], []).append(float(used))
+    rows = {f"tests/{tier}, processor seconds": used for tier, used in sorted(tiers.items())}
+    return {name: f"{sum(used):,.1f} ({len(used):,} tests)" for name, used in rows.items()}
+
+
 def _line_count(path: Path) -> int:
     return path.read_text().count("\n")
 
@@ -202,7 +214,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Measures of the code, of this checkout or of several.")
     parser.add_argument("--tree", action="append", type=Path, help="a checkout; may be repeated; this one by default")
     trees = [tree.resolve() for tree in parser.parse_args().tree or [ROOT]]
-    columns = [{**of_code(tree), **of_words(tree), **of_the_way(tree)} for tree in trees]
+    columns = [{**of_code(tree), **of_words(tree), **of_the_way(tree), **of_tests(tree)} for tree in trees]
     for name in dict.fromkeys(name for column in columns for name in column):
         print(f"{name:45}", *(f"{column.get(name, ''):>28}" for column in columns))
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from tools.measures import _passed_count, complexity, of_code
+from tools.measures import _passed_count, complexity, of_code, of_tests
 
 SOURCE = """
 from typing import Any
@@ -46,3 +46,14 @@ def test_the_measures_of_sources(tmp_path: Path) -> None:
 
 def test_a_function_inside_another_counts_once() -> None:
     assert _passed_count({"10": 20, "12": 14, "30": 30}) == 12
+
+
+def test_the_seconds_of_each_tier_are_those_of_the_last_run(tmp_path: Path) -> None:
+    assert of_tests(tmp_path) == {}
+    (tmp_path / "build").mkdir()
+    lines = ["9.0\t1.25\ttests/sim/self/test_a.py::test_one[a/b]", "1.0\t0.50\ttests/sim/self/test_b.py::test_two"]
+    (tmp_path / "build" / "costs.tsv").write_text("\n".join([*lines, "2.0\t3.00\ttests/unit/test_c.py::test_three"]))
+    assert of_tests(tmp_path) == {
+        "tests/sim, processor seconds": "1.8 (2 tests)",
+        "tests/unit, processor seconds": "3.0 (1 tests)",
+    }
