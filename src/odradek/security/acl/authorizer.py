@@ -7,7 +7,7 @@ Super users may do everything, also before the metadata is loaded; until then al
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 from odradek.metadata.delta import MetadataDelta
@@ -16,8 +16,7 @@ from odradek.metadata.model import Acl
 from odradek.security.acl.index import AclIndex, find_rule
 
 
-@dataclass(frozen=True, slots=True)
-class AclDecision:
+class AclDecision(NamedTuple):
     """What was decided, and why.
 
     Attributes:

@@ -1,8 +1,8 @@
 """The index of access control entries: which of them speak of this resource, principal, operation and host.
 
-Nothing is searched entry by entry. A name's patterns are found by one look per length that prefixes have, and kept for
-the next request of the same name; in a pattern, principal, operation and host are keys. An entry is put in under each
-operation that it implies, so that a request asks for one.
+Nothing is searched entry by entry. A name's patterns are found by one look per length that its prefixes can have
+(`prefixes`); in a pattern, principal, operation and host are keys. An entry is put in under each operation that it
+implies, so that a request asks for one.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from odradek.metadata.acls import EVERYBODY, WILDCARD, AclOperation, PatternType, PermissionType, network_of
 from odradek.metadata.model import Acl
+from odradek.security.acl.prefixes import Prefixes
 
 K = TypeVar("K")
 
@@ -165,27 +166,21 @@ class _OneType:
     """The patterns of one type of resource."""
 
     literals: dict[str, Pattern] = field(default_factory=dict)
-    prefixes: dict[str, Pattern] = field(default_factory=dict)
-    lengths: Counter[int] = field(default_factory=Counter)
-    # Longest first: the rule named as the deciding one is the most specific.
-    sorted_lengths: tuple[int, ...] = ()
+    prefixes: Prefixes[Pattern] = field(default_factory=Prefixes)
     # Which patterns allow an operation to a principal, for the questions about any resource.
     allowing: dict[tuple[str, int], Counter[Pattern]] = field(default_factory=dict)
 
     def add(self, acl: Acl) -> None:
-        prefixed = acl.pattern_type == PatternType.PREFIXED
-        patterns = self.prefixes if prefixed else self.literals
-        pattern = patterns.get(acl.resource_name)
+        pattern = self._pattern(acl)
         if pattern is None:
-            pattern = patterns[acl.resource_name] = Pattern(acl.resource_name, prefixed)
-            self._count(pattern, 1)
+            pattern = self._open(acl)
         pattern.add(acl)
         for key in _allows(acl):
             self.allowing.setdefault(key, Counter())[pattern] += 1
 
     def remove(self, acl: Acl) -> None:
-        patterns = self.prefixes if acl.pattern_type == PatternType.PREFIXED else self.literals
-        pattern = patterns[acl.resource_name]
+        pattern = self._pattern(acl)
+        assert pattern is not None, acl
         pattern.remove(acl)
         for key in _allows(acl):
             own = self.allowing[key]
@@ -195,29 +190,31 @@ class _OneType:
             if not own:
                 del self.allowing[key]
         if not pattern.size:
-            del patterns[acl.resource_name]
-            self._count(pattern, -1)
+            if pattern.prefixed:
+                self.prefixes.remove(pattern.name)
+            else:
+                del self.literals[pattern.name]
 
-    def _count(self, pattern: Pattern, change: int) -> None:
+    def _pattern(self, acl: Acl) -> Pattern | None:
+        prefixed = acl.pattern_type == PatternType.PREFIXED
+        return self.prefixes.get(acl.resource_name) if prefixed else self.literals.get(acl.resource_name)
+
+    def _open(self, acl: Acl) -> Pattern:
+        pattern = Pattern(acl.resource_name, acl.pattern_type == PatternType.PREFIXED)
         if pattern.prefixed:
-            self.lengths[len(pattern.name)] += change
-            self.sorted_lengths = tuple(sorted((each for each, often in self.lengths.items() if often), reverse=True))
+            self.prefixes.add(pattern.name, pattern)
+        else:
+            self.literals[pattern.name] = pattern
+        return pattern
 
-    def prefixes_of(self, name: str) -> list[Pattern]:
-        """The prefixed patterns that `name` begins with, the longest first."""
-        prefixes, size = self.prefixes, len(name)
-        return [
-            prefixes[begin] for length in self.sorted_lengths if length <= size and (begin := name[:length]) in prefixes
-        ]
-
-    def matching(self, name: str) -> tuple[Pattern, ...]:
+    def matching(self, name: str) -> list[Pattern]:
         """All patterns that match `name`, the most specific first."""
-        literal, wildcard = self.literals.get(name), self.literals.get(WILDCARD)
-        return (
-            *((literal,) if literal is not None else ()),
-            *self.prefixes_of(name),
-            *((wildcard,) if wildcard is not None and wildcard is not literal else ()),
-        )
+        literals, found = self.literals, self.prefixes.of(name)
+        if name in literals:
+            found.insert(0, literals[name])
+        if WILDCARD in literals and name != WILDCARD:
+            found.append(literals[WILDCARD])
+        return found
 
 
 class AclIndex:
@@ -245,10 +242,10 @@ class AclIndex:
     def __len__(self) -> int:
         return len(self._often)
 
-    def matching(self, resource_type: int, name: str) -> tuple[Pattern, ...]:
+    def matching(self, resource_type: int, name: str) -> list[Pattern]:
         """All patterns that speak of a resource, the most specific first."""
         of_type = self._types.get(resource_type)
-        return of_type.matching(name) if of_type is not None else ()
+        return of_type.matching(name) if of_type is not None else []
 
     def allows_any(self, principal: str, operation: int, host: str, resource_type: int) -> bool:
         """Whether some resource can be, of which an entry allows the operation, and none denies it."""
@@ -258,7 +255,7 @@ class AclIndex:
         for name in (principal, EVERYBODY):
             for pattern in of_type.allowing.get((name, operation), ()):
                 if find_rule(pattern.allowed, principal, operation, host) is not None:
-                    above = [pattern, *of_type.prefixes_of(pattern.name)]
+                    above = [pattern, *of_type.prefixes.of(pattern.name)]
                     if (wildcard := of_type.literals.get(WILDCARD)) is not None:
                         above.append(wildcard)
                     if not any(find_rule(each.denied, principal, operation, host) for each in above):

@@ -1,0 +1,76 @@
+"""Prefixed patterns by the names that begin with them: only lengths are tried that a name can have a prefix of.
+
+A stem is the beginning of a prefix, of 0, 8, 16, 32, 64 or 128 letters. It knows which lengths the prefixes have that
+begin with it, up to the next stem. A name is looked up stem by stem, until no prefix begins as it does: the lengths of
+other tenants' prefixes cost it nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+P = TypeVar("P")
+
+_STEM_LETTERS = (0, 8, 16, 32, 64, 128)
+# Up to where a stem has the lengths; names of topics have 249 letters at most, those of other resources no limit.
+_REACH = dict(zip(_STEM_LETTERS, (*_STEM_LETTERS[1:], None), strict=True))
+
+
+class Prefixes(Generic[P]):
+    """What is kept for each prefix."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, P] = {}
+        # Of all prefixes that begin with a stem, how many have a length.
+        self._counts: dict[str, Counter[int]] = {}
+        # Those lengths that are below the next stem, the shortest first.
+        self._lengths: dict[str, tuple[int, ...]] = {}
+
+    def get(self, prefix: str) -> P | None:
+        """What is kept for this very prefix."""
+        return self._kept.get(prefix)
+
+    def add(self, prefix: str, what: P) -> None:
+        """Keep something for a prefix that has nothing yet."""
+        self._kept[prefix] = what
+        for stem in _stems(prefix):
+            counts = self._counts.setdefault(stem, Counter())
+            counts[len(prefix)] += 1
+            if counts[len(prefix)] == 1:
+                self._sort(stem, counts)
+
+    def remove(self, prefix: str) -> None:
+        """Forget a prefix."""
+        del self._kept[prefix]
+        for stem in _stems(prefix):
+            counts = self._counts[stem]
+            counts[len(prefix)] -= 1
+            if not counts[len(prefix)]:
+                del counts[len(prefix)]
+                self._sort(stem, counts)
+
+    def _sort(self, stem: str, counts: Counter[int]) -> None:
+        if counts:
+            reach = _REACH[len(stem)]
+            self._lengths[stem] = tuple(sorted(each for each in counts if reach is None or each < reach))
+        else:
+            del self._counts[stem], self._lengths[stem]
+
+    def of(self, name: str) -> list[P]:
+        """What is kept for the prefixes that `name` begins with, the longest first."""
+        kept, size, found = self._kept, len(name), []
+        for letters in _STEM_LETTERS:
+            lengths = self._lengths.get(name[:letters]) if letters <= size else None
+            if lengths is None:
+                break
+            for length in lengths:
+                if length <= size and (begin := name[:length]) in kept:
+                    found.append(kept[begin])
+        found.reverse()
+        return found
+
+
+def _stems(prefix: str) -> Iterator[str]:
+    return (prefix[:letters] for letters in _STEM_LETTERS if letters <= len(prefix))
