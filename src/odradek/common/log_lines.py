@@ -43,6 +43,11 @@ class EventLogger:
         self._logger = logging.getLogger(f"{ROOT}.{name}")
         self._as_json = as_json
 
+    @property
+    def standard(self) -> logging.Logger:
+        """The logger of `logging` that this one writes to."""
+        return self._logger
+
     def is_enabled_for(self, level: int) -> bool:
         """Whether events of a level of `logging` are written."""
         return self._logger.isEnabledFor(level)

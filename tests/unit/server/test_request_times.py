@@ -45,10 +45,21 @@ def test_sizes_are_kept_with_the_times() -> None:
     assert [(each.sum, each.labels) for each in responses.histograms] == [(1000, API)]
 
 
+def timed_of(times: RouteTimes, requests: int) -> list[int]:
+    """Which requests are timed, as their connection counts them."""
+    timed = []
+    for number in range(requests):
+        if times.untimed:
+            times.untimed -= 1
+        else:
+            timed.append(number)
+            times.draw_gap()
+    return timed
+
+
 def test_one_request_in_so_many_is_timed() -> None:
-    every, eighth = RouteTimes(), RouteTimes(8)
-    assert [every.is_next() for _ in range(4)] == [True] * 4
-    timed = [number for number in range(1200) if eighth.is_next()]
+    assert timed_of(RouteTimes(), 4) == [0, 1, 2, 3]
+    timed = timed_of(RouteTimes(8), 1200)
     assert timed[0] == 0 and 130 < len(timed) < 170
     for kinds in range(2, 10):
         of_kinds = Counter(number % kinds for number in timed)

@@ -60,6 +60,15 @@ class Account(TokenBucket):
         """How long the client must wait; counts that it does."""
         return self.pay(0, now_ms)
 
+    def pay_unless_owing(self, amount: float, now_ms: int) -> int:
+        """Count what is used now, unless the client must wait first: returns how long."""
+        if self.take(0, now_ms):
+            return self._throttled(now_ms)
+        self.throttle_ms = 0
+        self.amount += amount
+        self._tokens -= amount
+        return 0
+
     def _throttled(self, now_ms: int) -> int:
         wait_ms = self.ready_in_ms(now_ms)
         # No answer has room for a longer wait than this.

@@ -288,9 +288,10 @@ class PendingFetch:
         decided = self._may_read
         if decided is None:
             return
-        if topic not in decided:
-            decided[topic] = self._context.authorize(AclOperation.READ, AclResourceType.TOPIC, topic)
-        if not decided[topic]:
+        may_read = decided.get(topic)
+        if may_read is None:
+            may_read = decided[topic] = self._context.authorize(AclOperation.READ, AclResourceType.TOPIC, topic)
+        if not may_read:
             raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
     def _fill(self, answer: PartitionData, read: PartitionRead) -> None:

@@ -24,6 +24,7 @@ from odradek.security.acl.authorizer import KeptPermissions
 from odradek.server.context import ANONYMOUS
 from odradek.server.network.frame_budget import FrameBudget
 from odradek.server.network.login_gate import Answer, LoginGate
+from odradek.server.network.request_quotas import LEAST_PAID_NS
 from odradek.server.network.request_reader import RequestReader
 from odradek.server.network.requests import Requests
 from odradek.server.network.response_order import ResponseSlot
@@ -260,6 +261,7 @@ class Connection(asyncio.BufferedProtocol):
         self._inbound.drop()
         self._budget.let_go(self, self.peer_host)
         self.requests.cancel_waits()
+        self.quotas.left(self)
         if self._unmute is not None:
             self._unmute.cancel()
         if self._outbound is not None:
@@ -423,8 +425,8 @@ class Connection(asyncio.BufferedProtocol):
         self.turn_ms = self.clock.monotonic_ms()
         quotas, is_timed = self.quotas, self.quotas.is_timed
         if is_timed:
+            self.owes_time = self.unpaid_since_ns <= -LEAST_PAID_NS
             self.unpaid_since_ns += quotas.timer()
-            self.owes_time = True
         self._begin_and_send(outbound)
         if not self._pending:
             self._waiting_since_ns = 0

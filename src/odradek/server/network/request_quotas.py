@@ -41,6 +41,8 @@ _LOGIN = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 # Plain numbers: each request is compared with them.
 _PRODUCE, _FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
 _NS_OF_A_PERCENT = 10_000_000
+# To pay for each request by itself would cost a fiftieth of it.
+LEAST_PAID_NS = 1_000_000
 _FIRST_FETCH_WITH_REPLICA_STATE = 15
 _FIRST_ADD_PARTITIONS_OF_BROKERS = 4
 
@@ -68,20 +70,15 @@ class Payer:
 
     def fetches(self, size_bytes: int, now_ms: int) -> int:
         """An answer to a Fetch has so many bytes of records; above 0: how long the client must wait, without them."""
-        account = self.fetch
-        if account is None:
-            return 0
-        wait_ms = account.wait_ms(now_ms)
-        if not wait_ms:
-            account.use(size_bytes)
-        return wait_ms
+        return 0 if self.fetch is None else self.fetch.pay_unless_owing(size_bytes, now_ms)
 
 
 class RequestQuotas:
     """The quotas of a node's clients.
 
-    Time is read when the loop begins to work for a connection and when it turns to others, not for each request: the
-    first answer in between pays for all that was worked since the last one that paid. A turn is short.
+    Time is read when the loop begins to work for a connection and when it turns to others, not for each request. Once
+    LEAST_PAID_NS are unpaid, the first answer of the next turn pays for all that was worked since the last one that
+    paid. A turn is short.
 
     Attributes:
         is_on: whether any is set: where none is, a request costs no more than to see that.
@@ -152,8 +149,8 @@ class RequestQuotas:
     def working_for(self, connection: Connection) -> Iterator[None]:
         """The loop works for a connection outside of its turn."""
         connection.turn_ms = connection.clock.monotonic_ms()
+        connection.owes_time = connection.unpaid_since_ns <= -LEAST_PAID_NS
         connection.unpaid_since_ns += self.timer()
-        connection.owes_time = True
         yield
         connection.unpaid_since_ns -= self.timer()
 
@@ -175,6 +172,12 @@ class RequestQuotas:
         if asked_ms is not None and asked_ms != context.throttle_ms:
             _throttle(context, asked_ms)
             response.throttle_time_ms = context.throttle_ms
+
+    def left(self, connection: Connection) -> None:
+        """A connection has ended: what is unpaid counts for the client's others."""
+        payer = connection.payer
+        if payer is not None and payer.time is not None and connection.unpaid_since_ns < 0:
+            payer.time.use(-connection.unpaid_since_ns / _NS_OF_A_PERCENT)
 
     def _pay_time(self, context: RequestContext, account: Account) -> None:
         connection, now_ns = context.connection, self.timer()

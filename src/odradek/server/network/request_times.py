@@ -34,13 +34,13 @@ class RouteTimes:
     `queue`, `remote` and `throttle` have those alone that waited.
 
     Attributes:
+        untimed: how many requests come before the next that is timed; who begins one counts it.
         followers: the same of those that followers sent, as far as any did; they are in this alone.
     """
 
     __slots__ = (
         "_drawn",
         "_gaps",
-        "_untimed",
         "followers",
         "local",
         "queue",
@@ -51,6 +51,7 @@ class RouteTimes:
         "slow",
         "throttle",
         "total",
+        "untimed",
     )
 
     def __init__(self, every: int = 1, slow: SlowRequests | None = None) -> None:
@@ -63,19 +64,15 @@ class RouteTimes:
         self.followers: RouteTimes | None = None
         # How many different gaps there are between two that are timed; the next is drawn as C's rand does.
         self._gaps, self._drawn = 2 * every - 1, 0
-        self._untimed = 0
+        self.untimed = 0
         self.queue, self.local, self.remote = durations(), durations(), durations()
         self.throttle, self.send, self.total = durations(), durations(), durations()
         self.request_bytes, self.response_bytes = sizes(), sizes()
 
-    def is_next(self) -> bool:
-        """Whether the request that begins now is to be timed."""
-        if self._untimed:
-            self._untimed -= 1
-            return False
+    def draw_gap(self) -> None:
+        """A request is timed: say how many are not before the next."""
         self._drawn = (self._drawn * 1_103_515_245 + 12_345) & 0x7FFF_FFFF
-        self._untimed = (self._drawn >> 16) % self._gaps
-        return True
+        self.untimed = (self._drawn >> 16) % self._gaps
 
     def phases(self) -> Iterator[tuple[str, Spread]]:
         """All, by name, in the order in which a request has them."""

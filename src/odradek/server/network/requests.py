@@ -63,12 +63,11 @@ class Requests:
             return answer_bare(self._dispatcher, self._connection, gate, bytes(frame))
         try:
             context, route, body_offset = self._read_header(frame)
-            if self.is_timed and route.times.is_next():
-                times = context.times = RequestTimes(
-                    route.times, self._connection.waiting_since_ns, self._dispatcher.quotas.timer(), len(frame)
-                )
-                if route.times.slow is not None:
-                    times.sender = Sender(context)
+            if self.is_timed:
+                if route.times.untimed:
+                    route.times.untimed -= 1
+                else:
+                    self._begin_timing(context, route, len(frame))
             if context.api_version not in route.versions:
                 answer = refused_version(self._dispatcher, context, route)
                 if answer is not None:
@@ -92,6 +91,13 @@ class Requests:
             self._connection.close_because(str(error))
             return None
         return self.handle(context, route, request, len(frame))
+
+    def _begin_timing(self, context: RequestContext, route: Route, frame_bytes: int) -> None:
+        route.times.draw_gap()
+        began_ns = self._dispatcher.quotas.timer()
+        context.times = RequestTimes(route.times, self._connection.waiting_since_ns, began_ns, frame_bytes)
+        if route.times.slow is not None:
+            context.times.sender = Sender(context)
 
     def handle(
         self, context: RequestContext, route: Route, request: Any, frame_bytes: int
