@@ -1,12 +1,18 @@
-"""Connections over TLS have the socket settings that those without have."""
+"""Connections over TLS: they have the socket settings that those without have, and go with all that they had."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import socket
 import ssl
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+
+import pytest
+import uvloop
 
 from odradek.security.tls.config import TlsConfig
 from odradek.security.tls.listener import ListenerTls
@@ -20,14 +26,24 @@ from tests.support.waiting import eventually_async
 SENT, RECEIVED = 20_480, 24_576
 
 
-async def test_a_connection_over_tls_has_the_buffers_that_are_set(tmp_path: Path) -> None:
-    identity = Certificates(tmp_path).issue("node")
+def tls_listener(folder: Path, config: ConnectionConfig) -> ScriptedListener:
+    identity = Certificates(folder).issue("node")
     tls = ListenerTls("EXTERNAL", TlsConfig(keystore_type="PEM", keystore_location=str(identity)))
-    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
-    listener = ScriptedListener(ConnectionConfig(send_buffer_bytes=SENT, receive_buffer_bytes=RECEIVED))
+    listener = ScriptedListener(config)
     made = partial(Connection, listener.dispatcher, listener.spec, tls)
     listener.made = partial(TlsAcceptor, tls=tls, make_connection=made)  # type: ignore[assignment]
+    return listener
+
+
+def trusting_client() -> ssl.SSLContext:
+    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+    return trusting
+
+
+async def test_a_connection_over_tls_has_the_buffers_that_are_set(tmp_path: Path) -> None:
+    trusting = trusting_client()
+    listener = tls_listener(tmp_path, ConnectionConfig(send_buffer_bytes=SENT, receive_buffer_bytes=RECEIVED))
     async with listener:
         _, writer = await asyncio.open_connection("127.0.0.1", listener.spec.port, ssl=trusting)
         await eventually_async(lambda: bool(listener.connections))
@@ -40,3 +56,45 @@ async def test_a_connection_over_tls_has_the_buffers_that_are_set(tmp_path: Path
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         writer.close()
         await writer.wait_closed()
+
+
+@contextlib.contextmanager
+def without_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def tls_objects() -> int:
+    """The server's connections of OpenSSL, each with its buffers."""
+    return sum(type(each).__name__ == "_GuardedObject" for each in gc.get_objects())
+
+
+# On the loop that a node has; the version that ends without a word of TLS, and handshakes that come to nothing.
+@pytest.mark.parametrize("ends", ["a connection", "a handshake"])
+def test_what_tls_had_of_a_peer_goes_with_it(tmp_path: Path, ends: str) -> None:
+    """Python's collector looks at what is old once in a million objects: until then a flood would keep its memory."""
+    trusting = trusting_client()
+    trusting.maximum_version = ssl.TLSVersion.TLSv1_2
+
+    async def flood() -> None:
+        listener = tls_listener(tmp_path, ConnectionConfig())
+        async with listener:
+            for number in range(6):
+                secure = trusting if ends == "a connection" else None
+                _, writer = await asyncio.open_connection("127.0.0.1", listener.spec.port, ssl=secure)
+                if secure is None:
+                    writer.write(b"GET / HTTP/1.1\r\n\r\n" if number % 2 else b"\x16\x03\x01")
+                    await writer.drain()
+                else:
+                    await eventually_async(lambda: bool(listener.connections))
+                    assert tls_objects()
+                writer.transport.abort()
+                await eventually_async(lambda: not listener.connections)
+            await eventually_async(lambda: not tls_objects())
+
+    with without_collector():
+        uvloop.run(flood())

@@ -266,6 +266,8 @@ class Connection(asyncio.BufferedProtocol):
             self._unmute.cancel()
         if self._outbound is not None:
             self._outbound.close()
+        # Transport and connection know each other: TLS would keep its buffers until Python's collector comes by.
+        self._transport = self._outbound = None
         self._dispatcher.connections.forget(self, self.peer_host)
         self._leave()
         if self.on_lost is not None:

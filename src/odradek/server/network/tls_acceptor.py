@@ -185,6 +185,7 @@ class TlsAcceptor(asyncio.Protocol):
             return None
         finally:
             handshake.cancel()  # where this node stops amid it
+            del handshake  # its error would know this frame, and this frame it: TLS would keep its buffers
         return None if early.ended or self._gave_way else secured
 
     async def _pass_on_hello(self, transport: asyncio.Transport) -> None:
