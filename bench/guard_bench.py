@@ -5,13 +5,18 @@ authorizer over 10,000 ACLs, quotas that are never reached, and metrics. Printed
 a ratio to the first: 1.05 is 5 % more. Small requests show most: `one record per request` is 128 bytes with acks=1.
 A scrape costs by the clock and not by the load, and the slower the clients the more of them fall into a cell: it has a
 line of its own, and no cell has any.
+
+On a machine that others use, processor time is as much as a tenth off from round to round. `--instructions` prints what
+both brokers execute for one request instead, in user space, where Valgrind is installed (`bench.instructions`).
 """
 
 from __future__ import annotations
 
 import statistics
+import sys
 import tempfile
 import urllib.request
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -26,8 +31,10 @@ from confluent_kafka.admin import (
 )
 
 from bench.brokers import SETTINGS, Contestant
+from bench.instructions import CountedNode, can_count
 from bench.tls_bench import consume, measured, produce
 from odradek.settings.formats import STANDARD_AUTHORIZER
+from tests.support.clients.api_calls import Calls, batch
 from tests.support.clients.cli import odradek
 from tests.support.nodes.node import Node, free_port
 
@@ -52,6 +59,15 @@ def binding(
     kind: ResourceType, name: str, pattern: ResourcePatternType, principal: str, operation: AclOperation
 ) -> AclBinding:
     return AclBinding(kind, name, pattern, principal, "*", operation, AclPermissionType.ALLOW)
+
+
+def guard_settings(metrics_port: int) -> dict[str, object]:
+    """Of a node that has them all."""
+    return {
+        "authorizer.class.name": STANDARD_AUTHORIZER,
+        "allow.everyone.if.no.acl.found": "true",
+        "odradek.metrics.listener": f"127.0.0.1:{metrics_port}",
+    }
 
 
 def guard(node: Node) -> None:
@@ -101,11 +117,7 @@ def main(*, quick: bool = False) -> None:
     with tempfile.TemporaryDirectory() as name:
         plain = Node(Path(name) / "plain", {**SETTINGS, "auto.create.topics.enable": "true"})
         metrics = free_port()
-        guards = {
-            "authorizer.class.name": STANDARD_AUTHORIZER,
-            "allow.everyone.if.no.acl.found": "true",
-            "odradek.metrics.listener": f"127.0.0.1:{metrics}",
-        }
+        guards = guard_settings(metrics)
         guarded = Node(Path(name) / "guarded", {**SETTINGS, "auto.create.topics.enable": "true", **guards})
         with plain, guarded:
             guard(guarded)
@@ -143,5 +155,36 @@ def compare(brokers: tuple[Contestant, Contestant], *, quick: bool) -> None:
         )
 
 
+def print_instructions() -> None:
+    """A line for each of three requests, on both brokers one after the other."""
+    counted: dict[str, list[float]] = {}
+    with tempfile.TemporaryDirectory() as name:
+        for guards in ({}, guard_settings(free_port())):
+            with CountedNode(Path(name) / f"{len(guards)}", {**SETTINGS, **guards}) as node:
+                if guards:
+                    guard(node)
+                with Calls(node.port) as calls:
+                    for what, request in requests(calls).items():
+                        counted.setdefault(what, []).append(node.per_request(request))
+    for what, (without, with_guards) in counted.items():
+        print(f"{what}: {with_guards:,.0f} instructions, {without:,.0f} without: {with_guards / without:.3f}")
+
+
+def requests(calls: Calls) -> dict[str, Callable[[], object]]:
+    """What is sent again and again: one small record, 100 of 1 KiB, and a MiB out."""
+    topic = calls.create_topic(name="t-counted")
+    small, large = batch(bytes(128)), batch(*[bytes(1024)] * 100)
+    return {
+        "Produce of 128 bytes": lambda: calls.produce(topic, small, acks=1),
+        "Produce of 100 KiB": lambda: calls.produce(topic, large),
+        "Fetch of 1 MiB": lambda: calls.read(topic),
+    }
+
+
 if __name__ == "__main__":
-    main()
+    if "--instructions" not in sys.argv:
+        main()
+    elif can_count():
+        print_instructions()
+    else:
+        sys.exit("Valgrind is not installed: apt-get install valgrind")
