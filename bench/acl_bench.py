@@ -1,7 +1,7 @@
 """What authorizing a request of one topic takes, with 10,000 entries: run with `python -m bench.acl_bench`.
 
-Ends with 1 where a question takes more than 3 µs for a topic that was asked before, as a client's are, or twice that
-for another topic each time.
+Ends with 1 where a question takes more than 3 µs: for a topic that was asked before, as a client's are, or for another
+topic each time. Both are the best of three rounds: what others do on the machine only adds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from odradek.metadata.model import Acl
 from odradek.security.acl.authorizer import StandardAuthorizer
 
 ENTRIES = 10_000
-QUESTIONS = 200_000
+QUESTIONS = 100_000
+ROUNDS = 3
 LIMIT_US = 3.0
 HOST = "10.1.2.3"
 
@@ -47,16 +48,21 @@ def measure(authorizer: StandardAuthorizer, names: list[str]) -> float:
     return (time.process_time() - begun) * 1e6 / len(names)
 
 
+def names_asked(topics: list[str], turn: int) -> list[str]:
+    """Of another topic each time, in this round and in those before it."""
+    return [f"{topics[number % ENTRIES]}{turn}{number}" for number in range(QUESTIONS)]
+
+
 def main() -> int:
     """Print both figures."""
     authorizer = StandardAuthorizer(["User:admin"])
     acls = entries()
     authorizer.update(acls)
     topics = [acl.resource_name + ("1" if acl.pattern_type == PatternType.PREFIXED else "") for acl in acls.values()]
-    again = measure(authorizer, [topics[number % 1000] for number in range(QUESTIONS)])
-    new = measure(authorizer, [f"{topics[number % ENTRIES]}{number}" for number in range(QUESTIONS)])
+    again = min(measure(authorizer, [topics[number % 1000] for number in range(QUESTIONS)]) for _ in range(ROUNDS))
+    new = min(measure(authorizer, names_asked(topics, turn)) for turn in range(ROUNDS))
     print(f"{ENTRIES} entries: {again:.2f} us for a name asked before, {new:.2f} us for another name each time")
-    return int(again > LIMIT_US or new > 2 * LIMIT_US)
+    return int(max(again, new) > LIMIT_US)
 
 
 if __name__ == "__main__":
