@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING
 
 from odradek.common.metrics import Family, Histogram
 from odradek.common.spread import Spread, durations, sizes
+from odradek.server.network.slow_requests import Sender
 
 if TYPE_CHECKING:
-    from odradek.server.network.slow_requests import Sender, SlowRequests
+    from odradek.server.context import RequestContext
+    from odradek.server.network.slow_requests import SlowRequests
 
 SAMPLED_EVERY = 8
 _NS_PER_MS = 1_000_000
@@ -146,6 +148,16 @@ class RequestTimes:
             times.fold()
         if times.slow is not None:
             times.slow.look(self, now_ns)
+
+
+def begin_timing(context: RequestContext, times: RouteTimes, request_bytes: int) -> RequestTimes:
+    """The times of a request that begins now, and is the next to be timed."""
+    times.draw_gap()
+    connection = context.connection
+    begun = RequestTimes(times, connection.waiting_since_ns, connection.quotas.timer(), request_bytes)
+    if times.slow is not None:
+        begun.sender = Sender(context)
+    return begun
 
 
 def request_time_families(routes: Iterable[tuple[RouteTimes, Labels]]) -> Iterator[Family]:

@@ -21,9 +21,8 @@ from odradek.server.context import RequestContext
 from odradek.server.network.before_login import answer_bare, refuse_before_login
 from odradek.server.network.long_messages import IN_STEPS_BYTES, decode_and_handle, encode_and_send, is_long
 from odradek.server.network.request_failures import close_unencodable, failure_response, refused_version
-from odradek.server.network.request_times import RequestTimes
+from odradek.server.network.request_times import begin_timing
 from odradek.server.network.response_order import ResponseOrder, ResponseSlot
-from odradek.server.network.slow_requests import Sender
 
 if TYPE_CHECKING:
     from odradek.server.network.connection import Connection
@@ -67,7 +66,7 @@ class Requests:
                 if route.times.untimed:
                     route.times.untimed -= 1
                 else:
-                    self._begin_timing(context, route, len(frame))
+                    context.times = begin_timing(context, route.times, len(frame))
             if context.api_version not in route.versions:
                 answer = refused_version(self._dispatcher, context, route)
                 if answer is not None:
@@ -91,13 +90,6 @@ class Requests:
             self._connection.close_because(str(error))
             return None
         return self.handle(context, route, request, len(frame))
-
-    def _begin_timing(self, context: RequestContext, route: Route, frame_bytes: int) -> None:
-        route.times.draw_gap()
-        began_ns = self._dispatcher.quotas.timer()
-        context.times = RequestTimes(route.times, self._connection.waiting_since_ns, began_ns, frame_bytes)
-        if route.times.slow is not None:
-            context.times.sender = Sender(context)
 
     def handle(
         self, context: RequestContext, route: Route, request: Any, frame_bytes: int
