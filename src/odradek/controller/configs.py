@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from odradek.common.errors import ApiError, ConfigError, ErrorCode
 from odradek.controller.eligible import clear_eligible
-from odradek.controller.mirrors import check_mirrors, promotions, raised_epochs
+from odradek.controller.mirrors import check_mirrors, ended_failbacks, promotions, raised_epochs
 from odradek.controller.state import ControllerState
 from odradek.controller.topic_names import check_topic_name
 from odradek.metadata.model import ConfigResource, ResourceType
@@ -218,6 +218,7 @@ class Configs:
             check_mirrors(self._state, changed, removed)
             records.extend(raised_epochs(self._state, changed))
             records.extend(promotions(self._state, changed))
+            records.extend(ended_failbacks(self._state, changed))
         if self._state.elr_enabled and (MIN_ISR in changed or MIN_ISR in removed):
             # Who is eligible was decided by the old value.
             topic_name = resource[1] if resource[0] == ResourceType.TOPIC else ""

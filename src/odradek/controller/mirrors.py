@@ -14,11 +14,12 @@ from odradek.common.topic_names import INTERNAL_TOPICS, METADATA_TOPIC
 from odradek.controller.topic_names import check_topic_name
 from odradek.metadata.model import ResourceType, partition_record
 from odradek.protocol.messages.config_record import ConfigRecord
-from odradek.settings.links import MAX_EPOCH, MirrorState, floor_of, mirror_key, split_key
+from odradek.settings.links import MAX_EPOCH, MirrorState, cut_partition, floor_of, mirror_key, split_key
 
 if TYPE_CHECKING:
     from odradek.controller.state import ControllerState
 
+Parts = tuple[str, str, str]
 _ALL_BROKERS = (int(ResourceType.BROKER), "")
 
 
@@ -29,10 +30,16 @@ def check_mirrors(state: ControllerState, changed: Mapping[str, str], removed: C
         ApiError: TOPIC_ALREADY_EXISTS, INVALID_REQUEST, INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION.
     """
     old = state.configs.get(_ALL_BROKERS, {})
+    fail_back = {parts[2] for parts in _mirrors_that_become(changed, MirrorState.FAILBACK)}
     for key in (*changed, *removed):
         parts = split_key(key)
         if parts is None or not parts[2]:
             continue
+        if parts[2] in fail_back:
+            # What the topic was promoted by goes in the same change.
+            _check_fail_back(state, old, changed, parts)
+            continue
+        _check_failing_back(state, old, changed, parts)
         _check_promoted(state, old, changed, parts)
         if parts[1] != "mirror":
             continue
@@ -49,9 +56,60 @@ def check_mirrors(state: ControllerState, changed: Mapping[str, str], removed: C
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Topic '{parts[2]}' is a mirror for as long as it exists.")
 
 
-def _check_promoted(
-    state: ControllerState, old: Mapping[str, str], changed: Mapping[str, str], parts: tuple[str, str, str]
+def _mirrors_that_become(changed: Mapping[str, str], wanted: MirrorState) -> list[Parts]:
+    found = ((split_key(key), text) for key, text in changed.items())
+    return [parts for parts, text in found if parts is not None and parts[1] == "mirror" and text == wanted]
+
+
+def _check_fail_back(state: ControllerState, old: Mapping[str, str], changed: Mapping[str, str], parts: Parts) -> None:
+    """Whether a topic that exists may become the mirror of one that was made of it (ADR 0021)."""
+    link, what, topic = parts
+    if what == "mirror" and old.get(mirror_key(link, what, topic)) not in (None, MirrorState.PROMOTED):
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Topic '{topic}' is a mirror of link {link} already.")
+    if what == "leader.epoch" and mirror_key(link, what, topic) in changed:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"The leader epoch of '{topic}' is given with its failback.")
+    if what != "mirror" or mirror_key(link, what, topic) not in changed:
+        return
+    _check_name(topic)
+    if topic not in state.topic_ids:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic}' does not exist.")
+    if mirror_key(link, "agreed.below", topic) not in {**old, **changed}:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"What '{topic}' has in common with its source is given with its failback."
+        )
+    if mirror_key(link, "source.id", topic) not in {**old, **changed}:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"The source's id of '{topic}' is given with its failback.")
+    _check_room(state, topic)
+
+
+def _check_failing_back(
+    state: ControllerState, old: Mapping[str, str], changed: Mapping[str, str], parts: Parts
 ) -> None:
+    """What may become of a topic until it is cut."""
+    link, what, topic = parts
+    key = mirror_key(link, what, topic)
+    is_failing_back = old.get(mirror_key(link, "mirror", topic)) == MirrorState.FAILBACK
+    partition_id = cut_partition(what)
+    if what == "agreed.below" or (partition_id is not None and not is_failing_back):
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Topic '{topic}' is not being failed back by link {link}.")
+    if not is_failing_back:
+        return
+    partitions = [number for number, _ in state.topic_partitions(state.topics[state.topic_ids[topic]])]
+    if partition_id is not None and partition_id not in partitions:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {topic}-{partition_id}.")
+    wanted = changed.get(key) if what == "mirror" else None
+    if wanted == MirrorState.PAUSED:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Topic '{topic}' is being failed back: it is no mirror yet.")
+    if wanted == MirrorState.ACTIVE:
+        known = {**old, **changed}
+        uncut = [each for each in partitions if mirror_key(link, f"cut.{each}", topic) not in known]
+        if uncut:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST, f"Partitions {uncut} of '{topic}' are not cut to what the source has."
+            )
+
+
+def _check_promoted(state: ControllerState, old: Mapping[str, str], changed: Mapping[str, str], parts: Parts) -> None:
     link, _, topic = parts
     key = mirror_key(link, "mirror", topic)
     if old.get(key) == MirrorState.PROMOTED:
@@ -63,6 +121,10 @@ def _check_promoted(
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic}' does not exist.")
     if mirror_key(link, "leader.epoch", topic) in changed:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"The leader epoch of '{topic}' is given with its promotion.")
+    _check_room(state, topic)
+
+
+def _check_room(state: ControllerState, topic: str) -> None:
     if (first := _first_own_epoch(state, topic)) > MAX_EPOCH:
         # No broker would take it, nor any later change of these settings.
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Topic '{topic}' would get leader epoch {first}, above {MAX_EPOCH}.")
@@ -93,13 +155,12 @@ def raised_epochs(state: ControllerState, changed: Mapping[str, str]) -> list[An
 
 def promotions(state: ControllerState, changed: Mapping[str, str]) -> list[Any]:
     """Records that give the partitions of promoted mirrors a leader epoch of this cluster's own: one for all of them,
-    above each that a record of the source has."""
+    above each that a record of the source has. So do those that are failed back: no leader from before goes on."""
     records: list[Any] = []
-    for key, text in changed.items():
-        parts = split_key(key)
-        if parts is None or parts[1] != "mirror" or text != MirrorState.PROMOTED:
-            continue
-        link, _, topic = parts
+    for link, _, topic in (
+        *_mirrors_that_become(changed, MirrorState.PROMOTED),
+        *_mirrors_that_become(changed, MirrorState.FAILBACK),
+    ):
         topic_id = state.topic_ids[topic]
         first = _first_own_epoch(state, topic)
         name = mirror_key(link, "leader.epoch", topic)
@@ -108,6 +169,22 @@ def promotions(state: ControllerState, changed: Mapping[str, str]) -> list[Any]:
             own = replace(partition, leader_epoch=first, partition_epoch=partition.partition_epoch + 1)
             records.append(partition_record(topic_id, partition_id, own, state.metadata_version))
     return records
+
+
+def ended_failbacks(state: ControllerState, changed: Mapping[str, str]) -> list[Any]:
+    """Records that take away where partitions were cut, of topics that are mirrors now, or are promoted."""
+    old = state.configs.get(_ALL_BROKERS, {})
+    ended = {
+        (link, topic)
+        for wanted in (MirrorState.ACTIVE, MirrorState.PROMOTED)
+        for link, _, topic in _mirrors_that_become(changed, wanted)
+        if old.get(mirror_key(link, "mirror", topic)) == MirrorState.FAILBACK
+    }
+    return [
+        ConfigRecord(resource_type=_ALL_BROKERS[0], resource_name="", name=key, value=None)
+        for key in ({**old, **changed} if ended else ())
+        if (parts := split_key(key)) is not None and cut_partition(parts[1]) is not None and parts[::2] in ended
+    ]
 
 
 def _first_own_epoch(state: ControllerState, topic: str) -> int:

@@ -14,12 +14,13 @@ from odradek.common.errors import ApiError, ErrorCode
 from odradek.controller.election import Target, change_partition
 from odradek.controller.partitions import Partitions
 from odradek.controller.state import ControllerState, PartitionKey, TopicEntry
-from odradek.metadata.model import PartitionImage
+from odradek.metadata.model import PartitionImage, ResourceType
 from odradek.protocol.messages import alter_partition_reassignments_response as alter_response
 from odradek.protocol.messages import list_partition_reassignments_response as list_response
 from odradek.protocol.messages.alter_partition_reassignments_request import AlterPartitionReassignmentsRequest
 from odradek.protocol.messages.list_partition_reassignments_request import ListPartitionReassignmentsRequest
 from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
+from odradek.settings.links import was_failed_back
 from odradek.statemachine.machine import Result
 
 
@@ -78,7 +79,20 @@ class Reassignments:
         if wanted is None:
             return self._cancel(key, topic, partition)
         self._check(wanted, partition, other_factor)
+        self._check_not_away(topic_name, wanted, partition)
         return self._begin(key, topic, partition, tuple(wanted))
+
+    def _check_not_away(self, topic: str, wanted: Sequence[int], partition: PartitionImage) -> None:
+        """A broker that is away may still have the log from before a failback, which is not to be gone on with."""
+        if not was_failed_back(self._state.configs.get((int(ResourceType.BROKER), ""), {}), topic):
+            return
+        for broker_id in wanted:
+            if broker_id not in partition.replicas and self._state.brokers[broker_id].fenced:
+                raise ApiError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"The manual partition assignment includes broker {broker_id}, which is fenced and may have what "
+                    f"was cut from '{topic}' in its failback.",
+                )
 
     def _check(self, wanted: Sequence[int], partition: PartitionImage, other_factor: bool) -> None:
         if not wanted:

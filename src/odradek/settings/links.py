@@ -16,9 +16,8 @@ from odradek.settings.link_settings import LINK_SECRETS, LINK_SETTINGS, login_pr
 
 LINK_PREFIX = "odradek.link."
 _OF_LINKS = "|".join(map(re.escape, ("bootstrap.servers", *sorted(LINK_SETTINGS))))
-_KEY = re.compile(
-    rf"odradek\.link\.([A-Za-z0-9_-]+)\.(?:({_OF_LINKS})|(mirror|source\.id|leader\.epoch)\.([A-Za-z0-9._-]+))"
-)
+_OF_MIRRORS = r"mirror|source\.id|leader\.epoch|agreed\.below|cut\.[0-9]{1,9}"
+_KEY = re.compile(rf"odradek\.link\.([A-Za-z0-9_-]+)\.(?:({_OF_LINKS})|({_OF_MIRRORS})\.([A-Za-z0-9._-]+))")
 # Far below the greatest number of the field: elections here go on from a source's epoch.
 MAX_EPOCH = 2**30
 # What a source may bring a mirror to: there is room left for elections here, and for the end of the mirror.
@@ -28,11 +27,12 @@ _ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 
 
 class MirrorState(StrEnum):
-    """What an administrator wants of a mirror; one that is promoted is none any more, for good."""
+    """What an administrator wants of a mirror; one that is promoted is none any more, until it is failed back."""
 
     ACTIVE = "active"
     PAUSED = "paused"
     PROMOTED = "promoted"
+    FAILBACK = "failback"
 
 
 @dataclass(slots=True)
@@ -42,6 +42,9 @@ class Mirror:
     Attributes:
         source_id: the topic's id at the source, None until it was seen.
         leader_epoch: the floor of its partitions' leader epochs.
+        agreed_below: of an old source, the first leader epoch that the source has of its own: only below may both logs
+            be the same (ADR 0021); else 0.
+        cuts: where its partitions were cut, so far, while it is failed back.
     """
 
     link: str
@@ -49,9 +52,11 @@ class Mirror:
     state: MirrorState
     source_id: UUID | None = None
     leader_epoch: int = 0
+    agreed_below: int = 0
+    cuts: dict[int, int] = field(default_factory=dict)
 
     def key(self, what: str) -> str:
-        """The name of one of its settings: `mirror`, `source.id` or `leader.epoch`."""
+        """The name of one of its settings: `mirror`, `source.id`, `leader.epoch`, `agreed.below` or `cut.PARTITION`."""
         return mirror_key(self.link, what, self.topic)
 
 
@@ -82,7 +87,7 @@ def setting_key(link: str, name: str) -> str:
 
 
 def mirror_key(link: str, what: str, topic: str) -> str:
-    """A setting of a mirror: `mirror`, `source.id` or `leader.epoch`."""
+    """A setting of a mirror: `mirror`, `source.id`, `leader.epoch`, `agreed.below` or `cut.PARTITION`."""
     return f"{LINK_PREFIX}{link}.{what}.{topic}"
 
 
@@ -99,6 +104,24 @@ def mirrored_topics(settings: Mapping[str, str]) -> frozenset[str]:
     return frozenset(topic for _, topic, state in _states(settings) if state != MirrorState.PROMOTED)
 
 
+def failing_back(settings: Mapping[str, str]) -> frozenset[str]:
+    """The topics that are to become mirrors, and may have records that the source has not (ADR 0021)."""
+    return frozenset(topic for _, topic, state in _states(settings) if state == MirrorState.FAILBACK)
+
+
+def was_failed_back(settings: Mapping[str, str], topic: str) -> bool:
+    """Whether a topic was, or is to be, cut to what its source has."""
+    end = f".agreed.below.{topic}"
+    found = (split_key(key) for key in settings if key.endswith(end) and key.startswith(LINK_PREFIX))
+    return any(each is not None and each[1:] == ("agreed.below", topic) for each in found)
+
+
+def cut_partition(what: str) -> int | None:
+    """The partition that a setting `cut.PARTITION` is of; None for other settings."""
+    head, _, number = what.rpartition("cut.")
+    return int(number) if not head and number.isdecimal() else None
+
+
 def ended_mirrors(settings: Mapping[str, str]) -> dict[str, int]:
     """The topics that were mirrors, and the first leader epoch of each that is no source's (ADR 0020)."""
     ended: dict[str, int] = {}
@@ -107,6 +130,31 @@ def ended_mirrors(settings: Mapping[str, str]) -> dict[str, int]:
         if state == MirrorState.PROMOTED and not value_problem("leader.epoch", floor):
             ended[topic] = int(floor)
     return ended
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """What a cluster knows of a topic that was a mirror.
+
+    Attributes:
+        first_epoch: records of leader epochs below came from the source.
+        source_id: the id of the source's topic; None where it was never seen.
+    """
+
+    link: str
+    first_epoch: int
+    source_id: UUID | None
+
+
+def promotions_of(settings: Mapping[str, str]) -> dict[str, Promotion]:
+    """The topics that were mirrors, by the settings of all brokers together."""
+    links = {topic: link for link, topic, state in _states(settings) if state == MirrorState.PROMOTED}
+    found: dict[str, Promotion] = {}
+    for topic, first in ended_mirrors(settings).items():
+        text = settings.get(mirror_key(links[topic], "source.id", topic), "")
+        is_known = bool(text) and not value_problem("source.id", text)
+        found[topic] = Promotion(links[topic], first, UUID(text) if is_known else None)
+    return found
 
 
 def _states(settings: Mapping[str, str]) -> list[tuple[str, str, str]]:
@@ -138,11 +186,19 @@ def links_of(settings: Mapping[str, str]) -> dict[str, Link]:
     for (name, what, topic), text in found:
         mirror = links[name].mirrors.get(topic) if name in links else None
         if mirror is not None and not value_problem(what, text):
-            if what == "source.id":
-                mirror.source_id = UUID(text)
-            elif what == "leader.epoch":
-                mirror.leader_epoch = int(text)
+            _take_value(mirror, what, text)
     return links
+
+
+def _take_value(mirror: Mirror, what: str, text: str) -> None:
+    if what == "source.id":
+        mirror.source_id = UUID(text)
+    elif what == "leader.epoch":
+        mirror.leader_epoch = int(text)
+    elif what == "agreed.below":
+        mirror.agreed_below = int(text)
+    elif (number := cut_partition(what)) is not None:
+        mirror.cuts[number] = int(text)
 
 
 def floor_of(settings: Mapping[str, str], topic: str) -> int:
@@ -159,8 +215,10 @@ def value_problem(what: str, text: str) -> str:
     if what in LINK_SETTINGS:
         return setting_problem(what, text)
     if what == "mirror":
-        return "" if text in set(MirrorState) else "must be active, paused or promoted"
-    if what == "leader.epoch":
+        return "" if text in set(MirrorState) else "must be active, paused, promoted or failback"
+    if cut_partition(what) is not None:
+        return "" if re.fullmatch(r"[0-9]{1,18}", text) else "must be an offset"
+    if what in ("leader.epoch", "agreed.below"):
         is_epoch = re.fullmatch(r"[0-9]{1,10}", text) is not None and int(text) <= MAX_EPOCH
         return "" if is_epoch else f"must be a leader epoch of at most {MAX_EPOCH}"
     if what == "source.id":

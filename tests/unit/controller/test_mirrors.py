@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from odradek.common.errors import ErrorCode
+from odradek.protocol.messages.alter_partition_reassignments_request import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from odradek.protocol.messages.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic
 from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest
 from odradek.protocol.messages.incremental_alter_configs_request import (
@@ -135,3 +142,76 @@ def test_a_mirror_at_the_last_epoch_is_not_promoted(harness: Harness) -> None:
     assert alter(harness, ("mirror.t", "promoted")) == ErrorCode.INVALID_REQUEST
     assert settings_of(harness)["odradek.link.west.mirror.t"] == "active"
     assert alter(harness, ("mirror.t", "paused")) == 0, "settings can be changed as before"
+
+
+def failback(harness: Harness, topic: str, *more: tuple[str, str | None]) -> int:
+    changes = (f"mirror.{topic}", "failback"), (f"agreed.below.{topic}", "9"), (f"source.id.{topic}", ID)
+    return alter(harness, *changes, *more)
+
+
+def test_a_topic_that_exists_is_failed_back_at_one_epoch_above_all(harness: Harness) -> None:
+    assert failback(harness, "own") == 0
+    assert epoch_of(harness, "own") == (1, 1)
+    assert settings_of(harness)["odradek.link.west.leader.epoch.own"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("topic", "changes", "code"),
+    [
+        ("own", [("mirror.own", "failback"), ("source.id.own", ID)], ErrorCode.INVALID_REQUEST),
+        ("own", [("mirror.own", "failback"), ("agreed.below.own", "9")], ErrorCode.INVALID_REQUEST),
+        ("own", [("agreed.below.own", "9")], ErrorCode.INVALID_REQUEST),
+        ("t", [("mirror.t", "failback"), ("agreed.below.t", "9")], ErrorCode.INVALID_REQUEST),
+        ("t", [("agreed.below.t", "9")], ErrorCode.INVALID_REQUEST),
+        ("t", [("cut.0.t", "9")], ErrorCode.INVALID_REQUEST),
+        ("no", [("mirror.no", "failback"), ("agreed.below.no", "9"), ("source.id.no", ID)], None),
+    ],
+)
+def test_what_is_not_failed_back(
+    harness: Harness, topic: str, changes: list[tuple[str, str]], code: ErrorCode | None
+) -> None:
+    harness.topic("t", [1])
+    before = settings_of(harness)
+    assert alter(harness, *changes) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if code is None else code), topic
+    assert settings_of(harness) == before
+
+
+def test_a_topic_is_a_mirror_once_all_its_partitions_are_cut(harness: Harness) -> None:
+    request = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="own", count=2, assignments=None)])
+    harness.do(harness.machine.topics.add_partitions(request))
+    assert failback(harness, "own") == 0
+    for state in ("active", "paused"):
+        assert alter(harness, ("mirror.own", state)) == ErrorCode.INVALID_REQUEST
+    assert alter(harness, ("cut.2.own", "5")) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert alter(harness, ("cut.0.own", "5")) == 0
+    assert alter(harness, ("mirror.own", "active")) == ErrorCode.INVALID_REQUEST
+    assert alter(harness, ("cut.1.own", "7")) == 0
+    assert alter(harness, ("mirror.own", "active")) == 0
+    of_topic = {key.removeprefix("odradek.link.west.") for key in settings_of(harness) if key.endswith(".own")}
+    assert of_topic == {"mirror.own", "source.id.own", "leader.epoch.own", "agreed.below.own"}
+
+
+def test_a_promoted_topic_is_failed_back_by_another_link_or_the_same(harness: Harness) -> None:
+    harness.topic("t", [1])
+    assert alter(harness, ("leader.epoch.t", "9")) == 0
+    assert alter(harness, ("mirror.t", "promoted")) == 0
+    assert failback(harness, "t") == 0
+    assert epoch_of(harness, "t") == (11, 3)
+    # Its source is gone for good: it goes on as a topic, with what it has.
+    assert alter(harness, ("cut.0.t", "5")) == 0
+    assert alter(harness, ("mirror.t", "promoted")) == 0
+    assert epoch_of(harness, "t") == (12, 4)
+    assert not [key for key in settings_of(harness) if ".cut." in key]
+
+
+@pytest.mark.parametrize("is_failed_back", [True, False])
+def test_no_broker_that_is_away_gets_a_replica_after_a_failback(harness: Harness, *, is_failed_back: bool) -> None:
+    """It may have the log from before, whose epochs have the numbers of the source's."""
+    harness.brokers(2)
+    harness.state.brokers[2] = replace(harness.state.brokers[2], fenced=True)
+    assert not is_failed_back or failback(harness, "own") == 0
+    partition = ReassignablePartition(partition_index=0, replicas=[2])
+    request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name="own", partitions=[partition])])
+    (answer,) = harness.do(harness.machine.reassignments.alter(request)).responses
+    code = ErrorCode.INVALID_REPLICA_ASSIGNMENT if is_failed_back else ErrorCode.NONE
+    assert answer.partitions[0].error_code == code

@@ -61,7 +61,7 @@ def test_settings_that_fit_together_are_taken() -> None:
         ({"odradek.link.west.bootstrap.servers": "a:9092,b:65536"}, "must be host:port"),
         ({"odradek.link.west.leader.epoch.a.b": str(2**31 - 2)}, "must be a leader epoch"),
         ({"odradek.link.west.leader.epoch.a.b": "1" * 5000}, "must be a leader epoch"),
-        ({"odradek.link.west.mirror.a.b": "off"}, "must be active, paused or promoted"),
+        ({"odradek.link.west.mirror.a.b": "off"}, "must be active, paused, promoted or failback"),
         ({"odradek.link.west.leader.epoch.a.b": "-1"}, "must be a leader epoch"),
         ({"odradek.link.west.source.id.a.b": "no"}, "must be a topic id"),
         ({"odradek.link.east.mirror.t": "active"}, "there is no link east"),
