@@ -85,16 +85,28 @@ def move_into_range(partition: Partition, leader_start: int, leader_end: int) ->
         StorageError.
     """
     log = partition.log
-    if log.log_end_offset > leader_end:
+    if partition.is_failing_back and leader_start == leader_end:
+        # It was cut to nothing. What we have below its start is of no epoch that it could compare.
+        _start_over(partition, leader_start, "the leader was cut to nothing")
+    elif log.log_end_offset > leader_end:
         _cut(partition, leader_end, "the leader's log ends there")
     elif log.log_end_offset < leader_start:
-        _tell_of_cut(partition, leader_start, "the leader's log begins there")
-        truncate_fully_and_start_at(log, leader_start)
-        assert log.log_start_offset == log.log_end_offset == leader_start, f"{partition.name} begins at {leader_start}"
-        partition.wake_readers()
+        _start_over(partition, leader_start, "the leader's log begins there")
+
+
+def _start_over(partition: Partition, offset: int, reason: str) -> None:
+    _tell_of_cut(partition, offset, reason)
+    log = partition.log
+    truncate_fully_and_start_at(log, offset)
+    assert log.log_start_offset == log.log_end_offset == offset, f"{partition.name} begins at {offset}"
+    partition.wake_readers()
 
 
 def _cut(partition: Partition, offset: int, reason: str) -> None:
+    if partition.is_failing_back and partition.log.cleaned_offset > offset:
+        # Compaction has dropped records for the sake of some that go now: the leader has what they said.
+        _start_over(partition, min(partition.log.log_start_offset, offset), f"{reason}, and it is compacted beyond")
+        return
     _tell_of_cut(partition, offset, reason)
     truncate_to(partition.log, offset)
     end_offset = partition.log.log_end_offset

@@ -34,7 +34,7 @@ from odradek.replica.preparation import PartitionWorkQueues
 from odradek.replica.promotion import settle
 from odradek.replica.selector import Selector
 from odradek.replica.throttle import throttled
-from odradek.settings.links import ended_mirrors, mirrored_topics
+from odradek.settings.links import ended_mirrors, failing_back, mirrored_topics
 
 if TYPE_CHECKING:
     from odradek.log.manager import LogManager
@@ -108,6 +108,7 @@ class ReplicaManager:
         self._image = MetadataImage()
         self._mirrors: frozenset[str] = frozenset()
         self._ended_mirrors: dict[str, int] = {}
+        self._failing_back: frozenset[str] = frozenset()
         self._fetchers: ReplicaFetcherManager | None = None
         self._isr: IsrService | None = None
         self._repairs: RepairService | None = None
@@ -218,7 +219,9 @@ class ReplicaManager:
     def _take_mirrors(self, settings: Mapping[str, str]) -> None:
         before, self._mirrors = self._mirrors, mirrored_topics(settings)
         ended, self._ended_mirrors = self._ended_mirrors, ended_mirrors(settings)
-        changed = (before ^ self._mirrors) | {topic for topic, _ in ended.items() ^ self._ended_mirrors.items()}
+        failing, self._failing_back = self._failing_back, failing_back(settings)
+        changed = (before ^ self._mirrors) | (failing ^ self._failing_back)
+        changed |= {topic for topic, _ in ended.items() ^ self._ended_mirrors.items()}
         for partition in self if changed else ():
             if partition.topic in changed:
                 self._mark(partition)
@@ -228,6 +231,7 @@ class ReplicaManager:
         """Whether it is a mirror; one that ends to be it is until its leader has ended it in the log."""
         partition.first_own_epoch = self._ended_mirrors.get(partition.topic, 0)
         partition.is_mirror = partition.topic in self._mirrors or partition.first_own_epoch > 0
+        partition.is_failing_back = partition.topic in self._failing_back
 
     def _settle(self, partition: Partition) -> None:
         """End a mirror that this broker leads in an epoch of its own, unless that was done."""

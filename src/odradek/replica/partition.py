@@ -53,6 +53,7 @@ class Partition:
         cut_off: others may lead by now, see `isolation`.
         is_mirror: its records come from another cluster, with that one's leader epochs (ADR 0018).
         first_own_epoch: of a topic that was a mirror, under which it ended to be one (ADR 0020); else 0.
+        is_failing_back: it may have records that its source has not, and is cut before any comes (ADR 0021).
         repair: of what is damaged: its readers wait for it.
         replicated, durable, data_waits: who waits for acknowledgements, flushes and data.
     """
@@ -84,6 +85,7 @@ class Partition:
     cut_off: bool = field(default=False, init=False)
     is_mirror: bool = field(default=False, init=False)
     first_own_epoch: int = field(default=0, init=False)
+    is_failing_back: bool = field(default=False, init=False)
     repair: asyncio.Future[None] | None = field(default=None, init=False)
     throttled: Throttled = field(default=NOT_THROTTLED, init=False)
     warned_epoch: int = field(default=-1, init=False)
@@ -387,6 +389,12 @@ class Partition:
             return None
         epoch, end = self.log.end_offset_for_epoch(last_fetched_epoch)
         if end < 0:
+            latest = self.log.epochs.latest_epoch
+            if self.is_failing_back and latest >= 0:
+                # A leader that was cut notes no epoch of its own: what comes after its last one goes there, too.
+                return latest, self.log.log_end_offset
+            if self.is_failing_back:
+                raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.name} was cut to nothing")
             if self.is_mirror and fetch_offset == self.log.log_end_offset:
                 # A mirror's leader notes no epoch of its own: a log that began where the source does may know none yet.
                 return None

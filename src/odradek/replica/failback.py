@@ -1,0 +1,56 @@
+"""A leader of an old source is cut to what the new one has, and learns whether all replicas are (ADR 0021).
+
+Nothing is appended to a partition that is failed back: its log gets shorter alone. So what is asked here may be asked
+again by any leader, at any time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.common.log_lines import get_logger
+from odradek.log.truncation import truncate_fully_and_start_at, truncate_to
+
+if TYPE_CHECKING:
+    from odradek.replica.partition import Partition
+
+_log = get_logger("replica.failback")
+
+
+def cut_leader(partition: Partition, offset: int, *, starts_over: bool = False) -> bool:
+    """Drop all at or above `offset` (exclusive end), or begin there where the log begins later.
+
+    What is known of followers is forgotten: until they ask again, they may still get what they were sent before.
+
+    Args:
+        starts_over: nothing of the log stays: it begins at `offset` again, wherever it ended.
+    Returns:
+        Whether it is done; False while a change of the in-sync set is in flight.
+    Raises:
+        StorageError.
+    """
+    if partition.in_sync.pending is not None:
+        return False
+    log = partition.log
+    _log.warning(
+        "an old source is cut",
+        partition=partition.name,
+        offset=offset,
+        log_end_offset=log.log_end_offset,
+        log_start_offset=log.log_start_offset,
+    )
+    if starts_over or offset <= log.log_start_offset:
+        truncate_fully_and_start_at(log, offset)
+    else:
+        truncate_to(log, offset)
+    partition.unreplicated.clear()
+    partition.leader_epoch_start_offset = log.log_end_offset
+    partition.in_sync.begin(partition.assigned_replicas, partition.isr, partition.monotonic_ms())
+    partition.wake_readers()
+    partition.advance_high_watermark()
+    return True
+
+
+def replicas_not_cut(partition: Partition) -> list[int]:
+    """Those that did not ask since their leader was cut, with a history that is its own."""
+    return sorted(each for each, follower in partition.in_sync.followers.items() if follower.log_end_offset < 0)

@@ -1,0 +1,87 @@
+"""What is cut from a log is in a file first, or nothing is cut."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.ports import DiskUsage
+from odradek.log import aside
+from odradek.log.aside import aside_path, set_aside
+from odradek.log.config import LogConfig
+from odradek.log.files import FileCache
+from odradek.log.log import Log
+from odradek.log.opening import close_log, open_log
+from tests.sim.disk import DiskFaults, SimDisk
+from tests.support.models.batches import NOW_MS, batch, header_of
+
+
+@pytest.fixture
+def disk() -> SimDisk:
+    return SimDisk(Random(0), DiskFaults(), lambda: NOW_MS)
+
+
+@pytest.fixture
+def log(disk: SimDisk) -> Iterator[Log]:
+    path = Path("/logs/t-0")
+    disk.make_dirs(path)
+    config = LogConfig(segment_bytes=1000)
+    found = open_log(FileCache(disk), path, ("t", 0), config, now_ms=NOW_MS)
+    for number in range(40):
+        data = batch(b"%d" % number, b"x" * 40)
+        found.append_as_leader([data], [header_of(data)], leader_epoch=3, now_ms=NOW_MS)
+    found.update_high_watermark(80)
+    yield found
+    close_log(found)
+
+
+def written(log: Log, first: int) -> bytes:
+    return b"".join(
+        segment.batch_bytes(position, header)
+        for segment in log.segments
+        for position, header in segment.headers(0)
+        if header.base_offset >= first
+    )
+
+
+@pytest.mark.parametrize("read_bytes", [aside.READ_BYTES, 200, 1])
+def test_all_batches_from_there_on(
+    log: Log, disk: SimDisk, monkeypatch: pytest.MonkeyPatch, *, read_bytes: int
+) -> None:
+    monkeypatch.setattr(aside, "READ_BYTES", read_bytes)
+    path = aside_path(log, 22, 7)
+    assert path == Path("/logs/t-0.00000000000000000022.failback-7.log")
+    size = asyncio.run(set_aside(log, 22, path))
+    expected = written(log, 22)
+    assert len(log.segments.bases) > 3
+    assert disk.open(path, read_only=True).read_at(0, 1 << 20) == expected
+    assert size == len(expected)
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_without_space_there_is_no_half_of_a_file(
+    log: Log, disk: SimDisk, monkeypatch: pytest.MonkeyPatch, *, is_known: bool
+) -> None:
+    """Whether the disk says so before, or gets full in the middle."""
+    path = aside_path(log, 22, 7)
+    if not is_known:
+        monkeypatch.setattr(disk, "usage", lambda path: DiskUsage(2**40, 2**40))
+    disk.faults = DiskFaults(capacity_bytes=disk.used_bytes() + 500)
+    with pytest.raises(ApiError) as caught:
+        asyncio.run(set_aside(log, 22, path))
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert disk.list_dir(Path("/logs")) == ["t-0"]
+
+
+def test_a_name_fits_into_a_directory() -> None:
+    class Named:
+        topic_partition = ("t" * 249, 123456)
+        log_dir = Path("/logs")
+
+    path = aside_path(Named(), 2**62, 2**30)  # type: ignore[arg-type]
+    assert len(path.name) + len(".tmp") <= 255

@@ -1,0 +1,201 @@
+"""An old source over real logs: its leader is cut, and what its followers have beyond goes, by whatever epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.real_io import RealDisk
+from odradek.log.config import LogConfig
+from odradek.log.files import FileCache
+from odradek.log.opening import close_log, open_log
+from odradek.log.retention import delete_records
+from odradek.metadata.model import PartitionImage
+from odradek.record.batch import patch_base_offset, patch_leader_epoch
+from odradek.replica.failback import cut_leader, replicas_not_cut
+from odradek.replica.followers import follower_fetched
+from odradek.replica.following import append_from_leader, cut_to_divergence, move_into_range
+from odradek.replica.leadership import take_image
+from odradek.replica.partition import Partition
+from tests.support.models.batches import NOW_MS, batch
+
+LEADER, FOLLOWER = 1, 2
+EPOCH = 20
+
+
+class Pair:
+    """Two replicas of a partition that is failed back, with records of epochs 3 and 8, one each to an offset."""
+
+    def __init__(self, folder: Path) -> None:
+        self.leader, self.follower = (self._open(folder, each) for each in (LEADER, FOLLOWER))
+        self.partition_epoch = 0
+        self.lead(EPOCH)
+
+    def _open(self, folder: Path, broker_id: int) -> Partition:
+        path = folder / str(broker_id) / "t-0"
+        path.mkdir(parents=True)
+        log = open_log(FileCache(RealDisk(workers=1)), path, ("t", 0), LogConfig(), now_ms=NOW_MS)
+        partition = Partition("t", 0, UUID(int=5), log, broker_id=broker_id)
+        partition.is_mirror = partition.is_failing_back = True
+        return partition
+
+    def lead(self, leader_epoch: int) -> None:
+        self.partition_epoch += 1
+        image = PartitionImage((LEADER, FOLLOWER), (LEADER, FOLLOWER), LEADER, leader_epoch, self.partition_epoch)
+        for each in (self.leader, self.follower):
+            take_image(each, image)
+
+    def fill(self, partition: Partition, *epochs: int) -> None:
+        for epoch in epochs:
+            partition.append_mirrored(self.record(partition.log.log_end_offset, epoch), now_ms=NOW_MS)
+
+    def record(self, offset: int, epoch: int) -> bytearray:
+        data = bytearray(batch(b"a"))
+        patch_base_offset(data, offset)
+        patch_leader_epoch(data, epoch)
+        return data
+
+    def fetch(self) -> bool:
+        """One round of the follower; whether it cut its log."""
+        log = self.follower.log
+        asked, epoch = log.log_end_offset, log.epochs.latest_epoch
+        try:
+            follower_fetched(
+                self.leader, FOLLOWER, fetch_offset=asked, log_start_offset=log.log_start_offset, now_ms=0,
+                broker_epoch=-1, last_fetched_epoch=epoch, current_leader_epoch=self.leader.leader_epoch,
+            )  # fmt: skip
+            read = self.leader.read(
+                asked, max_bytes=1 << 20, at_least_one=True, replica_id=FOLLOWER, last_fetched_epoch=epoch
+            )
+        except ApiError as error:
+            assert error.code is ErrorCode.OFFSET_OUT_OF_RANGE
+            move_into_range(self.follower, self.leader.log.log_start_offset, self.leader.log.log_end_offset)
+            return True
+        if read.diverging is not None:
+            cut_to_divergence(self.follower, *read.diverging)
+            return True
+        records = b"".join(each.read() for each in read.chunks)
+        append_from_leader(
+            self.follower, records, leader_epoch=self.leader.leader_epoch, high_watermark=read.high_watermark,
+            log_start_offset=read.log_start_offset, now_ms=NOW_MS,
+        )  # fmt: skip
+        return False
+
+    def settle(self) -> None:
+        """Until the leader knows that its follower is cut."""
+        for _ in range(6):
+            self.fetch()
+        assert replicas_not_cut(self.leader) == []
+
+    def mirror(self, *epochs: int) -> None:
+        """All are cut: batches of the source come."""
+        for each in (self.leader, self.follower):
+            each.is_failing_back = False
+        self.fill(self.leader, *epochs)
+        self.settle()
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    found = Pair(tmp_path)
+    yield found
+    for each in (found.leader, found.follower):
+        close_log(each.log)
+
+
+@pytest.mark.parametrize(
+    ("leader", "follower", "offset"),
+    [
+        ((3, 3, 8, 8), (3, 3, 8, 8), 2),
+        ((3, 3, 8, 8), (3, 3, 8, 8), 1),
+        ((3, 3, 8), (3, 3, 8), 0),
+        ((3, 3), (3, 3, 8, 8), 2),
+        ((3, 3), (3,), 2),
+        ((3, 3, 3), (3, 3, 8), 3),  # as long, and of an epoch that the leader does not know
+        ((), (8,), 0),
+    ],
+)
+def test_a_follower_has_what_its_leader_was_cut_to(
+    pair: Pair, leader: tuple[int, ...], follower: tuple[int, ...], offset: int
+) -> None:
+    pair.fill(pair.leader, *leader)
+    pair.fill(pair.follower, *follower)
+    assert cut_leader(pair.leader, offset)
+    assert replicas_not_cut(pair.leader) == [FOLLOWER]
+    pair.settle()
+    for each in (pair.leader, pair.follower):
+        assert each.log.log_end_offset == each.log.high_watermark == offset
+    assert pair.follower.log.epochs.entries() == pair.leader.log.epochs.entries()
+    # The source's epochs have the numbers of those that were cut.
+    pair.mirror(7, 8)
+    assert pair.follower.log.epochs.entries() == pair.leader.log.epochs.entries()
+    assert pair.follower.log.log_end_offset == offset + 2
+
+
+def test_epochs_without_a_record_are_cut_too(pair: Pair) -> None:
+    """Each leader of an ordinary topic notes its own, at the end of a log that got no more records."""
+    for each in (pair.leader, pair.follower):
+        pair.fill(each, 3)
+        each.log.assign_epoch(9, 1)
+    assert cut_leader(pair.leader, 1)
+    pair.settle()
+    pair.mirror(7)
+    assert pair.follower.log.epochs.entries() == pair.leader.log.epochs.entries() == [(3, 0), (7, 1)]
+
+
+@pytest.mark.parametrize("start", [40, 3, 2, 0])
+def test_a_log_that_starts_over_begins_where_the_source_does(pair: Pair, *, start: int) -> None:
+    for each in (pair.leader, pair.follower):
+        pair.fill(each, 3, 8, 8)
+    assert cut_leader(pair.leader, start, starts_over=True)
+    pair.settle()
+    for each in (pair.leader, pair.follower):
+        assert (each.log.log_start_offset, each.log.log_end_offset) == (start, start)
+    pair.mirror(7)
+    assert pair.follower.log.epochs.entries() == [(7, start)]
+
+
+def test_a_cut_below_what_was_deleted_goes_back_to_there(pair: Pair) -> None:
+    for each in (pair.leader, pair.follower):
+        pair.fill(each, 3, 8, 8, 8)
+    pair.settle()
+    delete_records(pair.leader.log, 2)
+    assert cut_leader(pair.leader, 1)
+    pair.settle()
+    assert (pair.leader.log.log_start_offset, pair.leader.log.log_end_offset) == (1, 1)
+    pair.mirror(7)
+    assert pair.follower.log.log_end_offset == 2
+    assert pair.follower.log.epochs.latest_epoch == 7
+
+
+def test_a_follower_that_compacted_for_what_is_cut_gets_all_again(pair: Pair) -> None:
+    for each in (pair.leader, pair.follower):
+        pair.fill(each, 3, 3, 8, 8)
+    pair.follower.log.cleaned_offset = 3
+    cut_leader(pair.leader, 2)
+    assert pair.fetch()
+    assert pair.follower.log.log_end_offset == 0
+    pair.settle()
+    assert pair.follower.log.log_end_offset == 2
+
+
+def test_a_follower_that_asked_before_the_cut_is_asked_for_again(pair: Pair) -> None:
+    """What it was sent then may come into its log later."""
+    pair.fill(pair.leader, 3, 3, 8)
+    pair.fetch()
+    assert replicas_not_cut(pair.leader) == []
+    cut_leader(pair.leader, 2)
+    assert replicas_not_cut(pair.leader) == [FOLLOWER]
+
+
+def test_nothing_is_cut_while_the_in_sync_set_changes(pair: Pair) -> None:
+    pair.fill(pair.leader, 3, 3, 8)
+    pair.leader.in_sync.pending = pair.leader.in_sync.maybe_shrink(
+        leader_epoch=EPOCH, partition_epoch=1, leader_end_offset=3, now_ms=10**9, max_lag_ms=1
+    )
+    assert not cut_leader(pair.leader, 2)
+    assert pair.leader.log.log_end_offset == 3
