@@ -27,6 +27,7 @@ class Why(StrEnum):
     UNREACHABLE = "unreachable"
     MOVING = "moving"
     REFUSED = "refused"
+    FAILBACK = "failback"
 
 
 _UNAUTHORIZED = frozenset(
@@ -104,10 +105,11 @@ class Measure:
     """A partition of a mirror that is led here.
 
     Attributes:
-        state: active, paused, stopped (until an administrator acts) or waiting.
+        state: active, paused, stopped (until an administrator acts), waiting, or failback (it is to be cut).
         source_end: the source's high watermark; -1 where it was never heard of.
         seconds: how long ago the mirror had all that the source had; 0 where nothing is missing.
         bytes: of batches that came over the link, since this broker leads the partition.
+        cut: where it was cut as it was failed back, and the file with what was there.
     """
 
     topic: str
@@ -118,6 +120,7 @@ class Measure:
     source_end: int
     seconds: float
     bytes: int
+    cut: Mapping[str, Any] | None = None
 
     @property
     def records(self) -> int | None:
@@ -135,6 +138,7 @@ class Measure:
             "lag": self.records,
             "lag_seconds": round(self.seconds, 3),
             "bytes": self.bytes,
+            "cut": self.cut,
             **self.reason.shown(),
         }
 
@@ -145,7 +149,9 @@ def measure(mirrored: MirroredPartition, reasons: Reasons, now_ms: int) -> Measu
     reason = mirrored.reason if mirrored.reason.text else reasons.of(partition.topic, "")
     end = partition.log.log_end_offset
     has_all = mirrored.source_end >= 0 and end >= mirrored.source_end
-    if mirrored.is_paused:
+    if partition.is_failing_back and not mirrored.stopped:
+        state = "failback"
+    elif mirrored.is_paused:
         state = "paused"
     elif mirrored.stopped:
         state = "stopped"
@@ -161,6 +167,7 @@ def measure(mirrored: MirroredPartition, reasons: Reasons, now_ms: int) -> Measu
         mirrored.source_end,
         0.0 if is_whole else max(0, now_ms - mirrored.whole_ms) / 1000,
         mirrored.bytes,
+        None if mirrored.cut is None else mirrored.cut.shown(partition.broker_id),
     )
 
 
@@ -221,7 +228,7 @@ def link_families(links: Iterable[LinkMeasures], now_ms: int) -> Iterator[Family
     yield Family(
         "odradek_link_state",
         "gauge",
-        "1 for each partition of a mirror led here, with its state (active, paused, stopped, waiting) and the reason.",
+        "1 for each partition of a mirror led here: its state (active, paused, stopped, waiting, failback) and reason.",
         tuple(
             Sample(1, (*labels(link, each), ("state", each.state), ("reason", str(each.reason.why))))
             for link, each in every

@@ -20,6 +20,7 @@ from odradek.record.batch import read_size
 from odradek.record.builder import build_empty_batch
 
 if TYPE_CHECKING:
+    from odradek.link.failback import Cut
     from odradek.protocol.messages.fetch_response import PartitionData
     from odradek.replica.partition import Partition
 
@@ -62,6 +63,7 @@ class MirroredPartition:
         bytes: of the batches that came.
         begins_at: the source's start, where that was above our end and the source has no epoch to compare ours with;
             -1 where that never was so.
+        cut: what was done to it by its leader here as it was failed back.
     """
 
     partition: Partition
@@ -77,6 +79,7 @@ class MirroredPartition:
     bytes: int = 0
     begins_at: int = -1
     source_start: int = -1
+    cut: Cut | None = None
 
     @property
     def is_ready(self) -> bool:

@@ -20,7 +20,8 @@ from odradek.common.errors import ApiError, ErrorCode, OdradekError, StorageErro
 from odradek.common.log_lines import get_logger
 from odradek.common.token_bucket import UNLIMITED, TokenBucket
 from odradek.link.acls import AclFollower
-from odradek.link.measures import LinkMeasures, Reasons, Why, measure, why_of
+from odradek.link.failback import Failback
+from odradek.link.measures import NO_REASON, LinkMeasures, Reasons, Why, measure, why_of
 from odradek.link.mirroring import MirroredPartition, Step
 from odradek.link.offsets import OffsetFollower
 from odradek.link.pauses import REFRESH_MS, Pauses
@@ -186,6 +187,8 @@ class LinkRun:
         self._pace = TokenBucket()
         self._keep_pace()
         self._duties = duties
+        self._failback = Failback(clock, replicas, lambda: (keeper() or (None,))[0])
+        self._failing_back: asyncio.Task[None] | None = None
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._round_after_round()), loop.create_task(self._follow_beside())]
 
@@ -235,7 +238,8 @@ class LinkRun:
         kept = {}
         for key, each in self.partitions.items():
             if self._is_active(key[0]):
-                each.is_paused = False
+                if each.is_paused:
+                    each.is_paused, each.reason = False, NO_REASON
                 kept[key] = each
             elif key[0] in self.link.mirrors:
                 kept[key] = each if each.is_paused else each.paused()
@@ -252,6 +256,7 @@ class LinkRun:
     async def stop(self) -> None:
         """End it, and close its connections."""
         tasks = [*self._tasks, *self._fetches.values()]
+        tasks += [self._failing_back] if self._failing_back is not None else []
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -286,6 +291,17 @@ class LinkRun:
         await self._locate_outside()
         await self._hear_of_idle()
         self._begin_fetches()
+        self._begin_failback()
+
+    def _begin_failback(self) -> None:
+        """A round of it, beside what is mirrored: what is written aside may be large."""
+        if not any(each.state is MirrorState.FAILBACK for each in self.link.mirrors.values()):
+            return
+        if self._failing_back is None or self._failing_back.done():
+            work = partial(
+                self._failback.round, self._source, lambda: self.link, lambda: list(self.partitions.values())
+            )
+            self._failing_back = asyncio.get_running_loop().create_task(self._guarded("failback", work))
 
     def _begin_fetches(self) -> None:
         leaders = {each.source_leader for each in self.partitions.values() if each.is_ready}

@@ -81,7 +81,7 @@ class TopicKeeper:
             ApiError: the controller refuses it.
         """
         if changes := changes_of(mirror, topic):
-            await self._set(changes)
+            await self.set(changes)
         image = self._image()
         own = image.topic(mirror.topic)
         if mirror.key("mirror") not in image.config(ResourceType.BROKER, ""):
@@ -91,7 +91,8 @@ class TopicKeeper:
         elif len(own.partitions) < len(topic.partitions):
             await self._grow(mirror.topic, len(topic.partitions))
 
-    async def _set(self, changes: dict[str, str]) -> None:
+    async def set(self, changes: dict[str, str]) -> None:
+        """Have these settings of all brokers together. Raises ApiError."""
         resource = incremental_alter_configs_request.AlterConfigsResource(
             resource_type=ResourceType.BROKER,
             resource_name="",

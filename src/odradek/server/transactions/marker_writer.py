@@ -70,6 +70,8 @@ class MarkerWriter:
     async def _append(self, marker: WritableTxnMarker, topic: str, partition_id: int) -> None:
         partition = self._replicas.find(topic, partition_id, self._image())
         partition.check_leader()
+        if topic in self._replicas.mirrors:
+            return  # it was a topic when the transaction began; its source has ended that (ADR 0021)
         producers = partition.log.producers
         producers.forget_verification(marker.producer_id, marker.producer_epoch, marker.transaction_version)
         if producers.must_write_marker(

@@ -1,0 +1,34 @@
+"""Where leader epochs end in a partition's log, by what its leader says (KIP-320)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.client.cluster import check
+from odradek.protocol.messages import offset_for_leader_epoch_request as asked
+from odradek.protocol.messages.offset_for_leader_epoch_response import OffsetForLeaderEpochResponse
+
+if TYPE_CHECKING:
+    from odradek.client.cluster import Cluster
+
+
+async def epoch_end(
+    cluster: Cluster, topic: str, partition_id: int, epoch: int, *, leader_id: int, leader_epoch: int = -1
+) -> tuple[int, int]:
+    """(largest epoch that is not above `epoch`, its end offset, exclusive); (-1, -1) where the leader knows none.
+
+    Args:
+        leader_epoch: under which `leader_id` is to lead; -1 for any.
+    Raises:
+        ApiError: NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, TOPIC_AUTHORIZATION_FAILED.
+    """
+    partition = asked.OffsetForLeaderPartition(
+        partition=partition_id, current_leader_epoch=leader_epoch, leader_epoch=epoch
+    )
+    request = asked.OffsetForLeaderEpochRequest(
+        replica_id=-1, topics=[asked.OffsetForLeaderTopic(topic=topic, partitions=[partition])]
+    )
+    (answered,) = (await cluster.request(request, OffsetForLeaderEpochResponse, node_id=leader_id)).topics
+    (answer,) = answered.partitions
+    check(answer.error_code, f"{topic}-{partition_id}")
+    return answer.leader_epoch, answer.end_offset

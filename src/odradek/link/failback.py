@@ -1,0 +1,151 @@
+"""An old source becomes a mirror: each leader writes aside what the new source has not, and is cut (ADR 0021).
+
+Until all replicas of a partition are cut, and that is in the settings, nothing is mirrored. Each step may be done again
+by another leader: nothing is appended, so logs get shorter alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from odradek.client.epochs import epoch_end
+from odradek.client.groups import list_offsets
+from odradek.common.errors import ApiError, ErrorCode, OdradekError, StorageError
+from odradek.common.log_lines import get_logger
+from odradek.link.agreement import Agreement, agree
+from odradek.link.measures import NO_REASON, Why, why_of
+from odradek.link.same_topics import same_topics
+from odradek.log.aside import aside_path, set_aside
+from odradek.replica.failback import cut_leader, replicas_not_cut
+from odradek.settings.links import MirrorState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from odradek.client.cluster import Cluster
+    from odradek.common.ports import Clock
+    from odradek.link.mirroring import MirroredPartition
+    from odradek.link.topics import TopicKeeper
+    from odradek.replica.manager import ReplicaManager
+    from odradek.settings.links import Link, Mirror
+
+EARLIEST = -2
+_log = get_logger("link.failback")
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What a leader did with its log.
+
+    Attributes:
+        offset: where it ends since (exclusive).
+        leader_epoch: under which.
+        file, size_bytes: where the batches are that were there; None and 0 where there were none.
+    """
+
+    offset: int
+    leader_epoch: int
+    file: Path | None = None
+    size_bytes: int = 0
+
+    def shown(self, broker_id: int) -> dict[str, Any]:
+        """What `links describe` gets."""
+        file = None if self.file is None else str(self.file)
+        return {"offset": self.offset, "broker": broker_id, "file": file, "bytes": self.size_bytes}
+
+
+class Failback:
+    """What the leaders on this broker do for one link."""
+
+    def __init__(self, clock: Clock, replicas: ReplicaManager, keeper: Callable[[], TopicKeeper | None]) -> None:
+        self._clock = clock
+        self._replicas = replicas
+        self._keeper = keeper
+
+    async def round(
+        self, source: Cluster, link: Callable[[], Link], partitions: Callable[[], list[MirroredPartition]]
+    ) -> None:
+        """Bring each partition a step further; what cannot be done is tried again with the next round."""
+        for each in partitions():
+            mirror = link().mirrors.get(each.partition.topic)
+            if mirror is None or mirror.state is not MirrorState.FAILBACK:
+                continue
+            if each.stopped or each.partition.partition_id in mirror.cuts or not _may_cut(each):
+                continue
+            try:
+                await self._step(source, link, mirror, each)
+            except StorageError as error:
+                self._replicas.storage_failed(error)
+            except (OdradekError, OSError) as error:
+                each.reason = each.reason.followed_by(why_of(error), str(error), self._clock.now_ms())
+
+    async def _step(self, source: Cluster, link: Callable[[], Link], mirror: Mirror, each: MirroredPartition) -> None:
+        partition = each.partition
+        if each.cut is None or each.cut.leader_epoch != partition.leader_epoch:
+            agreed = await self._agree(source, mirror, each)
+            if mirror.topic not in await same_topics(source, link(), [mirror.topic]):
+                raise ApiError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{mirror.topic} is another topic at the source now")
+            if not await self._cut(each, agreed):
+                return
+        assert each.cut is not None, "it was cut"
+        if uncut := replicas_not_cut(partition):
+            text = f"cut to {each.cut.offset}; replicas {uncut} are to be cut, and do not fetch yet"
+            each.reason = each.reason.followed_by(Why.FAILBACK, text, self._clock.now_ms())
+        elif (keeper := self._keeper()) is not None:
+            await keeper.set({mirror.key(f"cut.{partition.partition_id}"): str(each.cut.offset)})
+            each.reason = NO_REASON
+
+    async def _agree(self, source: Cluster, mirror: Mirror, each: MirroredPartition) -> Agreement:
+        key = topic, partition_id = each.partition.topic, each.partition.partition_id
+        leader, epoch, log = each.source_leader, each.source_epoch, each.partition.log
+        if leader < 0 or epoch < mirror.agreed_below:
+            raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"the source has no leader of {topic}-{partition_id} yet")
+
+        async def source_end(asked: int) -> tuple[int, int]:
+            return await epoch_end(source, topic, partition_id, asked, leader_id=leader, leader_epoch=epoch)
+
+        async def source_start() -> int:
+            return (await list_offsets(source, {key: EARLIEST}))[key]
+
+        async def own_end(asked: int) -> tuple[int, int]:
+            return log.end_offset_for_epoch(asked)
+
+        agreed = await agree(mirror.agreed_below, source_end, source_start, own_end)
+        if agreed.offset < log.log_end_offset and log.cleaned_offset > agreed.offset:
+            # Compaction has dropped records for the sake of some that go now.
+            return Agreement(await source_start(), starts_over=True)
+        return agreed
+
+    async def _cut(self, each: MirroredPartition, agreed: Agreement) -> bool:
+        """Write aside what goes, then cut; whether that was done."""
+        partition = each.partition
+        log, epoch, end = partition.log, partition.leader_epoch, partition.log.log_end_offset
+        if not _may_cut(each):
+            return False
+        file, size_bytes = (each.cut.file, each.cut.size_bytes) if each.cut is not None else (None, 0)
+        first = log.log_start_offset if agreed.starts_over else max(agreed.offset, log.log_start_offset)
+        if first < end:
+            file = aside_path(log, first, epoch)
+            size_bytes = await set_aside(log, first, file)
+            _log.warning(
+                "what only an old source has is written aside",
+                partition=partition.name,
+                file=file,
+                bytes=size_bytes,
+                first=first,
+                end=end,
+                starts_over=agreed.starts_over,
+            )
+        if not _may_cut(each) or (partition.log, partition.leader_epoch, log.log_end_offset) != (log, epoch, end):
+            return False
+        if not cut_leader(partition, agreed.offset, starts_over=agreed.starts_over):
+            return False
+        each.cut = Cut(agreed.offset, epoch, file, size_bytes)
+        return True
+
+
+def _may_cut(each: MirroredPartition) -> bool:
+    partition = each.partition
+    return partition.is_leader and partition.is_failing_back and not partition.cut_off

@@ -1,0 +1,187 @@
+"""A leader of an old source over a real log: what it asks, writes aside and cuts, and when it does none of these."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+from uuid import UUID
+
+import pytest
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.link import failback
+from odradek.link.failback import Failback
+from odradek.link.measures import NO_REASON, Why, measure
+from odradek.link.mirroring import MirroredPartition
+from odradek.log import aside
+from odradek.log.epoch_cache import EpochCache
+from odradek.metadata.model import PartitionImage
+from odradek.record.batch import patch_base_offset, patch_leader_epoch
+from odradek.replica.leadership import take_image
+from odradek.settings.links import Link, Mirror, MirrorState
+from tests.support.models.batches import NOW_MS, batch
+
+ME, OTHER = 1, 2
+SOURCE_ID = UUID(int=9)
+BELOW = 8
+
+
+class Now:
+    def now_ms(self) -> int:
+        return NOW_MS
+
+
+class NoReasons:
+    def of(self, *names: str) -> Any:
+        return NO_REASON
+
+
+@dataclass
+class World:
+    """The source's log as its epochs, and what was asked of our controller."""
+
+    mirrored: MirroredPartition
+    epochs: list[int] = field(default_factory=lambda: [3, 3, 8, 8, 8])
+    is_same: bool = True
+    noted: list[dict[str, str]] = field(default_factory=list)
+    before_cut: Callable[[], None] = lambda: None
+
+    def __post_init__(self) -> None:
+        self.mirror = Mirror("back", "t", MirrorState.FAILBACK, SOURCE_ID, agreed_below=BELOW)
+        keeper = SimpleNamespace(set=self._note)
+        self.work = Failback(cast(Any, Now()), cast(Any, self), lambda: cast(Any, keeper))
+
+    async def _note(self, changes: dict[str, str]) -> None:
+        self.noted.append(changes)
+
+    async def epoch_end(self, _: object, topic: str, number: int, epoch: int, **leader: int) -> tuple[int, int]:
+        assert leader == {"leader_id": 4, "leader_epoch": 11}
+        cache = EpochCache()
+        for offset, each in enumerate(self.epochs):
+            cache.assign(each, offset)
+        return cache.end_offset_for(epoch, len(self.epochs))
+
+    async def list_offsets(self, _: object, asked: dict[tuple[str, int], int]) -> dict[tuple[str, int], int]:
+        return dict.fromkeys(asked, 0)
+
+    async def same_topics(self, *_: object) -> set[str]:
+        return {"t"} if self.is_same else set()
+
+    async def set_aside(self, log: Any, offset: int, path: Path) -> int:
+        self.before_cut()
+        return int(await aside.set_aside(log, offset, path))
+
+    def round(self) -> None:
+        link = Link("back", "a:1", {"t": self.mirror})
+        asyncio.run(self.work.round(cast(Any, None), lambda: link, lambda: [self.mirrored]))
+
+    def lead(self, leader_epoch: int, leader: int = ME, replicas: tuple[int, ...] = (ME,)) -> None:
+        epoch = self.mirrored.partition.partition_epoch + 1
+        take_image(self.mirrored.partition, PartitionImage(replicas, replicas, leader, leader_epoch, epoch))
+
+    @property
+    def end(self) -> int:
+        return self.mirrored.partition.log.log_end_offset
+
+    @property
+    def files(self) -> list[Path]:
+        return sorted(self.mirrored.partition.log.log_dir.glob("*failback*"))
+
+
+@pytest.fixture
+def world(mirrored: MirroredPartition, monkeypatch: pytest.MonkeyPatch) -> World:
+    made = World(mirrored)
+    mirrored.source_epoch, mirrored.is_paused = 11, True
+    mirrored.partition.is_failing_back = True
+    made.lead(12)
+    for offset, epoch in enumerate((3, 3, 3, 8)):
+        data = bytearray(batch(b"a"))
+        patch_base_offset(data, offset)
+        patch_leader_epoch(data, epoch)
+        mirrored.partition.append_mirrored(data, now_ms=NOW_MS)
+    for name in ("epoch_end", "list_offsets", "same_topics", "set_aside"):
+        monkeypatch.setattr(failback, name, getattr(made, name))
+    return made
+
+
+def test_it_is_written_aside_cut_and_noted(world: World) -> None:
+    world.round()
+    assert world.end == 2
+    assert world.noted == [{"odradek.link.back.cut.0.t": "2"}]
+    (file,) = world.files
+    assert file.name == "t-0.00000000000000000002.failback-12.log"
+    shown = measure(world.mirrored, cast(Any, NoReasons()), NOW_MS).shown()
+    assert shown["state"] == "failback"
+    assert shown["cut"] == {"offset": 2, "broker": ME, "file": str(file), "bytes": file.stat().st_size}
+    world.mirror.cuts[0] = 2
+    world.round()
+    assert len(world.noted) == 1, "what is noted is done"
+
+
+def test_the_next_leader_finds_nothing_to_cut_any_more(world: World) -> None:
+    world.round()
+    world.lead(13)
+    world.round()
+    assert world.end == 2
+    assert world.noted == [{"odradek.link.back.cut.0.t": "2"}] * 2
+    assert len(world.files) == 1
+    assert world.mirrored.cut is not None
+    assert world.mirrored.cut.file == world.files[0]
+
+
+def test_replicas_that_did_not_ask_yet_are_waited_for(world: World) -> None:
+    world.lead(13, replicas=(ME, OTHER))
+    world.round()
+    assert world.end == 2
+    assert world.noted == []
+    assert world.mirrored.reason.why is Why.FAILBACK
+    assert f"[{OTHER}]" in world.mirrored.reason.text
+
+
+@pytest.mark.parametrize("is_led", [True, False])
+def test_a_leadership_that_ends_as_it_is_written_aside_cuts_nothing(world: World, *, is_led: bool) -> None:
+    world.before_cut = lambda: world.lead(13, ME if is_led else OTHER, (ME, OTHER))
+    world.round()
+    assert world.end == 4
+    assert world.noted == []
+
+
+def test_what_cannot_be_written_aside_is_not_cut(world: World) -> None:
+    def full() -> None:
+        raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "No space left")
+
+    world.before_cut = full
+    world.round()
+    assert world.end == 4
+    assert "No space" in world.mirrored.reason.text
+    world.before_cut = lambda: None
+    world.round()
+    assert world.end == 2
+    assert world.mirrored.reason == NO_REASON
+
+
+@pytest.mark.parametrize(("cleaned", "end"), [(2, 2), (3, 0)])
+def test_a_log_that_was_compacted_beyond_the_cut_starts_over(world: World, cleaned: int, end: int) -> None:
+    world.mirrored.partition.log.cleaned_offset = cleaned
+    world.round()
+    assert world.end == end
+    assert world.files[0].name == f"t-0.{end:020}.failback-12.log"
+
+
+def test_another_topic_of_its_name_at_the_source_cuts_nothing(world: World) -> None:
+    world.is_same = False
+    world.round()
+    assert world.end == 4
+    assert world.mirrored.reason.why is Why.RECREATED
+
+
+@pytest.mark.parametrize(("leader", "epoch"), [(-1, 11), (4, BELOW - 1)])
+def test_a_leader_of_the_source_from_before_its_promotion_is_not_asked(world: World, leader: int, epoch: int) -> None:
+    world.mirrored.source_leader, world.mirrored.source_epoch = leader, epoch
+    world.round()
+    assert world.end == 4
+    assert "no leader" in world.mirrored.reason.text
