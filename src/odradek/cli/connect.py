@@ -112,8 +112,25 @@ def administer(where: Target, work: Callable[[Cluster], Awaitable[T]]) -> T:
     """
     import asyncio
 
-    from odradek.client.cluster import Cluster, parse_bootstrap
     from odradek.client.connection import RequestTimeoutError, UnreachableError, UnsupportedRequestError
+
+    connect = cluster_at(where)
+
+    async def connected() -> T:
+        async with connect() as cluster:
+            return await work(cluster)
+
+    try:
+        return asyncio.run(connected())
+    except (UnreachableError, RequestTimeoutError) as error:
+        raise unreachable(where, str(error)) from None
+    except UnsupportedRequestError as error:
+        raise CliError(f"{error}; this command needs a newer broker") from None
+
+
+def cluster_at(where: Target) -> Callable[[], Cluster]:
+    """What makes the client of a cluster, on the loop that it is used by. Raises CliError for what it cannot use."""
+    from odradek.client.cluster import Cluster, parse_bootstrap
     from odradek.client.sasl import SaslSettingError
     from odradek.common.real_io import RealClock, RealNetwork
     from odradek.security.client.settings import credentials
@@ -128,19 +145,10 @@ def administer(where: Target, work: Callable[[Cluster], Awaitable[T]]) -> T:
     except SaslSettingError as error:
         raise CliError(f"--command-config: {error}", code=BAD_CONFIG) from None
 
-    async def connected() -> T:
-        client_id = where.properties.get("client.id", "odradek-cli")
-        async with Cluster(
-            RealNetwork(), RealClock(), addresses, client_id=client_id, timeout_ms=where.timeout_ms, tls=tls, sasl=sasl
-        ) as cluster:
-            return await work(cluster)
-
-    try:
-        return asyncio.run(connected())
-    except (UnreachableError, RequestTimeoutError) as error:
-        raise unreachable(where, str(error)) from None
-    except UnsupportedRequestError as error:
-        raise CliError(f"{error}; this command needs a newer broker") from None
+    client_id = where.properties.get("client.id", "odradek-cli")
+    return lambda: Cluster(
+        RealNetwork(), RealClock(), addresses, client_id=client_id, timeout_ms=where.timeout_ms, tls=tls, sasl=sasl
+    )
 
 
 def unreachable(where: Target, reason: str) -> CliError:

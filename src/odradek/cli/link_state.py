@@ -20,6 +20,7 @@ _UNKNOWN: Row = {
     "lag": None,
     "lag_seconds": None,
     "bytes": 0,
+    "cut": None,
     "why": "",
     "reason": "",
     "since_ms": -1,
@@ -68,7 +69,7 @@ async def _partitions(cluster: Cluster, link: Link) -> list[tuple[Mirror, int]]:
 
 
 def _state(mirror: Mirror) -> str:
-    return "paused" if mirror.state == "paused" else "waiting"
+    return str(mirror.state) if mirror.state in ("paused", "failback") else "waiting"
 
 
 def _reason(row: Row) -> Row:
@@ -87,6 +88,16 @@ def show(found: Row) -> None:
     names = ["topic", "partition", "state", "end", "source_end", "lag", "lag_seconds", "bytes"]
     headings = [*(name.upper().replace("_", "-") for name in names), "REASON"]
     print_table(headings, [[*_cells(row[name] for name in names), _why(row)] for row in found["partitions"]])
+    for row in found["partitions"]:
+        if row["cut"]:
+            say(cut_line(row))
+
+
+def cut_line(row: Row) -> str:
+    """What was done to a partition as it was failed back."""
+    cut = row["cut"]
+    what = f"its {cut['bytes']} bytes from there on are in {cut['file']}" if cut["file"] else "nothing was there"
+    return f"{row['topic']}-{row['partition']} was cut to {cut['offset']} on broker {cut['broker']}: {what}"
 
 
 def _cells(values: Iterable[Any]) -> list[str]:

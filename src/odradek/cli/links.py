@@ -22,7 +22,7 @@ from odradek.cli.output import JsonOption, print_json, print_table, say
 
 if TYPE_CHECKING:
     from odradek.client.cluster import Cluster
-    from odradek.settings.links import Link
+    from odradek.settings.links import Link, Mirror
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, help="Mirror topics of other clusters: make, list, describe, delete."
@@ -59,7 +59,7 @@ def create(
     async def work(cluster: Cluster) -> bool:
         from odradek.settings.links import bootstrap_key, setting_key
 
-        if link in await _links(cluster):
+        if link in await links_here(cluster):
             return False
         await _set(cluster, {bootstrap_key(link): source, **{setting_key(link, key): given[key] for key in given}})
         return True
@@ -88,7 +88,7 @@ def alter(
         from odradek.client.admin import ConfigOperation, ResourceType, alter_configs
         from odradek.settings.links import setting_key
 
-        _found(link, await _links(cluster))
+        _found(link, await links_here(cluster))
         changes = [(setting_key(link, key), ConfigOperation.SET, value) for key, value in given.items()]
         gone = [(setting_key(link, key), ConfigOperation.DELETE, None) for key in unset or ()]
         await alter_configs(cluster, ResourceType.BROKER, "", [*changes, *gone])
@@ -110,10 +110,11 @@ def mirror(
     async def work(cluster: Cluster) -> None:
         from odradek.settings.links import MirrorState, mirror_key
 
-        mirrors = _found(link, await _links(cluster)).mirrors
+        mirrors = _found(link, await links_here(cluster)).mirrors
         for topic in topics:
             if topic in mirrors and mirrors[topic].state is MirrorState.PAUSED:
                 raise CliError(f"{topic} is paused: `odradek links resume` goes on with it", code=USAGE)
+            _check_not_failing_back(mirrors.get(topic))
         await _set(cluster, {mirror_key(link, "mirror", topic): MirrorState.ACTIVE for topic in topics})
 
     administer(target(bootstrap_server, command_config), work)
@@ -170,6 +171,32 @@ def failover(
     _end_mirrors(link, topics or [], bootstrap_server, command_config, yes=yes, as_json=as_json, is_reached=False)
 
 
+@app.command("failback")
+def failback(
+    link: LinkArgument,
+    topics: TopicsArgument,
+    source_config: Annotated[
+        Path | None,
+        typer.Option("--source-config", help="Properties file to reach the link's source with.", metavar="FILE"),
+    ] = None,
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make topics mirrors of what was promoted from them elsewhere: what only this cluster has goes into files."""
+    from odradek.cli.link_failback import fail_back
+
+    fail_back(
+        link,
+        topics,
+        target(bootstrap_server, command_config),
+        {} if source_config is None else read_properties(source_config),
+        yes=yes,
+        as_json=as_json,
+    )
+
+
 @app.command("list")
 def list_links(
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
@@ -177,7 +204,7 @@ def list_links(
     as_json: JsonOption = False,
 ) -> None:
     """Show all links."""
-    links = administer(target(bootstrap_server, command_config), _links)
+    links = administer(target(bootstrap_server, command_config), links_here)
     rows: Rows = [
         {"link": each.name, "source": each.bootstrap_servers, "topics": len(each.mirrors)}
         for each in sorted(links.values(), key=lambda link: link.name)
@@ -199,7 +226,7 @@ def describe(
     from odradek.cli.link_state import described, show
 
     async def work(cluster: Cluster) -> dict[str, object]:
-        return await described(cluster, _found(link, await _links(cluster)))
+        return await described(cluster, _found(link, await links_here(cluster)))
 
     found = administer(target(bootstrap_server, command_config), work)
     if as_json:
@@ -245,14 +272,20 @@ def _change_state(
     async def work(cluster: Cluster) -> None:
         from odradek.settings.links import mirror_key
 
-        mirrors = _found(link, await _links(cluster)).mirrors
+        mirrors = _found(link, await links_here(cluster)).mirrors
         for topic in topics:
             if topic not in mirrors:
                 raise CliError(f"{link} does not mirror {topic}", code=NOT_FOUND)
+            _check_not_failing_back(mirrors[topic])
         await _set(cluster, {mirror_key(link, "mirror", topic): state for topic in topics})
 
     administer(target(bootstrap_server, command_config), work)  # type: ignore[arg-type]
     _report(link, state, topics, as_json=as_json)
+
+
+def _check_not_failing_back(mirror: Mirror | None) -> None:
+    if mirror is not None and mirror.state == "failback":
+        raise CliError(f"{mirror.topic} is not a mirror yet: `odradek links failback` goes on with it", code=USAGE)
 
 
 def _end_mirrors(
@@ -272,7 +305,7 @@ def _end_mirrors(
     from odradek.cli import link_ends
 
     async def look(cluster: Cluster) -> tuple[Link, list[str], link_ends.Rows]:
-        link = _found(name, await _links(cluster))
+        link = _found(name, await links_here(cluster))
         names = link_ends.chosen(link, topics)
         leaves_out = not is_reached and not topics
         return link, names, await link_ends.missing(cluster, link, names, leaves_out=leaves_out)
@@ -296,7 +329,7 @@ def _end_mirrors(
         say(f"{name}: promoted {', '.join(names) or 'nothing: there is no mirror left'}")
 
 
-async def _links(cluster: Cluster) -> dict[str, Link]:
+async def links_here(cluster: Cluster) -> dict[str, Link]:
     from odradek.settings.links import links_of
 
     return links_of(await _settings(cluster))

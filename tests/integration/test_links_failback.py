@@ -1,0 +1,258 @@
+"""Old sources that become mirrors of what was promoted from them: what only they have goes into files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from odradek.testing.processes import ProcessCluster
+from tests.support.clients.cli import odradek, run_here
+from tests.support.clients.confluent import create_topic, produce_all, read_all, read_committed
+from tests.support.clients.links import describe, rows_of
+from tests.support.nodes.cluster import topic_at
+from tests.support.nodes.node import Node
+from tests.support.waiting import PATIENCE_S, eventually
+
+TOPIC = "orders"
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Iterator[Node]:
+    with Node(tmp_path / "old") as node:
+        yield node
+
+
+@pytest.fixture
+def new(tmp_path: Path, old: Node) -> Iterator[Node]:
+    with Node(tmp_path / "new") as node:
+        odradek(node.bootstrap, "links", "create", "west", "--source", old.bootstrap)
+        yield node
+
+
+def records(prefix: str, count: int) -> list[tuple[bytes | None, bytes | None]]:
+    return [(b"k", f"{prefix}-{number}".encode()) for number in range(count)]
+
+
+def log_of(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted((folder / f"{TOPIC}-0").glob("*.log")))
+
+
+def alike(first: Path, second: Path) -> None:
+    eventually(lambda: log_of(first) == log_of(second), lambda: f"{len(log_of(first))} and {len(log_of(second))} bytes")
+
+
+def values(messages: list[Message]) -> list[tuple[int | None, bytes | str | None]]:
+    return [(each.offset(), each.value()) for each in messages]
+
+
+def set_aside(path: str) -> list[tuple[int, str]]:
+    """Offsets and values of the records in a file, as the command prints them."""
+    lines = run_here("dump-log", "--print-data-log", "--json", path).json_lines
+    return [(each["offset"], each["value"]) for each in lines if each["kind"] == "record" and "value" in each]
+
+
+def transactional(node: Node, name: str) -> Producer:
+    config = {"bootstrap.servers": node.bootstrap, "transactional.id": name, "transaction.timeout.ms": 900_000}
+    producer = Producer(config)
+    producer.init_transactions(PATIENCE_S)
+    return producer
+
+
+def write(producer: Producer, prefix: str, count: int) -> None:
+    producer.begin_transaction()
+    for key, value in records(prefix, count):
+        producer.produce(TOPIC, value, key)
+    assert producer.flush(PATIENCE_S) == 0
+
+
+def commit(bootstrap: str, group: str, offset: int) -> None:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    consumer.commit(offsets=[TopicPartition(TOPIC, 0, offset)], asynchronous=False)
+    consumer.close()
+
+
+def committed(bootstrap: str, group: str) -> int:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    (found,) = consumer.committed([TopicPartition(TOPIC, 0)], timeout=PATIENCE_S)
+    consumer.close()
+    return int(found.offset)
+
+
+def await_mirrored(bootstrap: str, end: int, link: str = "west") -> None:
+    def ends() -> list[tuple[Any, Any]]:
+        return [(row["end"], row["source_end"]) for row in rows_of(bootstrap, TOPIC, link)]
+
+    eventually(lambda: ends() == [(end, end)], ends)
+
+
+def fail_back(bootstrap: str, link: str) -> dict[str, Any]:
+    done: dict[str, Any] = odradek(bootstrap, "links", "failback", link, TOPIC, "--yes", "--json").json
+    return done
+
+
+def test_what_only_the_old_source_has_goes_into_a_file(old: Node, new: Node) -> None:
+    create_topic(old.bootstrap, TOPIC)
+    there = transactional(old, "writer")
+    write(there, "shared", 5)
+    there.commit_transaction(PATIENCE_S)
+    write(there, "open", 2)
+    odradek(new.bootstrap, "links", "mirror", "west", TOPIC)
+    await_mirrored(new.bootstrap, 8)
+    odradek(new.bootstrap, "links", "failover", "west", "--yes")
+    # Both go on: the old source's records are at offsets, and under epochs, that the new one has too.
+    there.commit_transaction(PATIENCE_S)
+    write(there, "lost", 4)
+    there.commit_transaction(PATIENCE_S)
+    write(there, "unfinished", 1)
+    old.stop()
+    old.start()
+    produce_all(old.bootstrap, TOPIC, records("late", 2))
+    produce_all(new.bootstrap, TOPIC, records("new", 30))
+    commit(old.bootstrap, "beyond", 15)
+    commit(old.bootstrap, "before", 3)
+    odradek(old.bootstrap, "links", "create", "back", "--source", new.bootstrap)
+    asked = odradek(old.bootstrap, "links", "failback", "back", TOPIC, code=2)
+    assert "9 offsets that only this cluster has" in asked.err
+    assert describe(old.bootstrap, "back")["partitions"] == []
+    done = fail_back(old.bootstrap, "back")
+    (cut,) = done["partitions"]
+    assert cut["offset"] == 8
+    lost = [(9 + number, f"lost-{number}") for number in range(4)]
+    assert set_aside(cut["file"]) == [*lost, (14, "unfinished-0"), (15, "late-0"), (16, "late-1")]
+    assert [(each["group"], each["to"], each["moved"]) for each in done["groups"]] == [("beyond", 8, True)]
+    assert (committed(old.bootstrap, "beyond"), committed(old.bootstrap, "before")) == (8, 3)
+    alike(old.data_dir, new.data_dir)
+    # Its coordinator ends what it knows to be open, and nothing of it comes into the mirror.
+    there.abort_transaction(PATIENCE_S)
+    create_topic(old.bootstrap, "other")
+    there.begin_transaction()
+    there.produce("other", b"x")
+    there.commit_transaction(PATIENCE_S)
+    produce_all(new.bootstrap, TOPIC, records("more", 3))
+    alike(old.data_dir, new.data_dir)
+    assert values(read_committed(old.bootstrap, TOPIC)) == values(read_committed(new.bootstrap, TOPIC))
+    assert values(read_all(old.bootstrap, TOPIC))[-1][1] == b"more-2"
+
+
+def test_topics_without_a_common_history_are_refused(old: Node, new: Node) -> None:
+    create_topic(old.bootstrap, TOPIC)
+    create_topic(new.bootstrap, TOPIC)
+    odradek(old.bootstrap, "links", "create", "back", "--source", new.bootstrap)
+    refused = odradek(old.bootstrap, "links", "failback", "back", TOPIC, "--yes", code=2)
+    assert "no history in common" in refused.err
+    assert "Apache Kafka" in odradek(old.bootstrap, "links", "failback", "none", TOPIC, "--yes", code=4).err
+    # A topic that was promoted, but from another topic of that name.
+    odradek(new.bootstrap, "topics", "delete", "--topic", TOPIC)
+    eventually(
+        lambda: odradek(new.bootstrap, "links", "mirror", "west", TOPIC, code=None).code == 0, "the name is free again"
+    )
+    await_mirrored(new.bootstrap, 0)
+    odradek(new.bootstrap, "links", "promote", "west", "--yes")
+    odradek(old.bootstrap, "topics", "delete", "--topic", TOPIC)
+    create_topic(old.bootstrap, TOPIC)
+    again = odradek(old.bootstrap, "links", "failback", "back", TOPIC, "--yes", code=2)
+    assert "no history in common" in again.err
+    produce_all(old.bootstrap, TOPIC, records("own", 1))
+
+
+def test_what_cannot_be_compared_starts_over(old: Node, new: Node) -> None:
+    create_topic(old.bootstrap, TOPIC)
+    produce_all(old.bootstrap, TOPIC, records("shared", 10))
+    odradek(new.bootstrap, "links", "mirror", "west", TOPIC)
+    await_mirrored(new.bootstrap, 10)
+    odradek(new.bootstrap, "links", "promote", "west", "--yes")
+    produce_all(old.bootstrap, TOPIC, records("lost", 3))
+    produce_all(new.bootstrap, TOPIC, records("new", 9))
+    # 10 ends the mirror; nothing that both had is left there, and its log starts behind all of ours.
+    partition = TopicPartition(TOPIC, 0, 15)
+    client = AdminClient({"bootstrap.servers": new.bootstrap})
+    client.delete_records([partition])[partition].result(PATIENCE_S)
+    odradek(old.bootstrap, "links", "create", "back", "--source", new.bootstrap)
+    assert "starts over" in odradek(old.bootstrap, "links", "failback", "back", TOPIC, code=2).out
+    (cut,) = fail_back(old.bootstrap, "back")["partitions"]
+    assert cut["offset"] == 15
+    expected = [*records("shared", 10), *records("lost", 3)]
+    assert set_aside(cut["file"]) == [(number, (value or b"").decode()) for number, (_, value) in enumerate(expected)]
+    await_mirrored(old.bootstrap, 20, "back")
+    assert values(read_all(old.bootstrap, TOPIC)) == [
+        (15 + number, f"new-{4 + number}".encode()) for number in range(5)
+    ]
+
+
+def impatient(folder: Path) -> Path:
+    """Settings of a command that waits for seconds only."""
+    file = folder / "command.properties"
+    file.write_text("default.api.timeout.ms=3000\n")
+    return file
+
+
+def leader_of(cluster: ProcessCluster, *other_than: int) -> int:
+    def found() -> int:
+        node = next(each for each in cluster.brokers if each.running)
+        (partition,) = topic_at(node, TOPIC).partitions
+        return partition.leader_id if partition.leader_id not in (-1, *other_than) else 0
+
+    return eventually(found, "somebody leads")
+
+
+def in_sync(cluster: ProcessCluster, count: int) -> None:
+    def all_are() -> bool:
+        partitions = topic_at(next(each for each in cluster.brokers if each.running), TOPIC).partitions
+        return bool(partitions) and len(partitions[0].isr_nodes) == count
+
+    eventually(all_are, f"{count} are in sync")
+
+
+def test_brokers_die_amid_a_failback_and_it_goes_there_and_back(tmp_path: Path) -> None:
+    with ProcessCluster(tmp_path / "old", brokers=3) as old, Node(tmp_path / "new") as new:
+        here = old.bootstrap_servers
+        odradek(new.bootstrap, "links", "create", "west", "--source", here)
+        odradek(here, "links", "create", "back", "--source", new.bootstrap)
+        create_topic(here, TOPIC, copies=3)
+        produce_all(here, TOPIC, records("shared", 50))
+        odradek(new.bootstrap, "links", "mirror", "west", TOPIC)
+        await_mirrored(new.bootstrap, 50)
+        odradek(new.bootstrap, "links", "failover", "west", "--yes")
+        # Leader epochs of the old source get the numbers that those of the new one have.
+        in_sync(old, 3)
+        first = leader_of(old)
+        old[first].kill()
+        produce_all(here, TOPIC, records("lost", 20), acks="all")
+        old[first].start()
+        in_sync(old, 3)
+        produce_all(new.bootstrap, TOPIC, records("new", 200))
+        # One replica is away with what is to be cut, and then its leader dies.
+        second = leader_of(old)
+        away = next(each for each in (1, 2, 3) if each not in (first, second))
+        old[away].kill()
+        waits = odradek(
+            here, "links", "failback", "back", TOPIC, "--yes", "--command-config", impatient(tmp_path), code=1
+        )
+        assert f"[{away}]" in waits.err
+        (row,) = rows_of(here, TOPIC, "back")
+        assert (row["state"], row["end"], row["cut"]["offset"]) == ("failback", 50, 50)
+        assert set_aside(row["cut"]["file"]) == [(50 + number, f"lost-{number}") for number in range(20)]
+        old[second].kill()
+        old[away].start()
+        leader_of(old, second)
+        old[second].start()
+        (cut,) = fail_back(here, "back")["partitions"]
+        assert cut["offset"] == 50
+        for node in old.brokers:
+            alike(node.plan.data_dir, new.data_dir)
+        # There and back again: each time what one side wrote alone goes.
+        odradek(here, "links", "promote", "back", "--yes")
+        produce_all(here, TOPIC, records("again", 10))
+        produce_all(new.bootstrap, TOPIC, records("gone", 5))
+        (cut,) = fail_back(new.bootstrap, "west")["partitions"]
+        assert set_aside(cut["file"]) == [(251 + number, f"gone-{number}") for number in range(5)]
+        for node in old.brokers:
+            alike(node.plan.data_dir, new.data_dir)
+        assert [each.value() for each in read_all(new.bootstrap, TOPIC)][-10:] == [
+            value for _, value in records("again", 10)
+        ]
