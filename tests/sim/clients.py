@@ -308,6 +308,7 @@ class Producer(Client):
             for number, future in enumerate(sent, 1):
                 async with asyncio.timeout(TIMEOUT_MS / 1000):
                     answer = only_partition(await future)
+                await self._may_time_out(sent[number:])
                 code = ErrorCode(answer.error_code)
                 if code not in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                     if code is ErrorCode.KAFKA_STORAGE_ERROR:
@@ -315,12 +316,24 @@ class Producer(Client):
                     raise ApiError(code, answer.error_message or "")
                 operation, _ = window.pop(0)
                 self._finish(operation, 0, answer.base_offset if code is ErrorCode.NONE else -1)
+        except LostAnswerError:
+            raise  # nothing is under way on this connection any more
         except (OdradekError, TimeoutError) as error:
             # Only a new connection keeps the order: answers on this one may still come.
             connection.close()
             for future in sent:
                 future.cancel()
             raise error if isinstance(error, OdradekError) else ApiError(ErrorCode.REQUEST_TIMED_OUT) from None
+
+    async def _may_time_out(self, sent: list[asyncio.Future[Any]]) -> None:
+        """Raises LostAnswerError where an answer is late, once all that was sent behind it is answered: what is left of
+        the window is sent again over the same connection."""
+        if self.world.wires.loses(ApiKey.PRODUCE):
+            self.world.count("late answer")
+            for future in sent:
+                async with asyncio.timeout(TIMEOUT_MS / 1000):
+                    await future
+            raise LostAnswerError("the answer to PRODUCE came too late")
 
     async def _look_behind(self, name: str, sent: list[asyncio.Future[Any]]) -> None:
         """What was sent behind a batch for which there was no space is not called out of order: for that a client takes
