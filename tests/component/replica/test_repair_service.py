@@ -20,6 +20,7 @@ from odradek.protocol.messages.fetch_response import FetchableTopicResponse, Fet
 from odradek.record.batch import HEADER_BYTES
 from odradek.replica.repair_service import RepairService
 from tests.component.client.conftest import ScriptedPeer
+from tests.support.models.batches import batch
 from tests.support.waiting import eventually_async
 from tests.unit.replica.test_partition import ME, Home
 
@@ -204,6 +205,19 @@ async def test_a_hole_may_come_in_pieces(repairing: Repairing) -> None:
     await repairing.ends()
     assert repairing.path.read_bytes() == repairing.whole
     assert [asked.topics[0].partitions[0].fetch_offset for asked in repairing.asked()] == [1, 3]
+
+
+async def test_a_shorter_batch_in_the_place_of_a_damaged_one_is_not_taken(repairing: Repairing) -> None:
+    """It has the same offset and leader epoch, and would leave a gap of bytes in the segment."""
+    damaged, size = repairing.path.read_bytes(), repairing.size
+    other = bytearray(batch(b"short"))
+    other[0:8], other[12:16] = repairing.whole[size : size + 8], repairing.whole[size + 12 : size + 16]
+    assert len(other) < size
+    repairing.answers = [PartitionData(records=bytes(other) + repairing.whole[2 * size :])]
+    assert repairing.request()
+    await repairing.ends()
+    assert repairing.path.read_bytes() == damaged
+    assert (repairing.service.counts.failures, repairing.service.counts.repaired_batches) == (1, 0)
 
 
 async def test_an_earlier_hole_is_repaired_first_and_the_one_asked_for_too(repairing: Repairing) -> None:

@@ -120,6 +120,18 @@ def test_uniform_prefers_the_rack_of_a_replica() -> None:
     assert {p for _, p in result["b"]} == {0, 2}
 
 
+def test_uniform_takes_first_from_a_member_what_is_not_in_its_rack() -> None:
+    """The last partition is new: nothing is known of its racks yet."""
+    racks = (frozenset({"r1"}), frozenset({"r2"}), frozenset({"r1"}))
+    topics = topics_of(topic(1, 4, racks))
+    ids = frozenset(topics)
+    all_of_it = frozenset((topic_id, number) for topic_id in ids for number in range(4))
+    members = {"a": Subscriber(ids, all_of_it, rack_id="r1"), "b": Subscriber(ids, rack_id="r2")}
+    result = uniform_assignment(members, topics)
+    assert {p for _, p in result["a"]} == {0, 2}
+    assert {p for _, p in result["b"]} == {1, 3}
+
+
 def test_no_members_no_assignment() -> None:
     assert uniform_assignment({}, {}) == {}
     assert range_assignment({}, {}) == {}

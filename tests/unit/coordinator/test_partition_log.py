@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -137,6 +138,24 @@ async def test_a_load_from_a_disk_that_fails_says_so(machine: Machine) -> None:
         await anext(machine.log.read_all())
     (error,) = machine.failed
     assert error.log_dir == machine.home.log.log_dir
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_a_load_that_fails_names_its_directory_once(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, is_known: bool
+) -> None:
+    machine.append(2)
+    log_dir = machine.home.log.log_dir
+    error = StorageError(log_dir, "gone") if is_known else OSError(errno.EIO, "gone")
+
+    def read(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(type(machine.home.log), "read", read)
+    with pytest.raises(StorageError) as caught:
+        await anext(machine.log.read_all())
+    assert machine.failed == [caught.value]
+    assert str(caught.value).count(str(log_dir)) == 1
 
 
 async def test_a_load_reads_a_damaged_batch_again_while_it_leads(machine: Machine) -> None:

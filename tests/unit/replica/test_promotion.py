@@ -318,3 +318,14 @@ def test_the_end_is_one_batch_of_no_producer(home: Home) -> None:
     assert header.is_control
     assert not header.has_producer_id
     assert header.partition_leader_epoch == FIRST_OWN
+
+
+def test_a_mirror_that_knows_no_epoch_yet_is_followed_from_its_end(home: Home) -> None:
+    """Its leader notes no epoch of its own, and the follower has read one at the source's leader before."""
+    assert home.log.epochs.entries() == []
+    assert home.partition.diverges(0, 4) is None
+    for is_mirror, offset in ((True, 1), (False, 0)):
+        home.partition.is_mirror = is_mirror
+        with pytest.raises(ApiError) as caught:
+            home.partition.diverges(offset, 4)
+        assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE

@@ -31,6 +31,7 @@ from odradek.protocol.messages.partition_change_record import PartitionChangeRec
 from odradek.protocol.messages.partition_record import PartitionRecord
 from odradek.protocol.messages.remove_topic_record import RemoveTopicRecord
 from odradek.protocol.messages.topic_record import TopicRecord
+from odradek.replica import manager as replica_manager
 from odradek.replica.config import FetcherConfig
 from odradek.replica.fetcher_manager import ReplicaFetcherManager
 from odradek.replica.isr_service import IsrService
@@ -273,6 +274,27 @@ class TestFailingDisks:
         assert broker.refusal("t", lost.partition_id) is ErrorCode.KAFKA_STORAGE_ERROR
         append(broker.find("t", kept.partition_id))
         assert kept.log.log_end_offset == 1
+
+    async def test_a_log_that_cannot_be_discarded_takes_its_directory_offline(
+        self, broker: Broker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its turn comes after that of the first one, when the deletion is answered already."""
+        monkeypatch.setattr(replica_manager, "DISCARDED_AT_ONCE", 1)
+        self.split(broker)
+        kept, lost = (broker.find("t", number).log.log_dir for number in range(2))
+        rename = broker.disk.rename
+
+        def fails(source: Path, target: Path) -> None:
+            if lost in source.parents:
+                raise OSError(errno.EIO, "no")
+            rename(source, target)
+
+        monkeypatch.setattr(broker.disk, "rename", fails)
+        broker.publish(RemoveTopicRecord(topic_id=UUID(int=5)))
+        assert broker.failed == []
+        await eventually_async(lambda: broker.failed == [lost])
+        broker.topic("u", 6)
+        assert broker.find("u").log.log_dir == kept, "the other one is served"
 
     @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
     def test_too_many_open_files_are_no_fault_of_a_directory(self, broker: Broker, number: int) -> None:
