@@ -10,6 +10,8 @@ import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from odradek.cli import link_failback
+from odradek.client.cluster import Cluster
 from odradek.testing.processes import ProcessCluster
 from tests.support.clients.cli import odradek, run_here
 from tests.support.clients.confluent import create_topic, produce_all, read_all, read_committed
@@ -83,6 +85,29 @@ def committed(bootstrap: str, group: str) -> int:
     return int(found.offset)
 
 
+MEMBER = {
+    "group.id": "member",
+    "auto.offset.reset": "earliest",
+    "enable.auto.commit": False,
+    "isolation.level": "read_uncommitted",
+}
+
+
+def read_until(consumer: Consumer, last: bytes) -> list[bytes]:
+    found: list[bytes] = []
+
+    def take() -> bool:
+        found.extend(bytes(each.value() or b"") for each in consumer.consume(100, timeout=0.2) if not each.error())
+        return last in found
+
+    eventually(take, lambda: f"{len(found)} records")
+    return found
+
+
+def new_values(count: int) -> list[bytes]:
+    return [value or b"" for _, value in records("new", count)]
+
+
 def await_mirrored(bootstrap: str, end: int, link: str = "west") -> None:
     def ends() -> list[tuple[Any, Any]]:
         return [(row["end"], row["source_end"]) for row in rows_of(bootstrap, TOPIC, link)]
@@ -115,6 +140,10 @@ def test_what_only_the_old_source_has_goes_into_a_file(old: Node, new: Node) -> 
     produce_all(new.bootstrap, TOPIC, records("new", 30))
     commit(old.bootstrap, "beyond", 15)
     commit(old.bootstrap, "before", 3)
+    member = Consumer({**MEMBER, "bootstrap.servers": old.bootstrap})
+    member.subscribe([TOPIC])
+    read_until(member, b"late-1")
+    member.commit(asynchronous=False)
     odradek(old.bootstrap, "links", "create", "back", "--source", new.bootstrap)
     asked = odradek(old.bootstrap, "links", "failback", "back", TOPIC, code=2)
     assert "9 offsets that only this cluster has" in asked.err
@@ -124,7 +153,11 @@ def test_what_only_the_old_source_has_goes_into_a_file(old: Node, new: Node) -> 
     assert cut["offset"] == 8
     lost = [(9 + number, f"lost-{number}") for number in range(4)]
     assert set_aside(cut["file"]) == [*lost, (14, "unfinished-0"), (15, "late-0"), (16, "late-1")]
-    assert [(each["group"], each["to"], each["moved"]) for each in done["groups"]] == [("beyond", 8, True)]
+    groups = [(each["group"], each["to"], each["moved"]) for each in done["groups"]]
+    assert groups == [("beyond", 8, True), ("member", 8, False)]
+    # It was behind the cut, and is reset: else it would go on at 17, and miss what the new source has below.
+    assert [each for each in read_until(member, b"new-29") if each.startswith(b"new")] == new_values(30)
+    member.close()
     assert (committed(old.bootstrap, "beyond"), committed(old.bootstrap, "before")) == (8, 3)
     alike(old.data_dir, new.data_dir)
     # Its coordinator ends what it knows to be open, and nothing of it comes into the mirror.
@@ -189,6 +222,37 @@ def impatient(folder: Path) -> Path:
     file = folder / "command.properties"
     file.write_text("default.api.timeout.ms=3000\n")
     return file
+
+
+def test_a_failback_whose_source_is_gone_ends_with_what_is_here(
+    old: Node, new: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_topic(old.bootstrap, TOPIC)
+    produce_all(old.bootstrap, TOPIC, records("shared", 5))
+    odradek(new.bootstrap, "links", "mirror", "west", TOPIC)
+    await_mirrored(new.bootstrap, 5)
+    odradek(new.bootstrap, "links", "promote", "west", "--yes")
+    produce_all(old.bootstrap, TOPIC, records("lost", 2))
+    odradek(old.bootstrap, "links", "create", "back", "--source", new.bootstrap)
+    begin = link_failback._begin
+
+    async def begin_without_source(cluster: Cluster, changes: dict[str, str | None]) -> None:
+        new.stop()
+        await begin(cluster, changes)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(link_failback, "_begin", begin_without_source)
+        command = "links", "failback", "back", TOPIC, "--yes", "--command-config", impatient(tmp_path)
+        assert "once more" in odradek(old.bootstrap, *command, code=1).err
+    assert "links failback" in odradek(old.bootstrap, "links", "resume", "back", TOPIC, code=2).err
+    odradek(old.bootstrap, "links", "failover", "back", "--yes")
+    produce_all(old.bootstrap, TOPIC, records("own", 1))
+    everything = [value for _, value in (*records("shared", 5), *records("lost", 2), *records("own", 1))]
+    assert [each.value() for each in read_all(old.bootstrap, TOPIC)] == everything
+    new.start()
+    (cut,) = fail_back(old.bootstrap, "back")["partitions"]
+    assert set_aside(cut["file"]) == [(5, "lost-0"), (6, "lost-1"), (8, "own-0")]
+    alike(old.data_dir, new.data_dir)
 
 
 def leader_of(cluster: ProcessCluster, *other_than: int) -> int:
