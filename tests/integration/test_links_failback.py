@@ -20,7 +20,7 @@ from tests.support.nodes.cluster import topic_at
 from tests.support.nodes.node import Node
 from tests.support.waiting import PATIENCE_S, eventually
 
-TOPIC = "orders"
+TOPIC, EMPTY = "orders", "empty"
 
 
 @pytest.fixture
@@ -40,12 +40,15 @@ def records(prefix: str, count: int) -> list[tuple[bytes | None, bytes | None]]:
     return [(b"k", f"{prefix}-{number}".encode()) for number in range(count)]
 
 
-def log_of(folder: Path) -> bytes:
-    return b"".join(path.read_bytes() for path in sorted((folder / f"{TOPIC}-0").glob("*.log")))
+def log_of(folder: Path, partition: str = f"{TOPIC}-0") -> bytes:
+    return b"".join(path.read_bytes() for path in sorted((folder / partition).glob("*.log")))
 
 
-def alike(first: Path, second: Path) -> None:
-    eventually(lambda: log_of(first) == log_of(second), lambda: f"{len(log_of(first))} and {len(log_of(second))} bytes")
+def alike(first: Path, second: Path, partition: str = f"{TOPIC}-0") -> None:
+    def logs() -> list[bytes]:
+        return [log_of(folder, partition) for folder in (first, second)]
+
+    eventually(lambda: len(set(logs())) == 1, lambda: f"{partition}: {[len(each) for each in logs()]} bytes")
 
 
 def values(messages: list[Message]) -> list[tuple[int | None, bytes | str | None]]:
@@ -115,8 +118,8 @@ def await_mirrored(bootstrap: str, end: int, link: str = "west") -> None:
     eventually(lambda: ends() == [(end, end)], ends)
 
 
-def fail_back(bootstrap: str, link: str) -> dict[str, Any]:
-    done: dict[str, Any] = odradek(bootstrap, "links", "failback", link, TOPIC, "--yes", "--json").json
+def fail_back(bootstrap: str, link: str, *more: str) -> dict[str, Any]:
+    done: dict[str, Any] = odradek(bootstrap, "links", "failback", link, TOPIC, *more, "--yes", "--json").json
     return done
 
 
@@ -278,8 +281,9 @@ def test_brokers_die_amid_a_failback_and_it_goes_there_and_back(tmp_path: Path) 
         odradek(new.bootstrap, "links", "create", "west", "--source", here)
         odradek(here, "links", "create", "back", "--source", new.bootstrap)
         create_topic(here, TOPIC, copies=3)
+        create_topic(here, EMPTY, 2, copies=3)
         produce_all(here, TOPIC, records("shared", 50))
-        odradek(new.bootstrap, "links", "mirror", "west", TOPIC)
+        odradek(new.bootstrap, "links", "mirror", "west", TOPIC, EMPTY)
         await_mirrored(new.bootstrap, 50)
         odradek(new.bootstrap, "links", "failover", "west", "--yes")
         # Leader epochs of the old source get the numbers that those of the new one have.
@@ -295,7 +299,7 @@ def test_brokers_die_amid_a_failback_and_it_goes_there_and_back(tmp_path: Path) 
         away = next(each for each in (1, 2, 3) if each not in (first, second))
         old[away].kill()
         waits = odradek(
-            here, "links", "failback", "back", TOPIC, "--yes", "--command-config", impatient(tmp_path), code=1
+            here, "links", "failback", "back", TOPIC, EMPTY, "--yes", "--command-config", impatient(tmp_path), code=1
         )
         assert f"[{away}]" in waits.err
         (row,) = rows_of(here, TOPIC, "back")
@@ -305,12 +309,16 @@ def test_brokers_die_amid_a_failback_and_it_goes_there_and_back(tmp_path: Path) 
         old[away].start()
         leader_of(old, second)
         old[second].start()
-        (cut,) = fail_back(here, "back")["partitions"]
-        assert cut["offset"] == 50
+        done = fail_back(here, "back", EMPTY)
+        cuts = {f"{each['topic']}-{each['partition']}": each["offset"] for each in done["partitions"]}
+        assert cuts == {f"{TOPIC}-0": 50, f"{EMPTY}-0": 0, f"{EMPTY}-1": 0}
+        # Leaders of the empty ones noted epochs as well, above those that come now.
+        produce_all(new.bootstrap, EMPTY, [(f"{number}".encode(), b"x") for number in range(20)])
         for node in old.brokers:
-            alike(node.plan.data_dir, new.data_dir)
+            for partition in cuts:
+                alike(node.plan.data_dir, new.data_dir, partition)
         # There and back again: each time what one side wrote alone goes.
-        odradek(here, "links", "promote", "back", "--yes")
+        odradek(here, "links", "promote", "back", TOPIC, "--yes")
         produce_all(here, TOPIC, records("again", 10))
         produce_all(new.bootstrap, TOPIC, records("gone", 5))
         (cut,) = fail_back(new.bootstrap, "west")["partitions"]
