@@ -22,7 +22,7 @@ CHECKED := --ignore=tests/test_tidy.py --ignore=tests/test_words.py
 FUZZ_SECONDS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: $(CHECKS) $(READY) checked-and-ready help setup demo big-state unit test test-slow test-all check format docs manifests site generate golden bench bench-log bench-spark bench-groups bench-security bench-validation bench-cluster interop measures soak sim sim-nightly sim-bugs sim-coverage fuzz mutants chaos lock clean
+.PHONY: $(CHECKS) $(READY) checked-and-ready help setup demo big-state unit test test-slow test-all check format docs pictures manifests site generate golden bench bench-log bench-spark bench-groups bench-security bench-validation bench-cluster interop measures soak sim sim-nightly sim-bugs sim-coverage fuzz mutants chaos lock clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -90,6 +90,10 @@ format: $(STAMP) ## Format and mend what can be mended
 docs: $(STAMP) ## Write the generated pages of docs/ anew
 	@$(PYTHON) -m tools.generate_docs
 	@$(PYTHON) -m tools.figures
+
+pictures: $(STAMP) ## Take the pictures of docs/console.md again, in a journey through the console (Chromium)
+	@mkdir -p docs/pictures
+	@CONSOLE_PICTURES=$(CURDIR)/docs/pictures $(PYTHON) -m pytest -q tests/integration/test_console_browser.py
 
 site: $(STAMP) ## The documentation as a site in build/site/html, with search; a link that leads nowhere ends it
 	@[ -x .cache/site/bin/zensical ] || { $(PYTHON) -m venv .cache/site && \

@@ -1,7 +1,11 @@
-"""Journeys through the console in a real Chromium: log in, find a record, reset a group, on a phone, in the dark."""
+"""Journeys through the console in a real Chromium: log in, find a record, reset a group, on a phone, in the dark.
+
+`make pictures` takes the pictures of docs/console.md on the way.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -9,9 +13,12 @@ from selenium.webdriver import Chrome, Keys
 from selenium.webdriver.common.by import By
 
 from odradek.console.auth import with_user
+from pyspark_odradek.pipelines.published import Published
 from tests.support.clients.chromium import MISSING, PHONE, WIDE, chromium, click, errors, field, shows
 from tests.support.clients.cli import odradek
 from tests.support.clients.confluent import commit_alone, create_topic, produce_all
+from tests.support.clients.links import rows_of
+from tests.support.clients.pictures import picture
 from tests.support.nodes.console import PASSWORDS, ConsoleProcess, write_clusters
 from tests.support.nodes.node import Node
 from tests.support.waiting import eventually
@@ -23,10 +30,23 @@ HOSTILE = b'{"text": "<img src=x onerror=document.title=1>"}'
 
 
 @pytest.fixture(scope="module")
-def console(node: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleProcess]:
+def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    with Node(tmp_path_factory.mktemp("source")) as node:
+        create_topic(node.bootstrap, "flights", 2)
+        produce_all(node.bootstrap, "flights", [(b"k%d" % at, b"v") for at in range(20)])
+        yield node
+
+
+@pytest.fixture(scope="module")
+def console(node: Node, source: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleProcess]:
     directory = tmp_path_factory.mktemp("console")
     create_topic(node.bootstrap, "orders", 1)
-    records = [(b"k%d" % at, b'{"id": %d}' % at) for at in range(40)]
+    odradek(node.bootstrap, "links", "create", "west", "--source", source.bootstrap)
+    odradek(node.bootstrap, "links", "mirror", "west", "flights")
+    records = [
+        (b"customer-%d" % (at % 7), b'{"id": %d, "amount": %d.50, "currency": "EUR"}' % (at, 5 + 3 * at % 17))
+        for at in range(40)
+    ]
     produce_all(node.bootstrap, "orders", [*records, (b"bytes", b"\xff\xfe"), (b"hostile", HOSTILE)])
     commit_alone(node.bootstrap, "readers", {("orders", 0): 10})
     users = directory / "users"
@@ -51,12 +71,14 @@ def driver(console: ConsoleProcess) -> Iterator[Chrome]:
 def test_from_the_login_over_the_topic_to_a_record(console: ConsoleProcess, driver: Chrome) -> None:
     driver.get(f"{console.url}/c/here")
     assert shows(driver, "the quorum has 1 voter")
+    picture(driver, "console-overview")
     click(driver, "//a[contains(., 'Topics')]")
     field(driver, "Search").send_keys("ord")
     click(driver, "//td/a[text()='orders']")
     assert shows(driver, "Settings, those of the topic itself first")
     click(driver, "//a[text()='Records']")
     assert shows(driver, "42 shown of 42 records")
+    picture(driver, "console-records")
     # What is in a record is text.
     click(driver, "//td[contains(text(), '<img')]")
     assert shows(driver, "orders-0, offset 41")
@@ -97,6 +119,7 @@ def test_a_group_is_reset_after_a_preview(console: ConsoleProcess, driver: Chrom
     assert shows(driver, "Reset offsets")
     click(driver, "//button[contains(., 'Preview')]")
     assert shows(driver, "orders-0: 10 → 42 (32 records are skipped)")
+    picture(driver, "console-preview")
     click(driver, "//button[contains(., 'Cancel')]")
     assert committed(node) == 10
     click(driver, "//button[contains(., 'Preview')]")
@@ -151,6 +174,43 @@ def committed(node: Node) -> int:
     return int(group["offsets"][0]["current_offset"])
 
 
+def test_a_mirror_is_paused_after_a_question(console: ConsoleProcess, driver: Chrome, node: Node) -> None:
+    driver.get(f"{console.url}/c/here/links")
+    eventually(lambda: [row["lag"] for row in rows_of(node.bootstrap, "flights")] == [0, 0], "nothing lags")
+    assert shows(driver, "west mirrors from")
+    assert shows(driver, "active")
+    picture(driver, "console-links")
+    field(driver, "Topics").send_keys("flights")
+    click(driver, "//button[contains(., 'Preview')]")
+    assert shows(driver, "flights is fetched no more.")
+    click(driver, "//button[contains(., 'Do it')]")
+    assert shows(driver, "paused")
+    assert [row["state"] for row in rows_of(node.bootstrap, "flights")] == ["paused", "paused"]
+
+
+def test_pipelines_say_how_far_they_are(console: ConsoleProcess, driver: Chrome, node: Node) -> None:
+    flows: list[dict[str, object]] = [
+        {"flow": "visits", "target": "visits", "status": "running", "rows": 18_204, "lag": 12, "rate": 812.4},
+        {"flow": "tell_of_long_visits", "target": "long_visits", "status": "running", "rows": 417, "lag": None},
+        {"flow": "pages", "target": "pages", "status": "done", "rows": None},
+    ]
+    kept = {"batches": 9, "batch_ms": 121, "state_rows": 5, "state_bytes": 4096}
+    status = {"pipeline": "shop", "mode": "continuous", "state": "running", "started": 1.0, "error": ""}
+    said: list[str] = []
+    with Published(node.bootstrap, {}, said.append, every_s=0.1) as published:
+        published.put({**status, "updated": time.time(), "flows": [{**kept, **flow} for flow in flows]})
+        driver.get(f"{console.url}/c/here/pipelines")
+        assert shows(driver, "shop: running (continuous)")
+        assert shows(driver, "18,204")
+        picture(driver, "console-pipelines")
+        published.put(
+            {**status, "state": "failed", "error": "visits: <b>it failed", "updated": time.time(), "flows": []}
+        )
+        assert shows(driver, "shop: failed (continuous)")
+        assert shows(driver, "visits: <b>it failed")
+    assert said == []
+
+
 def test_keys_lead_to_pages_and_to_the_search(console: ConsoleProcess, driver: Chrome) -> None:
     driver.get(f"{console.url}/c/here")
     assert shows(driver, "Nothing changed since the console looks.")
@@ -171,6 +231,7 @@ def test_on_a_phone_and_in_the_dark(console: ConsoleProcess, driver: Chrome) -> 
         assert not driver.find_element(By.XPATH, "//a[contains(., 'Leaders and replicas')]").is_displayed()
         wide = driver.execute_script("return document.documentElement.scrollWidth - window.innerWidth")
         assert wide <= 0, "nothing is wider than the phone"
+        picture(driver, "console-phone")
         click(driver, "//button[@aria-label='Pages']")
         click(driver, "//a[contains(., 'Leaders and replicas')]")
         assert shows(driver, "All replicas are in sync.")
@@ -178,6 +239,8 @@ def test_on_a_phone_and_in_the_dark(console: ConsoleProcess, driver: Chrome) -> 
         eventually(lambda: is_dark(driver), "it is dark")
         driver.get(f"{console.url}/c/here/brokers")
         eventually(lambda: is_dark(driver), "it stays dark")
+        assert shows(driver, "serves")
+        picture(driver, "console-phone-dark")
         click(driver, "//button[@aria-label='Dark or light']")
         eventually(lambda: not is_dark(driver), "it is light")
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import os
@@ -21,6 +22,8 @@ from odradek.admin.access_plans import (
     plan_quota_removal,
     plan_user_removal,
 )
+from odradek.admin.link_facts import described_links
+from odradek.admin.link_plans import plan_end, plan_state
 from odradek.admin.plan import Plan
 from odradek.admin.topic_plans import plan_deletion, plan_partitions, plan_setting, plan_topic
 from odradek.client.admin import ResourceType, describe_configs
@@ -30,7 +33,9 @@ from odradek.client.users import list_users
 from odradek.common.errors import OdradekError
 from odradek.common.real_io import RealClock, RealNetwork
 from odradek.console.forms import parse_new_topic
-from tests.support.clients.confluent import produce_all
+from odradek.settings.links import MirrorState
+from tests.support.clients.cli import odradek
+from tests.support.clients.confluent import create_topic, produce_all
 from tests.support.nodes.node import Node
 from tests.support.waiting import eventually_async
 
@@ -242,6 +247,63 @@ async def test_quotas_are_set_and_removed(node: Node) -> None:
 
 async def has_quotas(cluster: Cluster, count: int) -> bool:
     return len(await list_quotas(cluster, {})) == count
+
+
+async def test_mirrors_are_paused_resumed_promoted_and_failed_over(node: Node, tmp_path: Path) -> None:
+    with Node(tmp_path / "source") as source:
+        for topic in ("flights", "trains"):
+            create_topic(source.bootstrap, topic)
+            produce_all(source.bootstrap, topic, [(b"k", b"v")] * 3)
+        await asyncio.to_thread(odradek, node.bootstrap, "links", "create", "west", "--source", source.bootstrap)
+        await asyncio.to_thread(odradek, node.bootstrap, "links", "mirror", "west", "flights", "trains")
+        async with connected(node) as cluster:
+            await eventually_async(lambda: has_mirrors(cluster, ("flights", "active", 0), ("trains", "active", 0)))
+            plan = await plan_state(cluster, "west", ["trains"], MirrorState.PAUSED)
+            assert (plan.title, plan.typed) == ("Pause trains", "")
+            await plan.work(cluster)
+            await eventually_async(lambda: has_mirrors(cluster, ("flights", "active", 0), ("trains", "paused", 0)))
+            assert "paused already" in await refusal(
+                lambda: plan_state(cluster, "west", ["trains"], MirrorState.PAUSED)
+            )
+            plan = await plan_state(cluster, "west", [], MirrorState.ACTIVE)
+            assert plan.title == "Resume trains", "what is active stays as it is"
+            await plan.work(cluster)
+            await eventually_async(lambda: has_mirrors(cluster, ("flights", "active", 0), ("trains", "active", 0)))
+            assert "there is no link east" in await refusal(lambda: plan_end(cluster, "east", [], is_reached=True))
+            assert "does not mirror boats" in await refusal(
+                lambda: plan_end(cluster, "west", ["boats"], is_reached=True)
+            )
+
+            plan = await plan_end(cluster, "west", ["flights"], is_reached=True)
+            assert (plan.title, plan.typed) == ("Promote flights", "west")
+            assert "flights-0: ends here at 3, at the source at 3, 0 missing" in plan.lines
+            await plan.work(cluster)
+            assert [each["topic"] for each in (await described_links(cluster))[0]["partitions"]] == ["trains"]
+
+            again = await plan_end(cluster, "west", [], is_reached=True)
+            source.kill()
+            await eventually_async(lambda: is_not_reached(cluster))
+            assert "`odradek links failover`" in await refusal(lambda: again.work(cluster)), "a preview may be old"
+            assert "`odradek links failover`" in await refusal(lambda: plan_end(cluster, "west", [], is_reached=True))
+            await asyncio.to_thread(odradek, node.bootstrap, "links", "mirror", "west", "boats")
+            plan = await plan_end(cluster, "west", [], is_reached=False)
+            assert plan.lines[:3] == (
+                "trains: topics of this cluster from then on, for good; nothing that is known of is missing.",
+                "The source is not asked: what it got since it was last heard of is not known here.",
+                "boats was never made here, and is left out.",
+            )
+            await plan.work(cluster)
+            produce_all(node.bootstrap, "trains", [(b"k", b"written here")])
+
+
+async def has_mirrors(cluster: Cluster, *wanted: tuple[str, str, int]) -> bool:
+    found = [row for link in await described_links(cluster) for row in link["partitions"]]
+    return [(row["topic"], row["state"], row["lag"]) for row in found] == list(wanted)
+
+
+async def is_not_reached(cluster: Cluster) -> bool:
+    (link,) = await described_links(cluster)
+    return bool(link["why"] == "unreachable" and all(row["reason"] for row in link["partitions"]))
 
 
 def test_what_is_typed_wrong_gets_a_line() -> None:

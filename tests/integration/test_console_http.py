@@ -49,6 +49,8 @@ def console(node: Node, users: Path, tmp_path_factory: pytest.TempPathFactory) -
     (directory / "password").write_text("scram password\n")
     odradek(node.bootstrap, "users", "add", "carol", "--password-file", directory / "password")
     with silent_port() as port:
+        odradek(node.bootstrap, "links", "create", "west", "--source", f"127.0.0.1:{port}")
+        odradek(node.bootstrap, "links", "mirror", "west", "flights")
         private = 'see = ["alice"]\nread = ["alice"]\nchange = ["alice"]\nproperties = "client.properties"'
         clusters = write_clusters(
             directory / "console.toml",
@@ -217,6 +219,7 @@ def test_clusters_are_seen_by_those_who_may(console: ConsoleProcess) -> None:
         assert "read-only" in page(alice, "/c/open")
         assert "read-only" not in page(alice, "/c/private")
         assert "You may not read the records of cluster open." in page(bob, "/c/open/topics/orders/records")
+        assert holds(bob, "/c/open/pipelines", "Pipelines cannot be shown")
 
 
 def test_pages_say_what_the_cluster_is(console: ConsoleProcess) -> None:
@@ -235,6 +238,8 @@ def test_pages_say_what_the_cluster_is(console: ConsoleProcess) -> None:
         assert holds(client, "/c/open/moves", "Nothing moves.")
         assert holds(client, "/c/open/transactions", "No transactional id is known.", "Look for them")
         assert holds(client, "/c/open/access", "It could not be asked.", "client-id someone", "carol")
+        assert holds(client, "/c/open/pipelines", "No pipeline writes its progress to this cluster")
+        assert holds(client, "/c/open/links", "Nothing comes: ", "flights", "waiting")
 
 
 # What a page of each has sent when it is whole, and what follows where there are forms.
@@ -243,18 +248,23 @@ WHEN_SHOWN = {
     "topics/orders": "retention.ms",
     "brokers/settings": "No setting.",
     "access": "client-id someone",
+    "links": "west mirrors from",
 }
 WHEN_CHANGED = {
     "topics": "New topic",
     "topics/orders": "Delete topic",
     "brokers/settings": "Take away",
     "access": "New quota",
+    "links": "Change mirrors",
 }
-FORMS = ("New topic", "Add partitions", "Delete topic", "Take away", "New ACL", "New user", "New quota", "Remove")
+FORMS = (
+    *("New topic", "Add partitions", "Delete topic", "Take away"),
+    *("New ACL", "New user", "New quota", "Remove", "Change mirrors"),
+)
 
 
 def test_only_who_may_change_a_cluster_has_forms_for_it(console: ConsoleProcess) -> None:
-    pages = ("topics", "topics/orders", "brokers/settings", "access")
+    pages = ("topics", "topics/orders", "brokers/settings", "access", "links")
     with browser(console.url, user="alice") as client:
         found = dict.fromkeys(("open", "private"), "")
         for name in found:

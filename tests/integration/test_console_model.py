@@ -6,12 +6,16 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
+from odradek.client.admin import ResourceType, delete_topic, describe_configs
 from odradek.client.cluster import Cluster, parse_bootstrap
 from odradek.client.fetch import fetch_records
+from odradek.client.pipeline_progress import TOPIC as PROGRESS
+from odradek.client.pipeline_progress import ProgressReader, write_progress
 from odradek.client.produce import produce_record
 from odradek.common.errors import ApiError
 from odradek.common.real_io import RealClock, RealNetwork
@@ -21,9 +25,11 @@ from odradek.console.clusters import ClusterConfig, single_cluster
 from odradek.console.snapshot import broker_rows, group_rows, point_of, topic_rows
 from odradek.console.watch import Watch, look
 from odradek.record.record import Record
+from pyspark_odradek.pipelines import PipelineError
+from pyspark_odradek.pipelines.published import Published
 from tests.support.clients.confluent import commit_alone, create_topic, produce_all
 from tests.support.nodes.node import Node, silent_port
-from tests.support.waiting import PATIENCE_S, eventually_async
+from tests.support.waiting import PATIENCE_S, eventually, eventually_async
 
 COUNT = 40
 
@@ -104,6 +110,56 @@ async def running(watch: Watch) -> AsyncIterator[None]:
         with contextlib.suppress(asyncio.CancelledError):
             await task
         await asyncio.sleep(0)
+
+
+async def test_pipelines_write_how_far_they_are(node: Node) -> None:
+    def status(name: str, rows: int) -> dict[str, Any]:
+        flow = {"flow": "visits", "target": "visits", "status": "running", "rows": rows, "lag": 0, "error": ""}
+        return {
+            "pipeline": name,
+            "mode": "continuous",
+            "state": "running",
+            "started": 1.0,
+            "updated": 2.0,
+            "flows": [flow],
+        }
+
+    said: list[str] = []
+    reader = ProgressReader()
+    async with connected(node.bootstrap) as cluster:
+        assert await reader.read(cluster) == {}, "nothing is written yet"
+        for rows in (1, 2):
+            with Published(node.bootstrap, {}, said.append, every_s=0.01) as published:
+                published.put(status("shop", rows - 1))
+                published.put(status("shop", rows))
+            found = await reader.read(cluster)
+            assert [flow["rows"] for flow in found["shop"]["flows"]] == [rows], "the last word is written at the end"
+        await write_progress(cluster, status("other", 7))
+        await produce_record(cluster, PROGRESS, Record(b"x", b"no status", (), 0))
+        assert sorted(await reader.read(cluster)) == sorted(await ProgressReader().read(cluster)) == ["other", "shop"]
+        (topic,) = await describe_configs(cluster, ResourceType.TOPIC, [PROGRESS])
+        assert {each.name: each.value for each in topic.configs}["cleanup.policy"] == "compact"
+        await delete_topic(cluster, PROGRESS)
+        await eventually_async(lambda: reads(cluster, reader, {}))
+        await write_progress(cluster, status("again", 1))
+        assert list(await reader.read(cluster)) == ["again"]
+    assert said == []
+
+
+async def reads(cluster: Cluster, reader: ProgressReader, expected: object) -> bool:
+    return await reader.read(cluster) == expected
+
+
+def test_a_cluster_that_takes_no_progress_is_said_once() -> None:
+    said: list[str] = []
+    with silent_port() as port, Published(f"127.0.0.1:{port}", {}, said.append, every_s=0.01) as published:
+        published.put({"pipeline": "shop", "updated": 1.0})
+        eventually(lambda: said, "it is said")
+        published.put({"pipeline": "shop", "updated": 2.0})
+    assert len(said) == 1
+    assert said[0].startswith("progress is not written to _odradek_pipelines: cannot connect")
+    with pytest.raises(PipelineError, match=r"--progress-to 127\.0\.0\.1:1: security\.protocol=NONE is unknown"):
+        Published("127.0.0.1:1", {"security.protocol": "NONE"}, said.append)
 
 
 async def test_records_from_the_end_the_beginning_an_offset_and_a_time(node: Node) -> None:

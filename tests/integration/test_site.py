@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.clients.pictures import MAX_BYTES
 from tools import figures, site_pages
 
 ZENSICAL = site_pages.ROOT / ".cache" / "site" / "bin"
@@ -53,6 +54,15 @@ def test_figures_are_those_of_their_script() -> None:
         for box in root.iter(f"{SVG}rect"):
             right = float(box.get("x", "0")) + float(box.attrib["width"])
             assert right <= width and float(box.get("y", "0")) + float(box.attrib["height"]) <= height, name
+
+
+def test_pictures_are_shown_and_small() -> None:
+    kept = list((site_pages.DOCS / "pictures").iterdir())
+    assert len(kept) >= 5
+    shown = (site_pages.DOCS / "console.md").read_text()
+    for picture in kept:
+        assert f"pictures/{picture.name})" in shown, picture.name
+        assert picture.stat().st_size <= MAX_BYTES, picture.name
 
 
 @pytest.mark.slow

@@ -143,7 +143,7 @@ def shop(java: None, odradek: str, tmp_path_factory: pytest.TempPathFactory) -> 
     """The project after `init` and one `run`."""
     made = Shop(odradek, tmp_path_factory.mktemp("pipelines"), "visits")
     assert "has not run yet" in made.call("status").stderr
-    ran = made.call("run", "--master", "local[2]")
+    ran = made.call("run", "--master", "local[2]", "--progress-to", odradek)
     assert ran.returncode == 0, ran.stderr + ran.stdout
     yield made
 
@@ -167,6 +167,8 @@ def test_the_status_says_of_rows_lag_and_expectations(shop: Shop) -> None:
         "short": {"action": "count", "rows": 5, "broken": 2},
         "readable": {"action": "quarantine", "rows": 5, "broken": 1},
     }
+    written = [json.loads(message.value() or b"") for message in read_committed(shop.bootstrap, "_odradek_pipelines")]
+    assert {**written[-1], "process": None} == status, "the topic has the last word"
     text = shop.call("status").stdout
     assert "shop: finished (triggered), began " in text
     assert "EXPECTATION" in text

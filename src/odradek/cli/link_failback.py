@@ -382,7 +382,7 @@ async def _end(cluster: Cluster, name: str, topics: list[str]) -> None:
 
 
 async def _described(cluster: Cluster, name: str, topics: list[str]) -> Rows:
-    from odradek.cli.link_state import described
+    from odradek.admin.link_facts import described
 
     found = await described(cluster, await _link(cluster, name))
     return [row for row in found["partitions"] if row["topic"] in topics]

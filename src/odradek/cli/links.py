@@ -223,7 +223,8 @@ def describe(
     as_json: JsonOption = False,
 ) -> None:
     """Show a link's mirrors: how far each partition is, and what keeps it, as the brokers that lead them say."""
-    from odradek.cli.link_state import described, show
+    from odradek.admin.link_facts import described
+    from odradek.cli.link_state import show
 
     async def work(cluster: Cluster) -> dict[str, object]:
         return await described(cluster, _found(link, await links_here(cluster)))
@@ -247,10 +248,11 @@ def delete(
     confirm(f"delete the link {link}?", yes=yes)
 
     async def work(cluster: Cluster) -> Link:
+        from odradek.admin.link_facts import link_settings
         from odradek.client.admin import ConfigOperation, ResourceType, alter_configs
         from odradek.settings.links import links_of, split_key
 
-        settings = await _settings(cluster)
+        settings = await link_settings(cluster)
         found = _found(link, links_of(settings))
         if not found.mirrors:
             # Those of promoted topics stay as long as the topics.
@@ -302,7 +304,10 @@ def _end_mirrors(
     Args:
         is_reached: the source must answer. Else mirrors that were never made are left out, unless they are named.
     """
-    from odradek.cli import link_ends
+    from odradek.admin import link_ends
+    from odradek.admin.link_facts import UnknownLinkError
+    from odradek.admin.plan import PlanError
+    from odradek.cli.link_state import show_missing
 
     async def look(cluster: Cluster) -> tuple[Link, list[str], link_ends.Rows]:
         link = _found(name, await links_here(cluster))
@@ -311,17 +316,23 @@ def _end_mirrors(
         return link, names, await link_ends.missing(cluster, link, names, leaves_out=leaves_out)
 
     where = target(bootstrap_server, command_config)
-    link, wanted, rows = administer(where, look)
+    try:
+        link, wanted, rows = administer(where, look)
+        if is_reached:
+            link_ends.check_reached(rows)
+    except UnknownLinkError as error:
+        raise CliError(str(error), code=NOT_FOUND) from None
+    except PlanError as error:
+        raise CliError(str(error), code=USAGE) from None
     names = [topic for topic in wanted if any(row["topic"] == topic for row in rows)]
     left_out = [topic for topic in wanted if topic not in names]
-    if is_reached:
-        link_ends.check_reached(rows)
     for topic in left_out if not as_json else ():
         say(f"{topic} is not here yet, as the source was never reached: it is left out")
     if names:
         if not as_json:
-            link_ends.show_missing(rows)
-        confirm(link_ends.question(rows, names), yes=yes)
+            show_missing(rows)
+        what = link_ends.what_is_missing(rows)
+        confirm(f"make {', '.join(names)} topics of this cluster for good? ({what})", yes=yes)
         administer(where, lambda cluster: link_ends.promote(cluster, link, names))
     if as_json:
         print_json({"link": name, "done": "promoted", "topics": names, "left_out": left_out, "partitions": rows})
@@ -330,18 +341,9 @@ def _end_mirrors(
 
 
 async def links_here(cluster: Cluster) -> dict[str, Link]:
-    from odradek.settings.links import links_of
+    from odradek.admin.link_facts import links_of_cluster
 
-    return links_of(await _settings(cluster))
-
-
-async def _settings(cluster: Cluster) -> dict[str, str]:
-    """Those of all brokers together; of a secret is only known that it is kept."""
-    from odradek.client.admin import ResourceType, describe_configs
-    from odradek.settings.table import SEALED_PREFIX
-
-    (found,) = await describe_configs(cluster, ResourceType.BROKER, [""])
-    return {entry.name: SEALED_PREFIX if entry.is_sensitive else entry.value or "" for entry in found.configs}
+    return await links_of_cluster(cluster)
 
 
 def _given(settings: list[str] | None, file: Path | None) -> dict[str, str]:

@@ -9,6 +9,7 @@ import importlib.util
 import json
 import os
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -87,6 +88,12 @@ def run(
     metrics: Annotated[
         str | None, typer.Option(help="host:port at which lag, rates, durations and state of the flows are served.")
     ] = None,
+    progress_to: Annotated[
+        str | None, typer.Option(help="host:port,… of a cluster whose topic _odradek_pipelines gets the progress, too.")
+    ] = None,
+    command_config: Annotated[
+        Path | None, typer.Option(help="Properties file by which --progress-to connects.", metavar="FILE")
+    ] = None,
     as_json: JsonOption = False,
     force: Annotated[bool, typer.Option("--force", help="Start although something does not fit.")] = False,
     master: MasterOption = "local[*]",
@@ -103,6 +110,8 @@ def run(
         full_refresh=full_refresh or [],
         full_refresh_all=full_refresh_all,
         metrics=metrics,
+        progress_to=progress_to,
+        command_config=None if command_config is None else str(command_config),
         json=as_json,
         force=force,
         master=master,

@@ -30,11 +30,10 @@ def parse_position(to: str, text: str) -> Position:
 def parse_move(snapshot: Snapshot | None, topic: str, partition: str, brokers: str) -> tuple[TopicPartition, list[int]]:
     """What the form says. Raises BrowseError for what the cluster does not have."""
     index = parse_natural(partition.strip(), INT32_MAX)
-    known = dict(snapshot.partitions) if snapshot is not None else {}
-    if index is None or (topic.strip(), index) not in known:
+    if index is None or snapshot is None or snapshot.partition((topic.strip(), index)) is None:
         raise BrowseError(f"there is no partition {topic.strip()[:100]}-{partition.strip()[:20]}")
     wanted = [parse_natural(part.strip(), INT32_MAX) for part in brokers.split(",")]
-    there = snapshot.brokers if snapshot is not None else {}
+    there = snapshot.brokers
     found = [broker for broker in wanted if broker is not None and broker in there]
     if len(found) != len(wanted) or len(set(found)) != len(found):
         raise BrowseError(
@@ -75,6 +74,11 @@ def parse_new_topic(name: str, partitions: str, replicas: str, settings: str) ->
     if factor is not None and factor > INT16_MAX:
         raise BrowseError(f"replicas are at most {INT16_MAX:,}")
     return NewTopic(name.strip(), parse_count(partitions, "partitions"), factor, found)
+
+
+def parse_names(text: str) -> list[str]:
+    """Names with commas between them, each once; none is an empty list."""
+    return list(dict.fromkeys(name for each in text.split(",") if (name := each.strip())))
 
 
 def parse_record(key: str, value: str | None, headers: str) -> Record:

@@ -166,11 +166,24 @@ def _application(
     from fastapi import FastAPI
     from nicegui import core, ui
 
-    from odradek.console.pages import access, brokers, groups, moves, overview, records, settings, topics, transactions
+    from odradek.console.pages import (
+        access,
+        brokers,
+        groups,
+        links,
+        moves,
+        overview,
+        pipelines,
+        records,
+        settings,
+        topics,
+        transactions,
+    )
     from odradek.console.pages.frame import Console
 
     console = Console(kafka, watches, users is not None or serving.oidc is not None)
-    for page in (overview, brokers, settings, topics, records, groups, moves, transactions, access):
+    pages = (overview, brokers, settings, topics, records, groups, moves, transactions, access, links, pipelines)
+    for page in pages:
         page.register(console)
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     ui.run_with(app, title="Odradek", show_welcome_message=False, reconnect_timeout=RECONNECT_WITHIN_S)

@@ -56,6 +56,12 @@ class Snapshot:
             for partition in topic.partitions
         )
 
+    def partition(self, key: TopicPartition) -> MetadataResponsePartition | None:
+        """One of them, found in its topic: a cluster may have a million."""
+        topic = self.topics.get(key[0])
+        found = (each for each in topic.partitions if each.partition_index == key[1]) if topic is not None else iter(())
+        return next(found, None)
+
     def size_of(self, key: TopicPartition, broker: int) -> int:
         """Bytes of one replica; 0 where its broker does not say."""
         return max((each.sizes.get(key, 0) for each in self.directories.get(broker, ())), default=0)
@@ -263,15 +269,28 @@ def point_of(topics: Mapping[str, TopicRow], now: Snapshot) -> Point:
     )
 
 
+def not_in_sync(now: Snapshot) -> tuple[tuple[TopicPartition, MetadataResponsePartition], ...]:
+    """Partitions that miss a replica, or have no leader."""
+    return tuple(
+        (key, each)
+        for key, each in now.partitions
+        if len(each.isr_nodes) < len(each.replica_nodes) or each.leader_id < 0
+    )
+
+
 def changes(before: Snapshot | None, now: Snapshot) -> list[InSyncChange]:
     """Who left in-sync sets, who came back, who leads now."""
     if before is None:
         return []
-    earlier = dict(before.partitions)
     found = []
-    for key, partition in now.partitions:
-        if key in earlier:
-            found += [InSyncChange(now.at_ms, key, text) for text in _changed(earlier[key], partition, now)]
+    for name, topic in now.topics.items():
+        if name not in before.topics:
+            continue
+        earlier = {each.partition_index: each for each in before.topics[name].partitions}
+        for partition in topic.partitions:
+            was, index = earlier.get(partition.partition_index), partition.partition_index
+            if was is not None:
+                found += [InSyncChange(now.at_ms, (name, index), text) for text in _changed(was, partition, now)]
     return found
 
 

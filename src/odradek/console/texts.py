@@ -1,4 +1,4 @@
-"""Bytes as text that a browser can bear: JSON, Avro, text or hex, and never more than a bound of it."""
+"""What pages say: bytes as text that a browser can bear (JSON, Avro, text or hex, in bounds), numbers, times, links."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import codecs
 import io
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -15,6 +15,9 @@ from typing import Any
 CELL_SIGNS, PAGE_SIGNS, DECODED_BYTES = 200, 32_768, 1_000_000
 CELL_BYTES, CELL_HEX = 800, 32
 HEX_ROW_BYTES = 16
+SHOWN_SETTING = 100
+# A run writes its progress each five seconds.
+RUNNING_STATES, SILENT_S = ("catching up", "running"), 30.0
 FORMS = ("auto", "JSON", "text", "hex", "Avro")
 # Before a value in Avro, of those who use a registry: a zero byte and the number of its schema.
 _REGISTRY_PREFIX_BYTES = 5
@@ -214,3 +217,28 @@ def time_text(at_ms: int) -> str:
         return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
     except (OverflowError, OSError, ValueError):
         return str(at_ms)
+
+
+def link_lines(link: Mapping[str, Any]) -> list[str]:
+    """What there is to say of a link: what keeps it, and what was set; never a secret."""
+    lines = [f"Nothing comes: {reason_text(link)}"] if link["reason"] else []
+    lines += [f"{what} do not follow: {reason_text(each)}" for what, each in sorted(link["beside"].items())]
+    for key, value in sorted(link["settings"].items()):
+        text = "(hidden)" if value is None else value
+        lines.append(f"{key}={text if len(text) <= SHOWN_SETTING else text[:SHOWN_SETTING] + '…'}")
+    return lines
+
+
+def reason_text(row: Mapping[str, Any]) -> str:
+    """What keeps a mirror or a link, and since when; "" where nothing does."""
+    return f"{row['reason']} (since {time_text(row['since_ms'])})" if row["reason"] else ""
+
+
+def pipeline_text(status: Mapping[str, Any], now_s: float) -> str:
+    """A pipeline in a line: its state, since when, and how old that is; one that runs and says nothing is silent."""
+    ago_s = max(0.0, now_s - status["updated"])
+    state = status["state"]
+    if state in RUNNING_STATES and ago_s > SILENT_S:
+        state = f"silent, was {state}"
+    began = time_text(int(status["started"] * 1000)).partition(".")[0]
+    return f"{status['pipeline']}: {state} ({status['mode']}), began {began} UTC, as of {ago_s:,.0f} s ago"

@@ -24,6 +24,7 @@ from odradek.client.reassignment import moves_under_way
 from odradek.common.errors import ApiError, OdradekError
 from odradek.common.log_lines import get_logger
 from odradek.common.real_threads import off_loop
+from odradek.common.topic_names import TopicPartition
 from odradek.console.clusters import ClusterConfig
 from odradek.console.snapshot import (
     BrokerRow,
@@ -37,9 +38,11 @@ from odradek.console.snapshot import (
     changes,
     group_rows,
     lag_of,
+    not_in_sync,
     point_of,
     topic_rows,
 )
+from odradek.protocol.messages.metadata_response import MetadataResponsePartition
 
 T = TypeVar("T")
 _log = get_logger("console")
@@ -79,6 +82,7 @@ class View:
     topics: Mapping[str, TopicRow] = field(default_factory=dict)
     brokers: Mapping[int, BrokerRow] = field(default_factory=dict)
     groups: Mapping[str, GroupRow] = field(default_factory=dict)
+    not_in_sync: tuple[tuple[TopicPartition, MetadataResponsePartition], ...] = ()
     findings: tuple[Finding, ...] = ()
     not_looked_at: Mapping[str, str] = field(default_factory=dict)
     points: tuple[Point, ...] = ()
@@ -91,7 +95,7 @@ class Watch:
     def __init__(self, config: ClusterConfig, *, every_s: float, findings_apart_s: float = FINDINGS_APART_S) -> None:
         self.config = config
         self.view = View()
-        self._every_s = every_s
+        self.every_s = every_s
         self._findings_apart_s = findings_apart_s
         self._points: deque[Point] = deque(maxlen=POINTS)
         self._changes: deque[InSyncChange] = deque(maxlen=CHANGES)
@@ -145,7 +149,7 @@ class Watch:
                     _log.bug("a look at a cluster failed", error, cluster=self.config.name)
                     self.view = replace(self.view, number=self.view.number + 1, error=f"it cannot be read: {error!r}")
                 took_s = time.monotonic() - began_s
-                await self._pause(max(self._every_s, took_s / BUSY_SHARE))
+                await self._pause(max(self.every_s, took_s / BUSY_SHARE))
         finally:
             for each in (cluster, self._work):
                 if each is not None:
@@ -170,6 +174,7 @@ class Watch:
             topics=topics,
             brokers=broker_rows(now),
             groups=group_rows(before, now),
+            not_in_sync=not_in_sync(now),
             findings=self._findings(now),
             not_looked_at=self._report.skipped,
             points=tuple(self._points),

@@ -196,11 +196,11 @@ def _run(args: Options, project: Project) -> int:
     if args.full_refresh_all and (args.refresh or args.full_refresh):
         raise PipelineError("--full-refresh-all is everything; leave --refresh and --full-refresh away")
     notes = Notes(project.state)
-    with notes.alone(), _metrics(args.metrics) as metrics:
+    with notes.alone(), _metrics(args.metrics) as metrics, _published(args) as published:
         engine = _started(args, project)
         try:
             with running.ended_by_signals() as ends:
-                ended = _run_in(engine, args, project, ends, metrics)
+                ended = _run_in(engine, args, project, ends, metrics, published)
         finally:
             engine.stop()
     status = notes.read(STATUS)
@@ -227,12 +227,30 @@ def _metrics(address: str | None) -> Iterator[Any]:
         page.close()
 
 
+@contextmanager
+def _published(args: Options) -> Iterator[Any]:
+    """What writes the status of a run to a topic, or None. Raises PipelineError."""
+    if args.progress_to is None:
+        yield None
+        return
+    from odradek.settings.properties import parse_properties
+    from pyspark_odradek.pipelines.published import Published
+
+    try:
+        file = args.command_config
+        properties = {} if file is None else parse_properties(Path(file).read_text(encoding="utf-8"))
+    except ValueError:  # what is wrong in it may be a line with a password
+        raise PipelineError(f"--command-config {args.command_config}: write it as key=value lines") from None
+    with Published(args.progress_to, properties, _say) as published:
+        yield published
+
+
 def _names(given: Sequence[str]) -> list[str]:
     """Names of an option that may be given again, and, as with `spark-pipelines`, with several and commas between."""
     return [name.strip() for each in given for name in each.split(",") if name.strip()]
 
 
-def _run_in(engine: Any, args: Options, project: Project, ends: Any, metrics: Any = None) -> int:
+def _run_in(engine: Any, args: Options, project: Project, ends: Any, metrics: Any = None, published: Any = None) -> int:
     """Check, run, write down how it ended. Raises PipelineError; returns the exit code."""
     from py4j.protocol import Py4JError
 
@@ -242,7 +260,7 @@ def _run_in(engine: Any, args: Options, project: Project, ends: Any, metrics: An
     notes = Notes(project.state)
     loaded, graph = _checked(engine, args, project)
     mode = "continuous" if args.continuous else "triggered"
-    run = running.Run(loaded, graph, notes, _say, mode=mode, metrics=metrics)
+    run = running.Run(loaded, graph, notes, _say, mode=mode, metrics=metrics, published=published)
     try:
         run.once(refresh=args.refresh, full_refresh=args.full_refresh, full_refresh_all=args.full_refresh_all)
         if args.continuous:

@@ -27,6 +27,7 @@ from pyspark_odradek.pipelines.engine import Engine, Loaded
 from pyspark_odradek.pipelines.graph import TEMPORARY, VIEW, Graph
 from pyspark_odradek.pipelines.notes import STATUS, Notes
 from pyspark_odradek.pipelines.progress import Tally
+from pyspark_odradek.pipelines.published import Published
 from pyspark_odradek.pipelines.refusals import first_line, name_of, short
 from pyspark_odradek.progress import read_progress
 from pyspark_odradek.query_metrics import QueryMetrics
@@ -96,8 +97,10 @@ class Run:
         *,
         mode: str,
         metrics: QueryMetrics | None = None,
+        published: Published | None = None,
     ) -> None:
-        self.metrics = metrics
+        """`published` gets each status, too."""
+        self.metrics, self.published = metrics, published
         self.loaded, self.graph, self.notes, self.say, self.mode = loaded, graph, notes, say, mode
         self.engine: Engine = loaded.engine
         views = {node.name for node in graph.nodes if node.kind == TEMPORARY}
@@ -332,18 +335,18 @@ class Run:
         if state in (STOPPED, FAILED):
             for tally in self.tallies.values():
                 tally.status = "stopped" if tally.status in ("starting", "running") else tally.status
-        self.notes.write(
-            STATUS,
-            {
-                "pipeline": self.graph.name,
-                "mode": self.mode,
-                "state": state,
-                "started": self.started,
-                "updated": time.time(),
-                "error": error,
-                "flows": [tally.as_json() for tally in self.tallies.values()],
-            },
-        )
+        status = {
+            "pipeline": self.graph.name,
+            "mode": self.mode,
+            "state": state,
+            "started": self.started,
+            "updated": time.time(),
+            "error": error,
+            "flows": [tally.as_json() for tally in self.tallies.values()],
+        }
+        self.notes.write(STATUS, status)
+        if self.published is not None:
+            self.published.put(status)
 
 
 def heard(answers: Iterable[Mapping[str, Any]]) -> Iterator[str | None]:

@@ -9,7 +9,7 @@ import pytest
 from odradek.admin.offset_reset import Position
 from odradek.client.produce import partition_of_key
 from odradek.console.browse import BrowseError, parse_partitions, parse_start
-from odradek.console.forms import parse_move, parse_partition, parse_position, parse_record
+from odradek.console.forms import parse_move, parse_names, parse_partition, parse_position, parse_record
 from odradek.console.snapshot import Snapshot
 from odradek.protocol.messages.describe_cluster_response import DescribeClusterBroker
 from odradek.protocol.messages.metadata_response import MetadataResponsePartition, MetadataResponseTopic
@@ -24,7 +24,8 @@ SNAPSHOT = Snapshot(
 
 
 def test_what_is_typed_is_read() -> None:
-    assert parse_partitions("") == []
+    assert parse_partitions("") == parse_names(" , ") == []
+    assert parse_names(" b, a,b ") == ["b", "a"]
     assert parse_partitions(" 2, 0,2 ") == [0, 2]
     assert parse_start("offset", " 17 ") == 17
     assert parse_start("time", "1970-01-01 00:00:01.5") == 1500

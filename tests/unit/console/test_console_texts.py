@@ -13,6 +13,8 @@ from odradek.console.texts import (
     DECODED_BYTES,
     PAGE_SIGNS,
     cell,
+    link_lines,
+    pipeline_text,
     rate_text,
     shown,
     size_text,
@@ -130,3 +132,27 @@ def test_numbers_for_people() -> None:
     ]
     assert time_text(0) == "1970-01-01 00:00:00.000"
     assert [time_text(at) for at in (-1, 10**18)] == ["-", "1000000000000000000"]
+
+
+def test_a_link_in_words_has_no_secret() -> None:
+    kept = {"reason": "connection refused", "since_ms": 0}
+    link = {
+        "reason": "",
+        "since_ms": -1,
+        "beside": {"offsets of groups": kept},
+        "settings": {"sasl.jaas.config": None, "ssl.truststore.certificates": "x" * 500},
+    }
+    assert link_lines(link) == [
+        "offsets of groups do not follow: connection refused (since 1970-01-01 00:00:00.000)",
+        "sasl.jaas.config=(hidden)",
+        f"ssl.truststore.certificates={'x' * 100}…",
+    ]
+    assert link_lines({**link, **kept})[0] == "Nothing comes: connection refused (since 1970-01-01 00:00:00.000)"
+
+
+def test_a_pipeline_that_runs_and_says_nothing_is_silent() -> None:
+    status = {"pipeline": "shop", "mode": "continuous", "state": "running", "started": 0.0, "updated": 100.0}
+    said = "shop: running (continuous), began 1970-01-01 00:00:00 UTC, as of 30 s ago"
+    assert pipeline_text(status, 130.0) == said
+    assert pipeline_text(status, 131.0) == said.replace("running", "silent, was running").replace("30", "31")
+    assert pipeline_text({**status, "state": "finished"}, 1000.0).startswith("shop: finished (")

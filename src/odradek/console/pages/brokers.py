@@ -135,7 +135,7 @@ def _replication(page: Page) -> None:
 
     page.shows(show)
     ui.label("Partitions that are not fully in sync").classes("text-h6").props("role=heading aria-level=2")
-    PagedTable(page, _PARTITIONS, lambda: _not_in_sync(page), empty="All replicas are in sync.", searched=False)
+    PagedTable(page, _PARTITIONS, lambda: page.view.not_in_sync, empty="All replicas are in sync.", searched=False)
     reasons = ui.column().classes("gap-0")
 
     async def ask_why() -> None:
@@ -167,17 +167,6 @@ def _replication(page: Page) -> None:
 def _behind(row: dict[str, Any]) -> str:
     missing = row["missing_bytes"]
     return "" if missing is None else f"; {size_text(missing)} are missing"
-
-
-def _not_in_sync(page: Page) -> list[tuple[TopicPartition, MetadataResponsePartition]]:
-    snapshot = page.view.snapshot
-    if snapshot is None:
-        return []
-    return [
-        (key, each)
-        for key, each in snapshot.partitions
-        if len(each.isr_nodes) < len(each.replica_nodes) or each.leader_id < 0
-    ]
 
 
 def ids(nodes: list[int]) -> str:

@@ -35,6 +35,8 @@ PAGES = (
     ("/moves", "Moves of replicas", "swap_horiz", "m"),
     ("/transactions", "Transactions", "receipt_long", "x"),
     ("/access", "Access and quotas", "lock", "a"),
+    ("/links", "Links", "link", "l"),
+    ("/pipelines", "Pipelines", "linear_scale", "p"),
 )
 
 
@@ -114,6 +116,15 @@ class Page:
             return await self.console.kafka.run(self.watch.do(work))
         except (OdradekError, OSError) as error:
             ui.notify(reason(error), type="negative", multi_line=True, timeout=10_000, close_button="Close")
+            return None
+
+    async def ask_quietly(self, right: Right, work: Callable[[Cluster], Awaitable[T]]) -> T | None:
+        """The same for what a page asks by itself, again and again: what failed is asked again soon."""
+        if not self.may(right):
+            return None
+        try:
+            return await self.console.kafka.run(self.watch.do(work))
+        except (OdradekError, OSError):
             return None
 
     async def carry_out(self, planning: Callable[[Cluster], Awaitable[Plan]]) -> bool:
@@ -217,7 +228,8 @@ def open_page(console: Console, request: Request, cluster: str, title: str) -> P
 
 
 def _bar(console: Console, session: Session, request: Request, page: Page | None) -> None:
-    ui.colors(primary="#24527a")
+    # Of the reds that text on white and on black can have.
+    ui.colors(primary="#24527a", negative="#d32f2f")
     ui.add_css(".nicegui-content { max-width: 100rem; margin: auto; } a { color: inherit; }")
     kept = request.cookies.get(DARK_COOKIE)
     dark = ui.dark_mode({"1": True, "0": False}.get(kept or ""))

@@ -58,10 +58,10 @@ def register(console: Console) -> None:
 def _rows(snapshot: Snapshot | None) -> list[_Row]:
     if snapshot is None:
         return []
-    leaders = {key: partition.leader_id for key, partition in snapshot.partitions if key in snapshot.moves}
     rows = []
     for key, move in snapshot.moves.items():
-        size = snapshot.size_of(key, leaders.get(key, -1))
+        partition = snapshot.partition(key)
+        size = snapshot.size_of(key, partition.leader_id if partition is not None else -1)
         copied = sum(min(size, snapshot.size_of(key, broker)) for broker in move.adding)
         rows.append(_Row(key, move, copied, size * len(move.adding)))
     return rows
@@ -80,9 +80,12 @@ def _form(page: Page) -> None:
         except BrowseError as error:
             ui.notify(str(error), type="negative")
             return
-        assert page.view.snapshot is not None
-        now = dict(page.view.snapshot.partitions)[key].replica_nodes
-        size = size_text(page.view.snapshot.size_of(key, dict(page.view.snapshot.partitions)[key].leader_id))
+        snapshot = page.view.snapshot
+        found = snapshot.partition(key) if snapshot is not None else None
+        assert snapshot is not None
+        assert found is not None
+        now = found.replica_nodes
+        size = size_text(snapshot.size_of(key, found.leader_id))
         lines = [
             f"{key[0]}-{key[1]} is on brokers {ids(now)}, and will be on {ids(wanted)}; the first leads.",
             f"{size} are copied to each of {ids(sorted({*wanted} - {*now}))}, without a throttle.",

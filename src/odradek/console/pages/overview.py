@@ -57,7 +57,7 @@ def _in_words(view: View) -> str:
 
 
 def _overview(page: Page) -> None:
-    with ui.row().classes("w-full items-stretch") as numbers:
+    with ui.row().classes("w-full items-stretch gap-2") as numbers:
         pass
     ui.label("What is wrong").classes("text-h6").props("role=heading aria-level=2")
     wrong = ui.column().classes("w-full gap-1")
@@ -122,7 +122,7 @@ def _show_finding(finding: Finding) -> None:
     with ui.row().classes("items-start no-wrap w-full"):
         ui.icon(icon, color=color, size="sm").props(f'role=img aria-label="{name}"')
         with ui.column().classes("gap-0"):
-            ui.label(finding.line).classes("font-bold break-all")
+            ui.label(finding.line).classes("font-bold break-words")
             ui.label(f"{finding.why[:1].upper()}{finding.why[1:]}.")
             ui.label(f"To do: {finding.fix}.").classes("text-caption")
 

@@ -21,6 +21,7 @@ _ACT = (
     '<q-td :props="props" auto-width><q-btn flat dense size="sm" color="negative" :label="props.col.label" '
     "@click.stop=\"() => $parent.$emit('act', props.row._key)\" /></q-td>"
 )
+_NOTHING = '<div class="q-pa-xs">{{ props.message }}</div>'
 _LINK = '<q-td :props="props"><a v-if="props.row._href" :href="props.row._href">{{ props.value }}</a></q-td>'
 
 
@@ -97,6 +98,8 @@ class PagedTable(Generic[R]):
             .props(LOOK)
             .props(f'binary-state-sort no-data-label="{empty}" :rows-per-page-options="[20,50,200]"')
         )
+        # Quasar's own has a sign of warning: that there is nothing is mostly well.
+        self.table.add_slot("no-data", _NOTHING)
         if href is not None:
             self.table.add_slot(f"body-cell-{columns[0].name}", _LINK)
         if act is not None:

@@ -1,0 +1,86 @@
+"""Changes of mirrors, as plans: paused, resumed, promoted, failed over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from odradek.admin import link_ends
+from odradek.admin.link_facts import Row, found_link, links_of_cluster, set_mirror_states
+from odradek.admin.plan import Plan, PlanError
+from odradek.client.cluster import Cluster
+from odradek.settings.links import Link, MirrorState
+
+SHOWN_PARTITIONS = 200
+
+
+async def plan_state(cluster: Cluster, name: str, topics: Sequence[str], state: MirrorState) -> Plan:
+    """Mirrors that are paused, or go on. Raises PlanError, ApiError."""
+    link = found_link(name, await links_of_cluster(cluster))
+    wanted = _mirrors(link, topics)
+    changed = [topic for topic in wanted if link.mirrors[topic].state is not state]
+    if not changed:
+        raise PlanError(f"{', '.join(wanted) or 'no mirror'}: {state} already")
+    if state is MirrorState.PAUSED:
+        verb, what = "Pause", "is fetched no more. It stays here, read-only, and falls behind its source."
+    else:
+        verb, what = "Resume", f"is fetched again from {link.bootstrap_servers}, from where it ended here."
+    lines = tuple(f"{topic} {what}" for topic in changed)
+    return Plan(f"{verb} {_names(changed)}", lines, lambda to: set_mirror_states(to, name, changed, state))
+
+
+async def plan_end(cluster: Cluster, name: str, topics: Sequence[str], *, is_reached: bool) -> Plan:
+    """Mirrors that become topics of this cluster, for good.
+
+    Args:
+        is_reached: the source must answer. Else mirrors that were never made are left out, unless they are named.
+    Raises:
+        PlanError, ApiError.
+    """
+    link = found_link(name, await links_of_cluster(cluster))
+    asked = _mirrors(link, topics)
+    rows = await link_ends.missing(cluster, link, asked, leaves_out=not is_reached and not topics)
+    if is_reached:
+        link_ends.check_reached(rows)
+    names = [topic for topic in asked if any(row["topic"] == topic for row in rows)]
+    if not names:
+        raise PlanError(f"{name} has no mirror here that could be promoted")
+    lines = [
+        f"{_names(names)}: topics of this cluster from then on, for good; {link_ends.what_is_missing(rows)}.",
+        "Who writes to the source writes to another topic then: stop that first."
+        if is_reached
+        else "The source is not asked: what it got since it was last heard of is not known here.",
+        *(f"{topic} was never made here, and is left out." for topic in asked if topic not in names),
+        *map(_partition_in_words, rows[:SHOWN_PARTITIONS]),
+    ]
+    if len(rows) > SHOWN_PARTITIONS:
+        lines.append(f"… and {len(rows) - SHOWN_PARTITIONS:,} partitions more")
+
+    async def work(to: Cluster) -> None:
+        if is_reached:
+            link_ends.check_reached(await link_ends.missing(to, link, names, leaves_out=False))
+        await link_ends.promote(to, link, names)
+
+    return Plan(f"{'Promote' if is_reached else 'Fail over'} {_names(names)}", tuple(lines), work, typed=name)
+
+
+def _mirrors(link: Link, topics: Sequence[str]) -> list[str]:
+    """Those that are meant, all where none is named. Raises PlanError."""
+    wanted = link_ends.chosen(link, list(topics))
+    for topic in wanted:
+        if link.mirrors[topic].state is MirrorState.FAILBACK:
+            raise PlanError(f"{topic} is not a mirror yet: `odradek links failback` goes on with it")
+    return wanted
+
+
+def _partition_in_words(row: Row) -> str:
+    where = f"{row['topic']}-{row['partition']}"
+    if row["missing"] is None:
+        return f"{where}: where the source ended is not known"
+    reason = f" ({row['reason']})" if row["reason"] else ""
+    ends = f"ends here at {row['end']:,}, at the source at {row['source_end']:,}"
+    return f"{where}: {ends}, {row['missing']:,} missing{reason}"
+
+
+def _names(topics: Sequence[str]) -> str:
+    shown = ", ".join(topics[:5])
+    return f"{shown} and {len(topics) - 5:,} more" if len(topics) > 5 else shown
