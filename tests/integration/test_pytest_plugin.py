@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PAGE = Path(__file__).parents[2] / "docs" / "testing.md"
 SNIPPET = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 # The plugin itself, and the packages that it is in.
@@ -23,30 +25,37 @@ def test_it(odradek_broker):
 """
 
 
-def run(directory: Path, *arguments: str) -> None:
-    """Python in a directory of its own, with no settings of ours and nothing compiled."""
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where compiled modules are; there are none at first, so that each is compiled once, with its warnings."""
+    return tmp_path_factory.mktemp("compiled")
+
+
+def run(directory: Path, compiled: Path, *arguments: str) -> None:
+    """Python in a directory of its own, with no settings of ours."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "PYTHON"))}
-    environment["PYTHONPYCACHEPREFIX"] = str(directory / "compiled")
+    environment["PYTHONPYCACHEPREFIX"] = str(compiled)
     command = [sys.executable, *arguments]
     done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
 
 
-def run_tests(directory: Path) -> None:
+def run_tests(directory: Path, compiled: Path) -> None:
     """Pytest as a user has it, without our other plugins."""
     directory.joinpath("pytest.ini").write_text("[pytest]\n")
-    run(directory, "-m", "pytest", "-p", "no:asyncio", "-p", "no:xdist", "-p", "no:timeout", "-W", "error", "-q")
+    plugins = ("-p", "no:asyncio", "-p", "no:xdist", "-p", "no:timeout")
+    run(directory, compiled, "-m", "pytest", *plugins, "-W", "error", "-q")
 
 
-def test_pytest_rewrites_nothing_of_a_broker(tmp_path: Path) -> None:
+def test_pytest_rewrites_nothing_of_a_broker(tmp_path: Path, compiled: Path) -> None:
     (tmp_path / "test_look.py").write_text(LOOK)
-    run_tests(tmp_path)
+    run_tests(tmp_path, compiled)
     count, *rewritten = (tmp_path / "found").read_text().split()
     assert int(count) > 100  # a whole broker was loaded
     assert set(rewritten) <= REWRITTEN
 
 
-def test_every_snippet_of_the_page_runs_as_it_is_written(tmp_path: Path) -> None:
+def test_every_snippet_of_the_page_runs_as_it_is_written(tmp_path: Path, compiled: Path) -> None:
     snippets = SNIPPET.findall(PAGE.read_text())
     assert len(snippets) == 7
     for number, snippet in enumerate(snippets):
@@ -55,6 +64,6 @@ def test_every_snippet_of_the_page_runs_as_it_is_written(tmp_path: Path) -> None
         else:
             script = tmp_path / f"snippet_{number}.py"
             script.write_text(snippet)
-            run(tmp_path, str(script))
+            run(tmp_path, compiled, str(script))
     assert len(list(tmp_path.glob("test_*.py"))) == 4
-    run_tests(tmp_path)
+    run_tests(tmp_path, compiled)
