@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import AsyncIterator
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.coordinator.group.classic.membership import Caller
 from odradek.coordinator.group.records import OFFSETS_TOPIC
+from odradek.coordinator.group.service import SERVED_PER_TURN
 from odradek.metadata.delta import MetadataDelta
 from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
 from odradek.protocol.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
@@ -31,6 +33,23 @@ async def node() -> AsyncIterator[Node]:
 async def events_of(node: Node) -> list[dict[str, Any]]:
     timelines = await node.service.timelines(["g"])
     return [event for timeline in timelines for event in timeline["events"]]
+
+
+async def test_others_have_turns_while_the_timelines_of_many_groups_are_read(node: Node) -> None:
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.get_running_loop().create_task(other())
+    await asyncio.sleep(0)
+    before = turns
+    assert await node.service.timelines([f"g{number}" for number in range(3 * SERVED_PER_TURN)]) == []
+    assert turns - before >= 2
+    task.cancel()
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.MESSAGE_TOO_LARGE])
