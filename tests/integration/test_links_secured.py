@@ -127,6 +127,40 @@ def test_a_link_logs_in_and_reads_what_it_may(source: SecuredCluster, here: Node
         assert files_with(here.data_dir, word) == [] and word not in here.log_text()
 
 
+def test_a_failback_asks_a_source_with_a_login_of_its_own(source: SecuredCluster, here: Node, tmp_path: Path) -> None:
+    """The link's login reads records; who gives the command must be allowed to see what was promoted."""
+
+    def properties(user: str) -> Path:
+        file = tmp_path / f"{user}.properties"
+        settings = {**source.java_client("SCRAM-SHA-512", user)}
+        del settings["bootstrap.servers"]
+        file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        return file
+
+    address, as_admin = source.java_client("SCRAM-SHA-512", "alice")["bootstrap.servers"], properties("alice")
+
+    def there(*arguments: object) -> Any:
+        return odradek(address, "links", *arguments, "--command-config", as_admin)
+
+    odradek(here.bootstrap, "topics", "create", "--topic", "orders")
+    produce_all(here.bootstrap, "orders", [(b"k", b"shared")] * 5)
+    there("create", "east", "--source", here.bootstrap)
+    there("mirror", "east", "orders")
+    eventually(lambda: there("describe", "east", "--json").json["partitions"][0]["end"] == 5, "it is mirrored")
+    there("promote", "east", "--yes")
+    produce_all(here.bootstrap, "orders", [(b"k", b"lost")] * 2)
+    allow(source, "orders", AclOperation.READ)
+    odradek(here.bootstrap, "links", "create", "back", "--source", address, "--settings", properties("bob"))
+    failback = "links", "failback", "back", "orders", "--yes"
+    assert "--source-config" in odradek(here.bootstrap, *failback, code=None).err
+    refused = odradek(here.bootstrap, *failback, "--source-config", properties("bob"), code=None).err
+    assert "CLUSTER_AUTHORIZATION_FAILED" in refused
+    assert describe(here.bootstrap, "back")["partitions"] == []
+    done = odradek(here.bootstrap, *failback, "--source-config", as_admin, "--json").json
+    assert [each["offset"] for each in done["partitions"]] == [5]
+    eventually(lambda: [row["end"] for row in rows_of(here.bootstrap, "orders", "back")] == [6], "it is a mirror")
+
+
 def test_settings_of_a_login_are_checked(here: Node) -> None:
     odradek(here.bootstrap, "links", "create", "west", "--source", "127.0.0.1:9")
 
