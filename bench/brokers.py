@@ -20,6 +20,12 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _CPUCLOCK_SCHED = 2
 
 
+def cpu_s(pid: int) -> float:
+    """Processor seconds of a process so far, of all its threads, in user and kernel."""
+    # The clock of another process, numbered as clock_getcpuclockid(3) does: nanoseconds, where /proc has ticks.
+    return time.clock_gettime(~pid << 3 | _CPUCLOCK_SCHED)
+
+
 class Contestant:
     """One broker under measurement."""
 
@@ -33,8 +39,7 @@ class Contestant:
 
     def cpu_s(self) -> float:
         """Processor seconds of the process so far, of all its threads, in user and kernel."""
-        # The clock of another process, numbered as clock_getcpuclockid(3) does: nanoseconds, where /proc has ticks.
-        return time.clock_gettime(~self.broker.pid << 3 | _CPUCLOCK_SCHED)
+        return cpu_s(self.broker.pid)
 
     def memory_bytes(self) -> int:
         """Resident memory of the process."""
