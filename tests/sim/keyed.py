@@ -64,6 +64,8 @@ class KeyAccount(Recorder):
         self.keeps_all = False
         # The values that a key may read as: its last committed number, and those behind it whose commit is not known.
         self.allowed: dict[Key, list[int]] = {}
+        # All that a key may ever have read as.
+        self.past: dict[Key, set[int]] = {}
         # The furthest number of each key that was sent.
         self.sent: dict[Key, list[int]] = {}
         self.offsets: dict[tuple[int, int], int] = {}
@@ -83,6 +85,8 @@ class KeyAccount(Recorder):
             key = (partition, key_of(step.value))
             if step.offset is not None:
                 self.offsets[partition, step.value] = step.offset
+            if operation.outcome in (Outcome.OK, Outcome.INFO):
+                self.past.setdefault(key, {NEVER_WRITTEN}).add(step.value)
             if operation.outcome is Outcome.OK:
                 self.allowed[key] = [step.value]
                 self.ends[partition] = max(self.ends.get(partition, 0), (step.offset or 0) + 1)
@@ -103,9 +107,13 @@ class KeyAccount(Recorder):
 
     def _may_be(self, key: Key, allowed: list[int], found: int) -> bool:
         later = [number for number in self.sent.get(key, ()) if number > max(allowed)]
-        # Records below a tombstone may be gone, and the tombstone itself.
-        deleted = not self.keeps_all and any(is_tombstone(number) for number in (*allowed, *later))
-        return found in allowed or found in later or (deleted and found == NEVER_WRITTEN)
+        if found in allowed or found in later:
+            return True
+        if self.keeps_all or not any(is_tombstone(number) for number in (*allowed, *later)):
+            return False
+        # Records below a tombstone may be gone, and the tombstone itself. A copy that was away for longer than
+        # tombstones are kept never gets this one, and keeps what it deletes, as in Kafka.
+        return found in self.past[key]
 
 
 class KeyedWriter(TransactionalWriter):

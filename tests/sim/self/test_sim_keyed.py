@@ -61,10 +61,11 @@ def test_aborted_writes_do_not_count_and_unknown_ones_may() -> None:
 
 @pytest.mark.parametrize("keeps_all", [False, True])
 def test_a_tombstone_may_be_gone_once_its_time_is_over(keeps_all: bool) -> None:
-    made = account((Outcome.OK, FIRST), (Outcome.OK, TOMBSTONE))
+    made = account((Outcome.OK, FIRST), (Outcome.FAIL, SECOND), (Outcome.OK, TOMBSTONE))
     made.keeps_all = keeps_all
-    assert not is_wrong(made, TOMBSTONE) and is_wrong(made, FIRST)
+    assert not is_wrong(made, TOMBSTONE) and is_wrong(made, SECOND)
     assert is_wrong(made, None) == keeps_all
+    assert is_wrong(made, FIRST) == keeps_all, "a copy that was away for so long keeps what the tombstone deletes"
 
 
 @pytest.mark.parametrize("seed", slow_after(1, range(1, 31)))
