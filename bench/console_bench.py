@@ -31,6 +31,7 @@ from odradek.admin.directories import Directory
 from odradek.client.cluster import Cluster
 from odradek.console import serve, watch
 from odradek.console.clusters import single_cluster
+from odradek.console.garbage import without_full_collections
 from odradek.console.kafka_thread import KafkaThread
 from odradek.console.snapshot import GroupState, Snapshot
 from odradek.console.watch import Watch
@@ -238,7 +239,7 @@ def main() -> int:
     parser.add_argument("--partitions", type=int, default=100)
     asked = parser.parse_args()
     generated = GeneratedWatch(asked.topics, asked.partitions)
-    with _looks(generated), KafkaThread() as kafka:
+    with _looks(generated), without_full_collections(), KafkaThread() as kafka:
         kafka.start(generated.run())
         asyncio.run(_measure(kafka, generated))
     return 0

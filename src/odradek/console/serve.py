@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from odradek.common.errors import ConfigError
 from odradek.console.auth import Users
 from odradek.console.clusters import ClusterConfig
+from odradek.console.garbage import collect_now_and_then, without_full_collections
 from odradek.console.guard import Guard, cookie_name
 from odradek.console.kafka_thread import KafkaThread
 from odradek.console.oidc import OidcConfig
@@ -107,7 +108,8 @@ def serve(
     if any(find_spec(name) is None for name in ("fastapi", "nicegui", "uvicorn")):
         raise ConfigError([NEEDED])
     sock = _bound(serving)
-    with sock, KafkaThread() as kafka:
+    with sock, without_full_collections(), KafkaThread() as kafka:
+        kafka.start(collect_now_and_then()).add_done_callback(_report)
         import uvicorn
 
         watches = {name: Watch(config, every_s=serving.every_s) for name, config in clusters.items()}

@@ -139,7 +139,9 @@ class PagedTable(Generic[R]):
             return
         pagination = dict(self.table.pagination)
         first = next(iter(self._columns.values()))
-        rows = [row for row in self._rows() if self._text in str(first.show(row)).lower()]
+        rows = list(self._rows())
+        if self._text:
+            rows = [row for row in rows if self._text in str(first.show(row)).lower()]
         column = self._columns.get(pagination.get("sortBy") or "", first)
         rows.sort(key=lambda row: _sortable((column.sort or column.show)(row)), reverse=bool(pagination["descending"]))
         size = pagination["rowsPerPage"]
