@@ -16,8 +16,10 @@ from selenium.webdriver.remote.webelement import WebElement
 
 from tests.support.waiting import PATIENCE_S, eventually
 
-# The shell is the engine without the browser around it: half of a journey's processor time.
-BROWSER, DRIVER = shutil.which("chromium-headless-shell") or shutil.which("chromium"), shutil.which("chromedriver")
+# The shell is the engine without the browser around it: half of a journey's processor time. The command of its package
+# is a script that waits for it, which the driver would end in its place.
+BROWSER = shutil.which("chromium-headless-shell", path="/usr/lib/chromium") or shutil.which("chromium")
+DRIVER = shutil.which("chromedriver")
 MISSING = "" if BROWSER and DRIVER else "needs Chromium: apt-get install chromium-headless-shell chromium-driver"
 WIDE, PHONE = (1200, 900), (390, 800)
 # To ask for the text of a page costs driver and browser some 10 ms, in which the page does not go on.
