@@ -4,6 +4,9 @@ Transactional writers and an idempotent producer write at the source. Records ar
 and the mirrors are paused and resumed. When the faults are over, each copy of a mirror has the very batches of the
 source, from the same start to the same end, and a reader of the mirror has read what a reader of the source has read,
 at the same offsets.
+
+Mirrors are promoted at moments that a seed draws (`promotions.py`). Then a copy has the source's batches up to where
+the mirror ended, and this cluster's behind; writers, under the same transactional ids, and a group move over.
 """
 
 from __future__ import annotations
@@ -15,7 +18,9 @@ from typing import Any, ClassVar
 
 from odradek.client.admin import ConfigOperation, ResourceType
 from odradek.client.cluster import check
+from odradek.client.groups import committed_offsets
 from odradek.common.errors import OdradekError
+from odradek.log.log import Log
 from odradek.protocol.messages import create_partitions_request, delete_records_request
 from odradek.protocol.messages import incremental_alter_configs_request as alter
 from odradek.protocol.messages.create_partitions_response import CreatePartitionsResponse
@@ -23,9 +28,10 @@ from odradek.protocol.messages.delete_records_response import DeleteRecordsRespo
 from odradek.protocol.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
 from odradek.record.batch import BatchHeader
 from odradek.replica.partition import Partition
-from odradek.settings.links import MirrorState, bootstrap_key, mirror_key
+from odradek.settings.link_settings import GROUP_FILTERS, OFFSETS
+from odradek.settings.links import MirrorState, bootstrap_key, mirror_key, setting_key
 from tests.sim.chaos_clients import ChaosClient
-from tests.sim.clients import RETRY_S, Producer, Recorder
+from tests.sim.clients import RETRY_S, Client, Producer, Recorder
 from tests.sim.cluster_invariants import ClusterWatch, batches_on, different_logs, unconverged
 from tests.sim.copiers import FollowingReader, Ledger, TransactionalWriter
 from tests.sim.history import Rules, first, judge
@@ -33,6 +39,22 @@ from tests.sim.invariants import WATCH_EVERY_S
 from tests.sim.one_node import PROGRESS_S, Admin
 from tests.sim.polling import surely, until
 from tests.sim.progress import progress
+from tests.sim.promotions import (
+    GroupMember,
+    MirrorReader,
+    Promoter,
+    Promotion,
+    SideRecorder,
+    begin_when_asked,
+    first_own_epochs,
+    gone,
+    history_here,
+    parts,
+    without_deleted,
+    written_before,
+    wrong_end,
+)
+from tests.sim.readers import Committer, Reader
 from tests.sim.runs import Scenario
 from tests.sim.sites import Site
 from tests.sim.transactional import SETTINGS
@@ -47,14 +69,25 @@ TROUBLE_S = (8.0, 20.0)
 LOOK_EVERY_S = 0.2
 # How often a site is a single node, which is cheaper and has other failures.
 ALONE = 0.5
+# How often each topic is promoted, and how often its writers move over too early.
+PROMOTED, EARLY = 0.6, 0.3
+# How long writers go on at the destination behind the last promotion.
+MOVED_S = 2.0
+# Of clients of both sites, and of those whose reads are compared with all others in the end.
+COMMITTED_AUDITOR, AUDITOR = 95, 96
+FILTERS = '{"groupFilters": [{"name": "group-of-committer", "patternType": "LITERAL", "filterType": "INCLUDE"}]}'
 
 
 class Operator(ChaosClient):
-    """Adds partitions to a topic of the source, and deletes records of it."""
+    """Adds partitions to a topic of a site, and deletes records of it.
+
+    Attributes: `deleted`: how many requests to delete records were sent.
+    """
 
     def __init__(self, site: Site, process: int, recorder: Recorder) -> None:
         super().__init__(site, f"operator-of-{site.name}", process, recorder)
         self._partitions = PARTITIONS
+        self.deleted = 0
 
     def pause_s(self) -> float:
         return self.random.uniform(0.1, 2.0)
@@ -81,6 +114,7 @@ class Operator(ChaosClient):
         wanted = delete_records_request.DeleteRecordsPartition(partition_index=number, offset=-1)
         topic = delete_records_request.DeleteRecordsTopic(name=TRIMMED, partitions=[wanted])
         request = delete_records_request.DeleteRecordsRequest(topics=[topic], timeout_ms=2000)
+        self.deleted += 1
         response = await self.ask(await self.leader_of(TRIMMED, number), request, DeleteRecordsResponse)
         check(response.topics[0].partitions[0].error_code, TRIMMED)
         self.world.count("records deleted")
@@ -90,10 +124,13 @@ class Operator(ChaosClient):
 
 
 class LinkAdmin(ChaosClient):
-    """Makes the link and its mirrors at the destination, and pauses and resumes them."""
+    """Makes the link and its mirrors at the destination, and pauses and resumes them until they are promoted."""
 
-    def __init__(self, site: Site, source: Site, process: int, recorder: Recorder) -> None:
+    def __init__(
+        self, site: Site, source: Site, process: int, recorder: Recorder, promotions: Mapping[str, Promotion]
+    ) -> None:
         super().__init__(site, f"link-admin-of-{site.name}", process, recorder)
+        self._promotions = promotions
         self._source = ",".join(f"{host}:{PORT}" for host in source.machines)
 
     def pause_s(self) -> float:
@@ -101,19 +138,33 @@ class LinkAdmin(ChaosClient):
 
     async def begin(self) -> None:
         """Make the link and the mirrors, however often it takes."""
-        states = {mirror_key(LINK, "mirror", topic): MirrorState.ACTIVE for topic in (PAID, TRIMMED)}
-        await surely(lambda: self._set({bootstrap_key(LINK): self._source}))
-        await surely(lambda: self._set(states))
+        offsets = {OFFSETS.enable: "true", OFFSETS.interval: "1000", GROUP_FILTERS: FILTERS}
+        settings = {setting_key(LINK, name): value for name, value in offsets.items()}
+        await surely(lambda: self._set({bootstrap_key(LINK): self._source, **settings}))
+        await self._resume(PAID, TRIMMED)
+
+    async def _resume(self, *topics: str) -> None:
+        if topics:
+            states = {mirror_key(LINK, "mirror", topic): MirrorState.ACTIVE for topic in topics}
+            await surely(lambda: self._set(states))
+
+    def _kept(self) -> list[str]:
+        """The topics whose promotion was not asked for."""
+        return [
+            topic for topic in (PAID, TRIMMED) if topic not in self._promotions or not self._promotions[topic].asked
+        ]
 
     async def act(self) -> None:
-        topic = self.random.choice((PAID, TRIMMED))
+        if not self._kept():
+            return
+        topic = self.random.choice(self._kept())
         state = self.random.choice((MirrorState.ACTIVE, MirrorState.PAUSED))
         await self._set({mirror_key(LINK, "mirror", topic): state})
         self.world.count(f"mirror {state}")
 
     async def finish(self) -> None:
-        """Resume all."""
-        await self.begin()
+        """Resume all, but for those that a seed promotes: one of these may stay paused until then."""
+        await self._resume(*[topic for topic in (PAID, TRIMMED) if topic not in self._promotions])
 
     async def _set(self, values: Mapping[str, str]) -> None:
         changes = [
@@ -130,11 +181,9 @@ class LinkAdmin(ChaosClient):
 class LinksWatch:
     """Looks at both sites."""
 
-    def __init__(self, source: Site, destination: Site, recorder: Recorder) -> None:
-        there = Recorder()
+    def __init__(self, source: Site, destination: Site, there: Recorder, here: Recorder) -> None:
         # What was acknowledged at the source is at the destination later: it is not looked for there.
-        there.problems = recorder.problems
-        self._watches = (ClusterWatch(source, recorder), ClusterWatch(destination, there))
+        self._watches = (ClusterWatch(source, there), ClusterWatch(destination, here))
 
     async def run(self) -> None:
         """Look again and again until cancelled."""
@@ -164,9 +213,23 @@ class LinkedClusters(Scenario):
         super().__init__(world)
         self.source = Site(world, "there", settings={})
         self.destination = Site(world, "here", settings={})
+        # What clients of the destination see of committed records, and what a reader of all records sees.
+        self.here, self.all_here = SideRecorder(self.recorder), SideRecorder(self.recorder)
+        self.trouble_s = self.random.uniform(*TROUBLE_S)
+        self.promotions = {
+            topic: Promotion(topic, self.random.uniform(0.0, 1.1 * self.trouble_s))
+            for topic in (PAID, TRIMMED)
+            if self.random.random() < PROMOTED
+        }
+        self.member: GroupMember | None = None
+        self.operator_here: Operator | None = None
 
     def make_watch(self) -> Any:
-        return LinksWatch(self.source, self.destination, self.recorder)
+        return LinksWatch(self.source, self.destination, self.recorder, self.here)
+
+    @property
+    def operations(self) -> int:
+        return sum(len(each.history) for each in (self.recorder, self.here, self.all_here))
 
     async def run(self) -> None:
         """Everything from the first start to the last read; problems are in the recorder."""
@@ -177,74 +240,124 @@ class LinkedClusters(Scenario):
         self._verdict()
 
     async def _run(self) -> None:
-        world, ledger = self.world, Ledger()
+        world, ledger, values = self.world, Ledger(), itertools.count(1)
         for machine in world.machines.values():
             machine.start()
         admin = Admin(self.source, "admin", 0, self.recorder, copies=len(self.source.machines))
         configs = {"message.timestamp.after.max.ms": str(2**63 - 1)}
         for topic in (PAID, TRIMMED):
             await admin.create_surely(topic, PARTITIONS, configs)
-        linking = LinkAdmin(self.destination, self.source, 71, self.recorder)
+        linking = LinkAdmin(self.destination, self.source, 71, self.recorder, self.promotions)
         await linking.begin()
-        readers = [self._reader(site, number, ledger) for number, site in ((9, self.source), (10, self.destination))]
-        clients: list[Any] = [*self._writers(ledger), Operator(self.source, 72, self.recorder), linking, *readers]
-        tasks = [world.loop.spawn(client.name, client.run(), name=client.name) for client in clients]
-        await world.make_trouble(self.random.uniform(*TROUBLE_S))
+        readers = self._readers(ledger)
+        committer = Committer(self.source, "committer", 11, self.recorder, readers[0])
+        writers = self._writers(self.source, "", self.recorder, values, ledger)
+        clients: list[Any] = [*writers, Operator(self.source, 72, self.recorder), linking, committer, *readers]
+        promoter = Promoter(self.destination, 73, self.recorder, LINK, self.promotions.values())
+        moved = self._moved(values, ledger)
+        tasks = {client.name: world.loop.spawn(client.name, client.run(), name=client.name) for client in clients}
+        tasks[promoter.name] = world.loop.spawn(promoter.name, promoter.run(), name=promoter.name)
+        for topic, client in moved:
+            work = begin_when_asked(self.promotions[topic], client, early=self.random.random() < EARLY)
+            tasks[client.name] = world.loop.spawn(client.name, work, name=client.name)
+        await world.make_trouble(self.trouble_s)
         world.heal()
         for client in clients:
             client.stopping = True
 
         def who_waits() -> str:
-            waiting = [client.name for client, task in zip(clients, tasks, strict=True) if not task.done()]
-            return f"waiting: {waiting + self._unfinished()}"
+            return f"waiting: {[name for name, task in tasks.items() if not task.done()] + self._unfinished()}"
 
         async with progress(world.loop, PROGRESS_S, who_waits, self.recorder.problems):
-            await asyncio.gather(*tasks)
+            await tasks[promoter.name]
+            await asyncio.sleep(MOVED_S if moved else 0.0)
+            for _, client in moved:
+                client.stopping = True
+            await asyncio.gather(*tasks.values())
             await until(lambda: not self._unfinished(), pause_s=LOOK_EVERY_S)
-            for reader in readers:
-                await self._drain(reader)
-        for client in clients:
+            await self._read_all(readers, ledger)
+            await until(lambda: self._offsets_followed(committer), pause_s=LOOK_EVERY_S)
+        for client in [*clients, promoter, *(client for _, client in moved)]:
             self.recorder.problems += [f"{client.name}: {text}" for text in client.network.violations()]
 
-    def _writers(self, ledger: Ledger) -> list[Any]:
-        values = itertools.count(1)
+    def _writers(self, site: Site, prefix: str, recorder: Recorder, values: Iterator[int], ledger: Ledger) -> list[Any]:
+        """Those of transactions, under the same transactional ids at both sites; and at the source one of the rest."""
         writers: list[Any] = [
             TransactionalWriter(
-                self.source,
-                name,
-                number,
-                self.recorder,
+                site,
+                prefix + name,
+                number + (80 if prefix else 0),
+                recorder,
                 topic=PAID,
                 partitions=PARTITIONS,
                 transactional_id=name,
                 version=version,
-                fights=len(self.source.machines) > 1,
+                fights=len(site.machines) > 1,
                 values=values,
                 ledger=ledger,
             )
             for number, (name, version) in enumerate((("new", 2), ("old", 0)), 1)
         ]
-        # What is read of this topic is not judged, as it is deleted.
+        return writers if prefix else [*writers, self._idempotent(site, "trimmed-writer", 3, Recorder(), values)]
+
+    def _idempotent(self, site: Site, name: str, process: int, recorder: Recorder, values: Iterator[int]) -> Producer:
+        """Of what the source's writes nothing is judged, as it is deleted."""
         trimmed = [(TRIMMED, number) for number in range(PARTITIONS)]
+        return Producer(site, name, process, recorder, partitions=trimmed, idempotent=True, values=values, acks=(-1,))
+
+    def _moved(self, values: Iterator[int], ledger: Ledger) -> list[tuple[str, Any]]:
+        """(topic, client) of those that move over once the topic is promoted."""
+        moved: list[tuple[str, Any]] = []
+        if PAID in self.promotions:
+            writers = self._writers(self.destination, "moved-", self.here, values, ledger)
+            self.member = GroupMember(
+                self.destination,
+                "moved-member",
+                84,
+                self.here,
+                group="group-of-committer",
+                topic=PAID,
+                promotion=self.promotions[PAID],
+            )
+            moved += [(PAID, client) for client in (*writers, self.member)]
+        if TRIMMED in self.promotions:
+            moved.append((TRIMMED, self._idempotent(self.destination, "moved-trimmed", 83, self.here, values)))
+            if self.random.random() < 0.5:
+                self.operator_here = Operator(self.destination, 85, Recorder())
+                moved.append((TRIMMED, self.operator_here))
+        return moved
+
+    def _readers(self, ledger: Ledger) -> list[Any]:
+        """Of committed records at both sites, and of all at the destination."""
+        settings: dict[str, Any] = {"topic": PAID, "partitions": PARTITIONS, "ledger": ledger}
+        paid = [(PAID, number) for number in range(PARTITIONS)]
         return [
-            *writers,
-            Producer(
-                self.source,
-                "trimmed-writer",
-                3,
-                Recorder(),
-                partitions=trimmed,
-                idempotent=True,
-                values=values,
-                acks=(-1,),
-            ),
+            FollowingReader(self.source, "reader-of-there", 9, self.recorder, **settings),
+            MirrorReader(self.destination, "reader-of-here", 10, self.here, **settings),
+            Reader(self.destination, "reader-of-all-here", 12, self.all_here, partitions=paid, sessions=True),
         ]
 
-    def _reader(self, site: Site, process: int, ledger: Ledger) -> FollowingReader:
-        name = f"reader-of-{site.name}"
-        return FollowingReader(site, name, process, self.recorder, topic=PAID, partitions=PARTITIONS, ledger=ledger)
+    async def _read_all(self, readers: list[Any], ledger: Ledger) -> None:
+        """To the end of everything: those that read all along, and some that begin now."""
+        settings: dict[str, Any] = {"topic": PAID, "partitions": PARTITIONS, "ledger": ledger}
+        paid = [(PAID, number) for number in range(PARTITIONS)]
+        audits: list[Any] = [
+            MirrorReader(self.destination, "committed-auditor", COMMITTED_AUDITOR, self.here, **settings),
+            Reader(self.destination, "auditor", AUDITOR, self.all_here, partitions=paid, sessions=False),
+        ]
+        if TRIMMED in self.promotions:
+            trimmed = [(TRIMMED, number) for number in range(PARTITIONS)]
+            reader = Reader(self.destination, "trimmed-auditor", 97, self.here, partitions=trimmed, sessions=False)
+            reader.positions = {(TRIMMED, number): self._start_here(TRIMMED, number) for number in range(PARTITIONS)}
+            audits.append(reader)
+        for reader in [*readers, *audits]:
+            await self._drain(reader)
 
-    async def _drain(self, reader: FollowingReader) -> None:
+    def _start_here(self, topic: str, number: int) -> int:
+        leaders = [each for _, each in replicas(self.destination, led=True)]
+        return next(each.log.log_start_offset for each in leaders if each.name == f"{topic}-{number}")
+
+    async def _drain(self, reader: Any) -> None:
         while True:
             try:
                 ends = await reader.end_offsets()
@@ -254,50 +367,97 @@ class LinkedClusters(Scenario):
             except OdradekError:
                 await asyncio.sleep(RETRY_S)
 
+    async def _offsets_followed(self, committer: Committer) -> bool:
+        """Whether the group has committed here what it has at the source; or what it has committed here itself."""
+        group = "group-of-committer"
+        try:
+            here = await committed_offsets(Client(self.destination, "asks-here", 98, Recorder()).cluster, group)
+            there = await committed_offsets(committer.cluster, group)
+        except OdradekError:
+            return False
+        if self.member is None:
+            return here == there
+        for number, offset in self.member.acknowledged.items():
+            found = here.get((PAID, number))
+            if found is None or found.offset < offset:
+                self.recorder.problems.append(f"{PAID}-{number}: {offset} was committed here, there is {found}")
+        return True
+
     def _unfinished(self) -> list[str]:
         """What differs still: each site in itself, and the mirrors from their source."""
         waiting = unconverged(self.source) + unconverged(self.destination)
         if waiting:
             return waiting
         there = {each.name: each.log for _, each in replicas(self.source, led=True)}
-        here = {each.name: each.log for _, each in replicas(self.destination, led=True)}
+        here = {each.name: each for _, each in replicas(self.destination, led=True)}
+        waiting += [text for name, log in there.items() if (text := _open(name, log))]
         for name, log in there.items():
-            marks = (log.log_start_offset, log.last_stable_offset, log.high_watermark, log.log_end_offset)
-            if len(set(marks[1:])) > 1:
-                waiting.append(f"{name} has an open transaction, or is not committed: {marks}")
+            if name.rpartition("-")[0] in self.promotions:
+                continue
+            mirror = here.get(name)
+            marks = (log.log_start_offset, log.last_stable_offset, log.high_watermark)
             found = None
-            if (mirror := here.get(name)) is not None:
-                found = (mirror.log_start_offset, mirror.last_stable_offset, mirror.high_watermark)
+            if mirror is not None:
+                found = (mirror.log.log_start_offset, mirror.log.last_stable_offset, mirror.log.high_watermark)
             # A leader that crashed may not know any more what was deleted, of which its mirror has heard.
-            if found is None or found[0] < marks[0] or found[1:] != marks[1:3]:
-                waiting.append(f"{name} starts, is stable and ends at {marks[:3]}, its mirror at {found}")
-        return waiting
+            if found is None or found[0] < marks[0] or found[1:] != marks[1:]:
+                waiting.append(f"{name} starts, is stable and ends at {marks}, its mirror at {found}")
+        own = [each for each in here.values() if each.topic in self.promotions]
+        return waiting + [text for each in own if (text := _open(each.name, each.log))]
 
     def _verdict(self) -> None:
         rules = Rules(idempotent=True, read_committed=True, assigned=True, drained=True, one_coordinator=False)
-        if findings := judge(self.recorder.history, rules):
-            self.recorder.problems.append(first(findings))
+        starts = {each.name: each.log.log_start_offset for _, each in replicas(self.destination)}
+        deletes = self.operator_here is not None and self.operator_here.deleted > 0
+        own = without_deleted(self.here.history, starts if deletes else {})
+        here = history_here(own, self.recorder.history, promoted=PAID in self.promotions)
+        of_all = Rules(idempotent=False, read_committed=False, assigned=True, drained=False, one_coordinator=False)
+        for history, promised in ((self.recorder.history, rules), (here, rules), (self.all_here.history, of_all)):
+            if findings := judge(history, promised):
+                self.recorder.problems.append(first(findings))
+        self.recorder.problems += gone(self.here.history, PAID, COMMITTED_AUDITOR)
+        self.recorder.problems += gone(self.all_here.history, PAID, AUDITOR)
+        for topic in (PAID, TRIMMED):
+            asked = self.promotions[topic].asked if topic in self.promotions else 0
+            self.recorder.problems += written_before(self.here.history, topic, asked)
         for site in (self.source, self.destination):
             self.recorder.problems += different_logs(site)
         self.recorder.problems += self._different_mirrors()
 
     def _different_mirrors(self) -> list[str]:
-        """Where a copy of a mirror has other batches than the source's leader has."""
+        """Where a copy of a mirror has other batches than the source's leader has, or did not end once."""
         logs = {name: batches_on(machine) for name, machine in self.world.machines.items()}
         leaders = {each.name: (host, each) for host, each in replicas(self.source, led=True)}
+        epochs = first_own_epochs(self.destination)
         problems = []
         for host, mirror in replicas(self.destination):
-            leader, partition = leaders[mirror.name]
             ours = logs[host].get(mirror.name, {})
+            ours = {offset: batch for offset, batch in ours.items() if offset >= mirror.log.log_start_offset}
+            end = max(ours, default=-1) + 1
+            if (epoch := epochs.get(mirror.topic)) is not None:
+                ours, own = parts(ours, epoch)
+                end = min(own, default=end)
+                if text := wrong_end(mirror, ours, own, epoch):
+                    problems.append(f"{mirror.name} on {host}: {text}")
+            if mirror.name not in leaders:
+                continue  # it was added here
+            leader, partition = leaders[mirror.name]
             start = max(partition.log.log_start_offset, mirror.log.log_start_offset, _skipped_to(ours))
-            theirs, ours = (
-                {offset: batch for offset, batch in batches.items() if offset >= start}
-                for batches in (logs[leader].get(mirror.name, {}), ours)
-            )
+            theirs = logs[leader].get(mirror.name, {})
+            theirs = {offset: batch for offset, batch in theirs.items() if offset >= start}
+            if epoch is not None:
+                theirs = {offset: batch for offset, batch in theirs.items() if offset < end}
+            ours = {offset: batch for offset, batch in ours.items() if offset >= start}
             if theirs != ours:
                 where = min(offset for offset in theirs.keys() | ours.keys() if theirs.get(offset) != ours.get(offset))
                 problems.append(f"{mirror.name}: {host} has another batch than {leader} at offset {where}")
         return problems
+
+
+def _open(name: str, log: Log) -> str:
+    """What is not committed in a log of its own, or open; empty where nothing is."""
+    marks = (log.log_start_offset, log.last_stable_offset, log.high_watermark, log.log_end_offset)
+    return f"{name} has an open transaction, or is not committed: {marks}" if len(set(marks[1:])) > 1 else ""
 
 
 def _skipped_to(batches: dict[int, bytes]) -> int:

@@ -73,6 +73,8 @@ class ProducerScan:
         self._places[header.last_offset] = self._seen_bytes
         self._seen_bytes += header.size_bytes
         if header.producer_id < 0:
+            if header.is_control:  # a mirror ends here: what comes is of other producers, though ids may be equal
+                self.producers = {key: each for key, each in self.producers.items() if each.open_from != NONE}
             return
         producer = self.producers.setdefault(header.producer_id, Producer())
         if header.is_control:
