@@ -78,7 +78,8 @@ def test_what_the_source_adds_and_deletes_is_on_every_replica(tmp_path: Path) ->
         client = AdminClient({"bootstrap.servers": source.bootstrap})
         partition = TopicPartition(TOPIC, 0, 20)
         client.delete_records([partition])[partition].result(PATIENCE_S)
-        odradek(here.bootstrap_servers, "links", "create", "west", "--source", source.bootstrap)
+        follows = ("--set", "topic.config.sync.enable=true", "--set", "topic.config.sync.ms=1000")
+        odradek(here.bootstrap_servers, "links", "create", "west", "--source", source.bootstrap, *follows)
         odradek(here.bootstrap_servers, "links", "mirror", "west", TOPIC)
         eventually(lambda: isr(here) == [{1, 2}], lambda: f"in sync are {isr(here)}")
         client.create_partitions([NewPartitions(TOPIC, 2)])[TOPIC].result(PATIENCE_S)
@@ -89,12 +90,25 @@ def test_what_the_source_adds_and_deletes_is_on_every_replica(tmp_path: Path) ->
             eventually(lambda: everything(here.bootstrap_servers) == wanted, "the mirror has what the source has")
             node.kill()
             eventually(lambda: everything(here.bootstrap_servers) == wanted, "so has the other replica")
+            # Settings follow by one broker alone: another does it in the place of the first one.
+            change_a_setting(source.bootstrap, here.bootstrap_servers, f"retention.ms={1_000_000 + node.node_id}")
             node.start()
             eventually(lambda: isr(here) == [{1, 2}, {1, 2}], lambda: f"in sync are {isr(here)}")
 
 
 def isr(cluster: ProcessCluster) -> list[set[int]]:
     return [set(each.isr_nodes) for each in topic_at(cluster.brokers[0], TOPIC).partitions]
+
+
+def change_a_setting(source: str, here: str, change: str) -> None:
+    """And return when it has followed."""
+
+    def settings() -> list[str]:
+        (found,) = odradek(here, "configs", "describe", "--topic", TOPIC, "--json").json
+        return [f"{each['name']}={each['value']}" for each in found["configs"]]
+
+    odradek(source, "configs", "alter", "--topic", TOPIC, "--add-config", change)
+    eventually(lambda: change in settings(), settings)
 
 
 def everything(bootstrap: str) -> list[tuple[int | None, int | None, bytes | None]]:

@@ -352,6 +352,8 @@ class LinkedClusters(Scenario):
             audits.append(reader)
         for reader in [*readers, *audits]:
             await self._drain(reader)
+            for key in reader.positions if isinstance(reader, MirrorReader) else ():
+                reader.judge_markers(key)
 
     def _start_here(self, topic: str, number: int) -> int:
         leaders = [each for _, each in replicas(self.destination, led=True)]

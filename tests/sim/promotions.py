@@ -1,7 +1,7 @@
 """Promotions in the world of two clusters: who promotes mirrors, who moves over, and what is judged of it.
 
 Clients of the destination have histories of their own there, as a promotion parts them from the source's: what the
-source's writers are told later is not promised here any more. All histories share one count of events and one list of
+source acknowledges later is not promised here any more. All histories share one count of events and one list of
 problems.
 """
 
@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from odradek.cli.link_ends import promote
 from odradek.client import admin
@@ -138,13 +139,31 @@ class GroupMember(Client):
 
 
 class MirrorReader(FollowingReader):
-    """A reader of committed records of a mirror that becomes a topic: the producers behind that moment are others."""
+    """A reader of committed records of a mirror that becomes a topic: the producers behind that moment are others.
+
+    The markers by which a mirror ends have the epochs of the source's producers, as it may have given them to the
+    marker before: each is the last of its producer, and the end of the mirror follows.
+    """
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self._aborted: dict[tuple[str, int], list[tuple[str, int, int]]] = {}
 
     def _marker(self, key: tuple[str, int], name: str, producer_id: int, epoch: int, kind: ControlType | None) -> None:
         if kind is ControlType.LEADER_CHANGE:
             self._markers[key].clear()
-            return
-        super()._marker(key, name, producer_id, epoch, kind)
+            self._aborted.pop(key, None)
+        elif kind is ControlType.ABORT and (producer_id, epoch) in self._markers[key]:
+            self._dropping[key].discard(producer_id)
+            self._aborted.setdefault(key, []).append((name, producer_id, epoch))
+        else:
+            self.judge_markers(key)
+            super()._marker(key, name, producer_id, epoch, kind)
+
+    def judge_markers(self, key: tuple[str, int]) -> None:
+        """Report markers that were there twice, and that no end of the mirror came behind."""
+        for name, producer_id, epoch in self._aborted.pop(key, []):
+            super()._marker(key, name, producer_id, epoch, ControlType.ABORT)
 
 
 async def begin_when_asked(promotion: Promotion, client: object, *, early: bool) -> None:

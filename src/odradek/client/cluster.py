@@ -99,6 +99,14 @@ class Cluster:
         # One turn of the loop, so that transports let go of their sockets before it ends.
         await asyncio.sleep(0)
 
+    def apart(self) -> Cluster:
+        """The same cluster, by connections of its own: certificates and logins are those of this one."""
+        made = Cluster(
+            self._network, self._clock, self._bootstrap, client_id=self._client_id, timeout_ms=self._timeout_ms
+        )
+        made._security = self._security
+        return made
+
     def close(self) -> None:
         """Close all connections."""
         for connection in self._connections.values():
@@ -122,6 +130,23 @@ class Cluster:
             except (UnreachableError, RequestTimeoutError) as error:
                 failure = error
         raise failure
+
+    async def ask_another(self) -> None:
+        """Ask another broker from now on what any may be asked: what the present one knows may be old. Where no other
+        is reached nothing changes.
+        """
+        addresses = list(dict.fromkeys([*self._bootstrap, *self.brokers.values()]))
+        present = next((address for address, each in self._connections.items() if each.is_open), None)
+        if present is None:
+            return
+        begin = addresses.index(present) + 1 if present in addresses else 0
+        for address in [*addresses[begin:], *addresses[:begin]]:
+            if address == present:
+                continue
+            with contextlib.suppress(UnreachableError, RequestTimeoutError):
+                await self._connection(address)
+                self._connections = {address: self._connections.pop(address), **self._connections}
+                return
 
     async def connection_to(self, node_id: int) -> Connection:
         """A connection to one broker.

@@ -89,6 +89,11 @@ class MirroredPartition:
         is_kept = self.stopped or self.is_paused or self.is_outside
         return leads and not is_kept and self.source_leader >= 0 and self.source_epoch <= partition.leader_epoch
 
+    def lacks_leader_for(self, duration_ms: int, now_ms: int) -> bool:
+        """Whether no broker of the source was its leader, or answered, for so long. `now_ms` is of the wall clock."""
+        is_sought = self.reason.why in (Why.MOVING, Why.UNREACHABLE)
+        return is_sought and now_ms - self.reason.since_ms >= duration_ms
+
     @property
     def next_offset(self) -> int:
         """The offset to fetch from."""

@@ -64,6 +64,8 @@ MAX_WAIT_MS, MAX_BYTES = 500, 8 * 1024 * 1024
 REQUEST_TIMEOUT_MS = 15_000
 # What the first broker does not do for so long, the others do.
 STAND_IN_MS = 3000
+# A partition without a leader for so long may have one that the broker which is asked has not heard of.
+STALE_MS = 2000
 # The first version whose answers say where histories part; with ids of topics, Kafka has both since 2.8.
 FIRST_VERSION = 12
 EARLIEST, LATEST = -2, -1
@@ -196,7 +198,8 @@ class LinkRun:
     def _source(self) -> Cluster:
         """Raises OdradekError where the link's settings cannot be used: a file or a key is missing."""
         if self._connected is None:
-            self._connected = self._connect(self.link), self._connect(self.link)
+            asking = self._connect(self.link)
+            self._connected = asking, asking.apart()
         return self._connected[0]
 
     async def _connection_to(self, node_id: int) -> Connection:
@@ -283,6 +286,9 @@ class LinkRun:
 
     async def _look(self, wanted: dict[str, Mirror]) -> None:
         """Learn where the source's partitions are led, and fetch from there."""
+        if any(each.lacks_leader_for(STALE_MS, self._clock.now_ms()) for each in self.partitions.values()):
+            # A broker of the source that is cut off from its controllers names past leaders for as long as that lasts.
+            await self._source.ask_another()
         for topic in (await self._source.metadata(sorted(wanted))).topics:
             mirror = wanted.get(topic.name or "")
             if mirror is not None:

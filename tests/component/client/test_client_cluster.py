@@ -103,6 +103,30 @@ async def test_the_next_bootstrap_address_is_tried(peer: ScriptedPeer, second_pe
         assert (await cluster.metadata([])).cluster_id == "c"
 
 
+async def test_another_broker_is_asked_from_then_on(peer: ScriptedPeer, second_peer: ScriptedPeer) -> None:
+    peer.on(ApiKey.METADATA, metadata(peer, second_peer))
+    second_peer.on(ApiKey.METADATA, metadata(peer, second_peer))
+    async with cluster_of(peer) as cluster:
+        await cluster.metadata()
+        await cluster.ask_another()
+        await cluster.metadata()
+        assert [(await cluster.any_connection()).version_for(ApiKey.METADATA) > 0, second_peer.connections] == [True, 1]
+        assert [key for key, _, _ in second_peer.asked].count(ApiKey.METADATA) == 1
+        await second_peer.stop()
+        await cluster.ask_another()  # what is not reached is not waited for
+        await cluster.metadata()
+        assert peer.connections == 1
+
+
+async def test_one_login_serves_two_sets_of_connections(peer: ScriptedPeer) -> None:
+    peer.on(ApiKey.METADATA, metadata(peer))
+    async with cluster_of(peer) as cluster, cluster.apart() as other:
+        await cluster.metadata()
+        await other.metadata()
+        assert peer.connections == 2
+        assert other._security is cluster._security
+
+
 async def test_no_address_answers(peer: ScriptedPeer) -> None:
     await peer.stop()
     async with cluster_of(peer) as cluster:
