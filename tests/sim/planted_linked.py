@@ -47,14 +47,30 @@ LINK_BUGS = (
         "if False:",
         "they are not in sync until a record comes",
     ),
+    Bug(
+        "the end of a mirror forgets no producers",
+        "log.producer_state:ProducerState.forget_ended",
+        "if entry.transaction_start != NO_OFFSET",
+        "if True",
+        "a producer with an id of the source's is taken for the source's",
+    ),
+    Bug(
+        "each leader ends a mirror once more",
+        "replica.promotion:has_ended",
+        "if not (each.is_control and each.has_producer_id):",
+        "if False:",
+        "producers of this cluster are forgotten",
+    ),
 )
 
-# The first seed of the world that catches it.
+# A seed of the world that catches it: the first one, for those below 40.
 CAUGHT_BY_SEED = {
     "a mirror's new leader notes its own epoch": 1,
-    "leader epochs stay below a floor that was raised": 2,
-    "an added partition begins below the floor": 4,
-    "the start of the source's log is not followed": 1,
+    "leader epochs stay below a floor that was raised": 1,
+    "an added partition begins below the floor": 2,
+    "the start of the source's log is not followed": 2,
     "the source's start is followed when it is news": 3,
     "a mirror's leader without epochs refuses its followers": 23,
+    "the end of a mirror forgets no producers": 43,
+    "each leader ends a mirror once more": 43,
 }

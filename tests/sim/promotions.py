@@ -22,7 +22,7 @@ from odradek.record.batch import BatchHeader
 from odradek.record.control import ControlType
 from odradek.replica.partition import Partition
 from odradek.settings.links import Link, MirrorState, ended_mirrors, mirror_key
-from tests.sim.clients import RETRY_S, Client, Recorder
+from tests.sim.clients import RETRY_S, Client, Producer, Recorder
 from tests.sim.copiers import FollowingReader
 from tests.sim.history import Operation, Outcome, Poll, Send
 from tests.sim.polling import until
@@ -166,10 +166,17 @@ class MirrorReader(FollowingReader):
             super()._marker(key, name, producer_id, epoch, ControlType.ABORT)
 
 
-async def begin_when_asked(promotion: Promotion, client: object, *, early: bool) -> None:
-    """Run a client that moves over, from when the promotion is asked for; or `early`, when all it writes is refused."""
-    await until(lambda: early or promotion.asked or client.stopping)  # type: ignore[attr-defined]
-    await client.run()  # type: ignore[attr-defined]
+async def begin_when_asked(promotion: Promotion, client: Any, *, early: bool) -> None:
+    """Run a client that moves over, from when the promotion is asked for; or `early`, when all it writes is refused.
+
+    A producer of several batches at a time waits for the answer: it would send them again under the same sequences,
+    though a mirror's refusal is final, and one behind them may be the first that is taken.
+    """
+    if isinstance(client, Producer):
+        await until(lambda: promotion.answered or client.stopping)
+    else:
+        await until(lambda: early or promotion.asked or client.stopping)
+    await client.run()
 
 
 # -- what is judged ---------------------------------------------------------------------------------------------------
