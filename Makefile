@@ -22,7 +22,7 @@ CHECKED := --ignore=tests/test_tidy.py --ignore=tests/test_words.py
 FUZZ_SECONDS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: $(CHECKS) $(READY) checked-and-ready help setup demo big-state unit test test-slow test-all check format docs pictures manifests site generate golden bench bench-log bench-spark bench-groups bench-security bench-validation bench-cluster interop measures soak sim sim-nightly sim-bugs sim-coverage fuzz mutants chaos lock clean
+.PHONY: $(CHECKS) $(READY) checked-and-ready help setup demo big-state unit test test-slow test-all check format docs pictures manifests site generate golden bench bench-log bench-spark bench-groups bench-link bench-security bench-validation bench-cluster interop measures soak sim sim-nightly sim-bugs sim-coverage fuzz mutants chaos lock clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -121,6 +121,9 @@ bench-log: $(STAMP) ## The log beside Apache Kafka's on the same files (needs Ma
 
 bench-groups: $(STAMP) ## Groups and transactions beside Apache Kafka's (needs Maven; ARGS=--quick for a first look)
 	@$(JAVA) && $(PYTHON) -m bench.groups_bench $(ARGS)
+
+bench-link: $(STAMP) ## A link beside MirrorMaker 2, between the same two nodes (needs Maven; ARGS=--quick for a first look)
+	@$(JAVA) && $(PYTHON) -m bench.link_bench $(ARGS)
 
 bench-security: $(STAMP) ## What authorizer, quotas, metrics and TLS cost (needs Maven; ARGS=--quick for a first look)
 	@$(JAVA) && $(PYTHON) -m bench.security_bench $(ARGS)
