@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from odradek.cli.link_ends import promote
+from odradek.admin.link_ends import promote
 from odradek.client import admin
 from odradek.client.groups import CommittedOffset, commit_offsets, committed_offsets
 from odradek.common.errors import ApiError, ErrorCode, OdradekError
