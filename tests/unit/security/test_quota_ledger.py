@@ -5,9 +5,12 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from odradek.common.token_bucket import TokenBucket
 from odradek.security.quota.arrivals import MAX_WAIT_MS, Arrivals, plain_address
-from odradek.security.quota.ledger import MAX_ACCOUNTS, WAIT_FOR_NOTHING_MS, QuotaLedger
+from odradek.security.quota.ledger import MAX_ACCOUNTS, WAIT_FOR_NOTHING_MS, Account, QuotaLedger
 
 MIB = 1024 * 1024
 RATE = "producer_byte_rate"
@@ -92,3 +95,13 @@ def test_addresses_have_one_form() -> None:
     assert plain_address("::ffff:10.0.0.1") == "10.0.0.1"
     assert plain_address("fe80::1%eth0") == "fe80::1"
     assert plain_address("host-1") == "host-1"
+
+
+@given(steps=st.lists(st.tuples(st.integers(0, 1), st.sampled_from([0, 1, 250, 500])), min_size=1, max_size=30))
+def test_requests_of_one_time_pay_as_a_bucket_does(steps: list[tuple[int, int]]) -> None:
+    account, bucket, now_ms = Account(1000, burst_s=1, start_s=1), TokenBucket(1000, burst_s=1), 5
+    for passed_ms, amount in steps:
+        now_ms += passed_ms
+        assert (account.pay(amount, now_ms) > 0) == bucket.take(amount, now_ms)
+        assert account.ready_in_ms(now_ms) == bucket.ready_in_ms(now_ms)
+    assert account.amount == sum(amount for _, amount in steps)

@@ -46,7 +46,9 @@ class Account(TokenBucket):
     def pay(self, amount: float, now_ms: int) -> int:
         """Count what was used now; returns how long the client must wait."""
         self.amount += amount
-        if self.take(amount, now_ms):
+        if now_ms == self._at_ms and self._tokens > amount:
+            self._tokens -= amount  # as `take`, since nothing has come in: requests of one turn have one time
+        elif self.take(amount, now_ms):
             return self._throttled(now_ms)
         self.throttle_ms = 0
         return 0
