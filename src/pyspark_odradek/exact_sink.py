@@ -32,6 +32,7 @@ from pyspark_odradek.sink_options import SinkOptions
 from pyspark_odradek.spark_api import DataSourceStreamArrowWriter
 from pyspark_odradek.staging import StagedFile, Staging
 from pyspark_odradek.task import streaming_task
+from pyspark_odradek.task_writers.decided import DecidedCommit
 from pyspark_odradek.transaction import TransactionalCommit, Work
 
 log = logging.getLogger("pyspark_odradek")
@@ -118,8 +119,8 @@ class _Stage:
         self._held, self._held_bytes = [], 0
 
 
-class _ExactWriter:
-    """What both writers share; picklable."""
+class ExactWriter:
+    """What all writers share; picklable."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self.options = options
@@ -140,11 +141,11 @@ class _ExactWriter:
         """Encode all rows of a task. Raises OptionError, ClusterError, StagingError."""
         context = TaskContext.get()
         task, attempt = (context.partitionId(), context.taskAttemptId()) if context is not None else (0, 0)
-        topics = _Topics(self.cluster, self.options)
+        topics = Topics(self.cluster, self.options)
         encoder = RowEncoder(self.options.topic, topics.partition_count, self.form, task + (batch_id or 0))
         stage = _Stage(self.staging, f"{query_id}/{run_id}/{batch_id or 0}", f"{task}-{attempt}")
         try:
-            for chunk in _chunks(iterator, self.columns):
+            for chunk in chunks(iterator, self.columns):
                 stage.add(encoder.encode(chunk, time.time_ns() // 1_000_000))
             inline, file = stage.finish()
         except BaseException:
@@ -168,7 +169,7 @@ class _ExactWriter:
             transaction.commit(work)
         else:
             transaction.skip_empty(work)
-        _sweep(self.staging, query_id, run_id, batch_id)
+        sweep(self.staging, query_id, run_id, batch_id)
 
     def _look_for(self, partitions: frozenset[TopicPartition]) -> None:
         """Raise ClusterError where a partition is not there any more: its topic was deleted or recreated."""
@@ -192,7 +193,7 @@ class _ExactWriter:
             if options.marker_topic is not None:
                 replication_factor = options.topic_replication_factor
                 markers = MarkerTopic(self.cluster, options.marker_topic, replication_factor=replication_factor)
-            return TransactionalCommit(
+            return DecidedCommit(
                 self.cluster,
                 id_,
                 transaction_timeout_ms=timeout_ms,
@@ -210,7 +211,7 @@ class _ExactWriter:
         return shared_cluster(self.settings)
 
 
-class ExactStreamWriter(_ExactWriter, DataSourceStreamArrowWriter):
+class ExactStreamWriter(ExactWriter, DataSourceStreamArrowWriter):
     """`df.writeStream.format("odradek")`, exactly once."""
 
     def write(self, iterator: Iterator[Any]) -> Staged:
@@ -230,7 +231,7 @@ class ExactStreamWriter(_ExactWriter, DataSourceStreamArrowWriter):
         """Nothing: Spark also calls this where a commit raised after it had happened, so nothing may be undone."""
 
 
-class ExactBatchWriter(_ExactWriter, DataSourceArrowWriter):
+class ExactBatchWriter(ExactWriter, DataSourceArrowWriter):
     """`df.write.format("odradek").option("delivery", "exactly_once")`: all rows become visible at once, or none."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
@@ -249,10 +250,10 @@ class ExactBatchWriter(_ExactWriter, DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove what the tasks have staged: nothing of it was committed, or all of it."""
-        _sweep(self.staging, self.write_id, "", None)
+        sweep(self.staging, self.write_id, "", None)
 
 
-class _Topics:
+class Topics:
     """How many partitions a topic has, asked once in a task; creates it where the options say so."""
 
     def __init__(self, cluster: Cluster, options: SinkOptions) -> None:
@@ -280,7 +281,7 @@ def _all_batches(messages: list[Staged], staging: Staging) -> Iterator[EncodedBa
         yield from message.batches(staging)
 
 
-def _chunks(iterator: Iterator[Any], columns: Mapping[str, str]) -> Iterator[Any]:
+def chunks(iterator: Iterator[Any], columns: Mapping[str, str]) -> Iterator[Any]:
     """Rows of about CHUNK_BYTES at a time, with our names and types: what comes in small pieces is put together."""
     waiting: list[Any] = []
     size = 0
@@ -305,7 +306,7 @@ def _named(batch: Any, columns: Mapping[str, str]) -> Any:
     return pa.record_batch(arrays)
 
 
-def _sweep(staging: Staging, query_id: str, run_id: str, batch_id: int | None) -> None:
+def sweep(staging: Staging, query_id: str, run_id: str, batch_id: int | None) -> None:
     """Remove what is committed, and what older runs left: they are fenced. A failure costs only room."""
     try:
         if batch_id is None:

@@ -1,7 +1,8 @@
 """The marker of a query in a compacted topic, where it does not expire: the newest batch that is in the topics.
 
 A marker is a record that is written in the batch's own transaction: its key is the query's transactional id, which says
-the partition too (murmur2), its value is JSON: batch, run and plan. One topic may serve many queries.
+the partition too (murmur2), its value is JSON: batch, run and plan, and the transactions of its tasks where these write
+(`task_writers`). One topic may serve many queries.
 
 A reader of committed records would stop at the first transaction that any of those queries has open in the partition,
 for as long as a dead driver's takes to time out, and miss what lies behind. So the partition is read from its start to
@@ -18,7 +19,7 @@ import os
 import time
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import pyarrow as pa
@@ -36,6 +37,7 @@ from pyspark_odradek.errors import ClusterError
 from pyspark_odradek.offsets import TopicPartition
 from pyspark_odradek.options import EARLIEST, LATEST
 from pyspark_odradek.partitioner import partitions_of
+from pyspark_odradek.task_writers.prepared import Prepared
 
 log = logging.getLogger("pyspark_odradek")
 
@@ -59,11 +61,17 @@ _SCHEMA = pa.schema(
 
 
 class Marker(NamedTuple):
-    """The newest batch of a query that is in the topics, the run of the query that brought it, and the batch's plan."""
+    """The newest batch of a query that is in the topics, the run of the query that brought it, and the batch's plan.
+
+    `tasks` is None where the driver wrote the batch. Else tasks did, and these are their transactions, which the query
+    has decided at `decided_ms` (since 1970 UTC) to commit; none are named where only the group's marker is known.
+    """
 
     batch_id: int
     run_id: str
     plan: str = ""
+    tasks: tuple[Prepared, ...] | None = None
+    decided_ms: int = 0
 
 
 def newer(one: Marker | None, other: Marker | None) -> Marker | None:
@@ -167,9 +175,14 @@ class MarkerTopic:
 
     def record(self, key: str, marker: Marker) -> EncodedBatch:
         """The marker as a record batch, and the partition that it goes to. Raises ClusterError."""
-        value = json.dumps({"batch": marker.batch_id, "run": marker.run_id, "plan": marker.plan}, separators=(",", ":"))
+        content: dict[str, Any] = {"batch": marker.batch_id, "run": marker.run_id, "plan": marker.plan}
+        if marker.tasks is not None:
+            content |= {"decided": marker.decided_ms, "tasks": marker.tasks}
+        value = json.dumps(content, separators=(",", ":"))
         record = Record(key.encode(), value.encode(), (), timestamp_ms=time.time_ns() // 1_000_000)
-        return EncodedBatch(self.topic, _place(key, len(self._partitions())), 1, build_batch([record]))
+        # Names of a thousand transactions are alike, and have to fit into one record.
+        batch = build_batch([record], compression="gzip" if marker.tasks else "none")
+        return EncodedBatch(self.topic, _place(key, len(self._partitions())), 1, batch)
 
     def read(self, key: str, *, stable: bool, known: Marker | None = None) -> Marker | None:
         """The newest committed marker of a query, or `known` where that is newer; None where there is none.
@@ -278,7 +291,11 @@ class MarkerTopic:
             return None
         try:
             found = json.loads(entry.value)
-            return Marker(int(found["batch"]), str(found["run"]), str(found["plan"]))
+            marker = Marker(int(found["batch"]), str(found["run"]), str(found["plan"]))
+            if "tasks" not in found:
+                return marker
+            tasks = tuple(Prepared(*each) for each in found["tasks"])
+            return marker._replace(tasks=tasks, decided_ms=int(found["decided"]))
         except (ValueError, TypeError, KeyError):
             raise ClusterError(
                 f"markerTopic: the topic {self.topic} has {entry.value[:60]!r} under the key {key} at offset "

@@ -59,6 +59,7 @@ WRITE_OPTIONS = [
     "topic",
     "includeHeaders",
     "delivery",
+    "exactlyOnceWriters",
     "stagingLocation",
     "transactionalIdPrefix",
     "markerTopic",

@@ -23,7 +23,7 @@ from pyspark_odradek.encode import refuse_before_1970
 from pyspark_odradek.errors import ClusterError, OptionError
 from pyspark_odradek.extras import needing
 from pyspark_odradek.options import lowered
-from pyspark_odradek.sink_options import EXACTLY_ONCE, LEVELS, SinkOptions, number_setting, parse_sink_options
+from pyspark_odradek.sink_options import EXACTLY_ONCE, LEVELS, TASKS, SinkOptions, number_setting, parse_sink_options
 from pyspark_odradek.spark_api import DataSourceStreamArrowWriter
 
 if TYPE_CHECKING:
@@ -214,6 +214,10 @@ def stream_writer(given: Mapping[str, str], schema: StructType, overwrite: bool)
         return table_writer(sink)(given, schema, overwrite=overwrite)
     # Spark says overwrite for the output mode complete; a topic then gets all rows of each batch, as with Spark's.
     options = parse_sink_options(given, streaming=True, overwrite=False)
+    if options.exactly_once_writers == TASKS:
+        from pyspark_odradek.task_writers.sink import TaskWritersStreamWriter
+
+        return TaskWritersStreamWriter(options, schema)
     if options.delivery == EXACTLY_ONCE:
         from pyspark_odradek.exact_sink import ExactStreamWriter
 

@@ -38,6 +38,7 @@ COLUMNS = ("key", "value", "headers", "topic", "partition", "timestamp")
 # Columns of the source that a broker sets: INSERT INTO a table of this format cannot omit them.
 OF_THE_BROKER = frozenset({"offset", "timestamptype"})
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly_once", "at_least_once"
+DRIVER, TASKS = "driver", "tasks"  # who writes the rows of an exactly-once stream to the brokers
 DEFAULT_PREFIX = "odradek-sink."
 LEVELS = {"gzip": (1, 9), "lz4": (1, 17), "zstd": (-131072, 22)}
 # Settings of Kafka's Java producer that the exactly-once sink honours, beside those of any client.
@@ -65,6 +66,7 @@ class SinkOptions:
     staging_location: str | None = None
     transactional_id_prefix: str = DEFAULT_PREFIX
     marker_topic: str | None = None
+    exactly_once_writers: str = DRIVER
     gate: str | None = None
     group_id: str = ""
     checkpoint: str = ""
@@ -165,6 +167,7 @@ def parse_sink_options(given: Mapping[str, str], *, streaming: bool, overwrite: 
         staging_location=staging,
         transactional_id_prefix=options.get("transactionalidprefix", DEFAULT_PREFIX),
         marker_topic=marker_topic,
+        exactly_once_writers=_writers(options, delivery, streaming),
         gate=_gate(options, delivery, streaming),
         group_id=options.get("groupid", ""),
         checkpoint=options.get("checkpointlocation", "").rstrip("/"),
@@ -223,6 +226,25 @@ def _marker_topic(options: Mapping[str, str], delivery: str, streaming: bool) ->
     if topic == options.get("topic"):
         raise OptionError("markerTopic and topic are the same: give the markers a topic of their own")
     return topic
+
+
+def _writers(options: Mapping[str, str], delivery: str, streaming: bool) -> str:
+    """Who writes to the brokers. Raises OptionError for what cannot be with it."""
+    writers = options.get("exactlyoncewriters", DRIVER).lower()
+    if writers not in (DRIVER, TASKS):
+        raise OptionError(f"exactlyOnceWriters is {DRIVER} or {TASKS}, not {writers!r}")
+    if writers == DRIVER:
+        return writers
+    if not streaming or delivery != EXACTLY_ONCE:
+        raise OptionError("exactlyOnceWriters=tasks needs a streaming query and delivery=exactly_once")
+    if lease_name(options) is not None:
+        raise OptionError("with a gate the driver writes, who holds it; remove exactlyOnceWriters, or the gate")
+    if not options.get("markertopic"):
+        raise OptionError(
+            "exactlyOnceWriters=tasks needs the option markerTopic: a record there names the transactions of a "
+            "batch's tasks before the first one of them is committed"
+        )
+    return writers
 
 
 def _refuse_contradictions(options: Mapping[str, str], kafka: Mapping[str, str]) -> None:

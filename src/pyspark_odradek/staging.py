@@ -1,8 +1,8 @@
 """Where tasks leave what the driver commits: files on storage that both can reach.
 
 A place is a path of the local disk, a `file:` URI, or a URI that pyarrow's file systems know (s3, gs, hdfs, abfss;
-Hadoop's s3a is s3). Nothing here has to survive a crash: a batch whose commit did not happen is computed and staged
-again.
+Hadoop's s3a is s3). Where the driver writes, nothing here has to survive a crash: a batch whose commit did not happen
+is computed and staged again. Where tasks write, a decided batch may have to be completed from it: `durable`.
 """
 
 from __future__ import annotations
@@ -95,10 +95,13 @@ class StagingFile:
         except OSError as error:
             raise _refused(self._place, error) from None
 
-    def close(self) -> StagedFile:
-        """Make the file complete. Raises StagingError."""
+    def close(self, *, durable: bool = False) -> StagedFile:
+        """Make the file complete; where it is asked for and on this machine, on the disk. Raises StagingError."""
         try:
             self._stream.close()
+            if durable and self._system.type_name == "local":
+                for path in (self._path, posixpath.dirname(self._path)):
+                    _flush(path)
         except OSError as error:
             raise _refused(self._place, error) from None
         return StagedFile(self._path, self._size_bytes)
@@ -110,6 +113,15 @@ class StagingFile:
                 end()
             except OSError as error:  # a full disk fails the end too, and not the removal
                 log.warning("%s could not be removed: %s", self._path, error)
+
+
+def _flush(path: str) -> None:
+    """Wait until a file or folder of this machine is on its disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _refused(place: str, error: OSError) -> StagingError:

@@ -64,9 +64,11 @@ from pyspark_odradek.marker_topic import Marker, MarkerTopic
 from pyspark_odradek.offsets import TopicPartition
 from pyspark_odradek.produce import TransactionalSender
 from pyspark_odradek.task import is_written
+from pyspark_odradek.task_writers.prepared import Prepared
 
 log = logging.getLogger("pyspark_odradek")
 R = TypeVar("R", bound=Message)
+T = TypeVar("T")
 
 # The transaction is not ours any more, or never was: starting again shows whether another run took it.
 LOST = frozenset(
@@ -83,6 +85,8 @@ LOST = frozenset(
 CONCURRENT_BACKOFF_S = 0.005
 # How often the marker is asked for while a transaction that writes it is open, before it is read without that one.
 MARKER_TRIES = 5
+# In the metadata of the group's marker behind the run: no plan is known; the batch was written by its tasks.
+NO_PLAN, BY_TASKS = "-", "tasks"
 
 
 @dataclass
@@ -99,6 +103,8 @@ class Session:
     sequences: dict[TopicPartition, int] = field(default_factory=dict)
     is_settled: bool = False
     transacting_since: float = 0.0
+    settled_run_id: str = ""  # the run whose batch was found as this one began
+    has_looked: bool = False  # for a batch that is decided and not ended
 
 
 class Work(NamedTuple):
@@ -106,7 +112,8 @@ class Work(NamedTuple):
 
     `batches` yields the record batches again at each call, in the order of each partition; `partitions` are all that
     they go to. `batch_id` is None for a batch query, which has no marker: it writes all or nothing, once a try. `plan`
-    distinguishes a batch from another one of its number (`checkpoint.plan_of`); empty where it is not known.
+    distinguishes a batch from another one of its number (`checkpoint.plan_of`); empty where it is not known. `tasks`
+    are the transactions in which tasks have written the records, so that the marker alone is left to be written.
     """
 
     batch_id: int | None
@@ -114,6 +121,7 @@ class Work(NamedTuple):
     partitions: frozenset[TopicPartition]
     batches: Callable[[], Iterable[EncodedBatch]]
     plan: str = ""
+    tasks: tuple[Prepared, ...] | None = None
 
 
 class TransactionalCommit:
@@ -144,6 +152,7 @@ class TransactionalCommit:
         self.marker_topic = marker_topic
         self.checkpoint = checkpoint
         self._told_doubt = False
+        self._there: Marker | None = None  # what `_is_there` has found
 
     def commit(self, work: Work) -> bool:
         """Write the batch and its marker; False where it is there already.
@@ -155,37 +164,77 @@ class TransactionalCommit:
             StagingError: a staged file cannot be read; nothing is visible of the batch.
         """
         session = self._session(work)
+        return self.persist(work.batch_id, lambda deadline: self._commit_once(session, work, deadline))
+
+    def _commit_once(self, session: Session, work: Work, deadline: float) -> bool:
+        if not session.is_settled:
+            if session.producer_id < 0 and work.batch_id is not None:
+                self._refuse_if_behind(work.batch_id, work.plan)
+            self.begin(session, deadline)
+            if work.batch_id is not None and self._is_there(work.batch_id, work.plan):
+                self._settle(session, self._there, deadline)
+                return False
+        session.is_settled = False
+        session.transacting_since = time.monotonic()
+        self._transact(session, work, deadline)
+        if work.batch_id is not None:
+            self._settle(session, _marker_of(work), deadline)
+        session.is_settled = True
+        return True
+
+    def persist(self, batch_id: int | None, attempt: Callable[[float], T]) -> T:
+        """Call `attempt` with its deadline again after passing errors, until that is over. Raises ClusterError."""
         patience_s = self.cluster.settings.default_api_timeout_ms / 1000
         deadline = time.monotonic() + patience_s
         backoff = Backoff(FIRST_BACKOFF_MS, LAST_BACKOFF_MS)
         while True:
             try:
-                if not session.is_settled:
-                    if session.producer_id < 0 and work.batch_id is not None:
-                        self._refuse_if_behind(work.batch_id, work.plan)
-                    self.begin(session, deadline)
-                    if work.batch_id is not None and self._is_there(work.batch_id, work.plan):
-                        session.is_settled = True
-                        return False
-                session.is_settled = False
-                session.transacting_since = time.monotonic()
-                self._transact(session, work, deadline)
+                return attempt(deadline)
             except (OSError, ProtocolError, RetriableError) as error:
                 self.cluster.forget()
                 if time.monotonic() + backoff.pause_ms / 1000 > deadline:
                     raise ClusterError(
-                        f"batch {work.batch_id} could not be committed in {patience_s:g} s "
+                        f"batch {batch_id} could not be committed in {patience_s:g} s "
                         f"(kafka.default.api.timeout.ms): {error}"
                     ) from error
-                log.info("batch %s is retried: %s", work.batch_id, error)
+                log.info("batch %s is retried: %s", batch_id, error)
                 time.sleep(backoff.next_ms() / 1000)
-            else:
-                session.is_settled = True
-                return True
 
     def skip_empty(self, work: Work) -> None:
-        """A batch without rows leaves no marker; this process has not missed it."""
-        self._session(work)
+        """A batch without rows leaves no marker; this process has not missed it.
+
+        Where an earlier run has decided a batch of this number that had rows, that one is brought to its end.
+        Raises as `commit`.
+        """
+        session = self._session(work)
+        if work.batch_id is None or session.producer_id >= 0 or session.has_looked:
+            return
+        if self.persist(work.batch_id, lambda _: self._may_be_decided(work)):
+            self.persist(work.batch_id, lambda deadline: self._end_decided(session, work, deadline))
+        session.has_looked = True
+
+    def _may_be_decided(self, work: Work) -> bool:
+        found, is_certain = self._newest_known()
+        return not is_certain or (found is not None and found.batch_id == work.batch_id and found.tasks is not None)
+
+    def _end_decided(self, session: Session, work: Work, deadline: float) -> None:
+        assert work.batch_id is not None
+        self.begin(session, deadline)
+        if self._is_there(work.batch_id, work.plan):
+            self._settle(session, self._there, deadline)
+        session.is_settled = True
+
+    def _settle(self, session: Session, found: Marker | None, deadline: float) -> None:
+        """Bring a batch that is decided to its end. After a passing error all begins again, and comes here again."""
+        session.is_settled = False
+        if found is not None and found.tasks is not None:
+            session.settled_run_id = found.run_id
+            self.end_tasks(session, found, deadline)
+        session.is_settled = True
+
+    def end_tasks(self, session: Session, found: Marker, deadline: float) -> None:
+        """Commit the transactions of a batch's tasks; here there is none who has any (`task_writers.decided`)."""
+        raise ClusterError(f"batch {found.batch_id} was written by tasks, and not by this driver")
 
     def begin(self, session: Session, deadline: float) -> None:
         """Become the only producer of the query; what an older one left unfinished is aborted."""
@@ -217,7 +266,7 @@ class TransactionalCommit:
         """The coordinator fences a transaction that it times out as it fences one that was taken over."""
         is_late = (time.monotonic() - session.transacting_since) * 1000 >= self.transaction_timeout_ms
         found = self.marker() if is_late else None
-        if not is_late or (found is not None and found.run_id != session.run_id):
+        if not is_late or (found is not None and found.run_id not in (session.run_id, session.settled_run_id)):
             raise FencedError(
                 f"another run of this query has taken over its sink (transactional.id {self.transactional_id}): two "
                 "drivers run on one checkpoint. This one is fenced and has written nothing of this batch; stop one."
@@ -241,8 +290,9 @@ class TransactionalCommit:
         found: Marker | None = None
         for _, _, offset, metadata in self.cluster.fetch_offsets(self.transactional_id, stable=stable):
             if offset >= 0 and (found is None or offset > found.batch_id):
-                run_id, _, plan = metadata.partition(" ")
-                found = Marker(offset, run_id, plan)
+                run_id, plan, *_ = words = [*metadata.split(" "), ""]
+                tasks = () if BY_TASKS in words[2:] else None
+                found = Marker(offset, run_id, "" if plan == NO_PLAN else plan, tasks)
         if self.marker_topic is None:
             return found
         return self.marker_topic.read(self.transactional_id, stable=stable, known=found)
@@ -251,9 +301,9 @@ class TransactionalCommit:
         """Write all records of the batch; each is acknowledged on return, and none is visible yet."""
         if not work.partitions:
             return
-        partitions, marker = work.partitions, None
+        partitions, marker = work.partitions if work.tasks is None else frozenset(), None
         if self.marker_topic is not None and work.batch_id is not None:
-            marker = self.marker_topic.record(self.transactional_id, Marker(work.batch_id, work.run_id, work.plan))
+            marker = self.marker_topic.record(self.transactional_id, _marker_of(work))
             partitions |= {TopicPartition(marker.topic, marker.partition_id)}
         self._add_partitions(session, partitions, deadline)
         sender = TransactionalSender(
@@ -299,10 +349,11 @@ class TransactionalCommit:
         """Write the marker, inside the transaction: the number of the batch as the offset of a group."""
         assert work.batch_id is not None
         topic, partition_id = min(work.partitions)
+        by_whom = f"{work.plan or NO_PLAN} {BY_TASKS}" if work.tasks is not None else work.plan
         marker = TxnOffsetCommitRequestPartition(
             partition_index=partition_id,
             committed_offset=work.batch_id,
-            committed_metadata=f"{work.run_id} {work.plan}".rstrip(),
+            committed_metadata=f"{work.run_id} {by_whom}".rstrip(),
         )
         marked = [TxnOffsetCommitRequestTopic(name=topic, partitions=[marker])]
         self.commit_offsets(session, self.transactional_id, marked, deadline)
@@ -369,24 +420,24 @@ class TransactionalCommit:
         The marker of a batch that was just committed is on its way for a moment, which is waited for. One that a dead
         driver left open is not: to begin is what settles it.
         """
-        if self.marker_topic is not None:
-            self.marker_topic.ensure()
-        tries = MARKER_TRIES
-        while True:
-            try:
-                found = self.marker(stable=tries > 0)
-                break
-            except RetriableError:
-                if not tries:
-                    raise
-                tries -= 1
-                time.sleep(FIRST_BACKOFF_MS / 1000)
+        found, _ = self._newest_known()
         if found is not None:
             is_written(found.batch_id, batch_id, "the sink", found_plan=found.plan, plan=plan)
 
+    def _newest_known(self) -> tuple[Marker | None, bool]:
+        """The marker, and whether no transaction is open that may change it. Makes the marker topic."""
+        if self.marker_topic is not None:
+            self.marker_topic.ensure()
+        for _ in range(MARKER_TRIES):
+            try:
+                return self.marker(), True
+            except RetriableError:
+                time.sleep(FIRST_BACKOFF_MS / 1000)
+        return self.marker(stable=False), False
+
     def _is_there(self, batch_id: int, plan: str) -> bool:
         """Raises FencedError where the sink has later batches, or another one of this number."""
-        found = self.marker()
+        found = self._there = self.marker()
         if found is None:
             self._warn_of_doubt(batch_id)
         if found is None or not is_written(found.batch_id, batch_id, "the sink", found_plan=found.plan, plan=plan):
@@ -417,10 +468,12 @@ class TransactionalCommit:
                 advice,
             )
 
-    def _coordinated(self, key: ApiKey, request: Message, answer: type[R], deadline: float) -> R:
-        """Ask the transaction coordinator; wait while it finishes the transaction before."""
+    def _coordinated(
+        self, key: ApiKey, request: Message, answer: type[R], deadline: float, transactional_id: str | None = None
+    ) -> R:
+        """Ask the coordinator, of another id where one is given; wait while it finishes the transaction before."""
         while True:
-            connection = self.cluster.coordinator(self.transactional_id, TRANSACTION)
+            connection = self.cluster.coordinator(transactional_id or self.transactional_id, TRANSACTION)
             found = connection.request(key, request, answer)
             if getattr(found, "error_code", ErrorCode.NONE) != ErrorCode.CONCURRENT_TRANSACTIONS:
                 return found
@@ -445,6 +498,12 @@ class TransactionalCommit:
 
 # Of this process: a fork's copies are another process's.
 _SESSIONS: dict[tuple[int, str], Session] = {}
+
+
+def _marker_of(work: Work) -> Marker:
+    assert work.batch_id is not None
+    decided_ms = 0 if work.tasks is None else time.time_ns() // 1_000_000
+    return Marker(work.batch_id, work.run_id, work.plan, work.tasks, decided_ms)
 
 
 def _follows(batch_id: int | None, last: int | None) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.spark import jvm
-from tests.spark.stores import Copies, DeltaStore, IcebergStore, PostgresStore, Store, TopicCopy
+from tests.spark.stores import Copies, DeltaStore, IcebergStore, PostgresStore, Store, TaskWritersCopy, TopicCopy
 from tests.support.clients.confluent import create_topic
 from tests.support.nodes.apache_kafka import ApacheKafka, KafkaUnavailableError, find_java, require_kafka
 from tests.support.nodes.forked_readers import forked_readers
@@ -24,6 +24,7 @@ from tests.support.nodes.node import Node
 from tests.support.nodes.postgres import Postgres
 
 FOLDER = Path(__file__).parent
+TOPIC_COPIES = {"topic": TopicCopy, "tasks": TaskWritersCopy}
 _numbers = itertools.count()
 
 
@@ -117,9 +118,9 @@ def copies(request: pytest.FixtureRequest, tmp_path: Path, table: str, odradek: 
     """Where tests.spark.copy_job writes, which works in the folder `job`: as many as are asked for, by their kinds."""
     made: list[Copies] = []
     for kind in request.param.split():
-        if kind == "topic":
+        if kind in TOPIC_COPIES:
             create_topic(odradek, f"{topic}-copy", 2)
-            made.append(TopicCopy(odradek, f"{topic}-copy", tmp_path / "job"))
+            made.append(TOPIC_COPIES[kind](odradek, f"{topic}-copy", tmp_path / "job"))
         else:
             folder = tmp_path / kind
             folder.mkdir()

@@ -37,8 +37,15 @@ class DyingSource(OdradekDataSource):
             writer.write = Troubled(writer.write, options.get("sink", "topic"), **json.loads(trouble))
         if "transaction" not in dir(writer):
             return dying(writer, plan)
-        make = writer.transaction
+        make, abort = writer.transaction, writer.abort
+
+        def abort_as_it_is(*of: Any) -> None:
+            """It follows a commit that failed, and has a look at the marker, too."""
+            writer.transaction = make
+            abort(*of)
+
         writer.transaction = lambda *of: dying(make(*of), plan)
+        writer.abort = abort_as_it_is
         return writer
 
 

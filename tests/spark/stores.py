@@ -88,7 +88,9 @@ class TopicCopy:
         self.bootstrap = bootstrap
         self.topic = topic
         self.staging = folder / "checkpoint-topic" / "odradek-staging"
-        self.options = {"kafka.bootstrap.servers": bootstrap, "topic": topic}
+        # A driver that is held back may wait for as long as another one takes on a busy machine.
+        patience = {"kafka.default.api.timeout.ms": "600000"}
+        self.options = {"kafka.bootstrap.servers": bootstrap, "topic": topic} | patience
 
     def rows(self, columns: str = "id") -> list[tuple[Any, ...]]:
         messages = read_committed(self.bootstrap, self.topic, 2)
@@ -97,6 +99,14 @@ class TopicCopy:
     def leftovers(self) -> list[str]:
         assert self.staging.is_dir(), "nothing was staged"
         return [str(path) for path in self.staging.rglob("*") if path.is_file()]
+
+
+class TaskWritersCopy(TopicCopy):
+    """The same, by tasks that write to the brokers."""
+
+    def __init__(self, bootstrap: str, topic: str, folder: Path) -> None:
+        super().__init__(bootstrap, topic, folder)
+        self.options |= {"exactlyOnceWriters": "tasks", "markerTopic": f"{topic}-markers"}
 
 
 class DeltaStore:

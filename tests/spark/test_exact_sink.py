@@ -92,7 +92,7 @@ def test_two_queries_of_one_application(spark: Any, odradek: str, topic: str, tm
     assert [copied(odradek, name) for name in topics] == [list(range(300))] * 2
 
 
-def die_and_restart(spark: Any, bootstrap: str, topic: str, folder: Path, steps: list[str]) -> None:
+def die_and_restart(spark: Any, bootstrap: str, topic: str, folder: Path, steps: list[str], **options: str) -> None:
     """Copy with a process that is killed once in each step, and check that every record is there once."""
     create_topic(bootstrap, topic)
     create_topic(bootstrap, f"{topic}-copy", 2)
@@ -102,10 +102,10 @@ def die_and_restart(spark: Any, bootstrap: str, topic: str, folder: Path, steps:
     plan.write_text("\n".join(steps))
     for death in range(len(steps)):
         with pytest.raises(Exception):  # noqa: B017 - of Spark, about a worker that is gone
-            copy(spark, bootstrap, topic, folder, "odradek_dying", plan=str(plan))
+            copy(spark, bootstrap, topic, folder, "odradek_dying", plan=str(plan), **options)
         assert len(plan.read_text().splitlines()) == len(steps) - death - 1, "it ended otherwise than planned"
         numbered(bootstrap, topic, range(250 + 50 * death, 300 + 50 * death))
-    copy(spark, bootstrap, topic, folder)
+    copy(spark, bootstrap, topic, folder, **options)
     assert copied(bootstrap, topic) == list(range(250 + 50 * len(steps)))
 
 
@@ -113,6 +113,25 @@ def test_the_committing_process_is_killed_after_its_commit(
     spark: Any, odradek: str, topic: str, tmp_path: Path
 ) -> None:
     die_and_restart(spark, odradek, topic, tmp_path, ["after end"])
+
+
+def test_the_process_that_ends_the_transactions_of_tasks_is_killed(
+    spark: Any, odradek: str, topic: str, tmp_path: Path
+) -> None:
+    """When one of a batch has ended; where tasks write, who commits a batch ends each of theirs."""
+    by_tasks = {"exactlyOnceWriters": "tasks", "markerTopic": f"{topic}-markers"}
+    die_and_restart(spark, odradek, topic, tmp_path, ["after end_task"], **by_tasks)
+    assert [path for path in (tmp_path / "checkpoint" / "odradek-staging").rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_the_process_that_decides_for_tasks_is_killed_in_every_step(
+    spark: Any, bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    steps = [f"{when} {step}" for step in (*STEPS, "end_tasks", "end_task") for when in ("before", "after")]
+    by_tasks = {"exactlyOnceWriters": "tasks", "markerTopic": f"{topic}-markers"}
+    die_and_restart(spark, bootstrap, topic, tmp_path, steps, **by_tasks)
 
 
 @pytest.mark.slow
@@ -243,6 +262,10 @@ def test_a_topic_is_created_as_asked(spark: Any, bootstrap: str, topic: str, del
         ({"kafka.batch.size": "many"}, "is no whole number"),
         ({"topicPartitions": "3"}, "topicPartitions has an effect only with createTopic=true"),
         ({"topic.cleanup.policy": "compact"}, r"topic\.\* has an effect only with createTopic=true"),
+        ({"exactlyOnceWriters": "all"}, "exactlyOnceWriters is driver or tasks, not 'all'"),
+        ({"exactlyOnceWriters": "tasks"}, "exactlyOnceWriters=tasks needs the option markerTopic"),
+        ({"exactlyOnceWriters": "tasks", "gate": "g", "groupId": "g"}, "with a gate the driver writes"),
+        ({"exactlyOnceWriters": "tasks", "delivery": "at_least_once"}, "needs a streaming query and delivery=exactly"),
         ({"stagingLocation": "nowhere://x"}, "stagingLocation=nowhere://x"),
         ({"stagingLocaton": "/tmp"}, "did you mean 'stagingLocation'"),
     ],

@@ -15,7 +15,7 @@ import pytest
 
 from tests.spark.jobs import Job
 from tests.spark.queries import numbered
-from tests.spark.stores import Copies, DeltaStore, TopicCopy, ids
+from tests.spark.stores import Copies, DeltaStore, TaskWritersCopy, TopicCopy, ids
 from tests.spark.test_exact_sink import STEPS
 from tests.support.clients.confluent import create_topic
 from tests.support.nodes.node import Node
@@ -41,7 +41,9 @@ def job(odradek: str, topic: str, tmp_path: Path, copies: list[Copies], spark: A
 
 @pytest.mark.parametrize(
     ("copies", "step"),
-    [("topic", step) for step in STEPS[1:]] + [("delta", "_append"), ("iceberg", "_add"), ("postgres", "_clear_up")],
+    [("topic", step) for step in STEPS[1:]]
+    + [("tasks", step) for step in (*STEPS[1:], "end_tasks", "end_task")]
+    + [("delta", "_append"), ("iceberg", "_add"), ("postgres", "_clear_up")],
     indirect=["copies"],
 )
 def test_the_driver_is_killed_in_a_step(
@@ -58,7 +60,7 @@ def test_the_driver_is_killed_in_a_step(
     assert ids(copies[0]) == list(range(500))
 
 
-@pytest.mark.parametrize("copies", ["topic", *TABLES], indirect=True)
+@pytest.mark.parametrize("copies", ["topic", "tasks", *TABLES], indirect=True)
 def test_two_drivers_on_one_checkpoint(
     job: Any, odradek: str, topic: str, tmp_path: Path, copies: list[Copies]
 ) -> None:
@@ -84,7 +86,7 @@ def test_two_drivers_on_one_checkpoint(
     assert ids(store) == list(range(count))
 
 
-@pytest.mark.parametrize("copies", ["topic", *TABLES], indirect=True)
+@pytest.mark.parametrize("copies", ["topic", "tasks", *TABLES], indirect=True)
 def test_an_older_driver_comes_late(job: Any, odradek: str, topic: str, tmp_path: Path, copies: list[Copies]) -> None:
     """It stood still in its commit, as after a pause of its machine, while another one went on with the checkpoint."""
     (store,) = copies
@@ -109,14 +111,17 @@ def await_file(path: Path, job: Job) -> None:
         time.sleep(0.1)
 
 
-def test_the_broker_is_killed_while_batches_are_committed(topic: str, tmp_path: Path, spark: Any) -> None:
-    """Batches that the driver takes from its tasks into a topic, and into a table, which reads from the broker only."""
+@pytest.mark.parametrize("into", [TopicCopy, TaskWritersCopy])
+def test_the_broker_is_killed_while_batches_are_committed(
+    topic: str, tmp_path: Path, spark: Any, into: type[TopicCopy]
+) -> None:
+    """Batches into a topic, by driver or tasks, and into a table, which reads from the broker only."""
     with Node(tmp_path / "node") as node:
         create_topic(node.bootstrap, topic, 2)
         create_topic(node.bootstrap, f"{topic}-copy", 2)
         numbered(node.bootstrap, topic, range(5000))
         table = DeltaStore(tmp_path)
-        copies: list[Copies] = [TopicCopy(node.bootstrap, f"{topic}-copy", tmp_path / "job"), table]
+        copies: list[Copies] = [into(node.bootstrap, f"{topic}-copy", tmp_path / "job"), table]
         copying = Job(node.bootstrap, topic, tmp_path / "job", into=copies)
         kills = 0
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -100,3 +101,14 @@ def test_local_places(place: str, path: str) -> None:
     system: Any
     system, found = open_place(place)
     assert (type(system).__name__, found) == ("LocalFileSystem", path)
+
+
+def test_what_a_decided_batch_may_be_completed_from_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: flushed.append(os.readlink(f"/proc/self/fd/{descriptor}")))
+    file = Staging(str(tmp_path)).create("run", "x")
+    file.write([b"abc"])
+    staged = file.close(durable=True)
+    assert flushed == [staged.path, str(tmp_path / "run")]

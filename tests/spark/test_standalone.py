@@ -73,7 +73,7 @@ def vacuumed(store: DeltaStore) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("copies", ["topic delta"], indirect=True)
+@pytest.mark.parametrize("copies", ["topic delta", "tasks"], indirect=True)
 def test_a_copy_while_an_executor_is_killed(
     job: Any, odradek: str, topic: str, tmp_path: Path, copies: list[Copies]
 ) -> None:
@@ -87,7 +87,7 @@ def test_a_copy_while_an_executor_is_killed(
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("copies", ["topic", "delta", "iceberg", "postgres"], indirect=True)
+@pytest.mark.parametrize("copies", ["topic", "tasks", "delta", "iceberg", "postgres"], indirect=True)
 def test_drivers_and_executors_are_killed(
     job: Any, odradek: str, topic: str, tmp_path: Path, copies: list[Copies]
 ) -> None:
@@ -108,7 +108,7 @@ def test_drivers_and_executors_are_killed(
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("copies", ["topic delta iceberg postgres"], indirect=True)
+@pytest.mark.parametrize("copies", ["topic delta iceberg postgres", "tasks"], indirect=True)
 @pytest.mark.parametrize("trouble", ["--fail", "--speculate"])
 def test_tasks_run_twice(
     job: Any, odradek: str, topic: str, tmp_path: Path, copies: list[Copies], trouble: str

@@ -113,7 +113,7 @@ def test_batches_one_after_another(bootstrap: str, topic: str, query: str) -> No
     for batch_id in range(5):
         assert committing.commit(work(topic, batch_id, "run", range(batch_id * 100, batch_id * 100 + 100)))
     assert committed(bootstrap, topic) == list(range(500))
-    assert await_marker(committing, 4) == (4, "run", "")
+    assert await_marker(committing, 4) == Marker(4, "run")
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
@@ -151,7 +151,7 @@ def test_a_batch_is_known_by_its_plan_where_that_is_reported(odradek: str, topic
     create_topic(odradek, topic, PARTITIONS)
     committing = TransactionalCommit(cluster(odradek), query)
     assert committing.commit(work(topic, 0, "run", range(10))._replace(plan="one"))
-    assert await_marker(committing, 0) == (0, "run", "one")
+    assert await_marker(committing, 0) == Marker(0, "run", "one")
     for plan in ("one", ""):
         forget_sessions()
         assert not committing.commit(work(topic, 0, "again", range(10))._replace(plan=plan))

@@ -1,0 +1,87 @@
+"""The exactly-once topic sink by its driver, and by its tasks: one copy in turns, one Spark, one node of ours.
+
+    python -m bench.spark_writers                        two tasks at once
+    python -m bench.spark_writers --master 'local[1]'    one task after another
+
+Counted are the seconds that Spark notes for the batches themselves (addBatch): reading, encoding, writing, and the ends
+of transactions; not the start of a query. What both ways share, the reading, is measured too, into a sink that throws
+rows away. Driver, tasks and the broker are on one machine: what a driver's network costs is not seen here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from bench.spark_bench import KEY_BYTES, VALUE_BYTES, create, fill, source
+
+SOURCE, COPY = "bench-writers", "bench-writers-copy"
+READING, DRIVER, TASKS = "reading alone", "driver", "tasks"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.spark_writers", description=__doc__)
+    parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    from pyspark_odradek import session
+    from tests.support.nodes.node import Node
+
+    with tempfile.TemporaryDirectory() as folder, Node(Path(folder) / "node") as node:
+        fill(node.bootstrap, SOURCE, given.records, "none")
+        create(node.bootstrap, COPY, 4)
+        spark = session("bench", master=given.master, log_file=Path(folder) / "spark.log")
+        try:
+            found = measure(spark, node.bootstrap, Path(folder), given.rounds)
+        finally:
+            spark.stop()
+    report(found, given.records, given.master)
+
+
+def measure(spark: Any, bootstrap: str, folder: Path, rounds: int) -> dict[str, list[float]]:
+    """Seconds of each round of each way; the first round warms up and is not among them. The ways take turns."""
+    found: dict[str, list[float]] = {READING: [], DRIVER: [], TASKS: []}
+    for number in range(rounds + 1):
+        ways = list(found)
+        for way in ways if number % 2 else reversed(ways):
+            seconds = copy_once(spark, bootstrap, folder / f"{way}-{number}", way)
+            if number:
+                found[way].append(seconds)
+    return found
+
+
+def copy_once(spark: Any, bootstrap: str, folder: Path, way: str) -> float:
+    """Seconds of the batches of one copy."""
+    stream = source(spark.readStream, bootstrap, SOURCE).load().select("key", "value")
+    writer = stream.writeStream.trigger(availableNow=True).option("checkpointLocation", str(folder))
+    if way == READING:
+        writer = writer.format("noop")
+    else:
+        options = {"kafka.bootstrap.servers": bootstrap, "topic": COPY, "markerTopic": f"{COPY}-markers"}
+        writer = writer.format("odradek").options(**options, exactlyOnceWriters=way)
+    query = writer.start()
+    query.awaitTermination()
+    return float(sum(progress["durationMs"].get("addBatch", 0) for progress in query.recentProgress)) / 1000
+
+
+def report(found: dict[str, list[float]], count: int, master: str) -> None:
+    """Print each way, and the ratio of both."""
+    console = Console()
+    each = KEY_BYTES + VALUE_BYTES
+    console.print(f"{count:,} records of {each} bytes, 4 partitions, {master}")
+    for way, seconds in found.items():
+        median = statistics.median(seconds)
+        rounds = ", ".join(f"{one:.2f}" for one in seconds)
+        console.print(f"{way:<14} {median:6.2f} s  {count * each / median / 1e6:6.0f} MB/s  ({rounds})")
+    ratios = [driver / tasks for driver, tasks in zip(found[DRIVER], found[TASKS], strict=True)]
+    console.print(f"tasks are {statistics.median(ratios):.2f} times as fast as the driver (median of the rounds)")
+
+
+if __name__ == "__main__":
+    main()
