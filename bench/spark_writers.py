@@ -16,11 +16,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import StreamingQueryException
 from rich.console import Console
 
 from bench.spark_bench import KEY_BYTES, VALUE_BYTES, create, fill, source
 
 SOURCE, COPY = "bench-writers", "bench-writers-copy"
+ATTEMPTS = 8
 READING, DRIVER, TASKS = "reading alone", "driver", "tasks"
 
 
@@ -50,10 +52,20 @@ def measure(spark: Any, bootstrap: str, folder: Path, rounds: int) -> dict[str, 
     for number in range(rounds + 1):
         ways = list(found)
         for way in ways if number % 2 else reversed(ways):
-            seconds = copy_once(spark, bootstrap, folder / f"{way}-{number}", way)
+            seconds = copied(spark, bootstrap, folder / f"{way}-{number}", way)
             if number:
                 found[way].append(seconds)
     return found
+
+
+def copied(spark: Any, bootstrap: str, folder: Path, way: str) -> float:
+    """The same as `copy_once`; one that Spark gave up on, as it does on a busy machine, is started again."""
+    for attempt in range(ATTEMPTS):
+        try:
+            return copy_once(spark, bootstrap, folder / str(attempt), way)
+        except StreamingQueryException as error:
+            print(f"{way}: {str(error).splitlines()[0][-120:]}", flush=True)
+    raise SystemExit(f"{way}: {ATTEMPTS} copies in a row did not end")
 
 
 def copy_once(spark: Any, bootstrap: str, folder: Path, way: str) -> float:

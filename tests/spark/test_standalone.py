@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.spark.jobs import Job, Standalone, environment
-from tests.spark.stores import Copies, DeltaStore, ids
+from tests.spark.stores import Copies, DeltaStore, TaskWritersCopy, ids
 from tests.support.clients.confluent import create_topic, produce_all, read_committed
 
 PADDING = b" " * 2000  # so that the records of a task are staged in a file, and not sent in its message
@@ -122,7 +122,10 @@ def test_tasks_run_twice(
         tasks = [line.split()[:3] for line in lines if line.split()[0] == store.name]
         twice = len(tasks) - len({tuple(task) for task in tasks})
         assert twice >= 3, f"{store.name}: three batches or more, in each a task that has staged twice"
-        check(store, 600, left=twice)
+        if isinstance(store, TaskWritersCopy):  # an attempt that ends behind its batch leaves its file to the next run
+            assert ids(store) == list(range(600)) and len(store.leftovers()) <= twice
+        else:
+            check(store, 600, left=twice)
 
 
 @pytest.mark.slow
