@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from odradek.client.pipeline_progress import MAX_FLOWS, take
+from odradek.client.pipeline_progress import (
+    MAX_FLOWS,
+    MAX_FLOWS_IN_ALL,
+    MAX_LETTERS,
+    MAX_NUMBER,
+    MAX_PIPELINES,
+    keep_newest,
+    take,
+)
 
 FLOW: dict[str, Any] = {"flow": "visits", "target": "t", "status": "running", "rows": 5, "rate": 1.5, "lag": None}
 STATUS: dict[str, Any] = {
@@ -65,3 +73,38 @@ def test_what_is_no_number_is_none() -> None:
     (status,) = taken({**STATUS, "flows": [{**FLOW, "rows": "<b>", "lag": True}]}).values()
     assert (status["flows"][0]["rows"], status["flows"][0]["lag"]) == (None, None)
     assert taken({**STATUS, "started": "x"})["shop"]["started"] == 0
+
+
+@pytest.mark.parametrize("number", ["1e999", "-Infinity", "NaN", "9" * 400, "9" * 5000])
+def test_a_number_that_no_page_can_show_is_none(number: str) -> None:
+    value = json.dumps({**STATUS, "updated": 7, "flows": [{**FLOW, "rate": 8}]})
+    for status in taken(value.replace("8", number).encode()).values():
+        assert status["flows"][0]["rate"] is None
+    for status in taken(value.replace("7", number).encode()).values():
+        assert status["updated"] == 0
+    assert taken({**STATUS, "updated": MAX_NUMBER})["shop"]["updated"] == MAX_NUMBER
+
+
+def test_texts_are_cut_and_can_be_sent() -> None:
+    long = "x" * (MAX_LETTERS + 1)
+    given = {**STATUS, "state": long, "error": long, "flows": [{**FLOW, "flow": long, "error": "\ud800"}]}
+    ((name, status),) = taken(given, long.encode()).items()
+    (flow,) = status["flows"]
+    assert {len(each) for each in (name, status["state"], status["error"], flow["flow"])} == {MAX_LETTERS + 1}
+    assert name.endswith("x…")
+    assert flow["error"] == "?"
+
+
+def test_of_too_many_pipelines_those_that_wrote_last_are_kept() -> None:
+    found: dict[str, dict[str, Any]] = {}
+    for at in (*range(MAX_PIPELINES + 2), 0):
+        take(found, b"%d" % at, json.dumps(STATUS).encode())
+    keep_newest(found)
+    assert len(found) == MAX_PIPELINES
+    assert next(iter(found)) == "3"
+    assert list(found)[-1] == "0", "it wrote again"
+    many = json.dumps({**STATUS, "flows": [FLOW] * MAX_FLOWS}).encode()
+    for at in range(MAX_FLOWS_IN_ALL // MAX_FLOWS):
+        take(found, b"many %d" % at, many)
+    keep_newest(found)
+    assert list(found) == [f"many {at}" for at in range(MAX_FLOWS_IN_ALL // MAX_FLOWS)]
