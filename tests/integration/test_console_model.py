@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from odradek.client import pipeline_progress
 from odradek.client.admin import ResourceType, delete_topic, describe_configs
 from odradek.client.cluster import Cluster, parse_bootstrap
+from odradek.client.connection import UnreachableError
 from odradek.client.fetch import fetch_records
 from odradek.client.pipeline_progress import TOPIC as PROGRESS
 from odradek.client.pipeline_progress import ProgressReader, write_progress
 from odradek.client.produce import produce_record
-from odradek.common.errors import ApiError
+from odradek.common.errors import ApiError, ErrorCode, OdradekError
 from odradek.common.real_io import RealClock, RealNetwork
 from odradek.console import browse as browsing
 from odradek.console.browse import BrowseError, Search, Wanted, begin_following, browse, follow, read_one
@@ -26,6 +28,7 @@ from odradek.console.snapshot import broker_rows, group_rows, point_of, topic_ro
 from odradek.console.watch import Watch, look
 from odradek.record.record import Record
 from pyspark_odradek.pipelines import PipelineError
+from pyspark_odradek.pipelines import published as publishing
 from pyspark_odradek.pipelines.published import Published
 from tests.support.clients.confluent import commit_alone, create_topic, produce_all
 from tests.support.nodes.node import Node, silent_port
@@ -146,13 +149,38 @@ async def test_pipelines_write_how_far_they_are(node: Node) -> None:
     assert said == []
 
 
+async def test_progress_is_read_from_the_beginning_a_part_at_a_time(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compaction leaves few records, however far apart their offsets are; and a topic that was made again is new."""
+    monkeypatch.setattr(pipeline_progress, "MAX_RECORDS", 2)
+    monkeypatch.setattr(pipeline_progress, "FETCH_BYTES", 1)  # one batch at a time
+    status = {"mode": "triggered", "state": "failed", "started": 1.0, "updated": 2.0, "error": "", "flows": []}
+    reader = ProgressReader()
+    async with connected(node.bootstrap) as cluster:
+        with contextlib.suppress(ApiError):
+            await delete_topic(cluster, PROGRESS)
+        await eventually_async(lambda: reads(cluster, reader, {}))
+        for name in "abc":
+            await write_progress(cluster, {**status, "pipeline": name})
+        assert [list(await reader.read(cluster)) for _ in range(2)] == [["a", "b"], ["a", "b", "c"]]
+        await delete_topic(cluster, PROGRESS)
+        await eventually_async(lambda: reads(cluster, ProgressReader(), {}))
+        for name in "defgh":
+            await write_progress(cluster, {**status, "pipeline": name})
+        assert list(await reader.read(cluster)) == ["d", "e"]
+
+
 async def reads(cluster: Cluster, reader: ProgressReader, expected: object) -> bool:
     return await reader.read(cluster) == expected
 
 
 def test_a_cluster_that_takes_no_progress_is_said_once() -> None:
     said: list[str] = []
-    with silent_port() as port, Published(f"127.0.0.1:{port}", {}, said.append, every_s=0.01) as published:
+    with (
+        silent_port() as port,
+        Published(f"127.0.0.1:{port}", {}, said.append, every_s=0.01, closes_within_s=0.1) as published,
+    ):
         published.put({"pipeline": "shop", "updated": 1.0})
         eventually(lambda: said, "it is said")
         published.put({"pipeline": "shop", "updated": 2.0})
@@ -160,6 +188,31 @@ def test_a_cluster_that_takes_no_progress_is_said_once() -> None:
     assert said[0].startswith("progress is not written to _odradek_pipelines: cannot connect")
     with pytest.raises(PipelineError, match=r"--progress-to 127\.0\.0\.1:1: security\.protocol=NONE is unknown"):
         Published("127.0.0.1:1", {"security.protocol": "NONE"}, said.append)
+
+
+@pytest.mark.parametrize(
+    ("error", "times"),
+    [
+        (ApiError(ErrorCode.REQUEST_TIMED_OUT, "late"), 3),
+        (UnreachableError("away"), 3),
+        (ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "no"), 1),
+    ],
+)
+def test_the_last_status_is_tried_again(error: OdradekError, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[Any] = []
+
+    async def write(_: Cluster, status: Any) -> None:
+        tried.append(status["state"])
+        if len(tried) < 3:
+            raise error
+
+    monkeypatch.setattr(publishing, "write_progress", write)
+    monkeypatch.setattr(publishing, "TRIES_AGAIN_S", 0.01)
+    said: list[str] = []
+    with Published("127.0.0.1:1", {}, said.append, every_s=1000.0, closes_within_s=PATIENCE_S) as published:
+        published.put({"pipeline": "shop", "updated": 1.0, "state": "finished"})
+    assert tried == ["finished"] * times
+    assert len(said) == 1
 
 
 async def test_records_from_the_end_the_beginning_an_offset_and_a_time(node: Node) -> None:
