@@ -16,6 +16,7 @@ CELL_SIGNS, PAGE_SIGNS, DECODED_BYTES = 200, 32_768, 1_000_000
 CELL_BYTES, CELL_HEX = 800, 32
 HEX_ROW_BYTES = 16
 SHOWN_SETTING = 100
+SHOWN_ERRORS = 3
 # A run writes its progress each five seconds.
 RUNNING_STATES, SILENT_S = ("catching up", "running"), 30.0
 FORMS = ("auto", "JSON", "text", "hex", "Avro")
@@ -235,10 +236,18 @@ def reason_text(row: Mapping[str, Any]) -> str:
 
 
 def pipeline_text(status: Mapping[str, Any], now_s: float) -> str:
-    """A pipeline in a line: its state, since when, and how old that is; one that runs and says nothing is silent."""
+    """The state of a pipeline, since when, and how old that is; one that runs and says nothing is silent."""
     ago_s = max(0.0, now_s - status["updated"])
     state = status["state"]
     if state in RUNNING_STATES and ago_s > SILENT_S:
         state = f"silent, was {state}"
     began = time_text(int(status["started"] * 1000)).partition(".")[0]
     return f"{status['pipeline']}: {state} ({status['mode']}), began {began} UTC, as of {ago_s:,.0f} s ago"
+
+
+def pipeline_errors(status: Mapping[str, Any]) -> str:
+    """What went wrong, of the pipeline and of its first flows."""
+    of_flows = [f"{each['flow']}: {each['error']}" for each in status["flows"] if each["error"]]
+    errors = [each for each in (status["error"], *of_flows) if each]
+    more = [f"and {len(errors) - SHOWN_ERRORS} more"] if len(errors) > SHOWN_ERRORS else []
+    return "; ".join(errors[:SHOWN_ERRORS] + more)

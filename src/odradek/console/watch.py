@@ -17,15 +17,18 @@ from odradek.admin.cluster_facts import ClusterFacts, Look, utc_now
 from odradek.admin.connecting import client_tls, make_cluster
 from odradek.admin.directories import log_directories
 from odradek.admin.finding import Finding, Report
+from odradek.admin.link_facts import described_links
 from odradek.client.admin import describe_cluster, describe_quorum
 from odradek.client.cluster import Cluster
 from odradek.client.groups import LATEST, committed_offsets, list_groups, list_offsets
+from odradek.client.pipeline_progress import ProgressReader
 from odradek.client.reassignment import moves_under_way
 from odradek.common.errors import ApiError, OdradekError
 from odradek.common.log_lines import get_logger
 from odradek.common.real_threads import off_loop
 from odradek.common.topic_names import TopicPartition
 from odradek.console.clusters import ClusterConfig
+from odradek.console.shared import Shared
 from odradek.console.snapshot import (
     BrokerRow,
     GroupRow,
@@ -96,6 +99,9 @@ class Watch:
         self.config = config
         self.view = View()
         self.every_s = every_s
+        # Pages ask each `every_s`, at any time: what is half as old is given to all.
+        self.pipelines = Shared(ProgressReader().read, every_s / 2)
+        self.links = Shared(described_links, every_s / 2)
         self._findings_apart_s = findings_apart_s
         self._points: deque[Point] = deque(maxlen=POINTS)
         self._changes: deque[InSyncChange] = deque(maxlen=CHANGES)
@@ -124,6 +130,7 @@ class Watch:
 
     def look_soon(self) -> None:
         """Something was changed: look again without waiting for the next time. From the watch's own loop."""
+        self.links.forget()
         self._asked.set()
 
     async def _make(self, timeout_ms: int) -> Cluster:

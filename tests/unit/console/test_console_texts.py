@@ -14,6 +14,7 @@ from odradek.console.texts import (
     PAGE_SIGNS,
     cell,
     link_lines,
+    pipeline_errors,
     pipeline_text,
     rate_text,
     shown,
@@ -156,3 +157,9 @@ def test_a_pipeline_that_runs_and_says_nothing_is_silent() -> None:
     assert pipeline_text(status, 130.0) == said
     assert pipeline_text(status, 131.0) == said.replace("running", "silent, was running").replace("30", "31")
     assert pipeline_text({**status, "state": "finished"}, 1000.0).startswith("shop: finished (")
+
+
+def test_a_pipeline_says_its_first_errors() -> None:
+    flows = [{"flow": f"f{at}", "error": "bad" if at else ""} for at in range(5)]
+    assert pipeline_errors({"error": "", "flows": flows[:2]}) == "f1: bad"
+    assert pipeline_errors({"error": "it failed", "flows": flows}) == "it failed; f1: bad; f2: bad; and 2 more"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import Request
 from nicegui import ui
 
-from odradek.admin.link_facts import Row, described_links
+from odradek.admin.link_facts import Row
 from odradek.admin.link_plans import plan_end, plan_state
 from odradek.admin.plan import Plan
 from odradek.client.cluster import Cluster
@@ -47,14 +47,16 @@ def register(console: Console) -> None:
 
 
 class _Links:
-    """What brokers say of links, asked again with each look at the cluster while the page is open."""
+    """What brokers say of links, asked again while the page is open, once for all pages that are."""
 
     def __init__(self, page: Page) -> None:
         self._page = page
         self._found: list[Row] = []
+        self._shown: list[list[str]] | None = None
 
     async def show(self) -> None:
-        found = await self._page.ask(Right.SEE, described_links)
+        asking = self._page.watch.links.get
+        found = await self._page.ask(Right.SEE, asking)
         if found is None:
             ui.label("Links cannot be shown: brokers describe them to who may see their settings.")
             return
@@ -70,16 +72,21 @@ class _Links:
             _form(self._page, [link["link"] for link in found])
 
         def describe() -> None:
+            # How far mirrors are changes all the time, what is said of their links does not.
+            cards = [_lines(link) for link in self._found]
+            if cards == self._shown:
+                return
+            self._shown = cards
             about.clear()
             with about:
-                for link in self._found:
-                    _show_link(link)
-                if not self._found:
+                for lines in cards:
+                    _show_link(lines)
+                if not cards:
                     ui.label("No link: no topic here mirrors one of another cluster.")
 
         async def refresh() -> None:
-            found = await self._page.ask_quietly(Right.SEE, described_links)
-            if found is not None and found != self._found:
+            found = await self._page.ask_quietly(Right.SEE, asking)
+            if found is not None and found is not self._found:
                 self._found = found
                 describe()
                 table.show()
@@ -88,10 +95,14 @@ class _Links:
         ui.timer(self._page.watch.every_s, refresh)
 
 
-def _show_link(link: Row) -> None:
+def _lines(link: Row) -> list[str]:
+    return [f"{link['link']} mirrors from {link['source']}", *link_lines(link)]
+
+
+def _show_link(lines: list[str]) -> None:
     with ui.card().classes("w-full p-3 gap-0"):
-        ui.label(f"{link['link']} mirrors from {link['source']}").classes("text-subtitle1 break-all")
-        for line in link_lines(link):
+        ui.label(lines[0]).classes("text-subtitle1 break-all")
+        for line in lines[1:]:
             ui.label(line).classes("break-all")
 
 

@@ -9,14 +9,18 @@ from typing import Any
 from fastapi import Request
 from nicegui import ui
 
-from odradek.client.pipeline_progress import TOPIC, ProgressReader
+from odradek.client.pipeline_progress import TOPIC
 from odradek.console.clusters import Right
 from odradek.console.pages.frame import Console, Page, open_page
 from odradek.console.pages.tables import Column, PagedTable
 from odradek.console.pages.topics import number
-from odradek.console.texts import pipeline_text, rate_text, size_text
+from odradek.console.texts import pipeline_errors, pipeline_text, rate_text, size_text
 
 Row = Mapping[str, Any]
+_PIPELINES: list[Column[Row]] = [
+    Column("said", "Pipeline", lambda row: pipeline_text(row, time.time()), lambda row: row["pipeline"]),
+    Column("errors", "What went wrong", pipeline_errors),
+]
 _FLOWS: list[Column[Row]] = [
     Column("flow", "Flow", lambda row: row["flow"]),
     Column("pipeline", "Pipeline", lambda row: row["pipeline"]),
@@ -43,50 +47,38 @@ class _Pipelines:
 
     def __init__(self, page: Page) -> None:
         self._page = page
-        self._reader = ProgressReader()
         self._found: Mapping[str, Row] = {}
 
     async def show(self) -> None:
-        found = await self._page.ask(Right.READ, self._reader.read)
+        reading = self._page.watch.pipelines.get
+        found = await self._page.ask(Right.READ, reading)
         if found is None:
             ui.label(f"Pipelines cannot be shown: topic {TOPIC} cannot be read.")
             return
-        self._found = dict(found)
-        about = ui.column().classes("w-full gap-1")
-        table = PagedTable(
+        self._found = found
+        pipelines = PagedTable(
+            self._page,
+            _PIPELINES,
+            lambda: self._found.values(),
+            empty="No pipeline writes its progress to this cluster: `odradek pipeline run --progress-to` does.",
+            searched=False,
+        )
+        pipelines.table.props("wrap-cells")
+        flows = PagedTable(
             self._page,
             _FLOWS,
             lambda: [{**flow, "pipeline": name} for name, each in self._found.items() for flow in each["flows"]],
             empty="No flow has said how far it is.",
         )
 
-        def describe() -> None:
-            about.clear()
-            with about:
-                for each in self._found.values():
-                    _show_pipeline(each)
-                if not self._found:
-                    ui.label(
-                        "No pipeline writes its progress to this cluster: `odradek pipeline run --progress-to` does."
-                    )
-
         async def refresh() -> None:
-            found = await self._page.ask_quietly(Right.READ, self._reader.read)
+            found = await self._page.ask_quietly(Right.READ, reading)
             if found is not None:
-                self._found = dict(found)
-                describe()
-                table.show()
+                self._found = found
+                pipelines.show()
+                flows.show()
 
-        describe()
         ui.timer(self._page.watch.every_s, refresh)
-
-
-def _show_pipeline(status: Row) -> None:
-    with ui.column().classes("gap-0"):
-        ui.label(pipeline_text(status, time.time())).classes("text-subtitle1 break-words")
-        errors = [status["error"], *(f"{each['flow']}: {each['error']}" for each in status["flows"] if each["error"])]
-        for error in filter(None, errors):
-            ui.label(error).classes("text-negative break-words")
 
 
 def _size(row: Row) -> str:
