@@ -6,6 +6,7 @@ Each test runs on the loop of the standard library and on uvloop, which a node p
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
 import time
 from collections.abc import Callable, Coroutine
@@ -23,8 +24,9 @@ from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
 from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
 from odradek.protocol.messages.sync_group_request import SyncGroupRequest
 from odradek.server.network.connection import MAX_OVERLAPPING, MAX_UNSENT_BYTES, Connection
+from odradek.server.network.dispatch import Dispatcher
 from odradek.server.network.entrance import Entrance
-from odradek.server.network.listeners import ConnectionConfig
+from odradek.server.network.listeners import ConnectionConfig, ListenerSpec
 from tests.support.nodes.listener import HEARTBEAT_VERSION, SYNC_VERSION, Client, ScriptedListener
 from tests.support.waiting import PATIENCE_S, eventually_async
 
@@ -444,6 +446,53 @@ class TestEnds:
                 for client in (clients[1], refused, admitted):
                     client.close()
                 await eventually_async(lambda: not listener.connections)
+
+        run(test())
+
+    @pytest.mark.parametrize("ends", ["FIN", "RST"])
+    def test_a_probe_that_leaves_while_it_waits_keeps_no_place(self, run: Run, ends: str) -> None:
+        """As a health probe does that connects and closes at once."""
+
+        async def test() -> None:
+            async with ScriptedListener(ConnectionConfig(max_connections=1)) as listener:
+                first = await listener.client()
+                await eventually_async(lambda: len(listener.connections) == 1)
+                entrance = listener.dispatcher.connections.entrance
+                for _ in range(3):
+                    probe = Client(listener.spec.port)
+                    if ends == "RST":
+                        probe.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    probe.close()
+                await eventually_async(lambda: entrance.waited_count == 3)
+                later = await listener.client()
+                await later.beat(1)
+                first.close()
+                assert await later.numbers(1) == [1]
+                assert entrance.waiting_count == 0
+                later.close()
+
+        run(test())
+
+    def test_a_connection_that_has_ended_waits_no_longer(self, run: Run) -> None:
+        async def test() -> None:
+            async with ScriptedListener(ConnectionConfig(max_connections=1)) as listener:
+                made: list[Connection] = []
+
+                def make(dispatcher: Dispatcher, spec: ListenerSpec) -> Connection:
+                    made.append(Connection(dispatcher, spec))
+                    return made[-1]
+
+                listener.made = make
+                clients = [await listener.client() for _ in range(3)]
+                entrance = listener.dispatcher.connections.entrance
+                await eventually_async(lambda: entrance.waiting_count == 2)
+                made[1].close()
+                await eventually_async(lambda: entrance.waiting_count == 1)
+                clients[0].close()
+                await clients[2].beat(1)
+                assert await clients[2].numbers(1) == [1]
+                for client in clients[1:]:
+                    client.close()
 
         run(test())
 

@@ -7,9 +7,10 @@ import contextlib
 import gc
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
@@ -98,3 +99,22 @@ def test_what_tls_had_of_a_peer_goes_with_it(tmp_path: Path, ends: str) -> None:
 
     with without_collector():
         uvloop.run(flood())
+
+
+async def test_one_that_ends_before_its_handshake_waits_no_longer(tmp_path: Path) -> None:
+    listener = tls_listener(tmp_path, ConnectionConfig(max_connections=0))
+    made: list[TlsAcceptor] = []
+    make_acceptor: Callable[..., Any] = listener.made
+
+    def make(*arguments: object) -> TlsAcceptor:
+        made.append(make_acceptor(*arguments))
+        return made[-1]
+
+    listener.made = make  # type: ignore[assignment]
+    async with listener:
+        _, writer = await asyncio.open_connection("127.0.0.1", listener.spec.port)
+        entrance = listener.dispatcher.connections.entrance
+        await eventually_async(lambda: entrance.waiting_count == 1)
+        made[0].close()
+        await eventually_async(lambda: entrance.waiting_count == 0)
+        writer.close()

@@ -29,7 +29,7 @@ from odradek.protocol.messages.sync_group_request import SyncGroupRequest
 from odradek.protocol.messages.sync_group_response import SyncGroupResponse
 from odradek.server.context import BrokerServices, RequestContext
 from odradek.server.network.connection import TURN_MS, Connection
-from odradek.server.network.dispatch import Handler, make_dispatcher, make_routes
+from odradek.server.network.dispatch import Dispatcher, Handler, make_dispatcher, make_routes
 from odradek.server.network.listeners import ConnectionConfig, ListenerSpec
 from odradek.server.telemetry.store import ClientTelemetry, TelemetryConfig
 from tests.support.waiting import PATIENCE_S, eventually_async, some_turns
@@ -46,7 +46,7 @@ class ScriptedListener:
         self.begun: list[int] = []
         self.waits: dict[int, asyncio.Future[Any]] = {}
         self.ended: list[int] = []
-        self.made = Connection
+        self.made: Callable[[Dispatcher, ListenerSpec], Connection] = Connection
         self.fetched: Callable[[], FetchResponse] = FetchResponse
         handlers = (
             Handler(ApiKey.HEARTBEAT, self._heartbeat, 0, 4),

@@ -160,26 +160,26 @@ class Connection(asyncio.BufferedProtocol):
         if not self.has_place:
             self._set_reading(False)
 
-    def enter(self) -> None:
-        """There is a place for the connection, which may have waited for it, and may be gone."""
-        transport = self._transport
-        assert transport is not None
-        self.has_place = True
-        if self.is_closing:
-            self._leave()
-        elif self._dispatcher.connections.hold_if_early(
-            self.listener, self.peer_host, transport, self.clock.monotonic_ms()
-        ):
+    def enter(self) -> bool:
+        """There is a place for the connection, which may be closing by now; whether it takes the place."""
+        transport, connections = self._transport, self._dispatcher.connections
+        if self.is_closing or transport is None:
+            return False
+        if connections.hold_if_early(self.listener, self.peer_host, transport, self.clock.monotonic_ms()):
             self.is_closing = True
-            self._leave()
-        else:
-            self._admit(transport)
-            self.advance()
+            return False
+        self.has_place = True
+        self._admit(transport)
+        self.advance()
+        return True
 
     def _leave(self) -> None:
+        entrance = self._dispatcher.connections.entrance
         if self.has_place:
             self.has_place = False
-            self._dispatcher.connections.entrance.leave(self.listener)
+            entrance.leave(self.listener)
+        else:
+            entrance.wait_no_longer(self.listener, self)
 
     def _admit(self, transport: asyncio.Transport) -> None:
         sock = transport.get_extra_info("socket")

@@ -55,8 +55,8 @@ def _count(own: Mapping[str, str], key: str) -> int:
 class Newcomer(Protocol):
     """A connection that was just made."""
 
-    def enter(self) -> None:
-        """There is a place for it."""
+    def enter(self) -> bool:
+        """There is a place for it; whether it takes the place."""
         ...
 
     def close(self) -> None:
@@ -113,7 +113,10 @@ class Entrance:
                 self._let_in_soon(way)
 
     def take_place(self, listener: ListenerSpec, newcomer: Newcomer) -> str:
-        """A connection comes and enters, now or later; or why it is refused. One that has entered must `leave`."""
+        """A connection comes and enters, now or later; or why it is refused.
+
+        One that took its place must `leave`; one that ends before must `wait_no_longer`.
+        """
         if self._is_closed:
             return "the node stops"
         way = self._ways.get(listener.name) or self._open_way(listener)
@@ -126,6 +129,12 @@ class Entrance:
         self.waited_count += 1
         self._let_in_soon(way)
         return ""
+
+    def wait_no_longer(self, listener: ListenerSpec, newcomer: Newcomer) -> None:
+        """A connection without a place has ended, whether it waited for one or not."""
+        way = self._ways.get(listener.name)
+        if way is not None and newcomer in way.waiting:
+            way.waiting.remove(newcomer)
 
     def leave(self, listener: ListenerSpec) -> None:
         """A connection that had a place has ended."""
@@ -167,11 +176,11 @@ class Entrance:
         return longest_ms
 
     def _enter(self, way: _Way, newcomer: Newcomer) -> None:
-        way.open_count += 1
-        self._open_count += 1
         way.bucket.spend(1, _now_ms())
         self._bucket.spend(1, _now_ms())
-        newcomer.enter()
+        if newcomer.enter():
+            way.open_count += 1
+            self._open_count += 1
 
     def _let_in_soon(self, way: _Way) -> None:
         if way.waiting:

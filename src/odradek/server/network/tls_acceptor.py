@@ -114,18 +114,18 @@ class TlsAcceptor(asyncio.Protocol):
         elif not self._has_begun:
             asyncio.get_running_loop().call_soon(self._transport.pause_reading)
 
-    def enter(self) -> None:
-        """There is a place for the connection, which may have waited for it, and may be gone."""
+    def enter(self) -> bool:
+        """There is a place for the connection, which may be closing by now; whether it takes the place."""
         transport = self._transport
         assert transport is not None
         self._has_begun = True
         now_ms = self._dispatcher.services.clock.monotonic_ms()
         connections = self._dispatcher.connections
         if transport.is_closing() or connections.hold_if_early(self._listener, self._peer[0], transport, now_ms):
-            connections.entrance.leave(self._listener)
-            return
+            return False
         self._dispatcher.handshakes.begin(self)
         self._dispatcher.start_task(self._shake_hands(transport))
+        return True
 
     def data_received(self, data: bytes) -> None:
         # uvloop reads whatever connection_made says, and the peer's hello may be there before the handshake begins.
@@ -133,6 +133,7 @@ class TlsAcceptor(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._dispatcher.handshakes.end(self)
+        self._dispatcher.connections.entrance.wait_no_longer(self._listener, self)
 
     def close(self) -> None:
         """End the connection, which waits."""
