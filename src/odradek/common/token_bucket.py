@@ -68,6 +68,11 @@ class TokenBucket:
         """So much has passed as well, since the bucket was asked: it is filled only when it is asked again."""
         self._tokens -= amount
 
+    @property
+    def was_exhausted(self) -> bool:
+        """Whether it was when it was asked last, less what was debited since: by now it may have filled."""
+        return self._tokens <= 0
+
     def is_exhausted(self, now_ms: int) -> bool:
         """Whether the next must wait."""
         return self.take(0, now_ms)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from odradek.metadata.model import QuotaEntity
 from odradek.protocol.apis import ApiKey
 from odradek.security.quota.config import QuotaConfig
 from odradek.server.network.request_quotas import LEAST_PAID_NS, RequestQuotas
 
 CLIENT = ("User:alice", "app")
+QUOTAS: dict[QuotaEntity, dict[str, float]] = {(("client-id", None),): {"request_percentage": 50.0}}
 NS_OF_A_PERCENT = 10_000_000
+NS_OF_A_MS = 1_000_000
 
 
 class World:
@@ -20,16 +23,36 @@ class World:
         self.now_ns = 5_000_000_000
         clock = SimpleNamespace(monotonic_ms=lambda: self.now_ns // 1_000_000)
         self.quotas = RequestQuotas(QuotaConfig(), lambda: self.now_ns)
-        self.quotas.change_quotas({(("client-id", None),): {"request_percentage": 50.0}})
-        listener = SimpleNamespace(is_internal=False)
+        self.quotas.change_quotas(QUOTAS)
+        self._listener = SimpleNamespace(is_internal=False)
         self.broker = SimpleNamespace(clock=clock)
-        self.connection: Any = SimpleNamespace(
-            clock=clock, listener=listener, payer=None, principal=CLIENT[0], gate=None,
-            owes_time=False, unpaid_since_ns=0, turn_ms=0,
-        )  # fmt: skip
+        self.waits_ms: list[int] = []
+        self.connect()
 
-    def turn(self, *works_ns: int) -> None:
-        """A turn of the loop in which requests take so long each, before they are answered."""
+    def connect(self) -> Any:
+        """The client makes a connection, which has the turns that follow."""
+        self.connection: Any = SimpleNamespace(
+            clock=self.broker.clock, listener=self._listener, payer=None, principal=CLIENT[0], gate=None,
+            owes_time=False, unpaid_since_ns=0, turn_ms=0, is_closing=False, mute=self.waits_ms.append,
+        )  # fmt: skip
+        return self.connection
+
+    def leave(self) -> None:
+        self.connection.is_closing = True
+        self.quotas.connection_lost(self.connection)
+
+    def pass_time(self, passed_ms: int) -> None:
+        self.now_ns += passed_ms * NS_OF_A_MS
+
+    def turn(self, *works_ns: int, leaves: bool = False) -> int:
+        """A turn of the loop in which requests take so long each, before they are answered.
+
+        Args:
+            leaves: whether the client leaves at its end.
+        Returns:
+            How long the client must wait, ms, by the last answer.
+        """
+        response: Any = SimpleNamespace(throttle_time_ms=0)
         with self.quotas.working_for(self.connection):
             for work_ns in works_ns:
                 context: Any = SimpleNamespace(
@@ -38,7 +61,11 @@ class World:
                 )  # fmt: skip
                 self.quotas.begin(context, None, 100)
                 self.now_ns += work_ns
-                self.quotas.answered(context, SimpleNamespace(throttle_time_ms=0))
+                response.throttle_time_ms = 0
+                self.quotas.answered(context, response)
+            if leaves:
+                self.leave()
+        return int(response.throttle_time_ms)
 
     @property
     def paid_ns(self) -> float:
@@ -68,5 +95,84 @@ def test_a_connection_that_ends_pays_what_it_owes() -> None:
     world = World()
     world.turn(LEAST_PAID_NS // 2)
     world.turn(7)
-    world.quotas.left(world.connection)
+    world.leave()
     assert world.paid_ns == LEAST_PAID_NS // 2 + 7
+
+
+def test_a_client_that_connects_again_waits_for_what_it_used() -> None:
+    """The quota is half of the time, and what it may save up is half a second."""
+    world, work_ms = World(), 500
+    assert world.turn(work_ms * NS_OF_A_MS) == 0
+    world.leave()
+    for _ in range(3):
+        world.connect()
+        began_ms = world.broker.clock.monotonic_ms()
+        wait_ms = world.turn(work_ms * NS_OF_A_MS)
+        assert world.waits_ms[-1] == wait_ms > 0
+        world.leave()
+        world.pass_time(wait_ms)
+        passed_ms = world.broker.clock.monotonic_ms() - began_ms
+        assert passed_ms >= 2 * work_ms, "each second on a connection of its own, half of it work"
+    assert world.paid_ns == 4 * work_ms * NS_OF_A_MS
+
+
+def test_all_connections_of_a_client_wait_for_its_debt() -> None:
+    world = World()
+    first, second = world.connection, world.connect()
+    world.turn(600 * NS_OF_A_MS)
+    world.leave()
+    world.connection = first
+    first_wait_ms = world.turn(1)
+    world.connect()
+    assert 0 < first_wait_ms <= world.turn(1), "no less than those that wait already"
+    assert second.is_closing
+    world.pass_time(first_wait_ms + 1000)
+    assert world.turn(1) == 0, "the debt is paid"
+    assert world.turn(1) == 0
+
+
+def test_answers_of_a_connection_that_waits_prolong_its_wait() -> None:
+    """As those do of requests that were under way when it began."""
+    world = World()
+    world.turn(600 * NS_OF_A_MS)
+    wait_ms = world.turn(1)
+    assert wait_ms > 0
+    assert world.turn(40 * NS_OF_A_MS, 1) > wait_ms
+
+
+def test_what_is_worked_for_a_connection_that_has_ended_is_paid() -> None:
+    world = World()
+    world.turn(7)
+    world.leave()
+    world.leave()
+    assert world.paid_ns == 7, "once"
+    world.turn(8)
+    assert world.paid_ns == 7 + 8
+    world.connect()
+    world.turn(9, leaves=True)
+    assert world.paid_ns == 7 + 8 + 9, "it ended amid the work"
+
+
+def test_what_is_unpaid_counts_for_the_account_that_holds_now() -> None:
+    """The ledger may have closed the one that the connection had, and opened another for the client's others."""
+    world = World()
+    world.turn(7)
+    for off_or_on in ({}, QUOTAS):
+        world.quotas.change_quotas(off_or_on)
+    left = world.connection
+    world.connect()
+    world.turn(0)
+    world.connection = left
+    world.leave()
+    assert world.paid_ns == 7
+
+
+def test_what_was_worked_before_the_client_had_a_quota_is_free() -> None:
+    world = World()
+    world.quotas.change_quotas({(("client-id", "another"),): {"request_percentage": 50.0}})
+    for _ in range(10):
+        world.turn(300 * NS_OF_A_MS)
+    world.quotas.change_quotas(QUOTAS)
+    assert world.turn(7, 8) == 0
+    world.leave()
+    assert world.paid_ns == 7 + 8

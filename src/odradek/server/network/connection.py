@@ -261,7 +261,7 @@ class Connection(asyncio.BufferedProtocol):
         self._inbound.drop()
         self._budget.let_go(self, self.peer_host)
         self.requests.cancel_waits()
-        self.quotas.left(self)
+        self.quotas.connection_lost(self)
         if self._unmute is not None:
             self._unmute.cancel()
         if self._outbound is not None:

@@ -78,7 +78,8 @@ class RequestQuotas:
 
     Time is read when the loop begins to work for a connection and when it turns to others, not for each request. Once
     LEAST_PAID_NS are unpaid, the first answer of the next turn pays for all that was worked since the last one that
-    paid. A turn is short.
+    paid. A turn is short. While the client is in debt, as by a connection that ended or by a handler that awaited, each
+    answer pays, that of a new connection too: who connects again has to wait as well.
 
     Attributes:
         is_on: whether any is set: where none is, a request costs no more than to see that.
@@ -117,7 +118,9 @@ class RequestQuotas:
             or payer.client_id != context.client_id
             or payer.principal is not connection.principal
         ):
-            payer = connection.payer = self._payer_of(context)
+            if payer is not None and payer.time is None and connection.unpaid_since_ns > 0:
+                connection.unpaid_since_ns, connection.owes_time = self.timer(), False  # there was no quota to count by
+            payer = connection.payer = self._payer_of(connection, context.client_id)
         if key == _PRODUCE:
             context.payer = payer
             account = payer.produce
@@ -128,11 +131,11 @@ class RequestQuotas:
         elif not _is_exempt(context, request):
             context.payer = payer
 
-    def _payer_of(self, context: RequestContext) -> Payer:
-        principal, client_id = context.connection.principal, context.client_id
+    def _payer_of(self, connection: Connection, client_id: str) -> Payer:
+        principal = connection.principal
         payer = Payer(client_id, principal)
-        if not context.connection.listener.is_internal:  # there a wait counts only where the controller says so
-            user, now_ms = principal.partition(":")[2], context.broker.clock.monotonic_ms()
+        if not connection.listener.is_internal:  # there a wait counts only where the controller says so
+            user, now_ms = principal.partition(":")[2], connection.clock.monotonic_ms()
             payer.produce = self.produce.account(user, client_id, now_ms)
             payer.time = self.request.account(user, client_id, now_ms)
             account = payer.fetch = self.fetch.account(user, client_id, now_ms)
@@ -151,8 +154,12 @@ class RequestQuotas:
         connection.turn_ms = connection.clock.monotonic_ms()
         connection.owes_time = connection.unpaid_since_ns <= -LEAST_PAID_NS
         connection.unpaid_since_ns += self.timer()
-        yield
-        connection.unpaid_since_ns -= self.timer()
+        try:
+            yield
+        finally:
+            connection.unpaid_since_ns -= self.timer()
+            if connection.is_closing:
+                self.connection_lost(connection)
 
     def until_answered(self, context: RequestContext, outcome: Any) -> Any:
         """A request goes on: what takes the place of `outcome`, a future or a coroutine, whose work is counted too."""
@@ -165,19 +172,25 @@ class RequestQuotas:
         """A request is about to be answered; `response` says then how long the client is to wait."""
         payer, connection = context.payer, context.connection
         assert payer is not None
-        if connection.owes_time and payer.time is not None:
-            self._pay_time(context, payer.time)
+        account = payer.time
+        if account is not None and (connection.owes_time or account.was_exhausted):
+            self._pay_time(context, account)
         # The controller may have said so, too, of changes that it made.
         asked_ms = getattr(response, "throttle_time_ms", None)
         if asked_ms is not None and asked_ms != context.throttle_ms:
             _throttle(context, asked_ms)
             response.throttle_time_ms = context.throttle_ms
 
-    def left(self, connection: Connection) -> None:
-        """A connection has ended: what is unpaid counts for the client's others."""
-        payer = connection.payer
-        if payer is not None and payer.time is not None and connection.unpaid_since_ns < 0:
-            payer.time.use(-connection.unpaid_since_ns / _NS_OF_A_PERCENT)
+    def connection_lost(self, connection: Connection) -> None:
+        """A connection has ended: what is unpaid counts for the client's others. Amid a turn, its end does that."""
+        unpaid_ns, payer = -connection.unpaid_since_ns, connection.payer
+        if unpaid_ns <= 0:
+            return
+        connection.unpaid_since_ns = 0
+        if payer is not None and payer.version != self.version:
+            payer = connection.payer = self._payer_of(connection, payer.client_id)
+        if payer is not None and payer.time is not None:
+            payer.time.use(unpaid_ns / _NS_OF_A_PERCENT)
 
     def _pay_time(self, context: RequestContext, account: Account) -> None:
         connection, now_ns = context.connection, self.timer()
