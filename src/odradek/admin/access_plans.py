@@ -13,7 +13,7 @@ from odradek.client.quotas import Entity, list_quotas, remove_quotas, set_quotas
 from odradek.client.users import list_users, remove_user, set_password
 from odradek.common.saslprep import is_prepared
 from odradek.common.scram import DEFAULT_ITERATIONS, SALT_BYTES, SCRAM_MECHANISMS
-from odradek.metadata.acl_messages import acl_creation, describe_every_acl, described_acls, filter_of_one
+from odradek.metadata.acl_messages import acl_creation, acls_from_description, describe_every_acl, filter_of_one
 from odradek.metadata.acls import CLUSTER_NAME, AclOperation, AclResourceType, PatternType, PermissionType
 from odradek.metadata.model import Acl
 from odradek.settings.formats import is_principal
@@ -35,7 +35,7 @@ MIN_PASSWORD = 8
 
 async def all_acls(cluster: Cluster) -> list[Acl]:
     """All entries. Raises ApiError."""
-    return list(described_acls(await describe_acls(cluster, describe_every_acl())))
+    return list(acls_from_description(await describe_acls(cluster, describe_every_acl())))
 
 
 def acl_cells(acl: Acl) -> tuple[str, str, str, str, str]:

@@ -122,7 +122,7 @@ def _decide(asked: list[Question], found: list[list[Acl]], settings: Settings) -
 
 async def _acls_of(cluster: Cluster, question: Question) -> list[Acl]:
     from odradek.client.acls import describe_acls
-    from odradek.metadata.acl_messages import described_acls
+    from odradek.metadata.acl_messages import acls_from_description
     from odradek.metadata.acls import AclOperation, PatternType, PermissionType
     from odradek.protocol.messages.describe_acls_request import DescribeAclsRequest
 
@@ -135,7 +135,7 @@ async def _acls_of(cluster: Cluster, question: Question) -> list[Acl]:
         operation=AclOperation.ANY,
         permission_type=PermissionType.ANY,
     )
-    return list(described_acls(await describe_acls(cluster, request)))
+    return list(acls_from_description(await describe_acls(cluster, request)))
 
 
 async def _settings_of_brokers(cluster: Cluster) -> dict[Settings, list[int]]:

@@ -190,9 +190,11 @@ def _ask(filters: list[DeleteAclsFilter], where: Target) -> None:
 
     async def work(cluster: Cluster) -> set[Acl]:
         from odradek.client.acls import describe_acls
-        from odradek.metadata.acl_messages import described_acls
+        from odradek.metadata.acl_messages import acls_from_description
 
-        return {acl for each in filters for acl in described_acls(await describe_acls(cluster, description_of(each)))}
+        return {
+            acl for each in filters for acl in acls_from_description(await describe_acls(cluster, description_of(each)))
+        }
 
     found = administer(where, work)
     if not found:
@@ -240,7 +242,7 @@ def _found(
 
     async def work(cluster: Cluster) -> list[Acl]:
         from odradek.client.acls import describe_acls
-        from odradek.metadata.acl_messages import described_acls
+        from odradek.metadata.acl_messages import acls_from_description
 
         found: dict[Acl, None] = {}
         for resource_type, name in named or ((AclResourceType.ANY, None),):
@@ -253,7 +255,7 @@ def _found(
                 operation=AclOperation.ANY,
                 permission_type=PermissionType.ANY,
             )
-            found |= dict.fromkeys(described_acls(await describe_acls(cluster, request)))
+            found |= dict.fromkeys(acls_from_description(await describe_acls(cluster, request)))
         return list(found)
 
     found = administer(target(bootstrap_server, command_config), work)

@@ -34,23 +34,19 @@ _NEEDS_QUOTES = set(" =\"'\n\t")
 
 
 class EventLogger:
-    """Writes events of one part of the project."""
+    """Writes events of one part of the project.
 
-    __slots__ = ("_as_json", "_logger")
+    Attributes:
+        is_enabled_for: whether events of a level of `logging` are written; `logging` knows it until a level changes.
+    """
+
+    __slots__ = ("_as_json", "_logger", "is_enabled_for")
 
     def __init__(self, name: str, *, as_json: bool = False) -> None:
         """`as_json`: each line is one JSON object."""
         self._logger = logging.getLogger(f"{ROOT}.{name}")
         self._as_json = as_json
-
-    @property
-    def standard(self) -> logging.Logger:
-        """The logger of `logging` that this one writes to."""
-        return self._logger
-
-    def is_enabled_for(self, level: int) -> bool:
-        """Whether events of a level of `logging` are written."""
-        return self._logger.isEnabledFor(level)
+        self.is_enabled_for = self._logger.isEnabledFor
 
     def set_level(self, level: int) -> None:
         """Write events from a level of `logging` on, whatever the level of the loggers above."""

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.controller.state import ControllerState
-from odradek.metadata.acl_messages import created_acl
+from odradek.metadata.acl_messages import acl_from_creation
 from odradek.metadata.acls import (
     CLUSTER_NAME,
     AclFilter,
@@ -124,7 +124,7 @@ def _checked(creation: AclCreation) -> Acl:
     problem = _problem(creation)
     if problem:
         raise ApiError(ErrorCode.INVALID_REQUEST, problem)
-    return created_acl(creation)
+    return acl_from_creation(creation)
 
 
 _MEANINGFUL_TYPES = frozenset(each for each in AclResourceType if each > AclResourceType.ANY)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from odradek.client.acls import describe_acls
 from odradek.client.cluster import check
 from odradek.common.errors import OdradekError
-from odradek.metadata.acl_messages import acl_creation, describe_every_acl, described_acls, filter_of_one
+from odradek.metadata.acl_messages import acl_creation, acls_from_description, describe_every_acl, filter_of_one
 from odradek.metadata.acls import AclFilter, AclOperation, AclResourceType, PatternType, PermissionType
 from odradek.metadata.model import Acl
 from odradek.protocol.messages.create_acls_request import CreateAclsRequest
@@ -46,7 +46,7 @@ class AclFollower:
         """
         if not _filters(present()) or self._image() is None:
             return
-        there = set(described_acls(await describe_acls(source, describe_every_acl())))
+        there = set(acls_from_description(await describe_acls(source, describe_every_acl())))
         image, filters = self._image(), _filters(present())
         if image is None:
             return

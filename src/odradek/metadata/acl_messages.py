@@ -25,7 +25,7 @@ def describe_every_acl() -> DescribeAclsRequest:
     )
 
 
-def described_acls(resources: Iterable[DescribeAclsResource]) -> Iterator[Acl]:
+def acls_from_description(resources: Iterable[DescribeAclsResource]) -> Iterator[Acl]:
     """The entries of an answer to DescribeAcls, in its order."""
     for of in resources:
         for entry in of.acls:
@@ -53,7 +53,7 @@ def acl_creation(acl: Acl) -> AclCreation:
     )
 
 
-def created_acl(creation: AclCreation) -> Acl:
+def acl_from_creation(creation: AclCreation) -> Acl:
     """The entry that CreateAcls asks for."""
     return Acl(
         creation.resource_type,

@@ -329,7 +329,7 @@ class TestLeaving:
         box = Box()
         joined = box.beat("a")
         box.beat("a", joined.member_epoch, topic_partitions=owned(pairs(joined)))
-        before = box.group.resends.get("a")
+        before = box.group.resend_counts.get("a")
         answer = box.beat("a", joined.member_epoch, **fields)
         assert before == 0 and (answer.assignment is not None) == is_given
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odradek.coordinator.group.consumer.state import RESENDS
+from odradek.coordinator.group.consumer.state import RESEND_COUNT
 from tests.support.models.consumer_shard import Box, owned, pairs
 
 
@@ -40,7 +40,7 @@ def test_another_coordinator_sends_each_member_what_it_has_a_few_times() -> None
     mine = pairs(box.beat("a"))
     box.beat("a", 2, topic_partitions=owned(mine))
     box.restart()
-    assert [pairs(box.beat("a", 2)) for _ in range(RESENDS)] == RESENDS * [mine]
+    assert [pairs(box.beat("a", 2)) for _ in range(RESEND_COUNT)] == RESEND_COUNT * [mine]
     assert box.beat("a", 2).assignment is None
     box.restart()
     assert box.beat("a", 2, topic_partitions=owned(mine)).assignment is None, "it has said that it has it"

@@ -56,4 +56,4 @@ def test_nothing_is_left_of_prefixes_that_go() -> None:
         prefixes.add(f"tenant-{number}-" * 4, number)
     for number in range(100):
         prefixes.remove(f"tenant-{number}-" * 4)
-    assert not prefixes._kept and not prefixes._counts and not prefixes._lengths
+    assert not prefixes._values and not prefixes._counts and not prefixes._lengths

@@ -19,22 +19,22 @@ _REACH = dict(zip(_STEM_LETTERS, (*_STEM_LETTERS[1:], None), strict=True))
 
 
 class Prefixes(Generic[P]):
-    """What is kept for each prefix."""
+    """A value for each prefix."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, P] = {}
+        self._values: dict[str, P] = {}
         # Of all prefixes that begin with a stem, how many have a length.
         self._counts: dict[str, Counter[int]] = {}
         # Those lengths that are below the next stem, the shortest first.
         self._lengths: dict[str, tuple[int, ...]] = {}
 
     def get(self, prefix: str) -> P | None:
-        """What is kept for this very prefix."""
-        return self._kept.get(prefix)
+        """The value of this very prefix."""
+        return self._values.get(prefix)
 
-    def add(self, prefix: str, what: P) -> None:
-        """Keep something for a prefix that has nothing yet."""
-        self._kept[prefix] = what
+    def add(self, prefix: str, value: P) -> None:
+        """Keep the value of a prefix that has none yet."""
+        self._values[prefix] = value
         for stem in _stems(prefix):
             counts = self._counts.setdefault(stem, Counter())
             counts[len(prefix)] += 1
@@ -43,7 +43,7 @@ class Prefixes(Generic[P]):
 
     def remove(self, prefix: str) -> None:
         """Forget a prefix."""
-        del self._kept[prefix]
+        del self._values[prefix]
         for stem in _stems(prefix):
             counts = self._counts[stem]
             counts[len(prefix)] -= 1
@@ -59,15 +59,15 @@ class Prefixes(Generic[P]):
             del self._counts[stem], self._lengths[stem]
 
     def of(self, name: str) -> list[P]:
-        """What is kept for the prefixes that `name` begins with, the longest first."""
-        kept, size, found = self._kept, len(name), []
+        """The values of the prefixes that `name` begins with, the longest first."""
+        values, size, found = self._values, len(name), []
         for letters in _STEM_LETTERS:
             lengths = self._lengths.get(name[:letters]) if letters <= size else None
             if lengths is None:
                 break
             for length in lengths:
-                if length <= size and (begin := name[:length]) in kept:
-                    found.append(kept[begin])
+                if length <= size and (begin := name[:length]) in values:
+                    found.append(values[begin])
         found.reverse()
         return found
 

@@ -6,7 +6,7 @@ Versions: 1 patterns (KIP-290), 2 flexible, 3 users (KIP-373).
 from __future__ import annotations
 
 from odradek.common.errors import ApiError
-from odradek.metadata.acl_messages import created_acl
+from odradek.metadata.acl_messages import acl_from_creation
 from odradek.metadata.acls import AclOperation
 from odradek.metadata.image import MetadataImage
 from odradek.protocol.messages.create_acls_request import CreateAclsRequest
@@ -25,7 +25,7 @@ async def handle(context: RequestContext, request: CreateAclsRequest) -> CreateA
         refused = AclCreationResult(error_code=error.code, error_message=error.message or None)
         return CreateAclsResponse(results=[refused] * len(request.creations))
     pairs = zip(request.creations, response.results, strict=True)
-    made = {created_acl(creation) for creation, result in pairs if not result.error_code}
+    made = {acl_from_creation(creation) for creation, result in pairs if not result.error_code}
 
     def seen(image: MetadataImage) -> bool:
         return made.issubset(image.acls.values())

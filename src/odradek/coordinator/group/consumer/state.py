@@ -29,9 +29,9 @@ NO_PARTITIONS: Partitions = frozenset()
 # is made, as 0 says something else (KIP-1263).
 INITIAL_EPOCH = 1
 # How many answers of a new coordinator have the assignment of a member in them that does not say what it owns: one may
-# be lost as the last one of the coordinator before was.
-RESENDS = 3
-UNTIL_OWNED = -1
+# be lost as the last one of the coordinator before was. In place of a count: all, until the member owns it.
+RESEND_COUNT = 3
+RESEND_UNTIL_OWNED = -1
 # Member epochs that say something else than an epoch.
 JOINING_EPOCH = 0
 LEAVING_FOR_A_WHILE_EPOCH = -2  # a static member that will be back
@@ -133,9 +133,9 @@ class ConsumerGroup:
         # The version of the topics that each regular expression was last matched against; soft, and taken back as well.
         self.matched_versions: TimelineDict[str, int] = TimelineDict(timeline)
         # Member id → how many more answers have its assignment in them, though it does not change: 0 where it has said
-        # that it owns it, UNTIL_OWNED where it is to say so first; soft, and taken back as well. Members that this
-        # coordinator has not answered yet are missing.
-        self.resends: TimelineDict[str, int] = TimelineDict(timeline)
+        # that it owns it, RESEND_UNTIL_OWNED where it is to say so first; soft, and taken back as well. Members that
+        # this coordinator has not answered yet are missing.
+        self.resend_counts: TimelineDict[str, int] = TimelineDict(timeline)
 
     @property
     def state(self) -> ConsumerGroupState:
@@ -197,7 +197,7 @@ class ConsumerGroup:
 
         An answer can be lost, and clients differ in what they do then: librdkafka goes on as if nothing had been
         asked. So an assignment is sent until the member says that it owns what was assigned. To each member that
-        another coordinator answered last it is sent RESENDS times: most own it, and say so no more. Kafka sends it
+        another coordinator answered last it is sent RESEND_COUNT times: most own it, and say so no more. Kafka sends it
         once, and a member that did not get it is removed at the end of its rebalance timeout, or reads its new
         partitions never.
 
@@ -206,16 +206,16 @@ class ConsumerGroup:
             owned: the partitions that the member says to own; None where it does not say.
             changed: whether this heartbeat changed what it has.
         """
-        before = self.resends.get(member_id)
-        left = RESENDS if before is None else before
+        before = self.resend_counts.get(member_id)
+        left = RESEND_COUNT if before is None else before
         if owned == assigned:
             after = 0
-        elif changed or left == UNTIL_OWNED:
-            after = UNTIL_OWNED
+        elif changed or left == RESEND_UNTIL_OWNED:
+            after = RESEND_UNTIL_OWNED
         else:
             after = max(0, left - 1)
         if after != before:
-            self.resends[member_id] = after
+            self.resend_counts[member_id] = after
         return changed or (left != 0 and owned != assigned)
 
     # ---- what replay does
@@ -229,7 +229,7 @@ class ConsumerGroup:
             self.static_members[member.instance_id] = member_id
 
     def drop_member(self, member_id: str) -> None:
-        self.resends.pop(member_id, None)
+        self.resend_counts.pop(member_id, None)
         member = self.members.pop(member_id, None)
         if member is not None:
             self._release_instance(member_id, member)
