@@ -338,6 +338,19 @@ def test_a_client_waits_for_the_time_that_its_requests_took(node: NodeThread, po
     set_quotas(port, {"client-id": mine}, request_percentage=None)
 
 
+def test_a_client_that_connects_for_each_request_has_to_wait(port: int) -> None:
+    mine = fresh_name("app")
+    set_quotas(port, {"client-id": mine}, request_percentage=0.1)
+    wait_ms = 0
+    for _ in range(500):  # ten use up the quota
+        with Calls(port, client_id=mine) as calls:
+            wait_ms = calls.ask(ApiKey.LIST_GROUPS, 4, ListGroupsRequest()).throttle_time_ms
+        if wait_ms:
+            break
+    assert 0 < wait_ms <= 1000
+    set_quotas(port, {"client-id": mine}, request_percentage=None)
+
+
 @pytest.mark.parametrize("key", [ApiKey.SASL_HANDSHAKE, ApiKey.WRITE_TXN_MARKERS, ApiKey.OFFSET_FOR_LEADER_EPOCH])
 def test_what_is_free_for_others_is_counted_out_of_place(node: NodeThread, port: int, key: ApiKey) -> None:
     """Messages of a login where none is due, and what brokers ask, of one who is none."""
