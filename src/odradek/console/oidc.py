@@ -27,7 +27,7 @@ from odradek.console.answers import LOGIN
 from odradek.console.clusters import EVERYONE, GROUP
 from odradek.security.sasl.config import TokenConfig
 from odradek.security.sasl.exchange import AuthenticationError
-from odradek.security.sasl.tokens import PublicKeys, Token, check_claims, read_keys, signed_claims
+from odradek.security.sasl.tokens import PublicKeys, Token, UnknownKeyError, check_claims, read_keys, signed_claims
 
 CALLBACK = "/oidc/callback"
 DISCOVERY = "/.well-known/openid-configuration"
@@ -40,6 +40,10 @@ _TEXTS = ("issuer", "client_id", "client_secret_file", "url", "authorities", "us
 
 class LoginError(OdradekError):
     """Why someone is not let in; one line that may be shown to them."""
+
+
+class UnknownSignerError(LoginError):
+    """The token may be signed by a key that the issuer has only now."""
 
 
 class IssuerUnreachableError(LoginError):
@@ -271,9 +275,8 @@ class IssuerClient:
         if self._keys.keys:
             try:
                 return check_id_token(token, self._keys, self._config, nonce, now_s, is_renewed=is_renewed)
-            except LoginError:
-                if not self._keys.asked_for_unknown:
-                    raise
+            except UnknownSignerError:
+                pass  # not by `asked_for_unknown`: logins on other threads change that
         try:
             self._keys.replace(read_keys(self._ask(self.endpoints().keys)))
         except ValueError as error:
@@ -306,6 +309,8 @@ def check_id_token(
     try:
         claims = signed_claims(text, keys)
         token = check_claims(claims, must, int(now_s * 1000))
+    except UnknownKeyError as error:
+        raise UnknownSignerError(str(error)) from None
     except AuthenticationError as error:
         raise LoginError(str(error)) from None
     audience = claims.get("aud")

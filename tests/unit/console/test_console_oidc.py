@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from odradek.console.clusters import ClusterConfig, Right
 from odradek.console.oidc import (
     Endpoints,
     Identity,
+    IssuerClient,
     LoginError,
     OidcConfig,
     check_id_token,
@@ -188,3 +190,33 @@ def test_an_address_that_cannot_be_served_gets_a_line(tmp_path: Path, key: str, 
     path.write_text("".join(f'{name} = "{value}"\n' for name, value in given.items()))
     with pytest.raises(ConfigError, match=line):
         read_oidc(path)
+
+
+def test_keys_are_read_again_though_another_login_did_so_meanwhile(
+    key: RSAKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads share the keys: which of them is unknown to a token, its own check says."""
+
+    class Shared(PublicKeys):
+        def find(self, key_id: str | None) -> Any:
+            try:
+                return PublicKeys.find(self, key_id)
+            finally:
+                self.replace(self.keys)  # by another thread
+
+    token = jwt.encode({"alg": "RS256", "kid": "ours"}, claims_of(), key)
+    client = IssuerClient(CONFIG)
+    client._endpoints = Endpoints("https://a", "https://t", "https://k")
+    client._keys = Shared((RSAKey.generate_key(2048, {"kid": "old"}),))
+    asked: list[str] = []
+
+    def ask(url: str) -> bytes:
+        asked.append(url)
+        return json.dumps({"keys": [key.as_dict(private=False)]}).encode()
+
+    monkeypatch.setattr(client, "_ask", ask)
+    assert client.identity(token, "n", NOW_S).user == "alice"
+    client._keys.asked_for_unknown = True  # by another thread
+    with pytest.raises(LoginError, match="has expired"):
+        client.identity(token, "n", NOW_S + 1000)
+    assert asked == ["https://k"]

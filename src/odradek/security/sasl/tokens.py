@@ -32,6 +32,10 @@ class Token:
     scopes: tuple[str, ...] = ()
 
 
+class UnknownKeyError(AuthenticationError):
+    """A token names a key that is not among those that were read last."""
+
+
 @dataclass(slots=True)
 class PublicKeys:
     """The keys of the issuer, as they were read last.
@@ -52,14 +56,14 @@ class PublicKeys:
         """The key of that id; where a token names none, the only one.
 
         Raises:
-            AuthenticationError: there is no such key.
+            UnknownKeyError: there is no such key.
         """
         if key_id is None and len(self.keys) == 1:
             return self.keys[0]
         found = [key for key in self.keys if key_id is not None and key.kid == key_id]
         if len(found) != 1:
             self.asked_for_unknown = True
-            raise AuthenticationError("the token names a key that is not known")
+            raise UnknownKeyError("the token names a key that is not known")
         return found[0]
 
 
