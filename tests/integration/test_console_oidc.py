@@ -17,11 +17,12 @@ from odradek.cli import app
 from odradek.console.oidc import IssuerUnreachableError, OidcConfig
 from odradek.console.oidc_logins import OidcLogins
 from odradek.console.serve import Serving, guarded
+from odradek.console.sessions import Grant
 from odradek.testing.issuer import TokenIssuer
 from tests.support.nodes.certificates import Certificates
 from tests.support.nodes.console import ConsoleProcess, browser, write_clusters
 from tests.support.nodes.node import silent_port
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 CLIENT, SECRET = "console", "a secret: of the client"
 
@@ -255,6 +256,35 @@ async def test_behind_a_proxy_with_tls_cookies_are_for_tls(
         answer = await client.get(back)
         assert answer.status_code == 303, answer.text
         assert all("Secure" in each for each in answer.headers.get_list("set-cookie"))
+
+
+async def test_login_and_logout_do_not_wait_for_a_renewal(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = OidcConfig("https://127.0.0.1:1", CLIENT, "https://console.example.org")
+    guard = guarded(None, Serving(oidc=config), None, 1)
+    asked = asyncio.Event()
+
+    async def renewed(_: Grant) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(guard._oidc, "renewed", renewed)
+    token = guard._sessions.begin("alice", grant=Grant("a.b.c", "r", "n", "1", float("-inf")))
+    cookies = {guard._cookie: token}
+    transport = httpx.ASGITransport(guard)
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        httpx.AsyncClient(transport=transport, base_url=config.url, cookies=cookies) as client,
+    ):
+        page = asyncio.create_task(client.get("/c/all"))
+        await asked.wait()
+        assert (await client.get("/login")).status_code == 200
+        assert (await client.post("/logout")).status_code == 303
+        assert not page.done(), "its word is old"
+        page.cancel()
+        await asyncio.gather(page, return_exceptions=True)
+    assert guard._renewals is not None
+    for task in guard._renewals._running.values():
+        task.cancel()
 
 
 async def test_all_who_begin_wait_for_one_look_at_the_issuer() -> None:

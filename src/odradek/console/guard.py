@@ -106,13 +106,13 @@ class Guard:
         if refusal:
             return await refuse(scope, receive, send, refusal)
         token = read_cookie(headers, self._cookie)
-        # A page that is open connects by itself, and asks for more where it has no web socket.
-        by_page = scope["path"].startswith(MESSAGES)
-        session = await self._session(token, by_user=not by_page)
-        if scope["type"] == "http" and scope["path"] in (LOGIN, LOGOUT):
+        if scope["type"] == "http" and scope["path"] in (LOGIN, LOGOUT):  # whatever the issuer says
             return await self._log_in_or_out(scope, receive, send, token)
         if scope["type"] == "http" and scope["path"] in (BEGIN, CALLBACK) and self._oidc is not None:
             return await self._at_issuer(self._oidc, scope, headers, send)
+        # A page that is open connects by itself, and asks for more where it has no web socket.
+        by_page = scope["path"].startswith(MESSAGES)
+        session = await self._session(token, by_user=not by_page)
         if session is None:
             return await self._without_session(scope, receive, send)
         scope.setdefault("state", {})["session"] = session

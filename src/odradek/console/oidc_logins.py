@@ -93,6 +93,8 @@ class OidcLogins:
     async def renewed(self, grant: Grant) -> tuple[Identity, Grant]:
         """What the issuer says now of someone who logged in. Raises LoginError."""
         granted = await asyncio.to_thread(self._issuer.renewed, grant.refresh_token)
+        # The old one may be good no more, also where what follows fails and is tried again.
+        grant.refresh_token = granted.refresh_token
         identity = await asyncio.to_thread(
             self._issuer.identity, granted.id_token, grant.nonce, self._wall(), is_renewed=True
         )

@@ -24,7 +24,7 @@ class Grant:
     Attributes:
         refresh_token: "" where there is none: the session ends with the token then.
         subject: what the issuer calls the user.
-        ends_s: when the token ends, by the clock of sessions; tried_s: when another one was asked for last.
+        ends_s: when the token ends, by the clock of sessions; tried_s: when the last question for another one ended.
     """
 
     id_token: str = field(repr=False)

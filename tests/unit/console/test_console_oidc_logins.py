@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from odradek.console.oidc import LoginError, OidcConfig
+from odradek.console.oidc import Granted, IssuerUnreachableError, LoginError, OidcConfig
 from odradek.console.oidc_logins import LASTS_S, Begun, OidcLogins
+from odradek.console.sessions import Grant
 
 CONFIG = OidcConfig("https://127.0.0.1:1", "console", "https://console.example.org")
 BEGUN = Begun("the state", "the nonce", "the verifier", "/c/one", 1000.0)
@@ -46,3 +49,20 @@ def test_a_login_is_for_one_answer_in_time() -> None:
     clock.now_s += LASTS_S
     with pytest.raises(LoginError, match="took too long"):
         logins.returned(ASKED, cookie)
+
+
+async def test_a_new_refresh_token_is_kept_though_the_keys_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Issuer:
+        def renewed(self, refresh_token: str) -> Granted:
+            return Granted("a.b.c", f"after {refresh_token}")
+
+        def identity(self, *_: Any, **__: Any) -> None:
+            raise IssuerUnreachableError("the keys")
+
+    logins = OidcLogins(CONFIG, Clock())
+    monkeypatch.setattr(logins, "_issuer", Issuer())
+    grant = Grant("a.b.c", "first", "n", "1", 0.0)
+    for known in ("after first", "after after first"):
+        with pytest.raises(IssuerUnreachableError):
+            await logins.renewed(grant)
+        assert grant.refresh_token == known
