@@ -22,7 +22,7 @@ from odradek.testing.issuer import TokenIssuer
 from tests.support.nodes.certificates import Certificates
 from tests.support.nodes.console import ConsoleProcess, browser, write_clusters
 from tests.support.nodes.node import silent_port
-from tests.support.waiting import PATIENCE_S, eventually
+from tests.support.waiting import PATIENCE_S, eventually, eventually_async
 
 CLIENT, SECRET = "console", "a secret: of the client"
 
@@ -268,6 +268,9 @@ async def test_login_and_logout_do_not_wait_for_a_renewal(monkeypatch: pytest.Mo
         await asyncio.Event().wait()
 
     monkeypatch.setattr(guard._oidc, "renewed", renewed)
+    assert guard._oidc is not None
+    revoked: list[str] = []
+    monkeypatch.setattr(guard._oidc._issuer, "revoke", revoked.append)
     token = guard._sessions.begin("alice", grant=Grant("a.b.c", "r", "n", "1", float("-inf")))
     cookies = {guard._cookie: token}
     transport = httpx.ASGITransport(guard)
@@ -280,6 +283,7 @@ async def test_login_and_logout_do_not_wait_for_a_renewal(monkeypatch: pytest.Mo
         assert (await client.get("/login")).status_code == 200
         assert (await client.post("/logout")).status_code == 303
         assert not page.done(), "its word is old"
+        await eventually_async(lambda: revoked == ["r"])
         page.cancel()
         await asyncio.gather(page, return_exceptions=True)
     assert guard._renewals is not None

@@ -216,6 +216,7 @@ class Guard:
     async def _logged_out(self, send: Any, session: Session | None) -> None:
         """To the login; from a login at an issuer over there, so that the next one does not go without a question."""
         if self._oidc is not None and session is not None and session.grant is not None:
+            self._oidc.revoke(session.grant)
             to = await self._oidc.end_session_url(session.grant)
             if to:
                 return await answer(send, 200, logged_out_page(to, self._oidc.config.issuer))

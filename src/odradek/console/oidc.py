@@ -99,12 +99,13 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Where the issuer is asked what; `exchange` gives tokens for codes; "" for `end_session` where it has none."""
+    """Where the issuer is asked what; `exchange` gives tokens for codes; "" for the last two where it has none."""
 
     authorization: str
     exchange: str
     keys: str
     end_session: str = ""
+    revocation: str = ""
 
 
 def read_oidc(path: Path) -> OidcConfig:
@@ -186,9 +187,12 @@ def read_endpoints(data: bytes, config: OidcConfig) -> Endpoints:
     if issuer != config.issuer:
         raise LoginError("the issuer calls itself by another name than the console's file does")
     end_session = str(found.get("end_session_endpoint") or "")
-    if not all(each.startswith("https://") for each in (authorization, token, keys, end_session or "https://")):
+    revocation = str(found.get("revocation_endpoint") or "")
+    if not all(
+        each.startswith("https://") for each in (authorization, token, keys, *filter(None, (end_session, revocation)))
+    ):
         raise LoginError("the issuer names addresses without https://")
-    return Endpoints(authorization, token, keys, end_session)
+    return Endpoints(authorization, token, keys, end_session, revocation)
 
 
 def authorization_url(endpoints: Endpoints, config: OidcConfig, state: str, nonce: str, verifier: str) -> str:
@@ -255,7 +259,14 @@ class IssuerClient:
         granted = self._granted({"grant_type": "refresh_token", "refresh_token": refresh_token})
         return Granted(granted.id_token, granted.refresh_token or refresh_token)
 
-    def _granted(self, form: dict[str, str]) -> Granted:
+    def revoke(self, refresh_token: str) -> None:
+        """Have a refresh token end, where the issuer has a place for that (RFC 7009). Raises LoginError."""
+        where = self.endpoints().revocation
+        if where:
+            self._posted(where, {"token": refresh_token, "token_type_hint": "refresh_token"})
+
+    def _posted(self, where: str, form: dict[str, str]) -> bytes:
+        """The answer to a form of this client."""
         config = self._config
         headers = {"Accept": "application/json"}
         if config.secret:
@@ -263,7 +274,10 @@ class IssuerClient:
             headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
         else:
             form["client_id"] = config.client_id
-        answer = self._ask(self.endpoints().exchange, urlencode(form).encode(), headers)
+        return self._ask(where, urlencode(form).encode(), headers)
+
+    def _granted(self, form: dict[str, str]) -> Granted:
+        answer = self._posted(self.endpoints().exchange, form)
         try:
             found = json.loads(answer)
             return Granted(str(found["id_token"]), str(found.get("refresh_token") or ""))

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 
+from odradek.common.log_lines import get_logger
 from odradek.console.oidc import (
     SKEW_S,
     Endpoints,
@@ -33,6 +34,7 @@ MAX_PATH = 1_000
 # By so much of the state the cookies of one browser differ: each of its tabs may begin a login.
 NAMED_BY = 8
 _NONCE_BYTES = 12
+_log = get_logger("console")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class OidcLogins:
         self._wall = wall
         self._cipher = AESGCM(AESGCM.generate_key(256))
         self._describing: asyncio.Task[Endpoints] | None = None
+        self._revoking: set[asyncio.Task[None]] = set()
 
     async def begin(self, next_path: str) -> tuple[str, Begun]:
         """Begin a login; returns where the browser goes, and what its cookie holds meanwhile. Raises LoginError."""
@@ -108,6 +111,19 @@ class OidcLogins:
             return end_session_url(await self._endpoints(), self.config, grant.id_token)
         except LoginError:
             return ""
+
+    def revoke(self, grant: Grant) -> None:
+        """Begin to have a refresh token end of someone who logged out; a failure gets a line in the log."""
+        if grant.refresh_token:
+            task = asyncio.create_task(self._revoke(grant.refresh_token))
+            self._revoking.add(task)
+            task.add_done_callback(self._revoking.discard)
+
+    async def _revoke(self, refresh_token: str) -> None:
+        try:
+            await asyncio.to_thread(self._issuer.revoke, refresh_token)
+        except LoginError as error:
+            _log.warning("a refresh token was not revoked at a logout", reason=str(error))
 
     def _grant(self, granted: Granted, identity: Identity, nonce: str) -> Grant:
         """A token is believed for as long after its end as clocks may differ."""

@@ -128,6 +128,8 @@ def test_other_signatures_are_refused(key: RSAKey) -> None:
         b'"authorization_endpoint":"https://a","token_endpoint":"http://a","jwks_uri":"https://a"}',
         b'{"issuer":"https://id.example.org","end_session_endpoint":"http://a",'
         b'"authorization_endpoint":"https://a","token_endpoint":"https://a","jwks_uri":"https://a"}',
+        b'{"issuer":"https://id.example.org","revocation_endpoint":"http://a",'
+        b'"authorization_endpoint":"https://a","token_endpoint":"https://a","jwks_uri":"https://a"}',
     ],
 )
 def test_an_issuer_that_describes_itself_otherwise_is_refused(data: bytes) -> None:
@@ -220,3 +222,14 @@ def test_keys_are_read_again_though_another_login_did_so_meanwhile(
     with pytest.raises(LoginError, match="has expired"):
         client.identity(token, "n", NOW_S + 1000)
     assert asked == ["https://k"]
+
+
+def test_a_refresh_token_is_revoked_where_the_issuer_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = IssuerClient(CONFIG)
+    asked: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(client, "_ask", lambda *given: asked.append(given))
+    for revocation in ("", "https://r"):
+        client._endpoints = Endpoints("https://a", "https://t", "https://k", revocation=revocation)
+        client.revoke("old")
+    ((url, form, _),) = asked
+    assert (url, form) == ("https://r", b"token=old&token_type_hint=refresh_token&client_id=console")
