@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from odradek.client.connection import Connection, RequestTimeoutError, UnreachableError, connect
 from odradek.client.security import OutgoingSecurity
 from odradek.common.backoff import Backoff
-from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.errors import ApiError, ErrorCode, OdradekError
 from odradek.common.numbers import parse_natural
 from odradek.common.ports import Clock, Network
 from odradek.protocol.api_key import ApiKey
@@ -38,6 +38,8 @@ T = TypeVar("T")
 
 DEFAULT_PORT = 9092
 FIRST_BACKOFF_MS, LAST_BACKOFF_MS = 50, 1_000
+# For each address where the present broker is to be left: those that do not answer hold the others up.
+ANOTHER_TIMEOUT_S = 2.0
 GROUP_KEY_TYPE = 0
 
 
@@ -133,7 +135,7 @@ class Cluster:
 
     async def ask_another(self) -> None:
         """Ask another broker from now on what any may be asked: what the present one knows may be old. Where no other
-        is reached nothing changes.
+        is reached, or lets us in, nothing changes.
         """
         addresses = list(dict.fromkeys([*self._bootstrap, *self.brokers.values()]))
         present = next((address for address, each in self._connections.items() if each.is_open), None)
@@ -143,8 +145,9 @@ class Cluster:
         for address in [*addresses[begin:], *addresses[:begin]]:
             if address == present:
                 continue
-            with contextlib.suppress(UnreachableError, RequestTimeoutError):
-                await self._connection(address)
+            with contextlib.suppress(OdradekError, TimeoutError):
+                async with asyncio.timeout(ANOTHER_TIMEOUT_S):
+                    await self._connection(address)
                 self._connections = {address: self._connections.pop(address), **self._connections}
                 return
 

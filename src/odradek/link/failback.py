@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.client.epochs import epoch_end
 from odradek.client.groups import list_offsets
-from odradek.common.errors import ApiError, ErrorCode, OdradekError, StorageError
+from odradek.common.errors import ApiError, ErrorCode, OdradekError, ProtocolError, StorageError
 from odradek.common.log_lines import get_logger
 from odradek.link.agreement import Agreement, agree
 from odradek.link.measures import NO_REASON, Why, why_of
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from odradek.common.ports import Clock
     from odradek.link.mirroring import MirroredPartition
     from odradek.link.topics import TopicKeeper
+    from odradek.log.log import Log
     from odradek.replica.manager import ReplicaManager
+    from odradek.replica.partition import Partition
     from odradek.settings.links import Link, Mirror
 
 EARLIEST = -2
@@ -56,6 +58,18 @@ class Cut:
         return {"offset": self.offset, "broker": broker_id, "file": file, "bytes": self.size_bytes}
 
 
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A file that was finished, and of what; it may not have been cut as the in-sync set changed meanwhile."""
+
+    log: Log
+    first: int
+    epoch: int
+    end: int
+    file: Path
+    size_bytes: int
+
+
 class Failback:
     """What the leaders on this broker do for one link."""
 
@@ -63,6 +77,7 @@ class Failback:
         self._clock = clock
         self._replicas = replicas
         self._keeper = keeper
+        self._written: dict[str, _Written] = {}
 
     async def round(
         self, source: Cluster, link: Callable[[], Link], partitions: Callable[[], list[MirroredPartition]]
@@ -107,7 +122,10 @@ class Failback:
             return await epoch_end(source, topic, partition_id, asked, leader_id=leader, leader_epoch=epoch)
 
         async def source_start() -> int:
-            return (await list_offsets(source, {key: EARLIEST}))[key]
+            found = await list_offsets(source, {key: EARLIEST})
+            if key not in found:
+                raise ProtocolError(f"broker {leader} does not answer where {topic}-{partition_id} begins")
+            return found[key]
 
         async def own_end(asked: int) -> tuple[int, int]:
             return log.end_offset_for_epoch(asked)
@@ -127,25 +145,38 @@ class Failback:
         file, size_bytes = (each.cut.file, each.cut.size_bytes) if each.cut is not None else (None, 0)
         first = log.log_start_offset if agreed.starts_over else max(agreed.offset, log.log_start_offset)
         if first < end:
-            file = aside_path(log, first, epoch)
-            size_bytes = await set_aside(log, first, file)
-            _log.warning(
-                "what only an old source has is written aside",
-                partition=partition.name,
-                file=file,
-                bytes=size_bytes,
-                first=first,
-                end=end,
-                starts_over=agreed.starts_over,
-            )
+            file, size_bytes = await self._set_aside(partition, first, starts_over=agreed.starts_over)
         if not _may_cut(each) or (partition.log, partition.leader_epoch, log.log_end_offset) != (log, epoch, end):
             return False
         if not cut_leader(partition, agreed.offset, starts_over=agreed.starts_over):
             return False
+        self._written.pop(partition.name, None)
         each.cut = Cut(agreed.offset, epoch, file, size_bytes)
         return True
+
+    async def _set_aside(self, partition: Partition, first: int, *, starts_over: bool) -> tuple[Path, int]:
+        """The file of what is at and above `first`, and its bytes: of the round before, where the log is as it was."""
+        log, epoch, end = partition.log, partition.leader_epoch, partition.log.log_end_offset
+        known = self._written.get(partition.name)
+        if known is not None and (known.log, known.first, known.epoch, known.end) == (log, first, epoch, end):
+            return known.file, known.size_bytes
+        file = aside_path(log, first, epoch)
+        size_bytes = await set_aside(log, first, file)
+        self._written[partition.name] = _Written(log, first, epoch, end, file, size_bytes)
+        _log.warning(
+            "what only an old source has is written aside",
+            partition=partition.name,
+            file=file,
+            bytes=size_bytes,
+            first=first,
+            end=end,
+            starts_over=starts_over,
+        )
+        return file, size_bytes
 
 
 def _may_cut(each: MirroredPartition) -> bool:
     partition = each.partition
+    if partition.in_sync.pending is not None:
+        return False  # the change may end the leadership
     return partition.is_leader and partition.is_failing_back and not partition.cut_off

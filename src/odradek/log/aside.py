@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,26 +19,43 @@ if TYPE_CHECKING:
 READ_BYTES = 4 * 1024 * 1024
 # A file's name has 255 bytes, and a topic's may have 249.
 LONGEST_TOPIC = 180
+_UNFINISHED = r"\.[0-9]{20}\.failback-[0-9]+(-[0-9]+)?\.log\.tmp"
 
 
 def aside_path(log: Log, offset: int, leader_epoch: int) -> Path:
-    """Beside the directories of partitions: it stays where the topic is deleted, and belongs to no log."""
+    """Beside the directories of partitions: it stays where the topic is deleted, and belongs to no log.
+
+    Of no file that is there: a topic of the same name may have come to the same offset and epoch before.
+    """
+    name = f"{_front(log)}.{offset:020}.failback-{leader_epoch}"
+    path, count = log.log_dir / f"{name}.log", 0
+    while log.partition_dir.files.disk.exists(path):
+        count += 1
+        path = log.log_dir / f"{name}-{count}.log"
+    return path
+
+
+def _front(log: Log) -> str:
     topic, partition_id = log.topic_partition
     if len(topic) > LONGEST_TOPIC:
         topic = f"{topic[:LONGEST_TOPIC]}~{crc32(topic.encode()):08x}"
-    return log.log_dir / f"{topic}-{partition_id}.{offset:020}.failback-{leader_epoch}.log"
+    return f"{topic}-{partition_id}"
 
 
 async def set_aside(log: Log, offset: int, path: Path) -> int:
     """Write the batches from `offset` (inclusive) to the log's end to a file, durably; returns how many bytes.
 
-    Nothing may be appended meanwhile. A file of that name is replaced once the new one is whole.
+    Nothing may be appended meanwhile. What attempts before left unfinished of this partition is removed.
+
+    Args:
+        path: of `aside_path`; the file has that name once it is whole.
 
     Raises:
         ApiError: KAFKA_STORAGE_ERROR, there is no space for it; CORRUPT_MESSAGE, a batch cannot be read. StorageError.
     """
     disk, waiting = log.partition_dir.files.disk, path.with_name(path.name + ".tmp")
     try:
+        _remove_unfinished(log, disk)
         return await _write(log, offset, disk, waiting, path)
     except OSError as error:
         if not is_disk_full(error):
@@ -49,11 +67,18 @@ async def set_aside(log: Log, offset: int, path: Path) -> int:
         raise
 
 
+def _remove_unfinished(log: Log, disk: Disk) -> None:
+    """The process may have ended as it wrote, at another offset or under another epoch."""
+    unfinished = re.compile(re.escape(_front(log)) + _UNFINISHED)
+    for name in disk.list_dir(log.log_dir):
+        if unfinished.fullmatch(name):
+            disk.remove(log.log_dir / name)
+
+
 async def _write(log: Log, offset: int, disk: Disk, waiting: Path, path: Path) -> int:
     needed = sum(each.size_bytes for each in log.segments.from_offset(offset))
     if disk.usage(log.log_dir).usable_bytes < needed:
         raise no_space(log.log_dir)
-    disk.remove(waiting)  # of an attempt before
     file = disk.open(waiting, create=True)
     position = 0
     try:

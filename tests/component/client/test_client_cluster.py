@@ -9,7 +9,8 @@ import pytest
 
 from odradek.client import admin, groups, transactions
 from odradek.client.cluster import Cluster, check, parse_bootstrap
-from odradek.client.connection import UnreachableError
+from odradek.client.connection import Connection, UnreachableError
+from odradek.client.login import RefusedLoginError
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.ports import Clock
 from odradek.common.real_io import RealClock, RealNetwork
@@ -116,6 +117,25 @@ async def test_another_broker_is_asked_from_then_on(peer: ScriptedPeer, second_p
         await cluster.ask_another()  # what is not reached is not waited for
         await cluster.metadata()
         assert peer.connections == 1
+
+
+async def test_another_broker_that_lets_nobody_in_changes_nothing(
+    peer: ScriptedPeer, second_peer: ScriptedPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer.on(ApiKey.METADATA, metadata(peer, second_peer))
+    async with cluster_of(peer) as cluster:
+        await cluster.metadata()
+        connection = cluster._connection
+
+        async def refused(address: tuple[str, int]) -> Connection:
+            if address == second_peer.address:
+                raise RefusedLoginError("its certificate is of another host")
+            return await connection(address)
+
+        monkeypatch.setattr(cluster, "_connection", refused)
+        await cluster.ask_another()
+        await cluster.metadata()
+        assert (peer.connections, second_peer.connections) == (1, 0)
 
 
 async def test_one_login_serves_two_sets_of_connections(peer: ScriptedPeer) -> None:

@@ -49,6 +49,7 @@ class World:
     is_same: bool = True
     noted: list[dict[str, str]] = field(default_factory=list)
     before_cut: Callable[[], None] = lambda: None
+    odd: bool = False
 
     def __post_init__(self) -> None:
         self.mirror = Mirror("back", "t", MirrorState.FAILBACK, SOURCE_ID, agreed_below=BELOW)
@@ -66,7 +67,7 @@ class World:
         return cache.end_offset_for(epoch, len(self.epochs))
 
     async def list_offsets(self, _: object, asked: dict[tuple[str, int], int]) -> dict[tuple[str, int], int]:
-        return dict.fromkeys(asked, 0)
+        return {} if self.odd else dict.fromkeys(asked, 0)
 
     async def same_topics(self, *_: object) -> set[str]:
         return {"t"} if self.is_same else set()
@@ -185,3 +186,30 @@ def test_a_leader_of_the_source_from_before_its_promotion_is_not_asked(world: Wo
     world.round()
     assert world.end == 4
     assert "no leader" in world.mirrored.reason.text
+
+
+def test_a_file_that_is_finished_is_not_written_again(world: World) -> None:
+    """The in-sync set changes as it is written: the cut waits, and the round after takes the file."""
+    in_sync = world.mirrored.partition.in_sync
+    written: list[int] = []
+
+    def begins_to_change() -> None:
+        written.append(world.end)
+        in_sync.pending = cast(Any, object())
+
+    world.before_cut = begins_to_change
+    for _ in range(3):
+        world.round()
+    assert (world.end, written) == (4, [4])
+    in_sync.pending = None
+    world.round()
+    assert (world.end, written, len(world.files)) == (2, [4], 1)
+    assert world.mirrored.cut is not None
+    assert world.mirrored.cut.file == world.files[0]
+
+
+def test_a_source_that_does_not_answer_for_a_partition_is_a_reason(world: World) -> None:
+    world.odd = True
+    world.round()
+    assert world.end == 4
+    assert "does not answer where t-0 begins" in world.mirrored.reason.text

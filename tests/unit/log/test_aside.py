@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 
@@ -78,10 +79,33 @@ def test_without_space_there_is_no_half_of_a_file(
     assert disk.list_dir(Path("/logs")) == ["t-0"]
 
 
-def test_a_name_fits_into_a_directory() -> None:
+def test_a_name_fits_into_a_directory(disk: SimDisk) -> None:
     class Named:
+        partition_dir = SimpleNamespace(files=SimpleNamespace(disk=disk))
         topic_partition = ("t" * 249, 123456)
         log_dir = Path("/logs")
 
     path = aside_path(Named(), 2**62, 2**30)  # type: ignore[arg-type]
-    assert len(path.name) + len(".tmp") <= 255
+    assert len(path.name) + len("-99.tmp") <= 255
+
+
+def test_a_file_that_is_there_is_not_written_over(log: Log, disk: SimDisk) -> None:
+    """A topic that was deleted and has come back may be cut at the same offset and epoch."""
+    first = aside_path(log, 22, 7)
+    asyncio.run(set_aside(log, 22, first))
+    kept = disk.open(first, read_only=True).read_at(0, 1 << 20)
+    second = aside_path(log, 22, 7)
+    asyncio.run(set_aside(log, 30, second))
+    assert second.name == "t-0.00000000000000000022.failback-7-1.log"
+    assert disk.open(first, read_only=True).read_at(0, 1 << 20) == kept
+    assert aside_path(log, 22, 7).name.endswith(".failback-7-2.log")
+
+
+def test_what_an_attempt_left_unfinished_is_removed(log: Log, disk: SimDisk) -> None:
+    names = [f"{front}.{5:020}.failback-{rest}" for front in ("t-0", "t-1") for rest in ("6.log.tmp", "6-1.log.tmp")]
+    names.append(f"t-0.{5:020}.failback-6.log")
+    for name in names:
+        disk.open(Path("/logs") / name, create=True).close()
+    path = aside_path(log, 22, 7)
+    asyncio.run(set_aside(log, 22, path))
+    assert disk.list_dir(Path("/logs")) == sorted([*names[2:], "t-0", path.name])
