@@ -32,7 +32,10 @@ def show(found: Row) -> None:
 def cut_line(row: Row) -> str:
     """What was done to a partition as it was failed back."""
     cut = row["cut"]
-    what = f"its {cut['bytes']} bytes from there on are in {cut['file']}" if cut["file"] else "nothing was there"
+    # A leader that found nothing to cut has not heard of what one before it wrote aside.
+    what = "what was there is not known; a broker that led it before may have a .failback- file in its log.dirs"
+    if cut["file"]:
+        what = f"its {cut['bytes']} bytes from there on are in {cut['file']}"
     return f"{row['topic']}-{row['partition']} was cut to {cut['offset']} on broker {cut['broker']}: {what}"
 
 

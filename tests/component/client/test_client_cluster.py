@@ -119,7 +119,7 @@ async def test_another_broker_is_asked_from_then_on(peer: ScriptedPeer, second_p
         assert peer.connections == 1
 
 
-async def test_another_broker_that_lets_nobody_in_changes_nothing(
+async def test_another_broker_that_refuses_us_changes_nothing(
     peer: ScriptedPeer, second_peer: ScriptedPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     peer.on(ApiKey.METADATA, metadata(peer, second_peer))

@@ -1,0 +1,20 @@
+"""What is said of a partition that was cut."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.cli.link_state import cut_line
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("/logs/t-0.failback-7.log", "its 70 bytes from there on are in /logs/t-0.failback-7.log"),
+        (None, "is not known"),
+    ],
+)
+def test_without_a_file_it_is_not_known_what_was_there(file: str | None, said: str) -> None:
+    row = {"topic": "t", "partition": 0, "cut": {"offset": 5, "broker": 1, "file": file, "bytes": 70}}
+    assert cut_line(row).startswith("t-0 was cut to 5 on broker 1: ")
+    assert said in cut_line(row)
