@@ -16,7 +16,7 @@ from odradek.common.log_lines import get_logger
 from odradek.link.agreement import Agreement, agree
 from odradek.link.measures import NO_REASON, Why, why_of
 from odradek.link.same_topics import same_topics
-from odradek.log.aside import aside_path, set_aside
+from odradek.log.aside import aside_path, write_aside
 from odradek.replica.failback import cut_leader, replicas_not_cut
 from odradek.settings.links import MirrorState
 
@@ -145,7 +145,7 @@ class Failback:
         file, size_bytes = (each.cut.file, each.cut.size_bytes) if each.cut is not None else (None, 0)
         first = log.log_start_offset if agreed.starts_over else max(agreed.offset, log.log_start_offset)
         if first < end:
-            file, size_bytes = await self._set_aside(partition, first, starts_over=agreed.starts_over)
+            file, size_bytes = await self._written_aside(partition, first, starts_over=agreed.starts_over)
         if not _may_cut(each) or (partition.log, partition.leader_epoch, log.log_end_offset) != (log, epoch, end):
             return False
         if not cut_leader(partition, agreed.offset, starts_over=agreed.starts_over):
@@ -154,14 +154,14 @@ class Failback:
         each.cut = Cut(agreed.offset, epoch, file, size_bytes)
         return True
 
-    async def _set_aside(self, partition: Partition, first: int, *, starts_over: bool) -> tuple[Path, int]:
+    async def _written_aside(self, partition: Partition, first: int, *, starts_over: bool) -> tuple[Path, int]:
         """The file of what is at and above `first`, and its bytes: of the round before, where the log is as it was."""
         log, epoch, end = partition.log, partition.leader_epoch, partition.log.log_end_offset
         known = self._written.get(partition.name)
         if known is not None and (known.log, known.first, known.epoch, known.end) == (log, first, epoch, end):
             return known.file, known.size_bytes
         file = aside_path(log, first, epoch)
-        size_bytes = await set_aside(log, first, file)
+        size_bytes = await write_aside(log, first, file)
         self._written[partition.name] = _Written(log, first, epoch, end, file, size_bytes)
         _log.warning(
             "what only an old source has is written aside",

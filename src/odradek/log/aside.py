@@ -42,7 +42,7 @@ def _front(log: Log) -> str:
     return f"{topic}-{partition_id}"
 
 
-async def set_aside(log: Log, offset: int, path: Path) -> int:
+async def write_aside(log: Log, offset: int, path: Path) -> int:
     """Write the batches from `offset` (inclusive) to the log's end to a file, durably; returns how many bytes.
 
     Nothing may be appended meanwhile. What attempts before left unfinished of this partition is removed.

@@ -52,5 +52,5 @@ def cut_leader(partition: Partition, offset: int, *, starts_over: bool = False) 
 
 
 def replicas_not_cut(partition: Partition) -> list[int]:
-    """Those that did not ask since their leader was cut, with a history that is its own."""
+    """Those whose end is not known since their leader was cut: none was accepted as they asked, if they did."""
     return sorted(each for each, follower in partition.in_sync.followers.items() if follower.log_end_offset < 0)

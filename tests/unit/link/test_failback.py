@@ -72,9 +72,9 @@ class World:
     async def same_topics(self, *_: object) -> set[str]:
         return {"t"} if self.is_same else set()
 
-    async def set_aside(self, log: Any, offset: int, path: Path) -> int:
+    async def write_aside(self, log: Any, offset: int, path: Path) -> int:
         self.before_cut()
-        return int(await aside.set_aside(log, offset, path))
+        return int(await aside.write_aside(log, offset, path))
 
     def round(self) -> None:
         link = Link("back", "a:1", {"t": self.mirror})
@@ -104,7 +104,7 @@ def world(mirrored: MirroredPartition, monkeypatch: pytest.MonkeyPatch) -> World
         patch_base_offset(data, offset)
         patch_leader_epoch(data, epoch)
         mirrored.partition.append_mirrored(data, now_ms=NOW_MS)
-    for name in ("epoch_end", "list_offsets", "same_topics", "set_aside"):
+    for name in ("epoch_end", "list_offsets", "same_topics", "write_aside"):
         monkeypatch.setattr(failback, name, getattr(made, name))
     return made
 

@@ -13,7 +13,7 @@ import pytest
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.ports import DiskUsage
 from odradek.log import aside
-from odradek.log.aside import aside_path, set_aside
+from odradek.log.aside import aside_path, write_aside
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
 from odradek.log.log import Log
@@ -57,7 +57,7 @@ def test_all_batches_from_there_on(
     monkeypatch.setattr(aside, "READ_BYTES", read_bytes)
     path = aside_path(log, 22, 7)
     assert path == Path("/logs/t-0.00000000000000000022.failback-7.log")
-    size = asyncio.run(set_aside(log, 22, path))
+    size = asyncio.run(write_aside(log, 22, path))
     expected = written(log, 22)
     assert len(log.segments.bases) > 3
     assert disk.open(path, read_only=True).read_at(0, 1 << 20) == expected
@@ -74,7 +74,7 @@ def test_without_space_there_is_no_half_of_a_file(
         monkeypatch.setattr(disk, "usage", lambda path: DiskUsage(2**40, 2**40))
     disk.faults = DiskFaults(capacity_bytes=disk.used_bytes() + 500)
     with pytest.raises(ApiError) as caught:
-        asyncio.run(set_aside(log, 22, path))
+        asyncio.run(write_aside(log, 22, path))
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert disk.list_dir(Path("/logs")) == ["t-0"]
 
@@ -92,10 +92,10 @@ def test_a_name_fits_into_a_directory(disk: SimDisk) -> None:
 def test_a_file_that_is_there_is_not_written_over(log: Log, disk: SimDisk) -> None:
     """A topic that was deleted and has come back may be cut at the same offset and epoch."""
     first = aside_path(log, 22, 7)
-    asyncio.run(set_aside(log, 22, first))
+    asyncio.run(write_aside(log, 22, first))
     kept = disk.open(first, read_only=True).read_at(0, 1 << 20)
     second = aside_path(log, 22, 7)
-    asyncio.run(set_aside(log, 30, second))
+    asyncio.run(write_aside(log, 30, second))
     assert second.name == "t-0.00000000000000000022.failback-7-1.log"
     assert disk.open(first, read_only=True).read_at(0, 1 << 20) == kept
     assert aside_path(log, 22, 7).name.endswith(".failback-7-2.log")
@@ -107,5 +107,5 @@ def test_what_an_attempt_left_unfinished_is_removed(log: Log, disk: SimDisk) -> 
     for name in names:
         disk.open(Path("/logs") / name, create=True).close()
     path = aside_path(log, 22, 7)
-    asyncio.run(set_aside(log, 22, path))
+    asyncio.run(write_aside(log, 22, path))
     assert disk.list_dir(Path("/logs")) == sorted([*names[2:], "t-0", path.name])
