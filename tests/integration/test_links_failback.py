@@ -248,7 +248,10 @@ def test_a_failback_whose_source_is_gone_ends_with_what_is_here(
         command = "links", "failback", "back", TOPIC, "--yes", "--command-config", impatient(tmp_path)
         assert "once more" in odradek(old.bootstrap, *command, code=1).err
     assert "links failback" in odradek(old.bootstrap, "links", "resume", "back", TOPIC, code=2).err
-    odradek(old.bootstrap, "links", "failover", "back", "--yes")
+    refused = odradek(old.bootstrap, "links", "promote", "back", TOPIC, "--yes", code=2).err
+    assert "is being failed back" in refused
+    odradek(old.bootstrap, "links", "failover", "back", "--yes")  # of all mirrors, of which there is none yet
+    odradek(old.bootstrap, "links", "failover", "back", TOPIC, "--yes")
     produce_all(old.bootstrap, TOPIC, records("own", 1))
     everything = [value for _, value in (*records("shared", 5), *records("lost", 2), *records("own", 1))]
     assert [each.value() for each in read_all(old.bootstrap, TOPIC)] == everything

@@ -14,16 +14,29 @@ from odradek.settings.links import Link, MirrorState, ended_mirrors
 Rows = list[Row]
 
 
-def chosen(link: Link, topics: list[str]) -> list[str]:
+def chosen(link: Link, topics: list[str], *, is_reached: bool) -> list[str]:
     """The mirrors that are meant: all where none is named. What was promoted before is left out.
 
+    Args:
+        is_reached: the source must answer, as for `promote`. A failback is then ended by itself alone; without the
+            source, only where its topic is named.
     Raises:
         UnknownLinkError: a topic never was a mirror of the link.
+        PlanError: a topic is being failed back.
     """
     for topic in topics:
         if topic not in link.mirrors and topic not in link.promoted:
             raise UnknownLinkError(f"{link.name} does not mirror {topic}")
-    return [topic for topic in sorted(link.mirrors) if not topics or topic in topics]
+        if is_reached and topic in link.mirrors and link.mirrors[topic].state is MirrorState.FAILBACK:
+            raise PlanError(
+                f"{topic} is being failed back: `odradek links failback` goes on with it, and `odradek links failover` "
+                f"with its name gives it up"
+            )
+    return [
+        topic
+        for topic, mirror in sorted(link.mirrors.items())
+        if topic in topics or (not topics and mirror.state is not MirrorState.FAILBACK)
+    ]
 
 
 async def missing(cluster: Cluster, link: Link, topics: list[str], *, leaves_out: bool) -> Rows:

@@ -65,7 +65,7 @@ async def plan_end(cluster: Cluster, name: str, topics: Sequence[str], *, is_rea
 
 def _mirrors(link: Link, topics: Sequence[str]) -> list[str]:
     """Those that are meant, all where none is named. Raises PlanError."""
-    wanted = link_ends.chosen(link, list(topics))
+    wanted = link_ends.chosen(link, list(topics), is_reached=False)
     for topic in wanted:
         if link.mirrors[topic].state is MirrorState.FAILBACK:
             raise PlanError(f"{topic} is not a mirror yet: `odradek links failback` goes on with it")

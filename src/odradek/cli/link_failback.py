@@ -65,6 +65,7 @@ def fail_back(
         administer(here, lambda cluster: _begin(cluster, plan.changes))
     cuts = administer(here, lambda cluster: _cuts(cluster, name, wanted))
     groups = administer(here, lambda cluster: _move_groups(cluster, cuts))
+    administer(here, lambda cluster: _check_source(cluster, plan.link, wanted, source_properties))
     administer(here, lambda cluster: _end(cluster, name, wanted))
     found = administer(here, lambda cluster: _described(cluster, name, wanted))
     if as_json:
@@ -180,7 +181,10 @@ async def _compare(cluster: Cluster, plan: Plan, topics: list[str], source_prope
                         f"{len(there[topic].partitions)} at the source: add them there first",
                         code=USAGE,
                     )
-                plan.rows += await _compared(cluster, source, here[topic], there[topic], known.first_epoch)
+                compacted = await _is_compacted(cluster, topic)
+                plan.rows += await _compared(
+                    cluster, source, here[topic], there[topic], known.first_epoch, is_compacted=compacted
+                )
                 old = promoted_here[topic].link if topic in promoted_here else None
                 plan.changes |= changes_of(link.name, topic, there[topic].topic_id, known.first_epoch, old)
     except (UnreachableError, RequestTimeoutError) as error:
@@ -224,7 +228,13 @@ async def _topics(cluster: Cluster, topics: list[str], where: str) -> dict[str, 
 
 
 async def _compared(
-    cluster: Cluster, source: Cluster, here: MetadataResponseTopic, there: MetadataResponseTopic, below: int
+    cluster: Cluster,
+    source: Cluster,
+    here: MetadataResponseTopic,
+    there: MetadataResponseTopic,
+    below: int,
+    *,
+    is_compacted: bool,
 ) -> Rows:
     from odradek.client.groups import list_offsets
 
@@ -235,18 +245,49 @@ async def _compared(
     rows: Rows = []
     for key in sorted(keys):
         agreed = await _agreed(cluster, source, here, there, key[1], below)
-        first = starts[key] if agreed.starts_over else max(agreed.offset, starts[key])
+        starts_over = agreed.starts_over or (is_compacted and agreed.offset < ends[key])
+        first = starts[key] if starts_over else max(agreed.offset, starts[key])
         rows.append(
             {
                 "topic": name,
                 "partition": key[1],
                 "end": ends[key],
-                "kept": None if agreed.starts_over else min(agreed.offset, ends[key]),
+                "kept": None if starts_over else min(agreed.offset, ends[key]),
                 "cut": max(0, ends[key] - first),
-                "starts_over": agreed.starts_over,
+                "starts_over": starts_over,
             }
         )
     return rows
+
+
+async def _is_compacted(cluster: Cluster, topic: str) -> bool:
+    from odradek.client.admin import ResourceType, describe_configs
+
+    (found,) = await describe_configs(cluster, ResourceType.TOPIC, [topic])
+    return any(entry.name == "cleanup.policy" and "compact" in (entry.value or "") for entry in found.configs)
+
+
+async def _check_source(cluster: Cluster, link: Link, topics: list[str], source_properties: dict[str, str]) -> None:
+    """Raises CliError where a topic of the source is not one of its own any more, as it fails back to us itself."""
+    from odradek.client.connection import RequestTimeoutError, UnreachableError
+    from odradek.settings.links import promotions_of
+
+    here = await _topics(cluster, topics, "here")
+    try:
+        async with cluster_at(Target(link.bootstrap_servers, source_properties))() as source:
+            promoted = promotions_of(await _settings(source))
+    except (UnreachableError, RequestTimeoutError) as error:
+        raise CliError(
+            f"the source {link.bootstrap_servers}: {error}; `odradek links failback` once more goes on",
+            code=UNREACHABLE,
+        ) from None
+    for topic in topics:
+        if topic not in promoted or promoted[topic].source_id != here[topic].topic_id:
+            raise CliError(
+                f"{topic} at {link.bootstrap_servers} is no topic of its own any more: give one of the two up with "
+                f"`odradek links failover {link.name} {topic}`",
+                code=FAILED,
+            )
 
 
 async def _agreed(

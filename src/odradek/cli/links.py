@@ -311,7 +311,7 @@ def _end_mirrors(
 
     async def look(cluster: Cluster) -> tuple[Link, list[str], link_ends.Rows]:
         link = _found(name, await links_here(cluster))
-        names = link_ends.chosen(link, topics)
+        names = link_ends.chosen(link, topics, is_reached=is_reached)
         leaves_out = not is_reached and not topics
         return link, names, await link_ends.missing(cluster, link, names, leaves_out=leaves_out)
 

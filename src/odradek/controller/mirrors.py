@@ -14,7 +14,16 @@ from odradek.common.topic_names import INTERNAL_TOPICS, METADATA_TOPIC
 from odradek.controller.topic_names import check_topic_name
 from odradek.metadata.model import ResourceType, partition_record
 from odradek.protocol.messages.config_record import ConfigRecord
-from odradek.settings.links import MAX_EPOCH, MirrorState, cut_partition, floor_of, mirror_key, split_key
+from odradek.settings.links import (
+    MAX_EPOCH,
+    MirrorState,
+    cut_partition,
+    floor_of,
+    mirror_key,
+    parse_cut,
+    split_key,
+    value_problem,
+)
 
 if TYPE_CHECKING:
     from odradek.controller.state import ControllerState
@@ -97,6 +106,15 @@ def _check_failing_back(
     partitions = [number for number, _ in state.topic_partitions(state.topics[state.topic_ids[topic]])]
     if partition_id is not None and partition_id not in partitions:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {topic}-{partition_id}.")
+    if partition_id is not None and key in changed:
+        if problem := value_problem(what, changed[key]):
+            raise ApiError(ErrorCode.INVALID_CONFIG, f"{key} {problem}")
+        _, leader_epoch = parse_cut(changed[key])
+        if leader_epoch != state.partitions[(state.topic_ids[topic], partition_id)].leader_epoch:
+            # Of a former leader, or of a failback before: what this leader holds is not looked at any more then.
+            raise ApiError(
+                ErrorCode.FENCED_LEADER_EPOCH, f"Leader epoch {leader_epoch} of {topic}-{partition_id} is over."
+            )
     wanted = changed.get(key) if what == "mirror" else None
     if wanted == MirrorState.PAUSED:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Topic '{topic}' is being failed back: it is no mirror yet.")
@@ -172,7 +190,11 @@ def promotions(state: ControllerState, changed: Mapping[str, str]) -> list[Any]:
 
 
 def ended_failbacks(state: ControllerState, changed: Mapping[str, str]) -> list[Any]:
-    """Records that take away where partitions were cut, of topics that are mirrors now, or are promoted."""
+    """Records that take away where partitions were cut, of topics that are mirrors now, or are promoted.
+
+    A promoted one was not cut, or not yet: it has records of its own below the epoch that it gets, so its source can
+    have nothing in common with it by that epoch, and is not known as its source any more.
+    """
     old = state.configs.get(_ALL_BROKERS, {})
     ended = {
         (link, topic)
@@ -183,8 +205,15 @@ def ended_failbacks(state: ControllerState, changed: Mapping[str, str]) -> list[
     return [
         ConfigRecord(resource_type=_ALL_BROKERS[0], resource_name="", name=key, value=None)
         for key in ({**old, **changed} if ended else ())
-        if (parts := split_key(key)) is not None and cut_partition(parts[1]) is not None and parts[::2] in ended
+        if (parts := split_key(key)) is not None and _ends_with_failback(parts, changed) and parts[::2] in ended
     ]
+
+
+def _ends_with_failback(parts: Parts, changed: Mapping[str, str]) -> bool:
+    link, what, topic = parts
+    if what == "source.id":
+        return changed.get(mirror_key(link, "mirror", topic)) == MirrorState.PROMOTED
+    return cut_partition(what) is not None
 
 
 def _first_own_epoch(state: ControllerState, topic: str) -> int:

@@ -17,8 +17,8 @@ from odradek.link.agreement import Agreement, agree
 from odradek.link.measures import NO_REASON, Why, why_of
 from odradek.link.same_topics import same_topics
 from odradek.log.aside import aside_path, write_aside
-from odradek.replica.failback import cut_leader, replicas_not_cut
-from odradek.settings.links import MirrorState
+from odradek.replica.failback import cut_leader, may_be_compacted, replicas_not_cut
+from odradek.settings.links import MirrorState, cut_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -109,7 +109,8 @@ class Failback:
             text = f"cut to {each.cut.offset}; replicas {uncut} are to be cut, and do not fetch yet"
             each.reason = each.reason.followed_by(Why.FAILBACK, text, self._clock.now_ms())
         elif (keeper := self._keeper()) is not None:
-            await keeper.set({mirror.key(f"cut.{partition.partition_id}"): str(each.cut.offset)})
+            text = cut_text(each.cut.offset, each.cut.leader_epoch)
+            await keeper.set({mirror.key(f"cut.{partition.partition_id}"): text})
             each.reason = NO_REASON
 
     async def _agree(self, source: Cluster, mirror: Mirror, each: MirroredPartition) -> Agreement:
@@ -131,8 +132,8 @@ class Failback:
             return log.end_offset_for_epoch(asked)
 
         agreed = await agree(mirror.agreed_below, source_end, source_start, own_end)
-        if agreed.offset < log.log_end_offset and log.cleaned_offset > agreed.offset:
-            # Compaction has dropped records for the sake of some that go now.
+        if agreed.offset < log.log_end_offset and may_be_compacted(log):
+            # Compaction may have dropped records for the sake of some that go now.
             return Agreement(await source_start(), starts_over=True)
         return agreed
 

@@ -12,6 +12,7 @@ from odradek.common.log_lines import get_logger
 from odradek.log.truncation import truncate_fully_and_start_at, truncate_to
 
 if TYPE_CHECKING:
+    from odradek.log.log import Log
     from odradek.replica.partition import Partition
 
 _log = get_logger("replica.failback")
@@ -49,6 +50,15 @@ def cut_leader(partition: Partition, offset: int, *, starts_over: bool = False) 
     partition.wake_readers()
     partition.advance_high_watermark()
     return True
+
+
+def may_be_compacted(log: Log) -> bool:
+    """Whether compaction may have dropped records of a log for the sake of later ones.
+
+    How far it came is known only once all of a cleaning is done: what one that was given up, or died, has dropped is in
+    no checkpoint.
+    """
+    return log.config.compacted or log.cleaned_offset > 0
 
 
 def replicas_not_cut(partition: Partition) -> list[int]:

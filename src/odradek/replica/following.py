@@ -15,6 +15,7 @@ from odradek.common.log_lines import get_logger
 from odradek.common.ports import Buffer
 from odradek.log.follower_append import append_as_follower
 from odradek.log.truncation import truncate_fully_and_start_at, truncate_to
+from odradek.replica.failback import may_be_compacted
 
 if TYPE_CHECKING:
     from odradek.log.log import Log
@@ -103,9 +104,9 @@ def _start_over(partition: Partition, offset: int, reason: str) -> None:
 
 
 def _cut(partition: Partition, offset: int, reason: str) -> None:
-    if partition.is_failing_back and partition.log.cleaned_offset > offset:
-        # Compaction has dropped records for the sake of some that go now: the leader has what they said.
-        _start_over(partition, min(partition.log.log_start_offset, offset), f"{reason}, and it is compacted beyond")
+    if partition.is_failing_back and may_be_compacted(partition.log):
+        # Compaction may have dropped records for the sake of some that go now: the leader has what they said.
+        _start_over(partition, min(partition.log.log_start_offset, offset), f"{reason}, and it may be compacted beyond")
         return
     _tell_of_cut(partition, offset, reason)
     truncate_to(partition.log, offset)

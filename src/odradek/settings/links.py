@@ -116,6 +116,17 @@ def was_failed_back(settings: Mapping[str, str], topic: str) -> bool:
     return any(each is not None and each[1:] == ("agreed.below", topic) for each in found)
 
 
+def cut_text(offset: int, leader_epoch: int) -> str:
+    """The value of `cut.PARTITION`: where the leader of an epoch cut it. A later failback has later epochs."""
+    return f"{offset}@{leader_epoch}"
+
+
+def parse_cut(text: str) -> tuple[int, int]:
+    """(offset, leader epoch) of a value of `cut.PARTITION`. Raises ValueError."""
+    offset, _, leader_epoch = text.partition("@")
+    return int(offset), int(leader_epoch)
+
+
 def cut_partition(what: str) -> int | None:
     """The partition that a setting `cut.PARTITION` is of; None for other settings."""
     head, _, number = what.rpartition("cut.")
@@ -198,7 +209,7 @@ def _take_value(mirror: Mirror, what: str, text: str) -> None:
     elif what == "agreed.below":
         mirror.agreed_below = int(text)
     elif (number := cut_partition(what)) is not None:
-        mirror.cuts[number] = int(text)
+        mirror.cuts[number] = parse_cut(text)[0]
 
 
 def floor_of(settings: Mapping[str, str], topic: str) -> int:
@@ -217,7 +228,7 @@ def value_problem(what: str, text: str) -> str:
     if what == "mirror":
         return "" if text in set(MirrorState) else "must be active, paused, promoted or failback"
     if cut_partition(what) is not None:
-        return "" if re.fullmatch(r"[0-9]{1,18}", text) else "must be an offset"
+        return "" if re.fullmatch(r"[0-9]{1,18}@[0-9]{1,10}", text) else "must be OFFSET@LEADER_EPOCH"
     if what in ("leader.epoch", "agreed.below"):
         is_epoch = re.fullmatch(r"[0-9]{1,10}", text) is not None and int(text) <= MAX_EPOCH
         return "" if is_epoch else f"must be a leader epoch of at most {MAX_EPOCH}"

@@ -19,7 +19,7 @@ from odradek.protocol.messages.incremental_alter_configs_request import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from odradek.settings.links import MAX_EPOCH
+from odradek.settings.links import MAX_EPOCH, promotions_of
 from tests.support.models.controller_harness import Harness
 
 SET, DELETE = 0, 1
@@ -182,10 +182,12 @@ def test_a_topic_is_a_mirror_once_all_its_partitions_are_cut(harness: Harness) -
     assert failback(harness, "own") == 0
     for state in ("active", "paused"):
         assert alter(harness, ("mirror.own", state)) == ErrorCode.INVALID_REQUEST
-    assert alter(harness, ("cut.2.own", "5")) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert alter(harness, ("cut.0.own", "5")) == 0
+    led = epoch_of(harness, "own")[0]
+    assert alter(harness, ("cut.2.own", f"5@{led}")) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert alter(harness, ("cut.0.own", "5")) == ErrorCode.INVALID_CONFIG
+    assert alter(harness, ("cut.0.own", f"5@{led}")) == 0
     assert alter(harness, ("mirror.own", "active")) == ErrorCode.INVALID_REQUEST
-    assert alter(harness, ("cut.1.own", "7")) == 0
+    assert alter(harness, ("cut.1.own", f"7@{led}")) == 0
     assert alter(harness, ("mirror.own", "active")) == 0
     of_topic = {key.removeprefix("odradek.link.west.") for key in settings_of(harness) if key.endswith(".own")}
     assert of_topic == {"mirror.own", "source.id.own", "leader.epoch.own", "agreed.below.own"}
@@ -198,10 +200,22 @@ def test_a_promoted_topic_is_failed_back_by_another_link_or_the_same(harness: Ha
     assert failback(harness, "t") == 0
     assert epoch_of(harness, "t") == (11, 3)
     # Its source is gone for good: it goes on as a topic, with what it has.
-    assert alter(harness, ("cut.0.t", "5")) == 0
+    assert alter(harness, ("cut.0.t", "5@11")) == 0
     assert alter(harness, ("mirror.t", "promoted")) == 0
     assert epoch_of(harness, "t") == (12, 4)
     assert not [key for key in settings_of(harness) if ".cut." in key]
+    (known,) = promotions_of(settings_of(harness)).values()
+    assert known.source_id is None, "it has records below epoch 12 that its source never had: no failback to it"
+
+
+def test_a_cut_of_a_failback_before_is_refused(harness: Harness) -> None:
+    """The leader's request is late: the topic went on without its source since, and fails back once more."""
+    assert failback(harness, "own") == 0
+    led = epoch_of(harness, "own")[0]
+    assert alter(harness, ("mirror.own", "promoted")) == 0
+    assert failback(harness, "own") == 0
+    assert alter(harness, ("cut.0.own", f"5@{led}")) == ErrorCode.FENCED_LEADER_EPOCH
+    assert alter(harness, ("mirror.own", "active")) == ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.parametrize("is_failed_back", [True, False])

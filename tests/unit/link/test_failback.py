@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -112,7 +112,7 @@ def world(mirrored: MirroredPartition, monkeypatch: pytest.MonkeyPatch) -> World
 def test_it_is_written_aside_cut_and_noted(world: World) -> None:
     world.round()
     assert world.end == 2
-    assert world.noted == [{"odradek.link.back.cut.0.t": "2"}]
+    assert world.noted == [{"odradek.link.back.cut.0.t": "2@12"}]
     (file,) = world.files
     assert file.name == "t-0.00000000000000000002.failback-12.log"
     shown = measure(world.mirrored, cast(Any, NoReasons()), NOW_MS).shown()
@@ -128,7 +128,7 @@ def test_the_next_leader_finds_nothing_to_cut_any_more(world: World) -> None:
     world.lead(13)
     world.round()
     assert world.end == 2
-    assert world.noted == [{"odradek.link.back.cut.0.t": "2"}] * 2
+    assert world.noted == [{"odradek.link.back.cut.0.t": f"2@{epoch}"} for epoch in (12, 13)]
     assert len(world.files) == 1
     assert world.mirrored.cut is not None
     assert world.mirrored.cut.file == world.files[0]
@@ -165,9 +165,14 @@ def test_what_cannot_be_written_aside_is_not_cut(world: World) -> None:
     assert world.mirrored.reason == NO_REASON
 
 
-@pytest.mark.parametrize(("cleaned", "end"), [(2, 2), (3, 0)])
-def test_a_log_that_was_compacted_beyond_the_cut_starts_over(world: World, cleaned: int, end: int) -> None:
-    world.mirrored.partition.log.cleaned_offset = cleaned
+@pytest.mark.parametrize(("policy", "cleaned", "end"), [(("delete",), 0, 2), (("delete",), 1, 0), (("compact",), 0, 0)])
+def test_a_log_that_may_be_compacted_beyond_the_cut_starts_over(
+    world: World, policy: tuple[str, ...], cleaned: int, end: int
+) -> None:
+    """A cleaning that was given up has dropped records, and is in no checkpoint."""
+    log = world.mirrored.partition.log
+    log.config = replace(log.config, cleanup_policy=policy)
+    log.cleaned_offset = cleaned
     world.round()
     assert world.end == end
     assert world.files[0].name == f"t-0.{end:020}.failback-12.log"
