@@ -43,7 +43,7 @@ big-state: $(STAMP) ## A query with a million keys killed: how long until it is 
 unit: $(STAMP) ## What to run between edits: no test of these waits, opens a socket or starts a process (ARGS="-k NAME")
 	@$(PYTHON) -m pytest -q -m "not slow" -n 2 --dist worksteal tests/unit tests/scenarios/test_scenario_files.py $(ARGS)
 
-test: checked-and-ready ## What CI runs (JOBS=5 test files at once, FUZZ_SECONDS=3 of fuzzing for each kind of input)
+test: checked-and-ready ## What CI runs (JOBS=5 test files at once, FUZZ_SECONDS=3 of fuzzing for each kind of input, PACKAGES=no: root installs none)
 	@$(JAVA) && FUZZ_SECONDS=$(FUZZ_SECONDS) $(PYTHON) -m pytest -m "not slow" -n $(JOBS) --dist loadfile --no-loadscope-reorder $(CHECKED) $(ARGS)
 
 test-slow: ready-packages ## The tests that `make test` leaves out: more seeds, whole foreign suites, kills of Spark
@@ -64,7 +64,7 @@ ready-modules:
 	-@$(PYTHON) -m pytest --collect-only -qq -p no:cacheprovider > /dev/null
 
 ready-packages: $(STAMP)
-	-@tools/packages.sh && tools/kerberos.sh $(VENV) --if-missing
+	-@VENV=$(VENV) tools/packages.sh && tools/kerberos.sh $(VENV) --if-missing
 
 # Java may be among the packages, and two calls of apt-get would be in each other's way.
 ready-classes: ready-packages
@@ -91,9 +91,11 @@ docs: $(STAMP) ## Write the generated pages of docs/ anew
 	@$(PYTHON) -m tools.generate_docs
 	@$(PYTHON) -m tools.figures
 
-pictures: $(STAMP) ## Take the pictures of docs/console.md again, in a journey through the console (Chromium)
-	@mkdir -p docs/pictures
+pictures: ready-packages ## Take the pictures of docs/console.md again, in a journey through the console (Chromium)
+	@mkdir -p docs/pictures .cache && touch .cache/pictures-begun
 	@CONSOLE_PICTURES=$(CURDIR)/docs/pictures $(PYTHON) -m pytest -q tests/integration/test_console_browser.py
+	@[ -n "$$(find docs/pictures -name '*.png' -newer .cache/pictures-begun)" ] || \
+		{ echo "no picture was taken: what pytest skipped says why" >&2; exit 1; }
 
 site: $(STAMP) ## The documentation as a site in build/site/html, with search; a link that leads nowhere ends it
 	@[ -x .cache/site/bin/zensical ] || { $(PYTHON) -m venv .cache/site && \

@@ -1,4 +1,5 @@
-# Sourced: export JAVA_HOME of a Java 17 or newer, which Spark needs. Installs one on Debian where we are root.
+# Sourced in the project's directory: export JAVA_HOME of a Java 17 or newer, which Spark needs. Installs one on Debian
+# where we are root, unless PACKAGES=no.
 
 java_major() {
     "$1" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1
@@ -23,9 +24,10 @@ find_java() {
 }
 
 if ! find_java; then
-    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+    if [ "$(id -u)" = 0 ] && [ "${PACKAGES:-}" != no ] && command -v apt-get >/dev/null 2>&1; then
         echo "Java 17 or newer is missing; installing it with apt-get" >&2
-        apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq default-jre-headless >/dev/null
+        . tools/apt.sh
+        update_lists && apt_get -y install default-jre-headless >/dev/null
     fi
     find_java || {
         echo "Spark needs Java 17 or newer: install a JDK (Debian: apt-get install default-jre-headless) or set JAVA_HOME" >&2

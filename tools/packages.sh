@@ -1,11 +1,19 @@
 #!/bin/sh
 # Install what tests need beside Python, as root on Debian, in one call of apt-get. Elsewhere, and where that does
-# not work, nothing fails: tests that need a package skip with the reason.
+# not work, nothing fails: tests that need a package skip with the reason, and it is not asked for again for a day.
 #
 #     tools/packages.sh             what the tests need
 #     tools/packages.sh NAME...     these packages
+#
+# VENV is the virtual environment, .venv of the project unless it is set. PACKAGES=no installs nothing.
 set -u
+[ "${PACKAGES:-}" != no ] || exit 0
 cd "$(dirname "$0")/.."
+venv=${VENV:-.venv}
+# A file for each package that could not be installed, as old as the attempt.
+failed=.cache/packages
+policy=/usr/sbin/policy-rc.d
+. tools/apt.sh
 
 # A package is missing where none of its programs is on the path: who has Maven from elsewhere keeps that one.
 programs="
@@ -33,15 +41,22 @@ is_installed() {
 missing() {
     if [ $# = 0 ]; then
         for pair in $programs; do
-            command -v "${pair%%:*}" >/dev/null 2>&1 || echo "${pair#*:}"
+            command -v "${pair%%:*}" >/dev/null 2>&1 || is_installed "${pair#*:}" || echo "${pair#*:}"
         done
         set -- $libraries
         # The build of odradek[kerberos] includes it; an interpreter that is not Debian's has its own.
-        [ -f "$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ] ||
-            set -- python3-dev "$@"
+        include=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("include"))')
+        [ -f "$include/Python.h" ] || set -- python3-dev "$@"
     fi
     for package in "$@"; do
         is_installed "$package" || echo "$package"
+    done
+}
+
+# Those of the packages that did not fail within the last day.
+not_tried() {
+    for package in "$@"; do
+        [ -n "$(find "$failed/$package" -mmin -1440 2>/dev/null)" ] || echo "$package"
     done
 }
 
@@ -56,17 +71,45 @@ known() {
     done
 }
 
+# Debian starts the services that it installs, unless a policy forbids it. One that is there is the administrator's.
+forbid_services() {
+    (
+        set -C
+        printf '#!/bin/sh\n# Of tools/packages.sh, which removes it at its end.\nexit 101\n' >"$policy"
+    ) 2>/dev/null || return 0
+    trap 'rm -f "$policy"' EXIT
+    trap 'exit 130' HUP INT TERM
+    chmod 755 "$policy"
+}
+
+install_packages() {
+    apt_get -y --no-install-recommends install "$@" >/dev/null
+}
+
 [ "$(id -u)" = 0 ] && grep -qx 'ID=debian' /etc/os-release 2>/dev/null || exit 0
 command -v apt-get >/dev/null 2>&1 || exit 0
-wanted=$(missing "$@")
+wanted=$(not_tried $(missing "$@"))
 [ -n "$wanted" ] || exit 0
 
-# A network that is not there does not hold up the tests; another apt-get is waited for.
-options="-qq -o Acquire::Retries=1 -o Acquire::http::Timeout=30 -o DPkg::Lock::Timeout=120"
 echo "Installing with apt-get what tests need:" $wanted >&2
-apt-get $options update || true
-wanted=$(known $wanted)
-[ -n "$wanted" ] || exit 0
-DEBIAN_FRONTEND=noninteractive apt-get $options -y --no-install-recommends install $wanted </dev/null >/dev/null ||
-    echo "apt-get failed: tests that need what is missing are skipped" >&2
+update_lists || true
+have=$(known $wanted)
+if [ -n "$have" ]; then
+    forbid_services
+    if ! install_packages $have; then
+        # One that cannot be installed is no reason to go without the others. What was waited for once was long enough.
+        apt_options="-qq -o Acquire::Retries=0 -o Acquire::http::Timeout=10 -o DPkg::Lock::Timeout=10"
+        for package in $have; do
+            install_packages "$package" ||
+                echo "apt-get could not install $package: tests that need it are skipped" >&2
+        done
+    fi
+fi
+left=$(missing $wanted)
+[ -n "$left" ] || exit 0
+mkdir -p "$failed"
+for package in $left; do
+    touch "$failed/$package"
+done
+echo "Not tried again for a day, or until $failed is removed:" $left >&2
 exit 0
