@@ -11,7 +11,9 @@ import logging
 import os
 import posixpath
 import uuid
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyspark_odradek.errors import OptionError, StagingError
@@ -67,6 +69,13 @@ class Staging:
         if system.get_file_info(path).type == FileType.Directory:
             system.delete_dir(path)
 
+    def remove_empty(self, folder: str) -> None:
+        """Delete a folder of this machine where nothing is in it, nor comes into it meanwhile. Others may stay."""
+        system, root = open_place(self.place)
+        if system.type_name == "local":
+            with suppress(OSError):
+                Path(root, folder).rmdir()
+
     def folders(self, folder: str) -> list[str]:
         """The names of the folders in a folder. Raises OSError."""
         from pyarrow.fs import FileSelector, FileType
@@ -100,8 +109,12 @@ class StagingFile:
         try:
             self._stream.close()
             if durable and self._system.type_name == "local":
-                for path in (self._path, posixpath.dirname(self._path)):
-                    _flush(path)
+                _flush(self._path)
+                folder, root = posixpath.dirname(self._path), open_place(self._place)[1]
+                # Those of the query, its run and the batch may be new: each is a name in the one above it.
+                while folder.startswith(root) and folder != "/":
+                    _flush(folder)
+                    folder = posixpath.dirname(folder)
         except OSError as error:
             raise _refused(self._place, error) from None
         return StagedFile(self._path, self._size_bytes)

@@ -108,7 +108,8 @@ def test_what_a_decided_batch_may_be_completed_from_is_on_the_disk(
 ) -> None:
     flushed: list[str] = []
     monkeypatch.setattr(os, "fsync", lambda descriptor: flushed.append(os.readlink(f"/proc/self/fd/{descriptor}")))
-    file = Staging(str(tmp_path)).create("run", "x")
+    file = Staging(str(tmp_path)).create("query/run/7", "x")
     file.write([b"abc"])
     staged = file.close(durable=True)
-    assert flushed == [staged.path, str(tmp_path / "run")]
+    folders = [str(tmp_path / name) for name in ("query/run/7", "query/run", "query", "")]
+    assert flushed == [staged.path, *folders], "each may be new in the one above it"

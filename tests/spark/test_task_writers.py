@@ -24,6 +24,7 @@ from pyspark_odradek import transaction
 from pyspark_odradek.cluster import TRANSACTION, RetriableError, check
 from pyspark_odradek.encode import BatchFormat, RowEncoder
 from pyspark_odradek.errors import ClusterError, FencedError, OptionError, StagingError
+from pyspark_odradek.exact_sink import sweep
 from pyspark_odradek.marker_topic import Marker, MarkerTopic
 from pyspark_odradek.offsets import TopicPartition
 from pyspark_odradek.sink import stream_writer
@@ -330,6 +331,29 @@ def test_two_drivers_end_what_one_has_decided(query: Query, step: str) -> None:
     else:
         assert older.commit(query.batch(0, "older", tasks))
     query.check(2)
+
+
+def test_a_checkpoint_that_was_put_back_loses_no_decided_batch(ours: Query) -> None:
+    """No run may go on with it, so this one ends what the decided batch has left open."""
+    ours.run(0, "first")
+    dies(ours, 1, "first", "end", after=True)
+    with pytest.raises(FencedError, match="put back to an older state"):
+        ours.driver().commit(ours.batch(0, "second", [])._replace(tasks=None))
+    ours.check(2)
+
+
+def test_a_run_that_was_overtaken_leaves_the_newer_ones_files(tmp_path: Path) -> None:
+    """Those of a decided batch are needed where brokers have aborted it."""
+    staging = Staging(str(tmp_path))
+    for folder in ("q/older/3", "q/newer/3", "q/newer/4"):
+        file = staging.create(folder, "0-0")
+        file.write([b"rows"])
+        file.close(durable=True)
+    sweep(staging, "q", "older", 3)
+    assert (staging.folders("q"), staging.folders("q/newer")) == (["newer", "older"], ["4"])
+    sweep(staging, "q", "newest", 4)
+    assert staging.folders("q/newer") == []
+    assert "newer" not in staging.folders("q")
 
 
 def test_a_query_may_be_started_without_task_writers_again(ours: Query) -> None:

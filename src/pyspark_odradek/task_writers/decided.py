@@ -22,7 +22,7 @@ from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.end_txn_request import EndTxnRequest
 from odradek.protocol.messages.end_txn_response import EndTxnResponse
 from pyspark_odradek.cluster import LAST_BACKOFF_MS, RetriableError, check
-from pyspark_odradek.errors import ClusterError, StagingError
+from pyspark_odradek.errors import ClusterError, FencedError, StagingError
 from pyspark_odradek.marker_topic import Marker
 from pyspark_odradek.offsets import TopicPartition
 from pyspark_odradek.task_writers.prepared import Prepared, evidence_offsets
@@ -51,11 +51,38 @@ class DecidedCommit(TransactionalCommit):
                 f"batch {found.batch_id} of this query was written by its tasks, and the record that names their "
                 "transactions is not there: start the query with the option markerTopic that it had"
             )
-        for task in [task for task in found.tasks if not self.end_task(task, deadline)]:
-            if self.is_there(task, found.batch_id):
-                continue
-            self._refuse_if_expired(found, task)
+        not_ended = [task for task in found.tasks if not self.end_task(task, deadline)]
+        aborted = [task for task in not_ended if not self.is_there(task, found.batch_id)]
+        if aborted:
+            self._refuse_if_expired(found, aborted)
+        for task in aborted:
             self.repair(session, found.batch_id, task, deadline)
+
+    def _refuse_if_behind(self, batch_id: int, plan: str) -> None:
+        try:
+            super()._refuse_if_behind(batch_id, plan)
+        except FencedError:
+            self._end_decided_before()
+            raise
+
+    def _end_decided_before(self) -> None:
+        """End what the newest batch's tasks have left open, before this run ends over that batch.
+
+        That is decided, whatever this run is to do: no later one may come to end it before the brokers abort it.
+        """
+        found, _ = self._newest_known()
+        if found is None:
+            return
+        for task in found.tasks or ():
+            try:
+                is_ended = self.end_task(task, time.monotonic() + LAST_BACKOFF_MS / 1000)
+                is_lost = not is_ended and not self.is_there(task, found.batch_id)
+            except (OSError, ProtocolError, RetriableError, ClusterError) as error:
+                self.cluster.forget()
+                log.warning("batch %d: %s is not known to be committed: %s", found.batch_id, task.path, error)
+                continue
+            if is_lost:
+                log.warning("batch %d is decided, and the rows of %s are not there", found.batch_id, task.path)
 
     def end_task(self, task: Prepared, deadline: float, *, committed: bool = True) -> bool:
         """Ask for the end of a transaction; False where it cannot be ended so, or not any more."""
@@ -116,15 +143,24 @@ class DecidedCommit(TransactionalCommit):
             if not is_certain or of_batch == ():
                 return
             decided = set(of_batch or ())
-            for task in tasks:
-                if task not in decided:
-                    self.end_task(task, time.monotonic() + LAST_BACKOFF_MS / 1000, committed=False)
         except (OSError, ProtocolError, RetriableError, ClusterError) as error:
             self.cluster.forget()
-            log.debug("what tasks have written in vain is aborted by its time-out: %s", error)
+            log.warning("what tasks have written in vain is aborted by its time-out: %s", error)
+            return
+        left: list[str] = []
+        for task in tasks:
+            if task in decided:
+                continue
+            try:
+                self.end_task(task, time.monotonic() + LAST_BACKOFF_MS / 1000, committed=False)
+            except (OSError, ProtocolError, RetriableError, ClusterError) as error:
+                self.cluster.forget()
+                left.append(f"{task.transactional_id}: {error}")
+        if left:
+            log.warning("what %d tasks have written in vain is aborted by its time-out: %s", len(left), left[0])
 
-    def _refuse_if_expired(self, found: Marker, task: Prepared) -> None:
-        """Raise ClusterError where the evidence may have been there, and expired."""
+    def _refuse_if_expired(self, found: Marker, tasks: list[Prepared]) -> None:
+        """Raise ClusterError where the evidence of tasks may have been there, and expired; it names all of them."""
         kept_min = SHORTEST_RETENTION_MIN
         with suppress(OSError, ProtocolError, RetriableError, ClusterError, ValueError):
             kept_min = int(self.cluster.broker_setting("offsets.retention.minutes") or kept_min)
@@ -132,8 +168,9 @@ class DecidedCommit(TransactionalCommit):
         # Half of it, as the clocks of two drivers and of the brokers differ.
         if age_ms > kept_min * 30_000:
             when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(found.decided_ms / 1000))
+            where = ", ".join(f"{task.path} (in {task.topic}-{task.partition_id})" for task in tasks)
             raise ClusterError(
                 f"batch {found.batch_id} was decided at {when} UTC, and it is not known any more whether the rows of "
-                f"{task.path} are in the topics (offsets.retention.minutes={kept_min}): they are not written, since "
-                f"that might be twice. Look for them in {task.topic}-{task.partition_id}, then see docs/spark-sink.md"
+                f"these files are in the topics (offsets.retention.minutes={kept_min}): they are not written, since "
+                f"that might be twice. Look for those of each: {where}; then see docs/spark-sink.md"
             )
