@@ -16,8 +16,8 @@ from odradek.common.log_lines import get_logger
 from odradek.link.agreement import Agreement, agree
 from odradek.link.measures import NO_REASON, Why, why_of
 from odradek.link.same_topics import same_topics
-from odradek.log.aside import aside_path, write_aside
-from odradek.replica.failback import cut_leader, may_be_compacted, replicas_not_cut
+from odradek.log.aside import aside_path, newest_aside, write_aside
+from odradek.replica.failback import cut_leader, has_gaps, may_be_compacted, replicas_not_cut
 from odradek.settings.links import MirrorState, cut_text
 
 if TYPE_CHECKING:
@@ -78,6 +78,8 @@ class Failback:
         self._replicas = replicas
         self._keeper = keeper
         self._written: dict[str, _Written] = {}
+        # Partition -> log, leader epoch and offset: below that, no record lacks.
+        self._whole: dict[str, tuple[Log, int, int]] = {}
 
     async def round(
         self, source: Cluster, link: Callable[[], Link], partitions: Callable[[], list[MirroredPartition]]
@@ -132,10 +134,24 @@ class Failback:
             return log.end_offset_for_epoch(asked)
 
         agreed = await agree(mirror.agreed_below, source_end, source_start, own_end)
-        if agreed.offset < log.log_end_offset and may_be_compacted(log):
+        if (
+            not agreed.starts_over
+            and agreed.offset < log.log_end_offset
+            and not await self._is_whole(each, agreed.offset)
+        ):
             # Compaction may have dropped records for the sake of some that go now.
             return Agreement(await source_start(), starts_over=True)
         return agreed
+
+    async def _is_whole(self, each: MirroredPartition, end_offset: int) -> bool:
+        """Whether compaction has dropped nothing below an offset; looked at once under a leadership."""
+        partition = each.partition
+        if may_be_compacted(partition.log):
+            return False
+        key = partition.log, partition.leader_epoch, end_offset
+        if self._whole.get(partition.name) != key and not await has_gaps(partition.log, end_offset):
+            self._whole[partition.name] = key
+        return self._whole.get(partition.name) == key
 
     async def _cut(self, each: MirroredPartition, agreed: Agreement) -> bool:
         """Write aside what goes, then cut; whether that was done."""
@@ -143,26 +159,37 @@ class Failback:
         log, epoch, end = partition.log, partition.leader_epoch, partition.log.log_end_offset
         if not _may_cut(each):
             return False
-        file, size_bytes = (each.cut.file, each.cut.size_bytes) if each.cut is not None else (None, 0)
         first = log.log_start_offset if agreed.starts_over else max(agreed.offset, log.log_start_offset)
+        file: Path | None
         if first < end:
-            file, size_bytes = await self._written_aside(partition, first, starts_over=agreed.starts_over)
+            file, size_bytes = await self._written_aside(each, first, starts_over=agreed.starts_over)
+        else:
+            file, size_bytes = _known_file(partition)
         if not _may_cut(each) or (partition.log, partition.leader_epoch, log.log_end_offset) != (log, epoch, end):
             return False
+        if not agreed.starts_over and agreed.offset < end and may_be_compacted(log):
+            return False  # its settings have changed since that was looked at: the next round starts it over
         if not cut_leader(partition, agreed.offset, starts_over=agreed.starts_over):
             return False
         self._written.pop(partition.name, None)
+        self._whole.pop(partition.name, None)
         each.cut = Cut(agreed.offset, epoch, file, size_bytes)
         return True
 
-    async def _written_aside(self, partition: Partition, first: int, *, starts_over: bool) -> tuple[Path, int]:
+    async def _written_aside(self, each: MirroredPartition, first: int, *, starts_over: bool) -> tuple[Path, int]:
         """The file of what is at and above `first`, and its bytes: of the round before, where the log is as it was."""
+        partition = each.partition
         log, epoch, end = partition.log, partition.leader_epoch, partition.log.log_end_offset
         known = self._written.get(partition.name)
         if known is not None and (known.log, known.first, known.epoch, known.end) == (log, first, epoch, end):
             return known.file, known.size_bytes
-        file = aside_path(log, first, epoch)
-        size_bytes = await write_aside(log, first, file)
+
+        def tell(done: int, whole: int) -> None:
+            text = f"what only it has is written aside, {done} of {whole} bytes"
+            each.reason = each.reason.followed_by(Why.FAILBACK, text, self._clock.now_ms())
+
+        file = aside_path(log, first, epoch, partition.topic_id)
+        size_bytes = await write_aside(log, first, file, tell)
         self._written[partition.name] = _Written(log, first, epoch, end, file, size_bytes)
         _log.warning(
             "what only an old source has is written aside",
@@ -174,6 +201,17 @@ class Failback:
             starts_over=starts_over,
         )
         return file, size_bytes
+
+
+def known_cut(partition: Partition) -> Cut | None:
+    """What a leader on this broker wrote aside last, be it before its process ended. Raises StorageError."""
+    found = newest_aside(partition.log, partition.topic_id)
+    return None if found is None else Cut(found.offset, found.leader_epoch, found.path, found.size_bytes)
+
+
+def _known_file(partition: Partition) -> tuple[Path | None, int]:
+    known = known_cut(partition)
+    return (None, 0) if known is None else (known.file, known.size_bytes)
 
 
 def _may_cut(each: MirroredPartition) -> bool:

@@ -133,6 +133,7 @@ class MirroredPartition:
             is_paused=True,
             whole_ms=self.whole_ms,
             bytes=self.bytes,
+            cut=self.cut,
         )
 
     def recreated(self, text: str, now_ms: int, *, is_paused: bool) -> MirroredPartition:

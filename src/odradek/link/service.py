@@ -20,7 +20,7 @@ from odradek.common.errors import ApiError, ErrorCode, OdradekError, StorageErro
 from odradek.common.log_lines import get_logger
 from odradek.common.token_bucket import UNLIMITED, TokenBucket
 from odradek.link.acls import AclFollower
-from odradek.link.failback import Failback
+from odradek.link.failback import Cut, Failback, known_cut
 from odradek.link.measures import NO_REASON, LinkMeasures, Reasons, Why, measure, why_of
 from odradek.link.mirroring import MirroredPartition, Step
 from odradek.link.offsets import OffsetFollower
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from odradek.metadata.image import MetadataImage
     from odradek.protocol.messages.metadata_response import MetadataResponseTopic
     from odradek.replica.manager import ReplicaManager
+    from odradek.replica.partition import Partition
 
 PartitionKey = tuple[str, int]
 Connect = Callable[[Link], Cluster]
@@ -365,10 +366,21 @@ class LinkRun:
         if known is None or known.partition is not partition:
             is_paused, now_ms = not self._is_active(key[0]), self._clock.now_ms()
             known = self.partitions[key] = MirroredPartition(
-                partition, topic.topic_id, is_paused=is_paused, whole_ms=now_ms
+                partition, topic.topic_id, is_paused=is_paused, whole_ms=now_ms, cut=self._cut_before(partition)
             )
         if leader_epoch >= known.source_epoch:
             known.source_leader, known.source_epoch = leader, leader_epoch
+
+    def _cut_before(self, partition: Partition) -> Cut | None:
+        """What was written aside as it was failed back, maybe by a process before this one."""
+        mirror = self.link.mirrors.get(partition.topic)
+        if mirror is None or not mirror.agreed_below or mirror.state is MirrorState.FAILBACK:
+            return None
+        try:
+            return known_cut(partition)
+        except StorageError as error:
+            self._replicas.storage_failed(error)
+            return None
 
     async def _hear_of_idle(self) -> None:
         """Where the source's logs end of which nothing is fetched for now: their lag is shown as well."""

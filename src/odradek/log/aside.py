@@ -3,36 +3,74 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
-from odradek.common.errors import ApiError, ErrorCode
-from odradek.common.ports import Disk, is_disk_full
+from odradek.common.errors import ApiError
+from odradek.common.ports import Disk, File, is_disk_full
 from odradek.log.files import no_space
-from odradek.record.batch import HEADER_BYTES, BatchHeader
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from odradek.log.log import Log
 
 READ_BYTES = 4 * 1024 * 1024
+# What is left free of a disk: a hundredth of it, and no more than this.
+RESERVE_BYTES = 1024**3
 # A file's name has 255 bytes, and a topic's may have 249.
-LONGEST_TOPIC = 180
-_UNFINISHED = r"\.[0-9]{20}\.failback-[0-9]+(-[0-9]+)?\.log\.tmp"
+LONGEST_TOPIC = 150
+_REST = r"\.([0-9]{20})\.failback-([0-9]+)-[0-9a-f]{32}(-[0-9]+)?\.log"
+_UNFINISHED = re.compile(rf".+{_REST}\.tmp")
+Tell = Callable[[int, int], None]
 
 
-def aside_path(log: Log, offset: int, leader_epoch: int) -> Path:
+class Aside(NamedTuple):
+    """A file that was finished: the first offset that it has, and the leader epoch under which it was written."""
+
+    offset: int
+    leader_epoch: int
+    path: Path
+    size_bytes: int
+
+
+def aside_path(log: Log, offset: int, leader_epoch: int, topic_id: UUID) -> Path:
     """Beside the directories of partitions: it stays where the topic is deleted, and belongs to no log.
 
-    Of no file that is there: a topic of the same name may have come to the same offset and epoch before.
+    Of no file that is there: a leader may have come to the same offset and epoch before, and have cut nothing.
     """
-    name = f"{_front(log)}.{offset:020}.failback-{leader_epoch}"
+    name = f"{_front(log)}.{offset:020}.failback-{leader_epoch}-{topic_id.hex}"
     path, count = log.log_dir / f"{name}.log", 0
     while log.partition_dir.files.disk.exists(path):
         count += 1
         path = log.log_dir / f"{name}-{count}.log"
     return path
+
+
+def newest_aside(log: Log, topic_id: UUID) -> Aside | None:
+    """What was written aside last of a partition, in the directory of its log. Raises StorageError."""
+    disk, found = log.partition_dir.files.disk, list[tuple[int, int, int, str]]()
+    pattern = re.compile(re.escape(_front(log)) + _REST)
+    try:
+        for name in disk.list_dir(log.log_dir):
+            match = pattern.fullmatch(name)
+            if match is not None and topic_id.hex in name:
+                found.append((int(match[2]), int((match[3] or "-0")[1:]), int(match[1]), name))
+        if not found:
+            return None
+        leader_epoch, _, offset, name = max(found)
+        path = log.log_dir / name
+        return Aside(offset, leader_epoch, path, disk.size(path))
+    except OSError as error:
+        raise log.partition_dir.failed(error) from error
+
+
+def is_unfinished(name: str) -> bool:
+    """Whether a name in a log directory is of a file whose writing did not come to its end."""
+    return _UNFINISHED.fullmatch(name) is not None
 
 
 def _front(log: Log) -> str:
@@ -42,21 +80,23 @@ def _front(log: Log) -> str:
     return f"{topic}-{partition_id}"
 
 
-async def write_aside(log: Log, offset: int, path: Path) -> int:
-    """Write the batches from `offset` (inclusive) to the log's end to a file, durably; returns how many bytes.
+async def write_aside(log: Log, offset: int, path: Path, tell: Tell = lambda done, whole: None) -> int:
+    """Write what is from `offset` (inclusive) to the log's end to a file, durably; returns how many bytes.
 
+    The bytes are those of the segments, and damage among them is copied with the rest: who reads the file finds it.
     Nothing may be appended meanwhile. What attempts before left unfinished of this partition is removed.
 
     Args:
         path: of `aside_path`; the file has that name once it is whole.
+        tell: takes how many bytes are written, of how many, again and again.
 
     Raises:
-        ApiError: KAFKA_STORAGE_ERROR, there is no space for it; CORRUPT_MESSAGE, a batch cannot be read. StorageError.
+        ApiError: KAFKA_STORAGE_ERROR, there is no space for it. StorageError.
     """
     disk, waiting = log.partition_dir.files.disk, path.with_name(path.name + ".tmp")
     try:
         _remove_unfinished(log, disk)
-        return await _write(log, offset, disk, waiting, path)
+        return await _write(log, offset, disk, waiting, path, tell)
     except OSError as error:
         if not is_disk_full(error):
             raise log.partition_dir.failed(error) from error
@@ -68,43 +108,40 @@ async def write_aside(log: Log, offset: int, path: Path) -> int:
 
 
 def _remove_unfinished(log: Log, disk: Disk) -> None:
-    """The process may have ended as it wrote, at another offset or under another epoch."""
-    unfinished = re.compile(re.escape(_front(log)) + _UNFINISHED)
+    front = f"{_front(log)}."
     for name in disk.list_dir(log.log_dir):
-        if unfinished.fullmatch(name):
+        if name.startswith(front) and is_unfinished(name):
             disk.remove(log.log_dir / name)
 
 
-async def _write(log: Log, offset: int, disk: Disk, waiting: Path, path: Path) -> int:
+async def _write(log: Log, offset: int, disk: Disk, waiting: Path, path: Path, tell: Tell) -> int:
     needed = sum(each.size_bytes for each in log.segments.from_offset(offset))
-    if disk.usage(log.log_dir).usable_bytes < needed:
+    usage = disk.usage(log.log_dir)
+    if usage.usable_bytes < needed + min(RESERVE_BYTES, usage.total_bytes // 100):
         raise no_space(log.log_dir)
     file = disk.open(waiting, create=True)
-    position = 0
+    written = 0
     try:
         while (offset := max(offset, log.log_start_offset)) < log.log_end_offset:
-            result = log.read(offset, max_bytes=READ_BYTES, at_least_one=True)
-            if not result.size_bytes:
-                break  # compaction left nothing up to the end
-            data, offset = _whole(b"".join(each.read() for each in result.chunks))
-            await disk.run_blocking(partial(file.write_at, position, [data]))
-            position += len(data)
+            # One after the other: retention and compaction go on meanwhile.
+            segment = next(log.segments.from_offset(offset))
+            held, position, end = segment.hold(), segment.position_of(offset), segment.size_bytes
+            offset = log.segments.end_of(segment, log.log_end_offset)
+            while position < end:
+                count = min(READ_BYTES, end - position)
+                copied = await disk.run_blocking(partial(_copy, held.file, position, file, written, count))
+                if not copied:
+                    break  # it was cut: nothing of this is used then
+                position, written = position + copied, written + copied
+                tell(written, needed)
         await disk.run_blocking(file.sync)
     finally:
         file.close()
     disk.rename(waiting, path)
     disk.sync_dir(path.parent)
-    return position
+    return written
 
 
-def _whole(data: bytes) -> tuple[memoryview, int]:
-    """The whole batches at its front, and where they end (exclusive offset). Raises ApiError, there is none."""
-    view, position, end = memoryview(data), 0, -1
-    while position + HEADER_BYTES <= len(view):
-        header = BatchHeader.read(view[position:])
-        if position + header.size_bytes > len(view):
-            break
-        position, end = position + header.size_bytes, header.last_offset + 1
-    if end < 0:
-        raise ApiError(ErrorCode.CORRUPT_MESSAGE, "a log gave no batch where it has one")
-    return view[:position], end
+def _copy(source: File, position: int, target: File, target_position: int, count: int) -> int:
+    data = source.read_at(position, count)
+    return target.write_at(target_position, [data]) if data else 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from uuid import UUID
 from odradek.common.errors import StorageError
 from odradek.common.ports import Disk
 from odradek.common.topic_names import METADATA_TOPIC, TopicPartition
+from odradek.log.aside import is_unfinished
 from odradek.log.checkpoints import CorruptCheckpointError, read_topic_id
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
@@ -142,7 +143,7 @@ class LogLoader:
     def list_dir(self, log_dir: LogDir, notes: list[str]) -> None:
         """Find the logs of a directory; blocks, raises OSError."""
         waiting: deque[FoundLog] = deque()
-        for name in self._disk.list_dir(log_dir.path):
+        for name in self._names(log_dir.path):
             directory = log_dir.path / name
             future = FUTURE_DIR.match(name)
             match = PARTITION_DIR.match(name) or future
@@ -172,6 +173,14 @@ class LogLoader:
                 continue
             waiting.append(found)
         self._waiting[log_dir.path] = waiting
+
+    def _names(self, log_dir: Path) -> Iterator[str]:
+        """What is in a directory, without what a process began to write aside and did not finish: that is removed."""
+        for name in self._disk.list_dir(log_dir):
+            if is_unfinished(name):
+                self._disk.remove(log_dir / name)
+            else:
+                yield name
 
     def _is_better(self, second: FoundLog, first: FoundLog, notes: list[str]) -> bool:
         """Of two logs of one partition the first found is the log, unless the controller has the replica where the

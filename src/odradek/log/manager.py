@@ -513,8 +513,13 @@ class LogManager:
 
         return write_all
 
-    def cleaned_work(self, log_dir: Path) -> Callable[[], None]:
-        """Blocking work that notes how far the logs of a directory were compacted; raises StorageError."""
+    def cleaned_work(self, log_dir: Path, *, surely: bool = False) -> Callable[[], None]:
+        """Blocking work that notes how far the logs of a directory were compacted; raises StorageError.
+
+        With `surely` a full disk raises ApiError; else it leaves that to the next time.
+        """
+        if surely:
+            return self._cleaned.surely(log_dir, self.logs.values())
         return self._cleaned.work(log_dir, self.logs.values()) or (lambda: None)
 
     def remove_later(self, paths: list[Path], delay_ms: int) -> None:

@@ -46,7 +46,9 @@ class OffsetFiles:
         """What a directory's file says."""
         return self._written.get(log_dir, {})
 
-    def work(self, log_dir: Path, logs: Iterable[Log], *, always: bool = False) -> Callable[[], None] | None:
+    def work(
+        self, log_dir: Path, logs: Iterable[Log], *, always: bool = False, wait: bool = False
+    ) -> Callable[[], None] | None:
         """Blocking work that writes a directory's file; None where nothing has changed. The work raises StorageError.
 
         A full disk is no failure: the file that is there stays valid, only older.
@@ -54,13 +56,14 @@ class OffsetFiles:
         Args:
             logs: all of the broker.
             always: write what has not changed too: a disk that has failed, and is not used otherwise, is found out.
+            wait: the work returns when the file says so; else another thread that is at it may have it to do still.
         """
         offsets = {log.topic_partition: self._offset_of(log) for log in logs if log.log_dir == log_dir}
         self._wanted[log_dir] = offsets
         if offsets == self._written.get(log_dir) and not always:
             return None
         writing = self._writing[log_dir]
-        return lambda: self._write(log_dir, writing, wait=False)
+        return lambda: self._write(log_dir, writing, wait=wait)
 
     def write_now(self, log_dir: Path, logs: Iterable[Log]) -> None:
         """Let the file say what is so now, whichever other thread writes it; blocks. Raises StorageError."""

@@ -6,9 +6,11 @@ again by any leader, at any time.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from odradek.common.log_lines import get_logger
+from odradek.log.files import SharedFile, raw_batches
 from odradek.log.truncation import truncate_fully_and_start_at, truncate_to
 
 if TYPE_CHECKING:
@@ -55,10 +57,42 @@ def cut_leader(partition: Partition, offset: int, *, starts_over: bool = False) 
 def may_be_compacted(log: Log) -> bool:
     """Whether compaction may have dropped records of a log for the sake of later ones.
 
-    How far it came is known only once all of a cleaning is done: what one that was given up, or died, has dropped is in
-    no checkpoint.
+    That a cleaning drops something is in the checkpoint before it does; how far it came, once all of it is done.
     """
     return log.config.compacted or log.cleaned_offset > 0
+
+
+async def has_gaps(log: Log, end_offset: int) -> bool:
+    """Whether a log lacks records below an offset (exclusive), as one does that was compacted: it may have been copied
+    from another replica, or its checkpoint may be lost. All headers are read, off the loop. Raises StorageError.
+    """
+    expected, disk = log.log_start_offset, log.partition_dir.files.disk
+    try:
+        while expected < end_offset:
+            expected = max(expected, log.log_start_offset)
+            segment = next(log.segments.from_offset(expected))
+            held, position, end = segment.hold(), segment.position_of(expected), segment.size_bytes
+            found = await disk.run_blocking(partial(_whole_until, held, position, end, expected, end_offset))
+            if found < min(end_offset, log.segments.end_of(segment, log.log_end_offset)):
+                return True
+            expected = found
+    except OSError as error:
+        raise log.partition_dir.failed(error) from error
+    return False
+
+
+def _whole_until(held: SharedFile, position: int, end: int, expected: int, end_offset: int) -> int:
+    """Up to where (exclusive offset) the batches of a file have all offsets from `expected` on."""
+    for _, header in raw_batches(held.file, position, end):
+        if expected >= end_offset:
+            break
+        is_first_in_middle = header.base_offset < expected <= header.last_offset
+        if header.base_offset != expected and not is_first_in_middle:
+            break
+        if header.record_count != header.last_offset - header.base_offset + 1:
+            break
+        expected = header.last_offset + 1
+    return expected
 
 
 def replicas_not_cut(partition: Partition) -> list[int]:

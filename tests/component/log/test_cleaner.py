@@ -24,10 +24,12 @@ from odradek.log.manager import LogManager
 from odradek.log.retention import delete_old_segments
 from odradek.log.rolling import roll
 from odradek.log.search import search_timestamp
+from odradek.log.segment import Segment
 from odradek.log.truncation import truncate_to
 from odradek.record.batch import BatchHeader
 from odradek.record.builder import build_batch
 from odradek.record.record import Record
+from odradek.replica.failback import may_be_compacted
 from tests.support.models.compaction_story import kept_records
 
 NOW_MS = 1_767_225_600_000
@@ -185,6 +187,23 @@ async def test_a_policy_that_changes_stops_a_cleaning(shop: Shop) -> None:
     shop.manager.update_config(("t", 0), shop.config)
     assert await shop.cleaner.clean_dirtiest()
     assert len(kept_records(log)) == 5
+
+
+async def test_that_a_log_was_compacted_is_known_before_anything_is_dropped(shop: Shop) -> None:
+    """However its first cleaning ends: a failback asks for it (ADR 0021)."""
+    log = shop.create()
+    shop.fill(log)
+    swap = shop.cleaner._swap
+
+    def swap_and_stop(cleaned: Log, old: list[Segment]) -> None:
+        assert read_offsets(shop.disk, shop.directory / CLEANED) == {("t", 0): 1}
+        swap(cleaned, old)
+        shop.manager.update_config(("t", 0), LogConfig(cleanup_policy=("delete",)))
+
+    shop.cleaner._swap = swap_and_stop  # type: ignore[assignment,method-assign]
+    assert await shop.cleaner.clean_dirtiest()
+    assert read_offsets(shop.disk, shop.directory / CLEANED)[("t", 0)] > 0
+    assert may_be_compacted(log)
 
 
 async def test_a_log_start_that_moves_under_a_cleaning_drops_its_segments(shop: Shop) -> None:

@@ -72,9 +72,9 @@ class World:
     async def same_topics(self, *_: object) -> set[str]:
         return {"t"} if self.is_same else set()
 
-    async def write_aside(self, log: Any, offset: int, path: Path) -> int:
+    async def write_aside(self, log: Any, offset: int, path: Path, tell: Any) -> int:
         self.before_cut()
-        return int(await aside.write_aside(log, offset, path))
+        return int(await aside.write_aside(log, offset, path, tell))
 
     def round(self) -> None:
         link = Link("back", "a:1", {"t": self.mirror})
@@ -114,7 +114,7 @@ def test_it_is_written_aside_cut_and_noted(world: World) -> None:
     assert world.end == 2
     assert world.noted == [{"odradek.link.back.cut.0.t": "2@12"}]
     (file,) = world.files
-    assert file.name == "t-0.00000000000000000002.failback-12.log"
+    assert file.name == f"t-0.00000000000000000002.failback-12-{world.mirrored.partition.topic_id.hex}.log"
     shown = measure(world.mirrored, cast(Any, NoReasons()), NOW_MS).shown()
     assert shown["state"] == "failback"
     assert shown["cut"] == {"offset": 2, "broker": ME, "file": str(file), "bytes": file.stat().st_size}
@@ -175,7 +175,7 @@ def test_a_log_that_may_be_compacted_beyond_the_cut_starts_over(
     log.cleaned_offset = cleaned
     world.round()
     assert world.end == end
-    assert world.files[0].name == f"t-0.{end:020}.failback-12.log"
+    assert world.files[0].name == f"t-0.{end:020}.failback-12-{world.mirrored.partition.topic_id.hex}.log"
 
 
 def test_another_topic_of_its_name_at_the_source_cuts_nothing(world: World) -> None:
@@ -218,3 +218,54 @@ def test_a_source_that_does_not_answer_for_a_partition_is_a_reason(world: World)
     world.round()
     assert world.end == 4
     assert "does not answer where t-0 begins" in world.mirrored.reason.text
+
+
+def test_settings_that_change_as_it_is_written_aside_are_heeded(world: World) -> None:
+    """The log may have been compacted since it was compared."""
+    log = world.mirrored.partition.log
+
+    def compacts() -> None:
+        log.config = replace(log.config, cleanup_policy=("compact",))
+
+    world.before_cut = compacts
+    world.round()
+    assert world.end == 4
+    world.round()
+    assert (log.log_start_offset, world.end) == (0, 0)
+
+
+def test_a_log_with_gaps_below_the_cut_was_compacted(world: World) -> None:
+    """Its checkpoint may be lost, or it was copied from a replica that was compacted."""
+    log = world.mirrored.partition.log
+    for offset, epoch in ((6, 8), (9, 8)):
+        data = bytearray(batch(b"a"))
+        patch_base_offset(data, offset)
+        patch_leader_epoch(data, epoch)
+        world.mirrored.partition.append_mirrored(data, now_ms=NOW_MS)
+    world.round()
+    assert world.end == 2, "what lacks was to be cut"
+    data = bytearray(batch(b"a"))
+    patch_base_offset(data, 3)
+    patch_leader_epoch(data, 3)
+    world.mirrored.partition.append_mirrored(data, now_ms=NOW_MS)
+    world.epochs = [3] * 4 + [8] * 3
+    data = bytearray(batch(b"a"))
+    patch_base_offset(data, 4)
+    patch_leader_epoch(data, 8)
+    world.mirrored.partition.append_mirrored(data, now_ms=NOW_MS)
+    world.lead(13)
+    world.round()
+    assert (log.log_start_offset, world.end) == (0, 0)
+
+
+def test_what_was_written_aside_is_known_after_a_restart(world: World) -> None:
+    world.round()
+    partition = world.mirrored.partition
+    assert world.mirrored.cut is not None
+    known = failback.known_cut(partition)
+    assert known == replace(world.mirrored.cut, leader_epoch=12)
+    # The next leader's process has cut nothing, and names the file all the same.
+    world.mirrored.cut = None
+    world.lead(13)
+    world.round()
+    assert world.mirrored.cut == replace(known, leader_epoch=13)

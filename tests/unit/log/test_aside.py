@@ -7,19 +7,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
+from uuid import UUID
 
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.ports import DiskUsage
 from odradek.log import aside
-from odradek.log.aside import aside_path, write_aside
+from odradek.log.aside import aside_path, newest_aside, write_aside
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
 from odradek.log.log import Log
+from odradek.log.manager import LogManager
 from odradek.log.opening import close_log, open_log
 from tests.sim.disk import DiskFaults, SimDisk
 from tests.support.models.batches import NOW_MS, batch, header_of
+from tests.unit.log.test_log_manager import HandClock
+
+TOPIC_ID = UUID(int=5)
 
 
 @pytest.fixture
@@ -55,8 +60,8 @@ def test_all_batches_from_there_on(
     log: Log, disk: SimDisk, monkeypatch: pytest.MonkeyPatch, *, read_bytes: int
 ) -> None:
     monkeypatch.setattr(aside, "READ_BYTES", read_bytes)
-    path = aside_path(log, 22, 7)
-    assert path == Path("/logs/t-0.00000000000000000022.failback-7.log")
+    path = aside_path(log, 22, 7, TOPIC_ID)
+    assert path == Path(f"/logs/t-0.00000000000000000022.failback-7-{TOPIC_ID.hex}.log")
     size = asyncio.run(write_aside(log, 22, path))
     expected = written(log, 22)
     assert len(log.segments.bases) > 3
@@ -69,7 +74,7 @@ def test_without_space_there_is_no_half_of_a_file(
     log: Log, disk: SimDisk, monkeypatch: pytest.MonkeyPatch, *, is_known: bool
 ) -> None:
     """Whether the disk says so before, or gets full in the middle."""
-    path = aside_path(log, 22, 7)
+    path = aside_path(log, 22, 7, TOPIC_ID)
     if not is_known:
         monkeypatch.setattr(disk, "usage", lambda path: DiskUsage(2**40, 2**40))
     disk.faults = DiskFaults(capacity_bytes=disk.used_bytes() + 500)
@@ -85,27 +90,84 @@ def test_a_name_fits_into_a_directory(disk: SimDisk) -> None:
         topic_partition = ("t" * 249, 123456)
         log_dir = Path("/logs")
 
-    path = aside_path(Named(), 2**62, 2**30)  # type: ignore[arg-type]
+    path = aside_path(Named(), 2**62, 2**30, TOPIC_ID)  # type: ignore[arg-type]
     assert len(path.name) + len("-99.tmp") <= 255
 
 
 def test_a_file_that_is_there_is_not_written_over(log: Log, disk: SimDisk) -> None:
     """A topic that was deleted and has come back may be cut at the same offset and epoch."""
-    first = aside_path(log, 22, 7)
+    first = aside_path(log, 22, 7, TOPIC_ID)
     asyncio.run(write_aside(log, 22, first))
     kept = disk.open(first, read_only=True).read_at(0, 1 << 20)
-    second = aside_path(log, 22, 7)
+    second = aside_path(log, 22, 7, TOPIC_ID)
     asyncio.run(write_aside(log, 30, second))
-    assert second.name == "t-0.00000000000000000022.failback-7-1.log"
+    assert second.name == f"t-0.00000000000000000022.failback-7-{TOPIC_ID.hex}-1.log"
     assert disk.open(first, read_only=True).read_at(0, 1 << 20) == kept
-    assert aside_path(log, 22, 7).name.endswith(".failback-7-2.log")
+    assert aside_path(log, 22, 7, TOPIC_ID).name.endswith(f".failback-7-{TOPIC_ID.hex}-2.log")
 
 
 def test_what_an_attempt_left_unfinished_is_removed(log: Log, disk: SimDisk) -> None:
-    names = [f"{front}.{5:020}.failback-{rest}" for front in ("t-0", "t-1") for rest in ("6.log.tmp", "6-1.log.tmp")]
-    names.append(f"t-0.{5:020}.failback-6.log")
+    names = [
+        f"{front}.{5:020}.failback-{rest}"
+        for front in ("t-0", "t-1")
+        for rest in (f"6-{TOPIC_ID.hex}.log.tmp", f"6-{TOPIC_ID.hex}-1.log.tmp")
+    ]
+    names.append(f"t-0.{5:020}.failback-6-{TOPIC_ID.hex}.log")
     for name in names:
         disk.open(Path("/logs") / name, create=True).close()
-    path = aside_path(log, 22, 7)
+    path = aside_path(log, 22, 7, TOPIC_ID)
     asyncio.run(write_aside(log, 22, path))
     assert disk.list_dir(Path("/logs")) == sorted([*names[2:], "t-0", path.name])
+
+
+def test_damage_is_copied_with_the_rest(log: Log, disk: SimDisk) -> None:
+    segment = next(log.segments.from_offset(30))
+    position = segment.position_of(30)
+    segment.hold().file.write_at(position + 16, [b"\0"])  # the magic byte of a header
+    raw = b"".join(each.hold().file.read_at(0, each.size_bytes) for each in log.segments)
+    path = aside_path(log, 22, 7, TOPIC_ID)
+    size = asyncio.run(write_aside(log, 22, path))
+    assert disk.open(path, read_only=True).read_at(0, 1 << 20) == raw[-size:]
+    assert size > 9 * len(batch(b"30", b"x" * 40))
+
+
+def test_a_part_of_the_disk_stays_free(log: Log, disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    needed = sum(each.size_bytes for each in log.segments.from_offset(22))
+    usable = needed + 10_000 - 1
+    monkeypatch.setattr(disk, "usage", lambda path: DiskUsage(1_000_000, usable))
+    with pytest.raises(ApiError):
+        asyncio.run(write_aside(log, 22, aside_path(log, 22, 7, TOPIC_ID)))
+    usable += 1
+    asyncio.run(write_aside(log, 22, aside_path(log, 22, 7, TOPIC_ID)))
+
+
+def test_progress_is_reported(log: Log) -> None:
+    said: list[tuple[int, int]] = []
+    path = aside_path(log, 0, 7, TOPIC_ID)
+    size = asyncio.run(write_aside(log, 0, path, lambda done, whole: said.append((done, whole))))
+    assert [done for done, _ in said] == sorted(done for done, _ in said)
+    assert said[-1] == (size, size)
+
+
+def test_the_newest_file_of_a_topic_is_found_again(log: Log) -> None:
+    assert newest_aside(log, TOPIC_ID) is None
+    for offset, epoch in ((30, 7), (22, 11), (25, 8)):
+        asyncio.run(write_aside(log, offset, aside_path(log, offset, epoch, TOPIC_ID)))
+    again = aside_path(log, 22, 11, TOPIC_ID)
+    size = asyncio.run(write_aside(log, 22, again))
+    assert newest_aside(log, TOPIC_ID) == (22, 11, again, size)
+    assert newest_aside(log, UUID(int=6)) is None, "another topic had that name"
+
+
+def test_a_start_removes_what_was_not_finished() -> None:
+    disk = SimDisk(Random(0), DiskFaults(), lambda: NOW_MS)
+    whole = f"t-0.{5:020}.failback-6-{TOPIC_ID.hex}.log"
+    disk.make_dirs(Path("/logs"))
+    for name in (whole, whole + ".tmp"):
+        disk.open(Path("/logs") / name, create=True).close()
+    manager = LogManager(disk, HandClock(), (Path("/logs"),), LogConfig(), Random(1))
+    manager.lock_dirs()
+    manager.load()
+    names = disk.list_dir(Path("/logs"))
+    assert whole in names
+    assert whole + ".tmp" not in names

@@ -229,6 +229,9 @@ class Cleaner:
                 await buggify("log: before segments are cleaned")
                 group = await ask(number, segments[first:])
                 assert isinstance(group, CleanedGroup)
+                if group.is_changed and not log.cleaned_offset:
+                    await self._note_begun(log)
+                    check(segments[first:])
                 if group.is_changed:
                     self._swap(log, segments[first : first + count])
                 self._count_group(group)
@@ -238,6 +241,12 @@ class Cleaner:
         directory = log.directory
         await self._disk.run_blocking(log.partition_dir.work(lambda disk: disk.sync_dir(directory)))
         await self._disk.run_blocking(self._manager.cleaned_work(log.log_dir))
+
+    async def _note_begun(self, log: Log) -> None:
+        """Before anything is dropped of a log for the first time: that it was compacted is known for good then, however
+        this cleaning ends (ADR 0021). Below offset 1 each key is there once."""
+        log.cleaned_offset = 1
+        await self._disk.run_blocking(self._manager.cleaned_work(log.log_dir, surely=True))
 
     def _swap(self, log: Log, old: list[Segment]) -> None:
         if not replace_segments(log, old, lambda: swap_in(self._manager.files, log.directory, old)):

@@ -14,6 +14,7 @@ from odradek.common.errors import StorageError
 from odradek.common.ports import Disk
 from odradek.common.topic_names import TopicPartition
 from odradek.log.checkpoints import CLEANED
+from odradek.log.files import no_space
 from odradek.log.offset_files import OffsetFiles
 
 if TYPE_CHECKING:
@@ -31,9 +32,9 @@ class CleanedOffsets:
         self._files.load(log_dir, notes, "its logs are compacted from their start")
 
     def restore(self, log: Log) -> None:
-        """Tell a log that was loaded how far it was cleaned."""
+        """Tell a log that was loaded how far it was cleaned: to its end, where it has lost some of that since."""
         offset = self._files.written(log.log_dir).get(log.topic_partition, 0)
-        log.cleaned_offset = offset if offset <= log.log_end_offset else 0
+        log.cleaned_offset = min(offset, log.log_end_offset)
 
     def work(self, log_dir: Path, logs: Iterable[Log]) -> Callable[[], None] | None:
         """Blocking work that writes a directory's file; None where nothing has changed. The work raises StorageError.
@@ -43,6 +44,18 @@ class CleanedOffsets:
         """
         cleaned = [log for log in logs if log.cleaned_offset > 0]
         return self._files.work(log_dir, cleaned)
+
+    def surely(self, log_dir: Path, logs: Iterable[Log]) -> Callable[[], None]:
+        """As `work`, for what must be known before all else. The work raises ApiError where there is no space."""
+        write = self._files.work(log_dir, [log for log in logs if log.cleaned_offset > 0], wait=True)
+
+        def work() -> None:
+            if write is not None:
+                write()
+            if self._files.is_behind(log_dir):
+                raise no_space(log_dir)
+
+        return work
 
     def forget(self, key: TopicPartition, log_dir: Path, logs: Iterable[Log]) -> None:
         """Let the file not name a log that is gone, or that was cut, beyond where it is now; blocks where it does.
