@@ -18,8 +18,10 @@ from odradek.settings.links import (
     MAX_EPOCH,
     MirrorState,
     cut_partition,
+    ended_mirrors,
     floor_of,
     mirror_key,
+    own_from,
     parse_cut,
     split_key,
     value_problem,
@@ -75,8 +77,8 @@ def _check_fail_back(state: ControllerState, old: Mapping[str, str], changed: Ma
     link, what, topic = parts
     if what == "mirror" and old.get(mirror_key(link, what, topic)) not in (None, MirrorState.PROMOTED):
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Topic '{topic}' is a mirror of link {link} already.")
-    if what == "leader.epoch" and mirror_key(link, what, topic) in changed:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"The leader epoch of '{topic}' is given with its failback.")
+    if what in ("leader.epoch", "own.from") and mirror_key(link, what, topic) in changed:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"The leader epochs of '{topic}' are given with its failback.")
     if what != "mirror" or mirror_key(link, what, topic) not in changed:
         return
     _check_name(topic)
@@ -99,7 +101,7 @@ def _check_failing_back(
     key = mirror_key(link, what, topic)
     is_failing_back = old.get(mirror_key(link, "mirror", topic)) == MirrorState.FAILBACK
     partition_id = cut_partition(what)
-    if what == "agreed.below" or (partition_id is not None and not is_failing_back):
+    if what in ("agreed.below", "own.from") or (partition_id is not None and not is_failing_back):
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Topic '{topic}' is not being failed back by link {link}.")
     if not is_failing_back:
         return
@@ -181,16 +183,28 @@ def promotions(state: ControllerState, changed: Mapping[str, str]) -> list[Any]:
     ):
         topic_id = state.topic_ids[topic]
         first = _first_own_epoch(state, topic)
-        name = mirror_key(link, "leader.epoch", topic)
-        records.append(ConfigRecord(resource_type=_ALL_BROKERS[0], resource_name="", name=name, value=str(first)))
+        values = {"leader.epoch": first}
+        if changed[mirror_key(link, "mirror", topic)] == MirrorState.FAILBACK:
+            values["own.from"] = _own_from(state, topic)
+        for what, value in values.items():
+            name = mirror_key(link, what, topic)
+            records.append(ConfigRecord(resource_type=_ALL_BROKERS[0], resource_name="", name=name, value=str(value)))
         for partition_id, partition in state.topic_partitions(state.topics[topic_id]):
             own = replace(partition, leader_epoch=first, partition_epoch=partition.partition_epoch + 1)
             records.append(partition_record(topic_id, partition_id, own, state.metadata_version))
     return records
 
 
+def _own_from(state: ControllerState, topic: str) -> int:
+    """The first leader epoch of a topic whose records no source has written: its coordinators end these transactions,
+    should the failback be given up."""
+    settings = state.configs.get(_ALL_BROKERS, {})
+    return own_from(settings).get(topic, ended_mirrors(settings).get(topic, 0))
+
+
 def ended_failbacks(state: ControllerState, changed: Mapping[str, str]) -> list[Any]:
-    """Records that take away where partitions were cut, of topics that are mirrors now, or are promoted.
+    """Records that take away where partitions were cut, and what else a failback needs alone, of topics that are
+    mirrors now, or are promoted.
 
     A promoted one was not cut, or not yet: it has records of its own below the epoch that it gets, so its source can
     have nothing in common with it by that epoch, and is not known as its source any more.
@@ -211,8 +225,9 @@ def ended_failbacks(state: ControllerState, changed: Mapping[str, str]) -> list[
 
 def _ends_with_failback(parts: Parts, changed: Mapping[str, str]) -> bool:
     link, what, topic = parts
-    if what == "source.id":
-        return changed.get(mirror_key(link, "mirror", topic)) == MirrorState.PROMOTED
+    is_given_up = changed.get(mirror_key(link, "mirror", topic)) == MirrorState.PROMOTED
+    if what in ("source.id", "own.from"):
+        return is_given_up is (what == "source.id")
     return cut_partition(what) is not None
 
 

@@ -53,6 +53,7 @@ class Partition:
         cut_off: others may lead by now, see `isolation`.
         is_mirror: its records come from another cluster, with that one's leader epochs (ADR 0018).
         first_own_epoch: of a topic that was a mirror, under which it ended to be one (ADR 0020); else 0.
+        own_from: transactions that began under earlier leader epochs are of its source; -1 is `first_own_epoch`.
         is_failing_back: it may have records that its source has not, and is cut before any comes (ADR 0021).
         repair: of what is damaged: its readers wait for it.
         replicated, durable, data_waits: who waits for acknowledgements, flushes and data.
@@ -85,6 +86,7 @@ class Partition:
     cut_off: bool = field(default=False, init=False)
     is_mirror: bool = field(default=False, init=False)
     first_own_epoch: int = field(default=0, init=False)
+    own_from: int = field(default=-1, init=False)
     is_failing_back: bool = field(default=False, init=False)
     repair: asyncio.Future[None] | None = field(default=None, init=False)
     throttled: Throttled = field(default=NOT_THROTTLED, init=False)

@@ -32,7 +32,7 @@ def settle(partition: Partition, now_ms: int) -> None:
         ApiError: KAFKA_STORAGE_ERROR, the disk is full; it is still a mirror. StorageError.
     """
     log = partition.log
-    if not has_ended(log, partition.first_own_epoch):
+    if not has_ended(log, partition.first_own_epoch, _own_from(partition)):
         try:
             _end(partition, now_ms)
         except ApiError:
@@ -44,7 +44,7 @@ def settle(partition: Partition, now_ms: int) -> None:
 
 
 def _end(partition: Partition, now_ms: int) -> None:
-    for entry in _open_at_source(partition.log, partition.first_own_epoch):
+    for entry in _open_at_source(partition.log, _own_from(partition)):
         partition.append_control(
             transaction_marker(
                 commit=False,
@@ -68,10 +68,11 @@ def begin_epoch(partition: Partition) -> None:
         partition.log.assign_epoch(partition.leader_epoch, partition.log.log_end_offset)
 
 
-def has_ended(log: Log, first_own_epoch: int) -> bool:
+def has_ended(log: Log, first_own_epoch: int, own_from: int = -1) -> bool:
     """Whether the batch is there that ends a mirror, or was before retention took it. Raises StorageError.
 
     Of the epochs from `first_own_epoch` on, it comes first but for markers, and what is written by clients behind it.
+    Transactions are the source's that began below `own_from`, or `first_own_epoch` where that is -1.
     An epoch of ours that began before the log's start had it too, unless the source's transactions are still open.
     """
     start = next((offset for epoch, offset in log.epochs.entries() if epoch >= first_own_epoch), None)
@@ -87,13 +88,16 @@ def has_ended(log: Log, first_own_epoch: int) -> bool:
         raise log.partition_dir.failed(error) from error
     if not 0 < start <= log.log_start_offset:
         return False
-    return not (has_markers and _open_at_source(log, first_own_epoch))
+    return not (has_markers and _open_at_source(log, first_own_epoch if own_from < 0 else own_from))
 
 
-def _open_at_source(log: Log, first_own_epoch: int) -> list[ProducerEntry]:
-    return [
-        entry for entry in log.producers.open_transactions() if log.epoch_of(entry.transaction_start) < first_own_epoch
-    ]
+def _own_from(partition: Partition) -> int:
+    return partition.first_own_epoch if partition.own_from < 0 else partition.own_from
+
+
+def _open_at_source(log: Log, own_from: int) -> list[ProducerEntry]:
+    """Those that this cluster's coordinators will not end. After a failback that was given up, they have their own."""
+    return [entry for entry in log.producers.open_transactions() if log.epoch_of(entry.transaction_start) < own_from]
 
 
 def _headers_from(log: Log, offset: int) -> Iterator[BatchHeader]:

@@ -16,7 +16,7 @@ from odradek.settings.link_settings import LINK_SECRETS, LINK_SETTINGS, login_pr
 
 LINK_PREFIX = "odradek.link."
 _OF_LINKS = "|".join(map(re.escape, ("bootstrap.servers", *sorted(LINK_SETTINGS))))
-_OF_MIRRORS = r"mirror|source\.id|leader\.epoch|agreed\.below|cut\.[0-9]{1,9}"
+_OF_MIRRORS = r"mirror|source\.id|leader\.epoch|agreed\.below|own\.from|cut\.[0-9]{1,9}"
 _KEY = re.compile(rf"odradek\.link\.([A-Za-z0-9_-]+)\.(?:({_OF_LINKS})|({_OF_MIRRORS})\.([A-Za-z0-9._-]+))")
 # Far below the greatest number of the field: elections here go on from a source's epoch.
 MAX_EPOCH = 2**30
@@ -87,7 +87,7 @@ def setting_key(link: str, name: str) -> str:
 
 
 def mirror_key(link: str, what: str, topic: str) -> str:
-    """A setting of a mirror: `mirror`, `source.id`, `leader.epoch`, `agreed.below` or `cut.PARTITION`."""
+    """A setting of a mirror: `mirror`, `source.id`, `leader.epoch`, `agreed.below`, `own.from` or `cut.PARTITION`."""
     return f"{LINK_PREFIX}{link}.{what}.{topic}"
 
 
@@ -141,6 +141,19 @@ def ended_mirrors(settings: Mapping[str, str]) -> dict[str, int]:
         if state == MirrorState.PROMOTED and not value_problem("leader.epoch", floor):
             ended[topic] = int(floor)
     return ended
+
+
+def own_from(settings: Mapping[str, str]) -> dict[str, int]:
+    """Of topics that are or were failed back: the first leader epoch whose records no source has written.
+
+    Of one whose failback was given up these are below the epoch at which it ended to be a mirror.
+    """
+    found: dict[str, int] = {}
+    for key, text in settings.items():
+        parts = split_key(key) if key.startswith(LINK_PREFIX) else None
+        if parts is not None and parts[1] == "own.from" and not value_problem(parts[1], text):
+            found[parts[2]] = int(text)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +242,7 @@ def value_problem(what: str, text: str) -> str:
         return "" if text in set(MirrorState) else "must be active, paused, promoted or failback"
     if cut_partition(what) is not None:
         return "" if re.fullmatch(r"[0-9]{1,18}@[0-9]{1,10}", text) else "must be OFFSET@LEADER_EPOCH"
-    if what in ("leader.epoch", "agreed.below"):
+    if what in ("leader.epoch", "agreed.below", "own.from"):
         is_epoch = re.fullmatch(r"[0-9]{1,10}", text) is not None and int(text) <= MAX_EPOCH
         return "" if is_epoch else f"must be a leader epoch of at most {MAX_EPOCH}"
     if what == "source.id":

@@ -19,7 +19,7 @@ from odradek.protocol.messages.incremental_alter_configs_request import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from odradek.settings.links import MAX_EPOCH, promotions_of
+from odradek.settings.links import MAX_EPOCH, own_from, promotions_of
 from tests.support.models.controller_harness import Harness
 
 SET, DELETE = 0, 1
@@ -191,6 +191,19 @@ def test_a_topic_is_a_mirror_once_all_its_partitions_are_cut(harness: Harness) -
     assert alter(harness, ("mirror.own", "active")) == 0
     of_topic = {key.removeprefix("odradek.link.west.") for key in settings_of(harness) if key.endswith(".own")}
     assert of_topic == {"mirror.own", "source.id.own", "leader.epoch.own", "agreed.below.own"}
+
+
+def test_own_records_stay_so_where_a_failback_is_given_up(harness: Harness) -> None:
+    harness.topic("t", [1])
+    assert alter(harness, ("leader.epoch.t", "9")) == 0
+    assert alter(harness, ("mirror.t", "promoted")) == 0
+    assert (failback(harness, "t"), failback(harness, "own")) == (0, 0)
+    assert own_from(settings_of(harness)) == {"t": 10, "own": 0}
+    assert alter(harness, ("own.from.t", "3")) == ErrorCode.INVALID_REQUEST
+    for topic in ("t", "own"):
+        assert alter(harness, (f"mirror.{topic}", "promoted")) == 0
+        assert failback(harness, topic) == 0
+    assert own_from(settings_of(harness)) == {"t": 10, "own": 0}, "given up, and begun again"
 
 
 def test_a_promoted_topic_is_failed_back_by_another_link_or_the_same(harness: Harness) -> None:

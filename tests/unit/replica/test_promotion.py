@@ -329,3 +329,20 @@ def test_a_mirror_that_knows_no_epoch_yet_is_followed_from_its_end(home: Home) -
         with pytest.raises(ApiError) as caught:
             home.partition.diverges(offset, 4)
         assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_transactions_of_a_failback_that_is_given_up_stay_open(home: Home) -> None:
+    """They are this cluster's own: its coordinators may have committed them already."""
+    home.mirrored(of_source(1), leader_epoch=4)
+    home.mirrored(of_source(2), leader_epoch=6)
+    home.partition.own_from = 6
+    home.promote()
+    assert controls(home.log) == [(4, 1, ControlType.ABORT), (5, -1, ControlType.LEADER_CHANGE)]
+    assert [each.producer_id for each in home.log.producers.open_transactions()] == [2]
+    marker = transaction_marker(commit=True, producer_id=2, producer_epoch=3, coordinator_epoch=0, timestamp_ms=NOW_MS)
+    home.partition.append_as_leader([marker], [header_of(marker)], required_acks=1, now_ms=NOW_MS)
+    assert home.log.last_stable_offset == home.log.log_end_offset == 7
+    assert [each.producer_id for each in aborted_transactions(home.log, 0, 7)] == [1]
+    home.lead(FIRST_OWN + 1)
+    settle(home.partition, NOW_MS)
+    assert home.log.log_end_offset == 7, "the next leader finds that it has ended"

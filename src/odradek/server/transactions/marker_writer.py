@@ -71,7 +71,11 @@ class MarkerWriter:
         partition = self._replicas.find(topic, partition_id, self._image())
         partition.check_leader()
         if topic in self._replicas.mirrors:
-            return  # it was a topic when the transaction began; its source has ended that (ADR 0021)
+            # It was a topic when the transaction began (ADR 0021).
+            if topic in self._replicas.failing_back:
+                text = f"{topic} is being failed back: whether its source has ended the transaction is not known yet"
+                raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, text)
+            return  # its source has ended that
         producers = partition.log.producers
         producers.forget_verification(marker.producer_id, marker.producer_epoch, marker.transaction_version)
         if producers.must_write_marker(
