@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from odradek.admin.link_failbacks import FailbackPlan
 from odradek.cli import link_failback
 from odradek.client.cluster import Cluster
 from odradek.testing.processes import ProcessCluster
@@ -111,6 +112,11 @@ def new_values(count: int) -> list[bytes]:
     return [value or b"" for _, value in records("new", count)]
 
 
+def cut_of(row: dict[str, Any]) -> dict[str, Any]:
+    """What `links describe` says of a partition that the command has named."""
+    return {key: row[key] for key in ("offset", "broker", "file", "bytes")}
+
+
 def await_mirrored(bootstrap: str, end: int, link: str = "west") -> None:
     def ends() -> list[tuple[Any, Any]]:
         return [(row["end"], row["source_end"]) for row in rows_of(bootstrap, TOPIC, link)]
@@ -163,6 +169,7 @@ def test_what_only_the_old_source_has_goes_into_a_file(old: Node, new: Node) -> 
     member.close()
     assert (committed(old.bootstrap, "beyond"), committed(old.bootstrap, "before")) == (8, 3)
     alike(old.data_dir, new.data_dir)
+    assert fail_back(old.bootstrap, "back")["partitions"] == [cut], "its answer may have been lost"
     # Its coordinator ends what it knows to be open, and nothing of it comes into the mirror.
     there.abort_transaction(PATIENCE_S)
     create_topic(old.bootstrap, "other")
@@ -173,6 +180,9 @@ def test_what_only_the_old_source_has_goes_into_a_file(old: Node, new: Node) -> 
     alike(old.data_dir, new.data_dir)
     assert values(read_committed(old.bootstrap, TOPIC)) == values(read_committed(new.bootstrap, TOPIC))
     assert values(read_all(old.bootstrap, TOPIC))[-1][1] == b"more-2"
+    old.stop()
+    old.start()
+    eventually(lambda: rows_of(old.bootstrap, TOPIC, "back")[0]["cut"] == cut_of(cut), "the file is still named")
 
 
 def test_topics_without_a_common_history_are_refused(old: Node, new: Node) -> None:
@@ -236,28 +246,35 @@ def test_a_failback_whose_source_is_gone_ends_with_what_is_here(
     await_mirrored(new.bootstrap, 5)
     odradek(new.bootstrap, "links", "promote", "west", "--yes")
     produce_all(old.bootstrap, TOPIC, records("lost", 2))
+    writer = transactional(old, "writer")
+    write(writer, "kept", 2)
     odradek(old.bootstrap, "links", "create", "back", "--source", new.bootstrap)
     begin = link_failback._begin
 
-    async def begin_without_source(cluster: Cluster, changes: dict[str, str | None]) -> None:
+    async def begin_without_source(cluster: Cluster, plan: FailbackPlan, properties: dict[str, str]) -> None:
+        await begin(cluster, plan, properties)
         new.stop()
-        await begin(cluster, changes)
 
     with monkeypatch.context() as patch:
         patch.setattr(link_failback, "_begin", begin_without_source)
         command = "links", "failback", "back", TOPIC, "--yes", "--command-config", impatient(tmp_path)
         assert "once more" in odradek(old.bootstrap, *command, code=1).err
+    writer.commit_transaction(PATIENCE_S)  # which its coordinator decides; the marker waits
     assert "links failback" in odradek(old.bootstrap, "links", "resume", "back", TOPIC, code=2).err
     refused = odradek(old.bootstrap, "links", "promote", "back", TOPIC, "--yes", code=2).err
     assert "is being failed back" in refused
     odradek(old.bootstrap, "links", "failover", "back", "--yes")  # of all mirrors, of which there is none yet
     odradek(old.bootstrap, "links", "failover", "back", TOPIC, "--yes")
     produce_all(old.bootstrap, TOPIC, records("own", 1))
-    everything = [value for _, value in (*records("shared", 5), *records("lost", 2), *records("own", 1))]
-    assert [each.value() for each in read_all(old.bootstrap, TOPIC)] == everything
+    own = [*records("lost", 2), *records("kept", 2), *records("own", 1)]
+    everything = [value for _, value in (*records("shared", 5), *own)]
+    eventually(
+        lambda: [each.value() for each in read_committed(old.bootstrap, TOPIC)] == everything,
+        "what was committed is so",
+    )
     new.start()
     (cut,) = fail_back(old.bootstrap, "back")["partitions"]
-    assert set_aside(cut["file"]) == [(5, "lost-0"), (6, "lost-1"), (8, "own-0")]
+    assert [value for _, value in set_aside(cut["file"])] == [(value or b"").decode() for _, value in own]
     alike(old.data_dir, new.data_dir)
 
 

@@ -239,15 +239,19 @@ async def delete_group(cluster: Cluster, group_id: str) -> None:
 
 
 async def committed_offsets(
-    cluster: Cluster, group_id: str, *, stable: bool = False
+    cluster: Cluster, group_id: str, *, stable: bool = False, only: Iterable[TopicPartition] | None = None
 ) -> dict[TopicPartition, CommittedOffset]:
     """All that a group has committed; nothing where there is no such group.
 
-    With `stable` an open transaction that may change it is waited for (KIP-447).
-
+    Args:
+        stable: an open transaction that may change it is waited for (KIP-447).
+        only: of these partitions; None is all.
     Raises:
-        ApiError: what the coordinator says.
+        ApiError: what the coordinator says; UNSTABLE_OFFSET_COMMIT, such a transaction does not end.
     """
+    asked: dict[str, list[int]] = {}
+    for topic_name, number in only or ():
+        asked.setdefault(topic_name, []).append(number)
 
     async def ask(node_id: int) -> dict[TopicPartition, CommittedOffset]:
         connection = await cluster.connection_to(node_id)
@@ -255,7 +259,13 @@ async def committed_offsets(
         request = offset_fetch_request.OffsetFetchRequest(require_stable=stable)
         has_groups = known >= _FIRST_OFFSET_FETCH_OF_GROUPS
         if has_groups:
-            request.groups = [offset_fetch_request.OffsetFetchRequestGroup(group_id=group_id, topics=None)]
+            wanted = [
+                offset_fetch_request.OffsetFetchRequestTopics(name=name, partition_indexes=numbers)
+                for name, numbers in asked.items()
+            ]
+            request.groups = [
+                offset_fetch_request.OffsetFetchRequestGroup(group_id=group_id, topics=None if only is None else wanted)
+            ]
         else:
             request.group_id, request.topics = group_id, None
         response = await cluster.request(
@@ -350,8 +360,14 @@ async def list_offsets(cluster: Cluster, asked: Mapping[TopicPartition, int]) ->
             entry.partitions.append(
                 list_offsets_request.ListOffsetsPartition(partition_index=index, timestamp=timestamp)
             )
-        answers = await asyncio.gather(*(ask(leader, list(topics.values())) for leader, topics in requests.items()))
-        return {key: offset for answer in answers for key, offset in answer.items()}
+        asked_of = (ask(leader, list(topics.values())) for leader, topics in requests.items())
+        # Where one fails the others are waited for: none goes on behind the caller's back.
+        found: dict[TopicPartition, int] = {}
+        for answer in await asyncio.gather(*asked_of, return_exceptions=True):
+            if isinstance(answer, BaseException):
+                raise answer
+            found |= answer
+        return found
 
     async def ask(leader: int, topics: list[list_offsets_request.ListOffsetsTopic]) -> dict[TopicPartition, int]:
         request = list_offsets_request.ListOffsetsRequest(replica_id=-1, topics=topics, timeout_ms=cluster.timeout_ms)

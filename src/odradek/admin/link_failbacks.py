@@ -1,0 +1,393 @@
+"""Topics of an old source become mirrors of those that were promoted from them (ADR 0021): what is compared before it,
+and what is asked of the brokers, step by step.
+
+The brokers write aside and cut (`odradek.link.failback`). Each step may be taken again: who was interrupted, or lost an
+answer, begins at the first one, and finds what is done. `here` is the old source's cluster, `source` the other one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from odradek.admin.link_facts import Row, described, found_link, links_of_cluster
+from odradek.admin.plan import PlanError
+from odradek.client.admin import ConfigOperation, ResourceType, alter_configs, describe_configs
+from odradek.client.epochs import epoch_end
+from odradek.client.groups import commit_offsets, committed_offsets, list_groups, list_offsets
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.link.agreement import Agreement, agree
+from odradek.settings.links import MirrorState, links_of, mirror_key, promotions_of
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from odradek.client.cluster import Cluster
+    from odradek.protocol.messages.metadata_response import MetadataResponseTopic
+    from odradek.settings.links import Link
+
+Rows = list[Row]
+PartitionKey = tuple[str, int]
+EARLIEST, LATEST = -2, -1
+LOOK_S = 0.3
+# Consumers of groups with members are to fetch while the log ends at the cut: what comes then may reach their position.
+MEMBERS_S = 3.0
+# Groups are looked at again while some are moved: what a transaction commits meanwhile may be behind the cut, too.
+MOST_PASSES = 5
+
+
+class UnknownTopicError(PlanError):
+    """A topic that is named is not there, or may not be seen."""
+
+
+class UnfinishedError(PlanError):
+    """It was begun, and does not go on by itself now; what to do is in the text."""
+
+
+@dataclass(slots=True)
+class FailbackPlan:
+    """What is to be done.
+
+    Attributes:
+        done: topics that were failed back before.
+        going: those of which it was begun.
+        changes: settings of all brokers together that begin it for the others; None takes one away.
+        rows: of the others, a row for each partition.
+    """
+
+    link: Link
+    done: list[str]
+    going: list[str]
+    changes: dict[str, str | None] = field(default_factory=dict)
+    rows: Rows = field(default_factory=list)
+
+    @property
+    def topics(self) -> list[str]:
+        """Those of which something is left to do."""
+        return sorted({*self.going, *(row["topic"] for row in self.rows)})
+
+
+# -- what is to be done -----------------------------------------------------------------------------------------------
+
+
+async def known_plan(here: Cluster, name: str, topics: list[str]) -> tuple[FailbackPlan, list[str]]:
+    """What is known without the source, and the topics that are to be compared with it.
+
+    Raises:
+        UnknownLinkError, ApiError. PlanError: a topic is a mirror that was none before.
+    """
+    link = found_link(name, await links_of_cluster(here))
+    mirrors = {topic: link.mirrors[topic] for topic in topics if topic in link.mirrors}
+    going = [topic for topic, mirror in mirrors.items() if mirror.state is MirrorState.FAILBACK]
+    done = [topic for topic, mirror in mirrors.items() if topic not in going and mirror.agreed_below]
+    for topic in mirrors:
+        if topic not in going and topic not in done:
+            raise PlanError(f"{topic} is a mirror of link {name} already")
+    return FailbackPlan(link, done, going), [topic for topic in topics if topic not in mirrors]
+
+
+async def compare(here: Cluster, source: Cluster, plan: FailbackPlan, topics: list[str]) -> None:
+    """Add to a plan what begins it for these topics, and what will be cut.
+
+    Raises:
+        PlanError: they have no history in common with the source's. ApiError.
+    """
+    plan.changes = await _changes(here, source, plan.link, topics)
+    ours, theirs = await _topics(here, topics, "here"), await _topics(source, topics, "at the source")
+    for topic in topics:
+        below = int(plan.changes[mirror_key(plan.link.name, "agreed.below", topic)] or 0)
+        compacted = await _is_compacted(here, topic)
+        plan.rows += await _compared(here, source, ours[topic], theirs[topic], below, is_compacted=compacted)
+
+
+async def _changes(here: Cluster, source: Cluster, link: Link, topics: list[str]) -> dict[str, str | None]:
+    ours, theirs = await _topics(here, topics, "here"), await _topics(source, topics, "at the source")
+    promoted_here, promoted = promotions_of(await _settings(here)), promotions_of(await _settings(source))
+    changes: dict[str, str | None] = {}
+    for topic in topics:
+        known = promoted.get(topic)
+        if known is None or known.source_id != ours[topic].topic_id:
+            raise PlanError(
+                f"{topic} at {link.bootstrap_servers} was not promoted from this one: they have no history in "
+                "common. Delete the topic here, and mirror it"
+            )
+        if len(ours[topic].partitions) > len(theirs[topic].partitions):
+            raise PlanError(
+                f"{topic} has {len(ours[topic].partitions)} partitions here and "
+                f"{len(theirs[topic].partitions)} at the source: add them there first"
+            )
+        old = promoted_here[topic].link if topic in promoted_here else None
+        changes |= changes_of(link.name, topic, theirs[topic].topic_id, known.first_epoch, old)
+    return changes
+
+
+def changes_of(
+    link: str, topic: str, source_id: UUID, first_epoch: int, promoted_by: str | None
+) -> dict[str, str | None]:
+    """The settings that begin it, in one change.
+
+    Args:
+        first_epoch: under which the source was promoted.
+        promoted_by: the link that the topic here was a mirror of before, and is remembered by.
+    """
+    changes: dict[str, str | None] = {}
+    if promoted_by not in (None, link):
+        old = ("mirror", "source.id", "leader.epoch", "agreed.below", "own.from")
+        changes |= {mirror_key(promoted_by, what, topic): None for what in old}
+    return changes | {
+        mirror_key(link, "mirror", topic): str(MirrorState.FAILBACK),
+        mirror_key(link, "source.id", topic): str(source_id),
+        mirror_key(link, "agreed.below", topic): str(first_epoch),
+    }
+
+
+async def _topics(cluster: Cluster, topics: list[str], where: str) -> dict[str, MetadataResponseTopic]:
+    found = {each.name or "": each for each in (await cluster.metadata(topics)).topics}
+    for topic in topics:
+        if code := found[topic].error_code:
+            raise UnknownTopicError(f"topic {topic} {where}: {ErrorCode(code).name}")
+    return found
+
+
+async def _settings(cluster: Cluster) -> dict[str, str]:
+    (found,) = await describe_configs(cluster, ResourceType.BROKER, [""])
+    return {entry.name: entry.value or "" for entry in found.configs}
+
+
+async def _compared(
+    here: Cluster,
+    source: Cluster,
+    ours: MetadataResponseTopic,
+    theirs: MetadataResponseTopic,
+    below: int,
+    *,
+    is_compacted: bool,
+) -> Rows:
+    name = ours.name or ""
+    keys = [(name, each.partition_index) for each in ours.partitions]
+    starts = await list_offsets(here, dict.fromkeys(keys, EARLIEST))
+    ends = await list_offsets(here, dict.fromkeys(keys, LATEST))
+    rows: Rows = []
+    for key in sorted(keys):
+        agreed = await _agreed(here, source, ours, theirs, key[1], below)
+        starts_over = agreed.starts_over or (is_compacted and agreed.offset < ends[key])
+        first = starts[key] if starts_over else max(agreed.offset, starts[key])
+        rows.append(
+            {
+                "topic": name,
+                "partition": key[1],
+                "end": ends[key],
+                "kept": None if starts_over else min(agreed.offset, ends[key]),
+                "cut": max(0, ends[key] - first),
+                "starts_over": starts_over,
+            }
+        )
+    return rows
+
+
+async def _is_compacted(cluster: Cluster, topic: str) -> bool:
+    (found,) = await describe_configs(cluster, ResourceType.TOPIC, [topic])
+    return any(entry.name == "cleanup.policy" and "compact" in (entry.value or "") for entry in found.configs)
+
+
+async def _agreed(
+    here: Cluster,
+    source: Cluster,
+    ours: MetadataResponseTopic,
+    theirs: MetadataResponseTopic,
+    number: int,
+    below: int,
+) -> Agreement:
+    name = ours.name or ""
+    leader_here, leader_there = _leader(ours, number), _leader(theirs, number)
+
+    async def source_end(asked: int) -> tuple[int, int]:
+        return await epoch_end(source, name, number, asked, leader_id=leader_there)
+
+    async def source_start() -> int:
+        return (await list_offsets(source, {(name, number): EARLIEST}))[name, number]
+
+    async def own_end(asked: int) -> tuple[int, int]:
+        return await epoch_end(here, name, number, asked, leader_id=leader_here)
+
+    return await agree(below, source_end, source_start, own_end)
+
+
+def _leader(topic: MetadataResponseTopic, number: int) -> int:
+    leader = next((each.leader_id for each in topic.partitions if each.partition_index == number), -1)
+    if leader < 0:
+        raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic.name}-{number} has no leader")
+    return leader
+
+
+# -- doing it ---------------------------------------------------------------------------------------------------------
+
+
+async def begin(here: Cluster, source: Cluster, plan: FailbackPlan) -> None:
+    """Make it read-only, and have the brokers cut, as long as the source is what it was compared with.
+
+    Raises:
+        PlanError: it is another topic by now, or another promotion. ApiError.
+    """
+    topics = sorted({row["topic"] for row in plan.rows})
+    if not topics:
+        return
+    if await _changes(here, source, plan.link, topics) != plan.changes:
+        raise PlanError(
+            f"{', '.join(topics)} at {plan.link.bootstrap_servers} has changed since it was compared: "
+            "give the command again"
+        )
+    operations = [
+        (key, ConfigOperation.DELETE if text is None else ConfigOperation.SET, text)
+        for key, text in plan.changes.items()
+    ]
+    try:
+        await alter_configs(here, ResourceType.BROKER, "", operations)
+    except ApiError as error:
+        if error.code is not ErrorCode.INVALID_REQUEST or not await _has_begun(here, plan):
+            raise
+
+
+async def _has_begun(here: Cluster, plan: FailbackPlan) -> bool:
+    """Whether the change was made, and its answer lost."""
+    settings = await _settings(here)
+    return all(settings.get(key) == text for key, text in plan.changes.items())
+
+
+async def cuts(
+    here: Cluster, name: str, topics: list[str], tell: Callable[[str], None] = lambda text: None
+) -> dict[PartitionKey, int]:
+    """Wait until all replicas are cut; returns where.
+
+    Args:
+        tell: takes what it waits for, each time when that is news.
+    Raises:
+        UnfinishedError: nothing changes for as long as the cluster's time-out. ApiError.
+    """
+    loop, last, said = asyncio.get_running_loop(), None, ""
+    while True:
+        found, uncut = await _progress(here, name, topics)
+        if not uncut:
+            return found
+        rows = [row for row in await report(here, name, topics) if (row["topic"], row["partition"]) in uncut]
+        reasons = [f"{row['topic']}-{row['partition']}: {row['reason']}" for row in rows if row["reason"]]
+        now = (len(uncut), tuple(reasons), tuple(row["end"] for row in rows))
+        if last is None or now != last[0]:
+            last = now, loop.time()
+        reason = "; ".join(reasons) or f"{len(uncut)} partitions are not cut yet"
+        if loop.time() - last[1] >= here.timeout_ms / 1000:
+            raise UnfinishedError(
+                f"{reason}. The brokers go on, and `odradek links failback` once more goes on with them"
+            )
+        if reasons and reason != said:
+            tell(reason)
+            said = reason
+        await asyncio.sleep(LOOK_S)
+
+
+async def _progress(here: Cluster, name: str, topics: list[str]) -> tuple[dict[PartitionKey, int], set[PartitionKey]]:
+    """Where partitions were cut, and those that were not."""
+
+    async def attempt() -> Link:
+        link = found_link(name, links_of(await _settings(here)))
+        if any(topic not in link.mirrors for topic in topics):
+            raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, "the broker has not heard of the failback")
+        return link
+
+    link = await here.retried(attempt)
+    found = await _topics(here, topics, "here")
+    every = {(topic, each.partition_index) for topic in topics for each in found[topic].partitions}
+    known = {(topic, number): offset for topic in topics for number, offset in link.mirrors[topic].cuts.items()}
+    return known, every - known.keys()
+
+
+async def move_groups(here: Cluster, cut_to: dict[PartitionKey, int]) -> Rows:
+    """Set groups without members to the cut where they are further; those with members are left to these.
+
+    Transactions that are open, and may commit such an offset, are waited for (KIP-447).
+
+    Raises:
+        UnfinishedError: one does not end. ApiError.
+    """
+    rows: Rows = []
+    for _ in range(MOST_PASSES):
+        found = await _move_groups(here, cut_to, {row["group"] for row in rows if not row["moved"]})
+        rows += found
+        if not any(row["moved"] for row in found):
+            break
+    if not all(row["moved"] for row in rows):
+        await asyncio.sleep(MEMBERS_S)
+    return rows
+
+
+async def _move_groups(here: Cluster, cut_to: dict[PartitionKey, int], left_out: set[str]) -> Rows:
+    rows: Rows = []
+    for group in await list_groups(here):
+        if group.group_type.lower() not in ("", "classic", "consumer") or group.group_id in left_out:
+            continue
+        committed = await _stable_offsets(here, group.group_id, cut_to)
+        beyond = {key: cut_to[key] for key, offset in committed.items() if offset > cut_to[key]}
+        if not beyond:
+            continue
+        moved = True
+        try:
+            await commit_offsets(here, group.group_id, beyond)
+        except ApiError as error:
+            if error.code is not ErrorCode.UNKNOWN_MEMBER_ID:
+                raise
+            moved = False
+        rows += [
+            {
+                "group": group.group_id,
+                "topic": key[0],
+                "partition": key[1],
+                "offset": committed[key],
+                "to": offset,
+                "moved": moved,
+            }
+            for key, offset in sorted(beyond.items())
+        ]
+    return rows
+
+
+async def _stable_offsets(here: Cluster, group: str, wanted: dict[PartitionKey, int]) -> dict[PartitionKey, int]:
+    try:
+        found = await committed_offsets(here, group, stable=True, only=wanted)
+    except ApiError as error:
+        if error.code is not ErrorCode.UNSTABLE_OFFSET_COMMIT:
+            raise
+        raise UnfinishedError(
+            f"an open transaction may commit offsets of group {group} behind the cut: end it, or wait for its time-out "
+            "(transaction.timeout.ms of its producer), and give `odradek links failback` once more"
+        ) from None
+    return {key: each.offset for key, each in found.items() if key in wanted}
+
+
+async def check_source(here: Cluster, source: Cluster, link: Link, topics: list[str]) -> None:
+    """Whether the source's topics are its own still: of two that fail back to each other, neither ends.
+
+    Raises:
+        UnfinishedError, ApiError.
+    """
+    ours = await _topics(here, topics, "here")
+    promoted = promotions_of(await _settings(source))
+    for topic in topics:
+        if topic not in promoted or promoted[topic].source_id != ours[topic].topic_id:
+            raise UnfinishedError(
+                f"{topic} at {link.bootstrap_servers} is no topic of its own any more: give one of the two up with "
+                f"`odradek links failover {link.name} {topic}`"
+            )
+
+
+async def end(here: Cluster, name: str, topics: list[str]) -> None:
+    """They are mirrors from now on: their records come. Raises ApiError."""
+    changes = [(mirror_key(name, "mirror", topic), ConfigOperation.SET, str(MirrorState.ACTIVE)) for topic in topics]
+    await alter_configs(here, ResourceType.BROKER, "", changes)
+
+
+async def report(here: Cluster, name: str, topics: list[str]) -> list[dict[str, Any]]:
+    """A row of `links describe` for each partition. Raises ApiError."""
+    found = await described(here, found_link(name, await links_of_cluster(here)))
+    return [row for row in found["partitions"] if row["topic"] in topics]
