@@ -6,7 +6,8 @@ source, from the same start to the same end, and a reader of the mirror has read
 at the same offsets.
 
 Mirrors are promoted at moments that a seed draws (`promotions.py`). Then a copy has the source's batches up to where
-the mirror ended, and this cluster's behind; writers, under the same transactional ids, and a group move over.
+the mirror ended, and this cluster's behind; writers, under the same transactional ids, and a group move over. Some of
+these topics are failed back: the source's becomes the mirror, at a moment that is drawn as well (`failbacks.py`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from odradek.client.admin import ConfigOperation, ResourceType
@@ -31,9 +33,20 @@ from odradek.replica.partition import Partition
 from odradek.settings.link_settings import GROUP_FILTERS, OFFSETS
 from odradek.settings.links import MirrorState, bootstrap_key, mirror_key, setting_key
 from tests.sim.chaos_clients import ChaosClient
-from tests.sim.clients import RETRY_S, Client, Producer, Recorder
+from tests.sim.clients import RETRY_S, Client, Recorder
 from tests.sim.cluster_invariants import ClusterWatch, batches_on, different_logs, unconverged
-from tests.sim.copiers import FollowingReader, Ledger, TransactionalWriter
+from tests.sim.copiers import FollowingReader, Ledger
+from tests.sim.failbacks import (
+    CutWatch,
+    Failback,
+    FailingBack,
+    LeavingProducer,
+    LeavingWriter,
+    jumped_over,
+    lost_in_silence,
+    not_alike,
+    other_batches,
+)
 from tests.sim.history import Rules, first, judge
 from tests.sim.invariants import WATCH_EVERY_S
 from tests.sim.one_node import PROGRESS_S, Admin
@@ -71,6 +84,8 @@ LOOK_EVERY_S = 0.2
 ALONE = 0.5
 # How often each topic is promoted, and how often its writers move over too early.
 PROMOTED, EARLY = 0.6, 0.3
+# How often a promoted topic is failed back.
+FAILED_BACK = 0.6
 # How long writers go on at the destination behind the last promotion.
 MOVED_S = 2.0
 # Of clients of both sites, and of those whose reads are compared with all others in the end.
@@ -181,9 +196,8 @@ class LinkAdmin(ChaosClient):
 class LinksWatch:
     """Looks at both sites."""
 
-    def __init__(self, source: Site, destination: Site, there: Recorder, here: Recorder) -> None:
-        # What was acknowledged at the source is at the destination later: it is not looked for there.
-        self._watches = (ClusterWatch(source, there), ClusterWatch(destination, here))
+    def __init__(self, source: ClusterWatch, destination: ClusterWatch) -> None:
+        self._watches = (source, destination)
 
     async def run(self) -> None:
         """Look again and again until cancelled."""
@@ -222,11 +236,20 @@ class LinkedClusters(Scenario):
             for topic in (PAID, TRIMMED)
             if self.random.random() < PROMOTED
         }
+        self.failbacks = {
+            topic: Failback(promotion, self.random.uniform(0.0, 0.6 * self.trouble_s))
+            for topic, promotion in self.promotions.items()
+            if self.random.random() < FAILED_BACK
+        }
         self.member: GroupMember | None = None
         self.operator_here: Operator | None = None
+        self.old_writers: list[LeavingWriter] = []
+        self.tasks: dict[str, asyncio.Task[None]] = {}
 
     def make_watch(self) -> Any:
-        return LinksWatch(self.source, self.destination, self.recorder, self.here)
+        # What was acknowledged at the source is at the destination later: it is not looked for there.
+        there = CutWatch(self.source, self.recorder, self.failbacks)
+        return LinksWatch(there, ClusterWatch(self.destination, self.here))
 
     @property
     def operations(self) -> int:
@@ -253,14 +276,28 @@ class LinkedClusters(Scenario):
         readers = self._readers(ledger)
         committer = Committer(self.source, "committer", 11, self.recorder, readers[0])
         writers = self._writers(self.source, "", self.recorder, values, ledger)
-        clients: list[Any] = [*writers, Operator(self.source, 72, self.recorder), linking, committer, *readers]
+        self.old_writers = [each for each in writers if isinstance(each, LeavingWriter)]
+        operator = Operator(self.source, 72, self.recorder)
+        clients: list[Any] = [*writers, operator, linking, committer, *readers]
         promoter = Promoter(self.destination, 73, self.recorder, LINK, self.promotions.values())
         moved = self._moved(values, ledger)
-        tasks = {client.name: world.loop.spawn(client.name, client.run(), name=client.name) for client in clients}
-        tasks[promoter.name] = world.loop.spawn(promoter.name, promoter.run(), name=promoter.name)
+        leaving = {PAID: ([readers[0], committer], writers[:-1]), TRIMMED: ([operator], writers[-1:])}
+        back = FailingBack(
+            self.source,
+            self.destination,
+            86,
+            self.recorder,
+            self.failbacks.values(),
+            lambda topic: self._leave(*leaving[topic]),
+        )
+        for client in clients:
+            self._spawn(client.name, client.run())
+        self._spawn(promoter.name, promoter.run())
+        self._spawn(back.name, back.run())
         for topic, client in moved:
             work = begin_when_asked(self.promotions[topic], client, early=self.random.random() < EARLY)
-            tasks[client.name] = world.loop.spawn(client.name, work, name=client.name)
+            self._spawn(client.name, work)
+        tasks = self.tasks
         await world.make_trouble(self.trouble_s)
         world.heal()
         for client in clients:
@@ -271,6 +308,7 @@ class LinkedClusters(Scenario):
 
         async with progress(world.loop, PROGRESS_S, who_waits, self.recorder.problems):
             await tasks[promoter.name]
+            await tasks[back.name]
             await asyncio.sleep(MOVED_S if moved else 0.0)
             for _, client in moved:
                 client.stopping = True
@@ -278,13 +316,23 @@ class LinkedClusters(Scenario):
             await until(lambda: not self._unfinished(), pause_s=LOOK_EVERY_S)
             await self._read_all(readers, ledger)
             await until(lambda: self._offsets_followed(committer), pause_s=LOOK_EVERY_S)
-        for client in [*clients, promoter, *(client for _, client in moved)]:
+            await until(self._offsets_are_below_cuts, pause_s=LOOK_EVERY_S)
+        for client in [*clients, promoter, back, *(client for _, client in moved)]:
             self.recorder.problems += [f"{client.name}: {text}" for text in client.network.violations()]
+
+    def _spawn(self, name: str, work: Any) -> None:
+        self.tasks[name] = self.world.loop.spawn(name, work, name=name)
+
+    async def _leave(self, first: list[Any], then: list[Any]) -> None:
+        """Who uses a topic of the source leaves: the first before its failback begins, the others as it does."""
+        for client in (*first, *then):
+            client.stopping = True
+        await asyncio.gather(*[self.tasks[client.name] for client in first])
 
     def _writers(self, site: Site, prefix: str, recorder: Recorder, values: Iterator[int], ledger: Ledger) -> list[Any]:
         """Those of transactions, under the same transactional ids at both sites; and at the source one of the rest."""
         writers: list[Any] = [
-            TransactionalWriter(
+            LeavingWriter(
                 site,
                 prefix + name,
                 number + (80 if prefix else 0),
@@ -296,15 +344,24 @@ class LinkedClusters(Scenario):
                 fights=len(site.machines) > 1,
                 values=values,
                 ledger=ledger,
+                failback=None if prefix else self.failbacks.get(PAID),
             )
             for number, (name, version) in enumerate((("new", 2), ("old", 0)), 1)
         ]
-        return writers if prefix else [*writers, self._idempotent(site, "trimmed-writer", 3, Recorder(), values)]
+        if prefix:
+            return writers
+        trimming = self._idempotent(site, "trimmed-writer", 3, Recorder(), values)
+        trimming.failback = self.failbacks.get(TRIMMED)
+        return [*writers, trimming]
 
-    def _idempotent(self, site: Site, name: str, process: int, recorder: Recorder, values: Iterator[int]) -> Producer:
+    def _idempotent(
+        self, site: Site, name: str, process: int, recorder: Recorder, values: Iterator[int]
+    ) -> LeavingProducer:
         """Of what the source's writes nothing is judged, as it is deleted."""
         trimmed = [(TRIMMED, number) for number in range(PARTITIONS)]
-        return Producer(site, name, process, recorder, partitions=trimmed, idempotent=True, values=values, acks=(-1,))
+        return LeavingProducer(
+            site, name, process, recorder, partitions=trimmed, idempotent=True, values=values, acks=(-1,)
+        )
 
     def _moved(self, values: Iterator[int], ledger: Ledger) -> list[tuple[str, Any]]:
         """(topic, client) of those that move over once the topic is promoted."""
@@ -351,6 +408,10 @@ class LinkedClusters(Scenario):
             reader = Reader(self.destination, "trimmed-auditor", 97, self.here, partitions=trimmed, sessions=False)
             reader.positions = {(TRIMMED, number): self._start_here(TRIMMED, number) for number in range(PARTITIONS)}
             audits.append(reader)
+        if PAID in self.failbacks:
+            # Who read there before has read what is gone by now.
+            audits.append(MirrorReader(self.source, "old-source-auditor", 98, self.here, **settings))
+            readers = readers[1:]
         for reader in [*readers, *audits]:
             await self._drain(reader)
             for key in reader.positions if isinstance(reader, MirrorReader) else ():
@@ -386,9 +447,21 @@ class LinkedClusters(Scenario):
                 self.recorder.problems.append(f"{PAID}-{number}: {offset} was committed here, there is {found}")
         return True
 
+    async def _offsets_are_below_cuts(self) -> bool:
+        if PAID not in self.failbacks:
+            return True
+        client = Client(self.source, "asks-there", 99, Recorder())
+        try:
+            found = await jumped_over(client, self.failbacks[PAID], self.old_writers, ["group-of-committer"])
+        except OdradekError:
+            return False
+        self.recorder.problems += found
+        return True
+
     def _unfinished(self) -> list[str]:
         """What differs still: each site in itself, and the mirrors from their source."""
         waiting = unconverged(self.source) + unconverged(self.destination)
+        waiting += not_alike(self.source, self.destination, self.failbacks.values())
         if waiting:
             return waiting
         there = {each.name: each.log for _, each in replicas(self.source, led=True)}
@@ -415,7 +488,9 @@ class LinkedClusters(Scenario):
         own = without_deleted(self.here.history, starts if deletes else {})
         here = history_here(own, self.recorder.history, promoted=PAID in self.promotions)
         of_all = Rules(idempotent=False, read_committed=False, assigned=True, drained=False, one_coordinator=False)
-        for history, promised in ((self.recorder.history, rules), (here, rules), (self.all_here.history, of_all)):
+        # What is behind the cut is not there to be read.
+        there = replace(rules, drained=PAID not in self.failbacks)
+        for history, promised in ((self.recorder.history, there), (here, rules), (self.all_here.history, of_all)):
             if findings := judge(history, promised):
                 self.recorder.problems.append(first(findings))
         self.recorder.problems += gone(self.here.history, PAID, COMMITTED_AUDITOR)
@@ -426,6 +501,9 @@ class LinkedClusters(Scenario):
         for site in (self.source, self.destination):
             self.recorder.problems += different_logs(site)
         self.recorder.problems += self._different_mirrors()
+        self.recorder.problems += other_batches(self.source, self.destination, self.failbacks.values())
+        if PAID in self.failbacks:
+            self.recorder.problems += lost_in_silence(self.source, self.destination, self.recorder.history, PAID)
 
     def _different_mirrors(self) -> list[str]:
         """Where a copy of a mirror has other batches than the source's leader has, or did not end once."""
@@ -442,8 +520,8 @@ class LinkedClusters(Scenario):
                 end = min(own, default=end)
                 if text := wrong_end(mirror, ours, own, epoch):
                     problems.append(f"{mirror.name} on {host}: {text}")
-            if mirror.name not in leaders:
-                continue  # it was added here
+            if mirror.name not in leaders or mirror.topic in self.failbacks:
+                continue  # it was added here, or is what the other one mirrors by now
             leader, partition = leaders[mirror.name]
             start = max(partition.log.log_start_offset, mirror.log.log_start_offset, _skipped_to(ours))
             theirs = logs[leader].get(mirror.name, {})
