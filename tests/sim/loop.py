@@ -36,6 +36,8 @@ current_host: contextvars.ContextVar[str] = contextvars.ContextVar("simulated ho
 MAX_AWAITS_WHILE_CLOSING = 20
 # Callbacks at one moment of virtual time. A run of minutes has a few hundred thousand in all.
 MAX_STEPS_WITHOUT_TIME = 200_000
+# Cancelled timers that the heap holds at any rate: to drop them costs a walk over all.
+MIN_CANCELLED_TIMERS = 100
 
 # Those that have run and hold coroutines still. The collector would close them, loudly, in the middle of another test.
 UNDISPOSED: dict[SimLoop, None] = {}
@@ -110,6 +112,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._now = start_s
         self._sequence = 0
         self._timers: list[tuple[float, int, SimTimer]] = []
+        self._cancelled_timers = 0
         self._hosts: dict[str, HostQueue] = {WORLD: HostQueue(WORLD)}
         self._graveyard: list[HostQueue] = []
         self._deadline = math.inf
@@ -167,8 +170,7 @@ class SimLoop(asyncio.BaseEventLoop):
         queue.crashed = True
         # A coroutine that is collected is closed, which would run its finally blocks: so it is kept.
         self._graveyard.append(queue)
-        self._timers = [entry for entry in self._timers if entry[2].host != host]
-        heapq.heapify(self._timers)
+        self._keep_timers(lambda timer: timer.host != host)
 
     def tasks_of(self, host: str) -> list[asyncio.Task[Any]]:
         """The unfinished tasks of a host, oldest first."""
@@ -181,8 +183,8 @@ class SimLoop(asyncio.BaseEventLoop):
         return len(queue.tasks) if queue else 0
 
     def timer_count(self) -> int:
-        """Timers that are set, with those that were cancelled and whose time has not come."""
-        return len(self._timers)
+        """Timers that are set and not cancelled."""
+        return len(self._timers) - self._cancelled_timers
 
     def _host(self, name: str) -> HostQueue:
         queue = self._hosts.get(name)
@@ -239,7 +241,33 @@ class SimLoop(asyncio.BaseEventLoop):
         return timer
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Cancelled timers stay in the heap and are skipped when their time comes."""
+        """Leave a cancelled timer in the heap until its time comes, or until most are cancelled, as asyncio does.
+
+        A request that is answered cancels a time-out that lies half a minute ahead.
+        """
+        if not handle._scheduled:  # type: ignore[attr-defined]
+            return
+        self._cancelled_timers += 1
+        if self._cancelled_timers > MIN_CANCELLED_TIMERS and 2 * self._cancelled_timers > len(self._timers):
+            self._keep_timers(lambda timer: not timer.cancelled())
+
+    def _keep_timers(self, keep: Callable[[SimTimer], bool]) -> None:
+        """Drop the other timers. Time and sequence alone order those that stay."""
+        kept = []
+        for entry in self._timers:
+            if keep(entry[2]):
+                kept.append(entry)
+            else:
+                entry[2]._scheduled = False  # type: ignore[attr-defined]
+        self._timers = kept
+        heapq.heapify(self._timers)
+        self._cancelled_timers = sum(entry[2].cancelled() for entry in kept)
+
+    def _pop_timer(self) -> SimTimer:
+        timer = heapq.heappop(self._timers)[2]
+        timer._scheduled = False  # type: ignore[attr-defined]
+        self._cancelled_timers -= timer.cancelled()
+        return timer
 
     def _run_once(self) -> None:
         if self._timers and self._timers[0][0] <= self._now:
@@ -263,16 +291,14 @@ class SimLoop(asyncio.BaseEventLoop):
             raise error
 
     def _wake_timers(self) -> None:
-        timers = self._timers
-        while timers and timers[0][0] <= self._now:
-            _, _, timer = heapq.heappop(timers)
-            timer._scheduled = False  # type: ignore[attr-defined]
+        while self._timers and self._timers[0][0] <= self._now:
+            timer = self._pop_timer()
             if not timer.cancelled():
                 self._host(timer.host).ready.append(timer)
 
     def _jump(self) -> None:
         while self._timers and self._timers[0][2].cancelled():
-            heapq.heappop(self._timers)
+            self._pop_timer()
         if not self._timers:
             text = "nothing can run and nothing is scheduled; waiting are:"
             raise SimulationStalledError(f"{text}\n{self.who_waits()}")

@@ -17,7 +17,7 @@ from tests.sim.world import Machine, World
 
 MAX_TASKS = 120
 MAX_CONNECTIONS = 100
-MAX_TIMERS = 20_000
+MAX_TIMERS = 1_000
 MAX_ENTRIES = 800
 MAX_BYTES = 8 << 20
 _CONTAINERS = (dict, list, deque, set, frozenset)
