@@ -5,6 +5,10 @@
 prints, after the run, the files by seconds of processors, and writes each test with its seconds to `build/costs.tsv`. A
 broker, a JVM or a compiler counts for the test in whose time it worked; what a process that its parent left behind has
 used is lost.
+
+    .venv/bin/python -m tools.costs
+
+takes the clock's seconds of that file for the order in which test files are handed out (tests/support/order.py).
 """
 
 from __future__ import annotations
@@ -15,6 +19,8 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.support import order
 
 TABLE = Path("build/costs.tsv")
 PROPERTY = "processor seconds"
@@ -97,6 +103,16 @@ class Sums:
         return sorted(sums.items(), key=lambda each: -each[1][1])
 
 
+def write_order() -> None:
+    """Files that took `LISTED_S` or more, with their seconds, in the table beside `tests/support/order.py`."""
+    seconds: dict[str, float] = defaultdict(float)
+    for line in TABLE.read_text().splitlines():
+        wall, _, test = line.split("\t")
+        seconds[test.partition("::")[0]] += float(wall)
+    listed = ((file, round(wall)) for file, wall in sorted(seconds.items()) if wall >= order.LISTED_S)
+    order.TABLE.write_text("".join(f"{file}\t{wall}\n" for file, wall in listed))
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """A worker measures; where there is none, the one process does both."""
     worker = hasattr(config, "workerinput")
@@ -104,3 +120,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Meter())
     if not worker:
         config.pluginmanager.register(Sums())
+
+
+if __name__ == "__main__":
+    write_order()

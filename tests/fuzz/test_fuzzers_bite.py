@@ -108,9 +108,14 @@ BUGS: tuple[tuple[str, Any, str, Callable[..., Any]], ...] = (
     ("spark_decode", decode.Decoder, "_decode_group", decode_rows_late),
     ("dump_log", log_files, "read_records", read_records_unchecked),
 )
+# One of each kind of input: messages, batches, files, settings, security, Spark. The others are slow tests.
+IN_SHORT = ("requests", "batches", "damaged_log", "small_texts", "permissions", "spark_decode")
 
 
-@pytest.mark.parametrize(("name", "place", "attribute", "bug"), BUGS, ids=[name for name, *_ in BUGS])
+@pytest.mark.parametrize(
+    ("name", "place", "attribute", "bug"),
+    [pytest.param(*each, id=each[0], marks=[] if each[0] in IN_SHORT else pytest.mark.slow) for each in BUGS],
+)
 def test_a_planted_bug_is_found(
     name: str, place: Any, attribute: str, bug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

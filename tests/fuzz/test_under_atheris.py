@@ -18,6 +18,7 @@ TAKEN_BYTES = 500 << 20
 BUG = "from tests.fuzz import targets_protocol as t, test_fuzzers_bite as b; t.decode = b.decode_and_leak"
 
 
+@pytest.mark.slow  # an instrumented process; test_fuzzers_bite is the short form, by our own engine
 def test_a_planted_bug_is_found() -> None:
     turn = run_turn("requests", 60, SEED, plant=BUG)
     assert turn.failing is not None, turn.output[-2000:]

@@ -22,6 +22,7 @@ from tests.support.nodes.cluster import topic_at
 from tests.support.waiting import eventually
 
 
+@pytest.mark.slow  # test_isolated_leader has its short forms
 def test_cuts_of_the_network_in_short(tmp_path: Path) -> None:
     with world_of(Scenario("short", cut_from_followers, needs_hosts=True), tmp_path, 1, print) as world:
         assert play([cut_from_followers], world, rounds=1).problems == []

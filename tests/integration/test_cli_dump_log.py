@@ -138,7 +138,7 @@ def same_as_kafkas_dumper(path: Path, capsys: pytest.CaptureFixture[str], *optio
 
 
 @pytest.mark.java
-@pytest.mark.parametrize("whose", ["ours", "kafkas"])
+@pytest.mark.parametrize("whose", ["ours", pytest.param("kafkas", marks=pytest.mark.slow)])
 def test_our_lines_are_those_of_kafkas_dumper(
     whose: str, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -127,6 +127,7 @@ def test_a_group_is_reset_after_a_preview(console: ConsoleProcess, driver: Chrom
     eventually(lambda: committed(node) == 42, "the group is reset")
 
 
+@pytest.mark.slow  # a group and a mirror are changed the same way; test_console_changes has every change
 def test_topics_and_users_are_made_and_deleted_after_a_question(console: ConsoleProcess, driver: Chrome) -> None:
     driver.get(f"{console.url}/c/here/topics")
     is_connected(driver)

@@ -134,7 +134,10 @@ def cluster(nodes: int, delay_ms: int, tmp_path: Path) -> Iterator[Cluster]:
         yield with_slow_disks
 
 
-@pytest.mark.parametrize(("nodes", "delay_ms", "rounds"), [(1, 20, 4), (1, 200, 2), (3, 20, 4), (3, 200, 1)])
+LONGER = [pytest.param(*each, marks=pytest.mark.slow) for each in ((1, 200, 2), (3, 20, 4), (3, 200, 1))]
+
+
+@pytest.mark.parametrize(("nodes", "delay_ms", "rounds"), [(1, 20, 4), (3, 20, 1), *LONGER])
 def test_nodes_stay_and_topics_made_again_keep_their_records(cluster: Cluster, rounds: int) -> None:
     topics = Topics(cluster)
     topics.make()

@@ -130,6 +130,7 @@ def test_tables_made_of_the_topics_are_equal(tmp_path: Path, postgres: Postgres)
         assert left == {row[0] for row in rows(postgres, "public.customers")}
 
 
+@pytest.mark.slow  # fifteen thousand rows
 def test_a_large_transaction_is_one_and_long_values_stay(tmp_path: Path, postgres: Postgres) -> None:
     """More changes than a producer's queue takes, in one transaction; and rows as many that are there at first."""
     with Node(tmp_path) as node, psycopg.connect(postgres.url, autocommit=True) as database:

@@ -237,7 +237,7 @@ def test_a_log_directory_without_permissions_is_one_line_at_the_start(tmp_path: 
     node.stop()
 
 
-@pytest.mark.parametrize("what", ["partition", "file"])
+@pytest.mark.parametrize("what", ["file", pytest.param("partition", marks=pytest.mark.slow)])
 def test_one_of_two_directories_loses_its_permissions(tmp_path: Path, what: str) -> None:
     skip_unless_root("setpriv")
     good, bad = tmp_path / "good", tmp_path / "bad"

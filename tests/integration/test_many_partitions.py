@@ -1,4 +1,4 @@
-"""Four thousand partitions on one node: made in one request, written, read, killed; few files are open, none is large.
+"""Thousands of partitions on one node: made in one request, written, read, killed; few files are open, none is large.
 
 What others wait for meanwhile is measured by `python -m bench.stalls`, which asserts nothing.
 """
@@ -6,6 +6,8 @@ What others wait for meanwhile is measured by `python -m bench.stalls`, which as
 from __future__ import annotations
 
 import os
+
+import pytest
 
 from odradek.log.files import MAX_OPEN_FILES
 from odradek.protocol.apis import ApiKey
@@ -19,7 +21,8 @@ from odradek.protocol.messages.produce_request import PartitionProduceData, Prod
 from tests.support.clients.api_calls import Calls, batch, fetch_topic, values_in
 from tests.support.nodes.node import Node
 
-COUNT = 4000
+# Of partitions: more than may be open at once.
+SHORT, LONG = 1000, 4000
 AT_ONCE = 500
 # Beside those of logs: sockets, the metadata log, locks, what the interpreter and uvloop have open.
 OTHER_FILES = 60
@@ -32,8 +35,8 @@ def open_files(node: Node) -> int:
     return len(os.listdir(f"/proc/{node.pid}/fd"))
 
 
-def write_all(calls: Calls, topic: str) -> None:
-    for first in range(0, COUNT, AT_ONCE):
+def write_all(calls: Calls, topic: str, count: int) -> None:
+    for first in range(0, count, AT_ONCE):
         partitions = [
             PartitionProduceData(index=number, records=batch(b"v%d" % number))
             for number in range(first, first + AT_ONCE)
@@ -45,10 +48,10 @@ def write_all(calls: Calls, topic: str) -> None:
         assert not [each.error_code for each in answer.responses[0].partition_responses if each.error_code]
 
 
-def read_all(calls: Calls, topic: str) -> set[bytes | None]:
+def read_all(calls: Calls, topic: str, count: int) -> set[bytes | None]:
     """All values; one answer has as many partitions as the broker reads in one go."""
     found: set[bytes | None] = set()
-    left = list(range(COUNT))
+    left = list(range(count))
     while left:
         answer = calls.fetch(fetch_topic(topic, dict.fromkeys(left[:AT_ONCE], 0)), max_wait_ms=1000)
         assert not [each.error_code for each in answer.responses[0].partitions if each.error_code]
@@ -59,36 +62,37 @@ def read_all(calls: Calls, topic: str) -> set[bytes | None]:
     return found
 
 
-def ends(calls: Calls, topic: str) -> list[int]:
-    partitions = [ListOffsetsPartition(partition_index=number, timestamp=-1) for number in range(COUNT)]
+def ends(calls: Calls, topic: str, count: int) -> list[int]:
+    partitions = [ListOffsetsPartition(partition_index=number, timestamp=-1) for number in range(count)]
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=partitions)])
     return [each.offset for each in calls.ask(ApiKey.LIST_OFFSETS, 6, request).topics[0].partitions]
 
 
-def test_four_thousand_partitions_are_made_written_read_and_outlive_a_kill(own_node: Node) -> None:
+@pytest.mark.parametrize("count", [SHORT, pytest.param(LONG, marks=pytest.mark.slow)])
+def test_thousands_of_partitions_are_made_read_and_outlive_a_kill(own_node: Node, count: int) -> None:
     topic = "many"
     with Calls(own_node.port, timeout_s=120) as calls:
         calls.create_topic(name="before")
         before = own_node.memory_bytes()
         made = CreateTopicsRequest(
-            topics=[CreatableTopic(name=topic, num_partitions=COUNT, replication_factor=1)], timeout_ms=60_000
+            topics=[CreatableTopic(name=topic, num_partitions=count, replication_factor=1)], timeout_ms=60_000
         )
         assert calls.ask(ApiKey.CREATE_TOPICS, 7, made).topics[0].error_code == 0
-        assert ends(calls, topic) == [0] * COUNT
+        assert ends(calls, topic, count) == [0] * count
         idle = own_node.memory_bytes()
-        assert (idle - before) / COUNT < IDLE_BYTES, "memory of a partition without records"
+        assert (idle - before) / count < IDLE_BYTES, "memory of a partition without records"
         assert open_files(own_node) < MAX_OPEN_FILES + OTHER_FILES
-        write_all(calls, topic)
+        write_all(calls, topic, count)
         assert open_files(own_node) < MAX_OPEN_FILES + OTHER_FILES, "what is written is not kept open"
-        assert read_all(calls, topic) == {b"v%d" % number for number in range(COUNT)}
+        assert read_all(calls, topic, count) == {b"v%d" % number for number in range(count)}
         assert open_files(own_node) < MAX_OPEN_FILES + OTHER_FILES, "what is read is not kept open"
-        assert (own_node.memory_bytes() - before) / COUNT < WRITTEN_BYTES
+        assert (own_node.memory_bytes() - before) / count < WRITTEN_BYTES
     own_node.kill()
     own_node.start()
     with Calls(own_node.port, timeout_s=120) as calls:
         calls.wait_for_leaders(topic, 1)
-        assert ends(calls, topic) == [1] * COUNT
+        assert ends(calls, topic, count) == [1] * count
         assert open_files(own_node) < MAX_OPEN_FILES + OTHER_FILES, "recovery closes what it has opened"
-        assert (own_node.memory_bytes() - before) / COUNT < WRITTEN_BYTES
-        assert read_all(calls, topic) == {b"v%d" % number for number in range(COUNT)}
+        assert (own_node.memory_bytes() - before) / count < WRITTEN_BYTES
+        assert read_all(calls, topic, count) == {b"v%d" % number for number in range(count)}
     own_node.kill()  # closing so many logs in good order is another test's

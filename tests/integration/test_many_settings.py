@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages import describe_configs_request
 from odradek.protocol.messages.incremental_alter_configs_request import (
@@ -26,6 +28,7 @@ def value_of(number: int) -> str:
     return str(45_000 + number % 15_000)
 
 
+@pytest.mark.slow  # the controller alone: tests/scenarios/test_controller_restart.py
 def test_twenty_thousand_changes_survive_a_kill_and_leave_a_small_log(tmp_path: Path) -> None:
     settings = {
         "metadata.log.max.record.bytes.between.snapshots": SNAPSHOT_BYTES,

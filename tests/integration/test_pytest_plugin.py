@@ -25,7 +25,7 @@ def test_it(odradek_broker):
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where compiled modules are; there are none at first, so that each is compiled once, with its warnings."""
     return tmp_path_factory.mktemp("compiled")
@@ -47,15 +47,8 @@ def run_tests(directory: Path, compiled: Path) -> None:
     run(directory, compiled, "-m", "pytest", *plugins, "-W", "error", "-q")
 
 
-def test_pytest_rewrites_nothing_of_a_broker(tmp_path: Path, compiled: Path) -> None:
-    (tmp_path / "test_look.py").write_text(LOOK)
-    run_tests(tmp_path, compiled)
-    count, *rewritten = (tmp_path / "found").read_text().split()
-    assert int(count) > 100  # a whole broker was loaded
-    assert set(rewritten) <= REWRITTEN
-
-
 def test_every_snippet_of_the_page_runs_as_it_is_written(tmp_path: Path, compiled: Path) -> None:
+    """And pytest rewrites nothing of a broker that runs beside the tests."""
     snippets = SNIPPET.findall(PAGE.read_text())
     assert len(snippets) == 7
     for number, snippet in enumerate(snippets):
@@ -66,4 +59,8 @@ def test_every_snippet_of_the_page_runs_as_it_is_written(tmp_path: Path, compile
             script.write_text(snippet)
             run(tmp_path, compiled, str(script))
     assert len(list(tmp_path.glob("test_*.py"))) == 4
+    (tmp_path / "test_look.py").write_text(LOOK)
     run_tests(tmp_path, compiled)
+    count, *rewritten = (tmp_path / "found").read_text().split()
+    assert int(count) > 100  # a whole broker was loaded
+    assert set(rewritten) <= REWRITTEN

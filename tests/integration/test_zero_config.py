@@ -47,7 +47,7 @@ class PlainNode(Node):
     "arguments",
     [
         ["--port", "{port}"],
-        ["--override", "listeners=PLAINTEXT://127.0.0.1:{port}"],
+        pytest.param(["--override", "listeners=PLAINTEXT://127.0.0.1:{port}"], marks=pytest.mark.slow),
         ["--override", "listeners=PLAINTEXT://:{port}", "--override", "node.id=7"],
     ],
 )
@@ -106,7 +106,7 @@ def test_a_taken_port_says_how_to_take_another(taken_offset: int, tmp_path: Path
 def test_a_wrong_argument_is_one_line_about_that_alone(
     arguments: list[str], code: int, said: str, tmp_path: Path
 ) -> None:
-    printed = start_and_fail(*arguments, cwd=tmp_path, code=code)
+    printed = start_and_fail(*arguments, cwd=tmp_path, code=code, forked="--port" in arguments)
     (line,) = printed.splitlines()
     assert said in line
 

@@ -61,7 +61,7 @@ def clients() -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("codecs", ["everyone", "all"])
+@pytest.mark.parametrize("codecs", ["everyone", pytest.param("all", marks=pytest.mark.slow)])
 def test_every_client_reads_what_every_client_wrote(
     broker: Node | ApacheKafka, clients: list[str], codecs: str
 ) -> None:

@@ -71,7 +71,9 @@ def entries(client: str) -> list[Entry]:
     return [Entry(f"k{number}", f"{client}/{number}", (("client", client),)) for number in range(RECORDS)]
 
 
-@pytest.mark.parametrize("dead_first", [True, False], ids=["dead first", "dead last"])
+@pytest.mark.parametrize(
+    "dead_first", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["dead first", "dead last"]
+)
 def test_python_clients_work_past_a_dead_bootstrap_server(whole: ProcessCluster, dead_first: bool) -> None:
     topic = f"python-{dead_first}"
     make(whole, topic)

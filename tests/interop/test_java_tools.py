@@ -91,11 +91,15 @@ ANY_CLIENT = ("--entity-type", "clients", "--entity-default")
         pytest.param("consumer_byte_rate=2048", ANY_CLIENT, marks=pytest.mark.slow),
         pytest.param("request_percentage=50", (*ALICE, *APP), marks=pytest.mark.slow),
         ("request_percentage=50", (*ALICE, *ANY_CLIENT)),
-        ("connection_creation_rate=5", ("--entity-type", "ips", "--entity-name", "10.0.0.1")),
+        pytest.param(
+            "connection_creation_rate=5",
+            ("--entity-type", "ips", "--entity-name", "10.0.0.1"),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_kafka_configs_sets_quotas(broker: Node | ApacheKafka, quota: str, entity: tuple[str, ...]) -> None:
-    """Those that are not slow name a user, a default client and an address."""
+    """The one that is not slow names a user and a default client; of addresses, test_api_client_quotas asks ours."""
 
     def configs(*arguments: object) -> str:
         return run_tool("kafka.admin.ConfigCommand", ["--bootstrap-server", broker.bootstrap, *arguments]).stdout
@@ -132,6 +136,7 @@ def test_get_offsets(broker: Node | ApacheKafka) -> None:
     tool(broker, "GetOffsetShell", "--topic", TOPIC, "--time", "max-timestamp")
 
 
+@pytest.mark.slow  # test_java_groups does all of it, and more
 def test_consumer_groups(broker: Node | ApacheKafka) -> None:
     reading = ("--topic", TOPIC, "--from-beginning", "--max-messages", 100, "--group", "console-group")
     tool(broker, "consumer.ConsoleConsumer", *reading)

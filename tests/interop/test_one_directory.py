@@ -124,7 +124,8 @@ def test_each_reads_what_the_other_wrote(tmp_path: Path, crash: bool) -> None:
         produce_all(kafka.bootstrap, "made-by-us", [(None, b"last")])
 
 
-@pytest.mark.parametrize("quorum", ["standalone", pytest.param("static", marks=pytest.mark.slow)])
+@pytest.mark.slow  # test_java_controllers and the test above have its parts
+@pytest.mark.parametrize("quorum", ["standalone", "static"])
 def test_a_directory_that_we_formatted_starts_kafka(tmp_path: Path, quorum: str) -> None:
     require_kafka()
     kafka = ApacheKafka(tmp_path / "node")

@@ -29,9 +29,10 @@ HUGE = (
 
 
 def samples(cls: type[Message]) -> Iterator[tuple[int, bytes]]:
+    """Every version, and the newest one, which has all fields, with random values too."""
     for version in cls.VERSIONS.versions():
-        for style in ("plain", "random"):
-            yield version, encode(sample(cls, version, style), version)
+        yield version, encode(sample(cls, version, "plain"), version)
+    yield version, encode(sample(cls, version, "random"), version)
 
 
 def attempt(cls: type[Message], data: bytes, version: int) -> bool:
@@ -66,7 +67,7 @@ def test_a_huge_length_anywhere_allocates_nothing(cls: type[Message]) -> None:
     version = cls.VERSIONS.last
     data = encode(sample(cls, version, "plain"), version)
     # tracemalloc looks for the line of each allocation, which takes long in the long functions of long messages
-    places = range(0, len(data), 1 + len(data) ** 2 // 40_000)
+    places = range(0, len(data), 1 + len(data) ** 2 // 10_000)
     hostile = [data[:at] + huge + data[at + len(huge) :] for at in places for huge in HUGE]
     attempt(cls, data, version)
     tracemalloc.start()

@@ -48,6 +48,7 @@ async def test_kafka_dumps_our_metadata_log_and_snapshot(tmp_path: Path) -> None
 
 
 @pytest.mark.java
+@pytest.mark.slow  # test_one_directory: each starts with what the other has left, snapshots apart
 async def test_we_go_on_with_the_metadata_log_of_kafka_and_kafka_with_ours(tmp_path: Path) -> None:
     require_kafka()
     kafka = ApacheKafka(tmp_path / "kafka")

@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 
 from examples.activity import lines, pipeline, proof
 from tests.support.clients.confluent import produce_all, read_committed
+from tests.support.nodes.node import Node
 
 GAP = timedelta(minutes=30)
 # A line long after all others: with it every session and minute before is over.
@@ -70,11 +71,18 @@ def published(bootstrap: str, topic: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.timeout(900)
-def test_lines_become_rows_or_dead_letters(spark: Any, odradek: str, tmp_path: Path) -> None:
-    """In two runs of the queries: what is over between them is there once."""
+@pytest.mark.parametrize("runs", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_lines_become_rows_or_dead_letters(spark: Any, tmp_path: Path, runs: int) -> None:
+    """In two runs of the queries what is over between them is there once."""
+    with Node(tmp_path / "node") as node:
+        become_rows_or_dead_letters(spark, node.bootstrap, tmp_path, runs)
+
+
+def become_rows_or_dead_letters(spark: Any, odradek: str, tmp_path: Path, runs: int) -> None:
     pipeline.create_topics(odradek)
     made = lines.generated(1, 300, broken=4)
-    for part in (made[: len(made) // 2], [*made[len(made) // 2 :], LAST, *ODD]):
+    middle = len(made) // 2 * (runs - 1)
+    for part in (made[:middle], [*made[middle:], LAST, *ODD])[2 - runs :]:
         assert lines.send(odradek, pipeline.LINES, part, 0) == len(part)
         run(spark, odradek, tmp_path)
 

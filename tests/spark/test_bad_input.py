@@ -477,6 +477,7 @@ def test_a_broker_that_is_down_at_the_start_of_a_stream(spark: Any, tmp_path: Pa
             query.stop()
 
 
+@pytest.mark.slow  # without Spark, test_transaction, test_marker_topic and test_task_writers show it
 def test_another_driver_on_the_checkpoint(spark: Any, odradek: str, topic: str, tmp_path: Path) -> None:
     """The newer query goes on; the older one ends with nothing of its batch written. Two JVMs: the slow tests."""
     for name in (topic, f"{topic}-copy"):

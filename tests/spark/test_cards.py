@@ -133,6 +133,7 @@ def run(spark: Any, bootstrap: str, folder: Path) -> None:
     assert pipeline.answer(decided, bootstrap, checkpoint, availableNow=True).awaitTermination(400)
 
 
+@pytest.mark.slow  # the example below is the short form
 def test_the_queries(spark: Any, odradek: str, tmp_path: Path) -> None:
     """In two runs of the query, decisions are those of the rules run one after another, and they are there once.
 
@@ -204,6 +205,7 @@ def test_the_example_proves_what_it_shows(
     assert not replace(found, wronged=1).holds
 
 
+@pytest.mark.slow  # the example above keeps them in Delta; test_writing_examples writes to PostgreSQL
 def test_the_decisions_are_in_the_database_once(spark: Any, postgres: Postgres, tmp_path: Path) -> None:
     psycopg: Any = pytest.importorskip("psycopg", reason='needs psycopg: pip install "odradek[postgres]"')
     made = list(transactions(4, 5, 10))

@@ -143,13 +143,13 @@ def test_the_committing_process_is_killed_in_every_step(spark: Any, bootstrap: s
 def test_large_batches_are_staged_and_swept(spark: Any, odradek: str, topic: str, tmp_path: Path) -> None:
     create_topic(odradek, topic)
     create_topic(odradek, f"{topic}-copy", 2)
-    frame = spark.range(3000).selectExpr("CAST(id AS STRING) key", "CONCAT(id, repeat(' ', 500)) value")
+    frame = spark.range(500).selectExpr("CAST(id AS STRING) key", "CONCAT(id, repeat(' ', 500)) value")
     frame.write.format("odradek").options(**{"kafka.bootstrap.servers": odradek, "topic": topic}).mode("append").save()
     staging = tmp_path / "staging"
     leftover = staging / "some-query"
     leftover.mkdir(parents=True)
     copy(spark, odradek, topic, tmp_path, stagingLocation=str(staging), **{"kafka.compression.type": "lz4"})
-    assert copied(odradek, topic) == list(range(3000))
+    assert copied(odradek, topic) == list(range(500))
     assert leftover.exists(), "other queries' files are not ours"
     assert [path for path in staging.rglob("*") if path.is_file()] == []
 

@@ -50,6 +50,7 @@ def test_ids_are_counted() -> None:
     assert proof._ids("ids", expected, Counter([1, 1, 2, 9])).found == "4, 1 lost, 1 twice, 1 foreign"
 
 
+@pytest.mark.slow  # the file of the year does not change
 def test_the_year_is_whole_and_in_order(tmp_path: Path) -> None:
     found = days(unpack(tmp_path))
     assert sum(len(day.flights) for day in found) == 336_776

@@ -73,6 +73,32 @@ def test_a_catalog_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
         writer(store)
 
 
+def test_a_catalog_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer of a commit is lost; then the catalog is gone for longer than anybody waits."""
+    require_rest_catalog()
+    from pyiceberg.table import Transaction
+
+    commits = Transaction.commit_transaction
+
+    def unanswered(self: Any) -> None:
+        commits(self)
+        raise ConnectionError("the answer is lost")
+
+    with RestCatalog(tmp_path) as catalog:
+        store = RestStore(tmp_path, catalog.properties)
+        made = writer(store)
+        with monkeypatch.context() as patch:
+            patch.setattr(Transaction, "commit_transaction", unanswered)
+            assert not commit(made, 0, range(10)), "the batch is found to be there"
+        assert ids(store) == list(range(10))
+        monkeypatch.setattr(table_sink, "PATIENCE_S", 1.0)
+        found = left(made, Task("query", "run", 1, 0, 0), [(10, "a")])
+        catalog.kill()
+        with pytest.raises(ClusterError, match=r"^batch 1 could not be written to shop\.orders in 1 s: .*refused"):
+            made.commit_once(Task("query", "run", 1, 0, 0), [found])
+
+
+@pytest.mark.slow  # the catalog starts four times
 def test_a_catalog_that_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before a commit that waits for it; after one whose answer is lost; and for longer than anybody waits."""
     require_rest_catalog()

@@ -201,6 +201,7 @@ def test_validate_says_what_would_not_fit(shop: Shop) -> None:
     assert refused.stderr == ""
 
 
+@pytest.mark.slow  # a Spark of its own, a minute; what a run continues with is that of test_pipeline_compatibility
 def test_a_pipeline_continues_from_the_same_files(shop: Shop, tmp_path: Path) -> None:
     """The tables and checkpoints are those of the run before; a further column is taken. SIGTERM ends it in a view."""
     definitions = shop.folder / "transformations/pages.sql"

@@ -45,6 +45,9 @@ def test_under_another_key(made: str) -> None:
     assert all((m.key() or b"").decode() == json.loads(m.value() or b"")["customer"] for m in keyed)
     assert len({(m.key(), m.partition()) for m in keyed}) == len({m.key() for m in keyed}) == 31
 
+
+@pytest.mark.slow  # Java compiles the program first
+def test_a_java_client_finds_its_customer_in_one_partition(made: str) -> None:
     require_kafka()
     program = str(ROOT / "examples" / "rekeyed" / "ReadCustomer.java")
     customer = "generated-customer-007"

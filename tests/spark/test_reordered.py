@@ -62,6 +62,7 @@ def test_equal_times_are_ordered_by_number_and_come_back_after_a_pause() -> None
     assert buffer.take([Reading(5, 9, 0)], 10) == ([], [Reading(5, 9, 0)])
 
 
+@pytest.mark.slow  # the example below is the short form
 def test_the_query(spark: Any, odradek: str, tmp_path: Path) -> None:
     """Two runs; each machine's readings are in order in one partition, the late ones in the table, each once."""
     for topic in (pipeline.READINGS, pipeline.ORDERED, pipeline.LATE, pipeline.DEAD):

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyspark
+import pytest
 
 from pyspark_odradek.session import measured, submitted
 
@@ -34,6 +35,7 @@ def test_settings_for_one_machine_are_set_for_local_masters_only() -> None:
     assert measured("local[2]").keys() - measured("spark://host:7077").keys() == alone
 
 
+@pytest.mark.slow  # a Spark of its own
 def test_a_local_master_of_spark_submit_is_one(spark: Any, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("from pyspark_odradek.session import submitted\nprint(submitted())\n")

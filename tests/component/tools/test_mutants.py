@@ -166,6 +166,7 @@ def test_a_change_that_no_test_enters_is_not_run(small: tuple[Path, Clean]) -> N
     assert (small[0] / "sums.py").read_text() == SUMS
 
 
+@pytest.mark.slow  # the tests above are the short form, of a module of their own
 def test_a_module_of_the_product_is_changed() -> None:
     room = ROOMS["record"]
     clean = clean_run(list(room.sources()), ["tests/unit/record/test_recompression.py"])
@@ -215,6 +216,7 @@ def test_every_change_that_no_client_can_see_exists() -> None:
     assert not unseen() & equivalents()
 
 
+@pytest.mark.slow  # runs a world twice
 def test_a_world_notices_what_its_clients_see() -> None:
     """A batch that is sent again is taken for another one, and another one for it."""
     clean = boxes("log", 1, worlds=("transactions",))

@@ -108,6 +108,7 @@ def test_a_disk_is_replaced_only_when_no_copy_depends_on_it(disks_fail: bool) ->
         assert {1 in each for each in in_sync} == {not disks_fail}
 
 
+@pytest.mark.slow  # test_sim_removers has a short form
 def test_copies_that_differ_below_the_high_watermark_are_reported() -> None:
     world = World(1, faults.none())
     scenario = ManyNodes(world)

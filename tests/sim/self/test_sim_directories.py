@@ -12,7 +12,6 @@ from tests.sim.runs import run_seed
 
 SEEDS = 1
 MORE_SEEDS = 40
-IN_SHORT = "a move that is given up leaves its copy"
 BY_NAME = {bug.name: bug for bug in DIRECTORY_BUGS}
 
 
@@ -38,10 +37,8 @@ def test_every_bug_has_its_line() -> None:
             pass
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[] if name == IN_SHORT else [pytest.mark.slow]) for name in CAUGHT_BY_SEED],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CAUGHT_BY_SEED)
 def test_a_planted_bug_is_caught_by_its_seed(name: str) -> None:
     with BY_NAME[name].planted():
         assert problem_of(CAUGHT_BY_SEED[name], TwoDirectories), BY_NAME[name].meaning

@@ -33,6 +33,7 @@ def run(seed: int) -> Report:
     return run_seed(seed, kind=HostsCluster)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bug", HOST_BUGS, ids=lambda bug: bug.name)
 def test_a_planted_bug_is_caught(bug: Bug) -> None:
     with bug.planted():

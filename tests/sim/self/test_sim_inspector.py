@@ -10,6 +10,8 @@ from tests.sim.planted import Bug
 from tests.sim.runs import Scenario
 from tests.sim.transactional import TransactionalNode
 
+# The others are slow tests.
+IN_SHORT = "ended transactions have topics"
 # Each is caught by the first seed.
 WRONG_ANSWERS: tuple[tuple[type[Scenario], Bug], ...] = (
     (
@@ -45,7 +47,13 @@ WRONG_ANSWERS: tuple[tuple[type[Scenario], Bug], ...] = (
 )
 
 
-@pytest.mark.parametrize(("kind", "bug"), [pytest.param(*each, id=each[1].name) for each in WRONG_ANSWERS])
+@pytest.mark.parametrize(
+    ("kind", "bug"),
+    [
+        pytest.param(*each, id=each[1].name, marks=[] if each[1].name == IN_SHORT else pytest.mark.slow)
+        for each in WRONG_ANSWERS
+    ],
+)
 def test_a_wrong_answer_is_noticed(kind: type[Scenario], bug: Bug) -> None:
     with bug.planted():
         assert "no progress" in problem_of(1, kind), bug.meaning

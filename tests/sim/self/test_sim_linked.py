@@ -16,7 +16,6 @@ from tests.support.order import slow_after
 
 # The seed that once caught a bug may be another run after a change of the product: then it must be one of these.
 OTHER_SEEDS = range(1, 41)
-IN_SHORT = ("leader epochs stay below a floor that was raised",)
 
 
 @pytest.mark.parametrize("seed", slow_after(1, range(1, 31)))
@@ -25,10 +24,8 @@ def test_mirrors_are_what_their_source_is(seed: int) -> None:
     assert not report.failed, failure(report)
 
 
-@pytest.mark.parametrize(
-    "bug",
-    [pytest.param(bug, marks=[] if bug.name in IN_SHORT else pytest.mark.slow, id=bug.name) for bug in LINK_BUGS],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", LINK_BUGS, ids=lambda bug: bug.name)
 def test_a_planted_bug_is_caught(bug: Bug) -> None:
     with bug.planted():
         seeds = itertools.chain([CAUGHT_BY_SEED[bug.name]], OTHER_SEEDS)

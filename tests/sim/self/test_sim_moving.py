@@ -56,9 +56,8 @@ def test_seeds_hold_while_partitions_move_and_brokers_come_and_leave(
     assert sum(mover.begun for mover in movers) >= 3
 
 
-@pytest.mark.parametrize(
-    "number", [pytest.param(0, marks=pytest.mark.slow), 2, pytest.param(4, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [0, 2, 4])
 def test_a_planted_bug_is_caught(number: int) -> None:
     bug = MOVING[number]
     known, _ = known_seeds()[bug.name]

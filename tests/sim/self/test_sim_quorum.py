@@ -16,6 +16,8 @@ from tests.support.order import slow_after
 OTHER_SEEDS = range(60)
 # Those above are slow tests; 71 once found something.
 SHORT_SEEDS = 1
+# Those that take their seed long are slow tests, too.
+LONG = ("a leader that cannot write goes on", "a leader says nothing in its epoch")
 
 
 @pytest.mark.parametrize("seed", [*slow_after(SHORT_SEEDS, range(8)), 71])
@@ -25,7 +27,10 @@ def test_a_seed_finds_nothing(seed: int) -> None:
     assert report.operations > 0
 
 
-@pytest.mark.parametrize(("bug", "seed"), BY_SEED, ids=lambda value: value.name if isinstance(value, Bug) else "")
+@pytest.mark.parametrize(
+    ("bug", "seed"),
+    [pytest.param(*each, id=each[0].name, marks=pytest.mark.slow if each[0].name in LONG else []) for each in BY_SEED],
+)
 def test_a_planted_bug_is_caught_by_its_seed(bug: Bug, seed: int) -> None:
     with bug.planted():
         assert any(problem_of(number, QuorumRun) for number in (seed, *OTHER_SEEDS)), bug.meaning

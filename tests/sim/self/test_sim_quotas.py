@@ -17,7 +17,7 @@ from tests.support.order import slow_after
 # The seed that once caught a bug may be another run after a change of the product: then it must be one of these.
 OTHER_SEEDS = range(1, 40)
 # The others are slow tests.
-IN_SHORT = ("a connection keeps the quotas that it began with", "a wait has no end")
+IN_SHORT = ("a connection keeps the quotas that it began with",)
 
 
 @pytest.mark.parametrize("seed", slow_after(1, range(1, 41)))

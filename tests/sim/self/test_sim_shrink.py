@@ -21,6 +21,7 @@ BUG = next(bug for bug in ONE_NODE if bug.name == "no sequence check")
 CAUGHT_BY = 15
 
 
+@pytest.mark.slow  # the tests below shrink what is made up
 def test_single_faults_of_a_real_run_are_left_out() -> None:
     with BUG.planted():
         for seed in (CAUGHT_BY, *range(1, 30)):

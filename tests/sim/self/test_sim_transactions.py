@@ -16,6 +16,8 @@ from tests.support.order import slow_after
 
 # The seed that once caught a bug may be another run after a change of the product: then it must be one of these.
 OTHER_SEEDS = range(1, 60)
+# Those that take their seed long are slow tests.
+LONG = ("owed markers forgotten", "marker written again", "aborted offsets committed")
 
 
 @pytest.mark.parametrize("seed", slow_after(2, range(1, 13)))
@@ -25,7 +27,12 @@ def test_no_interleaving_tears_a_transaction(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "bug", [each for each in TRANSACTIONS if each.name in CAUGHT_BY_SEED], ids=lambda bug: bug.name
+    "bug",
+    [
+        pytest.param(bug, marks=pytest.mark.slow if bug.name in LONG else [], id=bug.name)
+        for bug in TRANSACTIONS
+        if bug.name in CAUGHT_BY_SEED
+    ],
 )
 def test_a_planted_bug_is_caught(bug: Bug) -> None:
     with bug.planted():

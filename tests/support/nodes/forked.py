@@ -110,13 +110,19 @@ class Forks:
         return tuple(command[: len(COMMAND)]) == COMMAND and _read_at_start(environment) == ours
 
     def start(
-        self, command: Sequence[str], environment: Mapping[str, str], output: BinaryIO, *, own_group: bool = False
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        output: BinaryIO,
+        *,
+        folder: Path | None = None,
+        own_group: bool = False,
     ) -> ForkedProcess:
-        """Start what the command says; its output and its errors go to `output`, and it has no input."""
+        """Start what the command says, here or in `folder`; all that it prints goes to `output`. It has no input."""
         request = {
             "command": ["odradek", *command[len(COMMAND) :]],
             "environment": dict(environment),
-            "folder": os.getcwd(),
+            "folder": str(folder or Path.cwd()),
             "own_group": own_group,
             "limits": [(kind, resource.getrlimit(kind)) for kind in LIMITS],
         }

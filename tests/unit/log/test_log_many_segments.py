@@ -28,7 +28,7 @@ from odradek.record.control import transaction_marker
 from tests.sim.disk import DiskFaults, SimDisk
 from tests.support.models.batches import NOW_MS, batch, header_of
 
-FEW, MANY = 10, 10_000
+FEW, MANY = 10, 3000
 DIRECTORY = Path("/data/topic-0")
 # Of what a binary search, or another level of a tree, adds.
 MORE_STEPS, MORE_BYTES = 400, 10_000
