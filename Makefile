@@ -160,8 +160,8 @@ sim-coverage: $(STAMP) ## Branches of the product that no simulated run takes, S
 fuzz: $(STAMP) ## Fuzz all that reads bytes from elsewhere, MINUTES=5; failing inputs go into tests/fuzz/corpus (ARGS="--target NAME --engine own")
 	@$(PYTHON) -m tests.fuzz --minutes $(or $(MINUTES),5) $(ARGS)
 
-mutants: $(STAMP) ## Small wrong changes that no test of their room notices (ROOM=raft SAMPLE=40 SEED=1, LINE=raft/node.py:212); SIM=20: which of the others so many seeds of simulated worlds notice
-	@$(PYTHON) -m tests.mutants $(ROOM) --sample $(or $(SAMPLE),40) --seed $(or $(SEED),1) $(if $(LINE),--line $(LINE)) $(if $(SIM),--simulate $(SIM))
+mutants: $(STAMP) ## Small wrong changes that no test of their room notices (ROOM=raft SAMPLE=40 SEED=1, LINE=raft/node.py:212); ARGS=--unentered: what no test enters; SIM=20: which of the others so many seeds of simulated worlds notice
+	@$(PYTHON) -m tests.mutants $(ROOM) --sample $(or $(SAMPLE),40) --seed $(or $(SEED),1) $(if $(LINE),--line $(LINE)) $(if $(SIM),--simulate $(SIM)) $(ARGS)
 
 chaos: $(STAMP) ## Real nodes killed, paused, cut off, without disk, power or the right time, under load, some minutes (ARGS="one-way --rounds 20")
 	@$(PYTHON) -m tests.chaos $(ARGS)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
 from tests.mutants.changes import Mutant, changes, mutant
 from tests.mutants.rooms import ROOMS, ROOT, Room
+from tests.mutants.runs import Clean
 
 SEPARATOR = " | "
 AT = " @ "
@@ -77,6 +78,31 @@ def of_line(name: str, where: str) -> Iterator[tuple[Place, Mutant]]:
     for place in places(ROOMS[name], file):
         if line in ("", str(place.line)):
             yield place, place.mutant()
+
+
+@dataclass(frozen=True, slots=True)
+class Unentered:
+    """A run of statements that no test of its room enters, by its first change, and how many changes it has."""
+
+    path: Path
+    line: int
+    function: str
+    count: int
+
+
+def unentered(room: Room, clean: Clean) -> list[Unentered]:
+    """Where a test is missing, or code is dead; not where nothing can be changed that anyone could see."""
+    known = equivalents()
+    found: dict[tuple[str, int], Unentered] = {}
+    for module, path in room.sources():
+        for number, change in enumerate(changes(ast.parse(path.read_text()))):
+            if clean.tests_of(module, change.block):
+                continue
+            place = Place(module, path, number, change.line)
+            if not place.keys(place.mutant()) & known:
+                first = found.get((module, change.block), Unentered(path, change.line, change.function, 0))
+                found[module, change.block] = replace(first, count=first.count + 1)
+    return list(found.values())
 
 
 def stale_equivalents(known: set[str]) -> set[str]:

@@ -9,9 +9,9 @@ import pytest
 
 from tests.mutants.changes import changes, mutant
 from tests.mutants.marks import with_marks
-from tests.mutants.rooms import ROOMS
+from tests.mutants.rooms import ROOMS, Room
 from tests.mutants.runs import Clean, RunError, clean_run, judge
-from tests.mutants.samples import equivalents, of_line, places, sample, stale_equivalents
+from tests.mutants.samples import equivalents, of_line, places, sample, stale_equivalents, unentered
 from tests.mutants.simulated import Boxes, boxes, look, unseen
 
 SUMS = '''"""Sums."""
@@ -164,6 +164,18 @@ def test_a_change_is_in_processes_that_a_test_starts(small: tuple[Path, Clean]) 
 def test_a_change_that_no_test_enters_is_not_run(small: tuple[Path, Clean]) -> None:
     assert outcome(small, "value + 1 -> value - 1") == ("no test", "")
     assert (small[0] / "sums.py").read_text() == SUMS
+
+
+def test_statements_that_no_test_enters_are_listed_if_they_can_be_changed() -> None:
+    isolation = Room(("odradek/replica/isolation.py",), ())
+    module = "odradek.replica.isolation"
+    found = unentered(isolation, Clean({"a test": 1.0}, {}, set()))
+    functions = {each.function for each in found}
+    assert "Isolation.look" in functions and "" not in functions, "what runs on import is entered"
+    assert "_Partition.cut_off" not in functions, "declarations of a protocol are not"
+    blocks = {change.block for change in changes(ast.parse(next(isolation.sources())[1].read_text()))}
+    entered = {(module, block): {"a test"} for block in blocks}
+    assert unentered(isolation, Clean({"a test": 1.0}, entered, set())) == []
 
 
 @pytest.mark.slow  # the tests above are the short form, of a module of their own
