@@ -264,14 +264,8 @@ class IncomingRequests:
     # -- description ------------------------------------------------------------------------------------------------
 
     def describe(self, wall_ms: int, now_ms: int) -> quorum_response.DescribeQuorumResponse:
-        """What DescribeQuorum answers (KIP-595, 836, 853).
-
-        Raises:
-            ApiError: NOT_LEADER_OR_FOLLOWER where this node does not lead.
-        """
+        """What DescribeQuorum answers of this node as the leader (KIP-595, 836, 853)."""
         node = self._node
-        if node.role is not Role.LEADER:
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         voters: list[quorum_response.ReplicaState] = []
         observers: list[quorum_response.ReplicaState] = []
         for key, known in sorted(node.replicas.items()):

@@ -151,7 +151,7 @@ class RaftNode:
         """Let time pass: elections start, a leader without a majority resigns."""
         ready = Ready()
         if self.role is Role.LEADER:
-            if len(self.voters) > 1 and now_ms - self._majority_heard_ms(now_ms) > self._fetch_timeout_ms * 3 // 2:
+            if now_ms - self._majority_heard_ms(now_ms) > self._fetch_timeout_ms * 3 // 2:
                 self.resign(now_ms, ready)
             else:
                 self._forget_observers(now_ms)

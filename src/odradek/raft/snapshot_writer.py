@@ -86,10 +86,10 @@ class SnapshotWriter:
         try:
             await self.write()
         except OSError as error:
-            if not is_disk_full(error):
+            if is_disk_full(error):
+                # The log holds what would have been in it; after as many bytes again it is retried.
+                _log.warning("no space for a snapshot of the metadata", error=error)
+            else:
                 self._on_failed(error)
-                return
-            # The log holds what would have been in it; after as many bytes again it is retried.
-            _log.warning("no space for a snapshot of the metadata", error=error)
         except Exception as error:
             self._on_failed(error)

@@ -14,9 +14,10 @@ from odradek.protocol.messages import fetch_snapshot_response as pieces
 from odradek.protocol.messages import vote_response as votes
 from odradek.protocol.messages.topic_record import TopicRecord
 from odradek.protocol.record_types import encode_metadata_record
-from odradek.raft.batches import MAX_BATCH_BYTES, data_batch, decode_batches, pack, prepare
+from odradek.raft.batches import MAX_BATCH_BYTES, control_batch, data_batch, decode_batches, pack, prepare
 from odradek.raft.config import RaftConfig
 from odradek.raft.metadata_log import MetadataLog
+from odradek.raft.quorum_state import ElectionState
 from odradek.raft.snapshot import (
     BATCH_BYTES,
     BOOTSTRAP_FILE,
@@ -31,7 +32,8 @@ from odradek.raft.snapshot import (
     write_snapshot,
 )
 from odradek.raft.storage import RECORDS_PER_SLICE, QuorumStorage
-from odradek.raft.voters import VoterSet
+from odradek.raft.voter_history import record_of
+from odradek.raft.voters import ReplicaKey, Voter, VoterSet
 from odradek.raft.wire import Known, read_answer, read_chunk
 from odradek.record.builder import build_batch
 from odradek.record.record import Record
@@ -91,6 +93,20 @@ def test_a_batch_holds_eight_mebibytes_and_an_operation_is_in_one() -> None:
     with pytest.raises(ApiError) as refused:
         prepare(third * 3, atomic=True, metadata_version=VERSION)
     assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_an_operation_may_fill_a_batch_to_its_last_byte() -> None:
+    """With the 16 bytes that each record may take beside its value."""
+    extra = len(topic("x" * 32_000)) - 32_000
+    count, left = divmod(MAX_BATCH_BYTES, 32_000 + extra + 16)
+    for more, fits in ((0, True), (1, False)):
+        last = TopicRecord(name="x" * (left - extra - 16 + more))
+        records = [TopicRecord(name="x" * 32_000)] * count + [last]
+        if fits:
+            prepare(records, atomic=True, metadata_version=VERSION)
+        else:
+            with pytest.raises(ApiError):
+                prepare(records, atomic=True, metadata_version=VERSION)
 
 
 def test_batches_that_hold_no_metadata_are_refused() -> None:
@@ -177,6 +193,51 @@ def test_a_log_whose_beginning_no_snapshot_covers_is_not_opened() -> None:
     log.close()
     with pytest.raises(StorageError, match="begins at 9 and no snapshot covers"):
         storage_of(disk)
+
+
+def test_without_a_snapshot_a_start_replays_the_log_from_its_first_record() -> None:
+    disk = disk_of()
+    storage = storage_of(disk)
+    storage.append_fetched(batch(0) + batch(1), 1)
+    storage.log.begin_flush()()
+    storage.log.close()
+    publisher = MetadataPublisher()
+    again = QuorumStorage(disk, HOME, RaftConfig(), publisher, VoterSet())
+    again.open()
+    again.publish(2)
+    assert [name for name in ("t0", "t1") if publisher.image.topic(name)] == ["t0", "t1"]
+    assert again.bytes_since_snapshot == len(batch(0) + batch(1))
+
+
+def test_a_first_snapshot_is_due_in_time_if_there_is_one_record() -> None:
+    storage = storage_of(disk_of())
+    storage.append_fetched(batch(0), 1)
+    assert not storage.snapshot_due(1 << 40), "it is not committed"
+    storage.publish(1)
+    assert storage.snapshot_due(1 << 40)
+
+
+@pytest.mark.parametrize(("log_epoch", "is_kept"), [(3, True), (4, True), (5, False)])
+def test_a_vote_is_kept_over_a_start_unless_the_log_has_a_later_epoch(log_epoch: int, is_kept: bool) -> None:
+    """Else it could be given twice in an epoch."""
+    disk = disk_of()
+    storage = storage_of(disk)
+    state = ElectionState(4, -1, ReplicaKey(2))
+    storage.store_state(state, "c")
+    storage.append_fetched(batch(0, epoch=log_epoch), log_epoch)
+    storage.log.begin_flush()()
+    storage.log.close()
+    again = QuorumStorage(disk, HOME, RaftConfig(), MetadataPublisher(), VoterSet())
+    assert again.open() == (state if is_kept else ElectionState(log_epoch))
+
+
+def test_what_is_appended_says_whether_it_changes_the_voters() -> None:
+    storage = storage_of(disk_of())
+    assert not storage.append_fetched(batch(0), 1)
+    voters = record_of(VoterSet([Voter(ReplicaKey(1), {})]))
+    assert storage.append_control(control_batch([voters], base_offset=1, leader_epoch=1, now_ms=0))
+    assert not storage.append_fetched(batch(2), 1)
+    assert storage.truncate_to(1, 0) and not storage.truncate_to(0, 0)
 
 
 @pytest.mark.parametrize(
@@ -272,6 +333,17 @@ def test_the_log_is_walked_to_where_it_ended_when_the_walk_began() -> None:
     assert [[offset for offset, _ in each] for each in walk] == [[count]]
 
 
+def test_what_comes_amid_the_walk_of_a_snapshot_is_not_in_it() -> None:
+    disk = disk_of()
+    storage = storage_of(disk)
+    installed(storage, disk, SnapshotId(6, 1), "a")
+    storage.append_fetched(batch(6), 1)
+    walk = storage.slices()
+    assert [offset for offset, _ in next(walk)] == [5]
+    storage.append_fetched(batch(7), 1)
+    assert [[offset for offset, _ in each] for each in walk] == [[6]]
+
+
 def test_a_snapshot_that_cannot_be_read_ends_the_walk() -> None:
     disk = disk_of()
     storage = storage_of(disk)
@@ -294,3 +366,44 @@ def test_a_read_stops_at_its_limits() -> None:
     assert len(log.read(0, 1 << 20, upper_offset=2)) == sum(sizes[:2])
     assert len(log.read(0, 1 << 20, upper_offset=0)) == 0
     log.close()
+
+
+def test_half_a_batch_that_cannot_be_cut_off_is_the_end_of_the_log() -> None:
+    disk = disk_of()
+    log = MetadataLog(disk, HOME)
+    log.append([batch(0)])
+    disk.faults = DiskFaults(capacity_bytes=disk.used_bytes() + 10, truncate_error=1.0)
+    with pytest.raises(StorageError, match="simulated error of a truncation"):
+        log.append([batch(1)])
+    disk.faults = DiskFaults()
+    with pytest.raises(StorageError, match="simulated error of a truncation"):
+        log.append([batch(1)])
+
+
+def test_what_is_no_metadata_is_named_by_its_place() -> None:
+    log = MetadataLog(disk_of(), HOME)
+    log.append([batch(0), bytes(build_batch([Record(b"k", None, timestamp_ms=0)], base_offset=1, leader_epoch=1))])
+    walk = log.batches(0)
+    next(walk)
+    with pytest.raises(StorageError, match=f"{0:020d}.log at byte {len(batch(0))}: .*record at offset 1 has no value"):
+        next(walk)
+
+
+def test_a_bit_that_flips_while_a_log_is_opened_is_not_stored() -> None:
+    """Batches that are not durable yet are read twice then: to be checked, and to be written again."""
+    said = []
+    for number in range(6):
+        disk = disk_of()
+        log = MetadataLog(disk, HOME)
+        log.append([batch(0), batch(1)])
+        path = HOME / f"{0:020d}.log"
+        whole = bytes(disk.seen(path))
+        disk.process_died()
+        disk.faults, left = DiskFaults(flipped_bit=1.0), iter([False] * number + [True])
+        disk.happens = lambda fault, left=left: next(left, False)  # type: ignore[misc]
+        try:
+            MetadataLog(disk, HOME)
+        except StorageError as error:
+            said.append(str(error))
+        assert whole.startswith(bytes(disk.seen(path)))
+    assert any("was whole, and is read damaged" in each for each in said), said

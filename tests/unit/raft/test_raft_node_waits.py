@@ -176,6 +176,18 @@ def test_one_that_votes_no_more_stands_no_more(role: Role) -> None:
     assert not any(node.tick(now_ms).messages for now_ms in range(0, 20_000, 100))
 
 
+@pytest.mark.parametrize("voters", [voting(1, 2), voting(2)], ids=["voter", "removed"])
+def test_a_leader_resigns_when_no_majority_fetched_for_so_long(voters: VoterSet) -> None:
+    """Where it removed itself, too: the one voter that is left must have the removal."""
+    node = leader()
+    node.voters_changed(voting(1, 2), 0)
+    node.step(Fetched(key(2), node.leader_epoch, 0), 100)
+    node.voters_changed(voters, 100, removed_at=-1 if len(voters) == 2 else 1)
+    assert not node.tick(100 + FETCH_MS * 3 // 2).lost_leadership
+    assert node.tick(101 + FETCH_MS * 3 // 2).lost_leadership
+    assert node.role is not Role.LEADER
+
+
 def test_an_epoch_has_the_leader_that_was_heard_first() -> None:
     node = follower(Least())
     node.leader_learned(3, 4, 0)

@@ -1,0 +1,187 @@
+"""One round of a replica that follows: answers that come too late, that are wrong, and for which there is no space."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from odradek.client.connection import UnreachableError
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.real_io import RealClock
+from odradek.protocol.messages import fetch_response as fetched
+from odradek.protocol.messages import fetch_snapshot_response as pieces
+from odradek.raft.config import RaftConfig
+from odradek.raft.follower import Follower
+from odradek.raft.messages import EpochBegun, Ready
+from odradek.raft.node import RaftNode
+from odradek.raft.quorum_state import ElectionState
+from odradek.raft.snapshot import SnapshotId
+from odradek.raft.voters import Leader, Voter, VoterSet
+from tests.sim.disk import DiskFaults, SimDisk
+from tests.unit.raft.test_raft_edges import HOME, batch, disk_of, snapshot, storage_of
+from tests.unit.raft.test_raft_node import key
+
+EPOCH = 4
+AT = SnapshotId(9, EPOCH)
+ENDPOINT = ("two", 9093)
+
+
+class Home:
+    """Node 1, which follows node 2; `answers` are what node 2 says, one request after the other."""
+
+    def __init__(self, *answers: Any, voters: int = 3) -> None:
+        self.disk: SimDisk = disk_of(sync_ms=(0.0, 0.0))
+        self.storage = storage_of(self.disk)
+        self.answers = list(answers)
+        self.when_durable: Callable[[], None] = lambda: None
+        members = VoterSet(Voter(key(number), {}) for number in range(1, voters + 1))
+        self.node = RaftNode(key(1), members, ElectionState(EPOCH), lambda: self.storage.log_end, Random(1))
+        self.node.start(0)
+        self.lead_by(2, EPOCH)
+        self.follower = Follower(
+            self, self.node, self.storage, disk=self.disk, clock=RealClock(), config=RaftConfig(),
+            cluster_id="c", listener_name="CONTROLLER", bootstrap=(), own_endpoints=(),
+        )  # fmt: skip
+
+    def lead_by(self, leader_id: int, leader_epoch: int) -> None:
+        self.node.step(EpochBegun(leader_id, leader_epoch), RealClock().monotonic_ms())
+
+    def leader(self) -> Leader:
+        return Leader(self.node.leader_id, self.node.leader_epoch, ENDPOINT)
+
+    def apply_ready(self, ready: Ready) -> None:
+        """Nothing is persisted here."""
+
+    async def ask(self, endpoint: Any, request: Any, response: Any, min_version: int) -> Any:
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer() if callable(answer) else answer
+
+    async def durable(self) -> None:
+        self.when_durable()
+
+    def written(self, voters_changed: bool) -> None:
+        """Durable at once."""
+
+    def committed(self, high_watermark: int) -> None:
+        self.storage.publish(high_watermark)
+
+    def files(self) -> list[str]:
+        """Snapshots in the directory, whole or not."""
+        return [name for name in self.disk.list_dir(HOME) if "checkpoint" in name and name[0].isdigit()]
+
+
+def records(data: bytes, high_watermark: int = 0, **more: Any) -> fetched.FetchResponse:
+    partition = fetched.PartitionData(
+        partition_index=0, records=data, high_watermark=high_watermark, last_stable_offset=-1,
+        current_leader=fetched.LeaderIdAndEpoch(leader_id=2, leader_epoch=EPOCH), **more,
+    )  # fmt: skip
+    return fetched.FetchResponse(responses=[fetched.FetchableTopicResponse(partitions=[partition])])
+
+
+TAKE_SNAPSHOT = records(b"", snapshot_id=fetched.SnapshotId(end_offset=AT.end_offset, epoch=AT.leader_epoch))
+
+
+def piece(data: bytes, position: int, size: int, *, error: int = 0, leader: int = 2, epoch: int = EPOCH) -> Any:
+    partition = pieces.PartitionSnapshot(
+        index=0, error_code=error, size=size, position=position, unaligned_records=data,
+        snapshot_id=pieces.SnapshotId(end_offset=AT.end_offset, epoch=AT.leader_epoch),
+        current_leader=pieces.LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch),
+    )  # fmt: skip
+    return pieces.FetchSnapshotResponse(topics=[pieces.TopicSnapshot(name="", partitions=[partition])])
+
+
+DATA = snapshot("a", "b", epoch=EPOCH)
+WHOLE = piece(DATA, 0, len(DATA))
+
+
+async def test_what_came_from_a_leader_that_was_replaced_is_not_written() -> None:
+    def late() -> Any:
+        home.lead_by(3, EPOCH + 1)
+        return records(batch(0, epoch=EPOCH), 1)
+
+    home = Home(late)
+    assert await home.follower.round(), "the new leader is asked at once"
+    assert home.storage.log.log_end_offset == 0
+    assert (home.node.leader_id, home.storage.published_offset) == (3, 0)
+
+
+async def test_a_leader_whose_records_are_wrong_is_asked_again_after_a_pause() -> None:
+    home = Home(records(batch(7, epoch=EPOCH)), records(batch(0, epoch=EPOCH), 1))
+    assert not await home.follower.round()
+    assert home.storage.log.log_end_offset == 0
+    assert await home.follower.round()
+    assert (home.storage.log.log_end_offset, home.storage.published_offset) == (1, 1)
+
+
+async def test_a_snapshot_comes_in_pieces() -> None:
+    home = Home(TAKE_SNAPSHOT, piece(DATA[:10], 0, len(DATA)), piece(DATA[10:], 10, len(DATA)))
+    assert await home.follower.round()
+    assert home.storage.snapshots == [AT]
+    assert home.storage.log.log_start_offset == home.storage.published_offset == AT.end_offset
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        piece(DATA[10:], 11, len(DATA)),
+        piece(b"", 10, len(DATA)),
+        piece(DATA[10:], 10, len(DATA) + 1),
+        piece(DATA[10:] + b"more", 10, len(DATA)),
+        piece(bytes(len(DATA) - 10), 10, len(DATA)),
+    ],
+    ids=["elsewhere", "empty", "another size", "too much", "damaged"],
+)
+async def test_a_snapshot_with_a_wrong_piece_is_not_taken(wrong: Any) -> None:
+    home = Home(TAKE_SNAPSHOT, piece(DATA[:10], 0, len(DATA)), wrong, TAKE_SNAPSHOT, WHOLE)
+    assert not await home.follower.round()
+    assert (home.storage.snapshots, home.storage.log.log_end_offset) == ([], 0)
+    assert await home.follower.round(), "it is fetched again from its first byte"
+    assert home.storage.snapshots == [AT] and home.files() == [AT.file_name]
+
+
+async def test_a_snapshot_of_a_leader_that_was_replaced_is_removed() -> None:
+    home = Home(TAKE_SNAPSHOT, WHOLE)
+    home.when_durable = lambda: home.lead_by(3, EPOCH + 1)
+    await home.follower.round()
+    assert home.files() == [] == home.storage.snapshots
+    assert home.storage.log.log_end_offset == home.storage.published_offset == 0
+
+
+async def test_a_snapshot_for_which_the_disk_has_no_room_leaves_none_of_it() -> None:
+    home = Home(TAKE_SNAPSHOT, WHOLE, TAKE_SNAPSHOT, WHOLE)
+    home.disk.faults.capacity_bytes = home.disk.used_bytes() + 50
+    with pytest.raises(ApiError) as full:
+        await home.follower.round()
+    assert full.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert home.files() == [] == home.storage.snapshots
+    home.disk.faults = DiskFaults(sync_ms=(0.0, 0.0))
+    assert await home.follower.round()
+    assert home.storage.snapshots == [AT]
+
+
+async def test_a_disk_that_fails_amid_a_snapshot_stops_the_replica() -> None:
+    home = Home(TAKE_SNAPSHOT, WHOLE)
+    home.disk.faults.write_error = 1.0
+    with pytest.raises(OSError, match="simulated write error"):
+        await home.follower.round()
+
+
+@pytest.mark.parametrize(
+    ("refusal", "follows"),
+    [
+        (UnreachableError("gone"), (2, EPOCH)),
+        (piece(b"", -1, -1, error=int(ErrorCode.SNAPSHOT_NOT_FOUND)), (2, EPOCH)),
+        (piece(b"", -1, -1, error=int(ErrorCode.NOT_LEADER_OR_FOLLOWER), leader=3, epoch=EPOCH + 1), (3, EPOCH + 1)),
+    ],
+    ids=["unreachable", "removed", "leads no more"],
+)
+async def test_a_snapshot_that_the_leader_does_not_serve_is_given_up(refusal: Any, follows: tuple[int, int]) -> None:
+    home = Home(TAKE_SNAPSHOT, refusal)
+    await home.follower.round()
+    assert (home.storage.snapshots, home.storage.log.log_end_offset) == ([], 0)
+    assert (home.node.leader_id, home.node.leader_epoch) == follows

@@ -1,0 +1,167 @@
+"""What a replica sends to others: over which connections, for how long, and what it makes of those that are older."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import Any, cast
+
+import pytest
+
+from odradek.client.connection import UnreachableError, UnsupportedRequestError
+from odradek.common.backoff import Backoff
+from odradek.common.real_io import RealClock
+from odradek.protocol.messages import vote_request, vote_response
+from odradek.raft.config import RaftConfig
+from odradek.raft.messages import Message, Ready, VoteAsked
+from odradek.raft.outgoing import OutgoingRequests
+from odradek.raft.peers import QuorumPeers
+from odradek.raft.roles import Role
+from odradek.raft.voters import Voter, VoterSet
+from tests.unit.raft.test_raft_node import key
+from tests.unit.raft.test_raft_node_waits import Least, follower
+
+AT = ("two", 9093)
+
+
+class Lane:
+    """A connection to a replica that knows Vote up to `version`."""
+
+    def __init__(self, version: int = 2) -> None:
+        self.is_open = True
+        self.address = "two:9093"
+        self.version = version
+        self.sent: list[Any] = []
+
+    def version_for(self, key: Any) -> int:
+        return self.version
+
+    async def request(self, request: Any, response: Any, timeout_s: float) -> Any:
+        self.sent.append(request)
+        return response()
+
+    def close(self) -> None:
+        self.is_open = False
+
+
+def peers_over(monkeypatch: pytest.MonkeyPatch, *lanes: Lane) -> QuorumPeers:
+    left = list(lanes)
+
+    async def connect(*_: object, **__: object) -> Lane:
+        await asyncio.sleep(0)
+        return left.pop(0)
+
+    monkeypatch.setattr("odradek.raft.peers.connect", connect)
+    network: Any = None
+    return QuorumPeers(network, 1)
+
+
+async def sent(peers: QuorumPeers, min_version: int = 0) -> object:
+    request, response = vote_request.VoteRequest(), vote_response.VoteResponse
+    return await peers.send(AT, request, response, timeout_ms=1000, min_version=min_version)
+
+
+async def test_two_requests_at_once_share_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    lanes = Lane(), Lane()
+    peers = peers_over(monkeypatch, *lanes)
+    await asyncio.gather(sent(peers), sent(peers))
+    assert [len(lane.sent) for lane in lanes] == [2, 0]
+    assert [lane.is_open for lane in lanes] == [True, False]
+
+
+async def test_a_connection_that_is_made_while_the_node_stops_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    lane = Lane()
+    peers = peers_over(monkeypatch, lane)
+    sending = asyncio.create_task(sent(peers))
+    await asyncio.sleep(0)
+    peers.close()
+    with pytest.raises(UnreachableError):
+        await sending
+    assert not lane.is_open and not lane.sent
+
+
+async def test_what_an_older_replica_cannot_understand_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    lane = Lane(version=1)
+    peers = peers_over(monkeypatch, lane)
+    with pytest.raises(UnsupportedRequestError, match="two:9093 knows VOTE below 2 only"):
+        await sent(peers, min_version=2)
+    assert not lane.sent
+    await sent(peers, min_version=1)
+    assert len(lane.sent) == 1
+
+
+class Answering:
+    """Peers of which each request gets the same end."""
+
+    def __init__(self, end: Exception) -> None:
+        self.end = end
+        self.asked: list[Any] = []
+
+    async def send(self, endpoint: Any, request: Any, *_: object, **__: object) -> Any:
+        self.asked.append(request)
+        raise self.end
+
+
+class Home:
+    """Node 1, which asks the voters 2 and 3 whether it may stand."""
+
+    def __init__(self, end: Exception) -> None:
+        self.node = follower(Least())
+        self.node.voters_changed(VoterSet(Voter(key(each), {"C": AT}) for each in (1, 2, 3)), 0)
+        self.node.leader_gone(100)
+        (_, asked), *_ = self.node.tick(100).messages
+        assert isinstance(asked, VoteAsked) and asked.pre_vote
+        self.asked = asked
+        self.peers = Answering(end)
+        self.failures: list[BaseException] = []
+        self.decided: list[Ready] = []
+        self.requests = OutgoingRequests(
+            cast("QuorumPeers", self.peers), self.node, clock=RealClock(), random=Random(1), config=RaftConfig(),
+            cluster_id="c", listener_name="C", endpoints={}, handle_leader_info=lambda known: None,
+            update_leader_endpoint=lambda known: None, apply_ready=self.decided.append, on_failed=self.failures.append,
+        )  # fmt: skip
+
+    async def send(self, message: Message, to: int = 2) -> None:
+        self.requests.enqueue(to, message)
+        await asyncio.gather(*self.requests._posting, return_exceptions=True)
+        await asyncio.sleep(0)
+
+
+async def test_a_voter_that_knows_no_pre_vote_has_nothing_against_an_election() -> None:
+    home = Home(UnsupportedRequestError("old"))
+    await home.send(home.asked)
+    assert home.node.role is Role.CANDIDATE
+    assert any(isinstance(message, VoteAsked) and not message.pre_vote for _, message in home.decided[0].messages)
+    home = Home(UnsupportedRequestError("old"))
+    home.node._become(Role.CANDIDATE, 100)
+    await home.send(VoteAsked(key(1), home.node.leader_epoch, home.asked.log_end))
+    assert home.node.role is Role.CANDIDATE, "a vote that was not understood is none"
+
+
+async def test_one_that_votes_no_more_is_not_asked() -> None:
+    home = Home(UnreachableError("gone"))
+    await home.send(home.asked, to=9)
+    assert not home.peers.asked and not home.failures
+
+
+async def test_what_no_request_should_end_with_stops_the_replica() -> None:
+    error = RuntimeError("a bug")
+    home = Home(error)
+    await home.send(home.asked)
+    assert home.failures == [error]
+
+
+async def test_a_voter_that_does_not_answer_is_asked_some_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    class Noted(Backoff):
+        async def sleep(self) -> None:
+            pauses.append(self.next_ms())
+            if len(pauses) == 12:
+                home.node.leader_learned(3, home.node.leader_epoch, 200)
+
+    monkeypatch.setattr("odradek.raft.outgoing.Backoff", Noted)
+    home = Home(UnreachableError("gone"))
+    await home.send(home.asked)
+    assert len(home.peers.asked) == len(pauses) == 12
+    assert pauses[0] < 50 < max(pauses) <= 200
