@@ -71,6 +71,8 @@ ROOMS = {
             "unit/log",
             "component/log",
             "unit/replica/test_log_dir_moves.py",
+            "unit/replica/test_promotion.py",
+            "unit/replica/test_failback.py",
             "component/replica/test_repair_service.py",
             DEFAULTS,
         ),

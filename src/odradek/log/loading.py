@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 # The id of the directory where the controller has this broker's replica, None where it knows of none.
 AssignedDirectory = Callable[[str, int], UUID | None]
-PARTITION_DIR = re.compile(r"^(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>\d+)$")
-FUTURE_DIR = re.compile(r"^(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>\d+)\.[0-9a-f]{32}-future$")
-DELETED_DIR = re.compile(r"^.+\.[0-9a-f]{32}-delete$")
+PARTITION_DIR = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>\d+)")
+FUTURE_DIR = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>\d+)\.[0-9a-f]{32}-future")
+DELETED_DIR = re.compile(r".+\.[0-9a-f]{32}-delete")
 FILES_PER_THREAD = 8
 # Handing work to a thread takes about as long as opening one empty log.
 LOGS_PER_STEP = 8
@@ -145,9 +145,9 @@ class LogLoader:
         waiting: deque[FoundLog] = deque()
         for name in self._names(log_dir.path):
             directory = log_dir.path / name
-            future = FUTURE_DIR.match(name)
-            match = PARTITION_DIR.match(name) or future
-            is_deleted = DELETED_DIR.match(name) is not None
+            future = FUTURE_DIR.fullmatch(name)
+            match = PARTITION_DIR.fullmatch(name) or future
+            is_deleted = DELETED_DIR.fullmatch(name) is not None
             if not (match or is_deleted) or not self._disk.is_dir(directory):
                 continue
             if self._disk.is_link(directory):
@@ -185,9 +185,6 @@ class LogLoader:
     def _is_better(self, second: FoundLog, first: FoundLog, notes: list[str]) -> bool:
         """Of two logs of one partition the first found is the log, unless the controller has the replica where the
         second is: whatever moved it there did not come to its end (`log.future`)."""
-        if second.log_dir is first.log_dir:
-            notes.append(f"{second.directory}: {first.directory} is the same partition; this copy is left alone")
-            return False
         if self.assigned(*second.topic_partition) != second.log_dir.directory_id:
             self._settle_copy(second, first, notes)
             return False

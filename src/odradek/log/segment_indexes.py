@@ -236,15 +236,13 @@ class SegmentIndexes:
         self._bytes_since_entry = 0
 
     def truncate(self, end_offset: int, position: int) -> None:
-        """The segment was cut there; they are loaded."""
+        """The segment was cut there, and ends there by now; they are loaded."""
         self.offsets.truncate(end_offset, position)
         self.times.truncate(end_offset)
         self.transactions.truncate(end_offset)
         self._bytes_since_entry = position - self.offsets.last_position()
         self.max_timestamp_ms, self.max_timestamp_offset = self.times.last() or (-1, -1)
-        for at, header in self.surviving_headers(self.offsets.last_position()):
-            if at >= position:
-                break
+        for _, header in self.surviving_headers(self.offsets.last_position()):
             self._see_timestamp(header)
 
     # -- their files --------------------------------------------------------------------------------------------

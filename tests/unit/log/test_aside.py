@@ -20,6 +20,7 @@ from odradek.log.files import FileCache
 from odradek.log.log import Log
 from odradek.log.manager import LogManager
 from odradek.log.opening import close_log, open_log
+from odradek.log.rolling import advance_end_to
 from tests.sim.disk import DiskFaults, SimDisk
 from tests.support.models.batches import NOW_MS, batch, header_of
 from tests.unit.log.test_log_manager import HandClock
@@ -82,6 +83,14 @@ def test_without_space_there_is_no_half_of_a_file(
         asyncio.run(write_aside(log, 22, path))
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert disk.list_dir(Path("/logs")) == ["t-0"]
+
+
+def test_where_no_record_is_left_the_file_is_empty(log: Log, disk: SimDisk) -> None:
+    """Compaction has dropped the last of them: the log's end is where it was."""
+    advance_end_to(log, 200, NOW_MS)
+    path = aside_path(log, 90, 7, TOPIC_ID)
+    assert asyncio.run(write_aside(log, 90, path)) == 0
+    assert disk.size(path) == 0
 
 
 def test_a_name_fits_into_a_directory(disk: SimDisk) -> None:

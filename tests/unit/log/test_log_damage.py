@@ -307,13 +307,15 @@ def test_a_second_copy_in_another_directory_is_reported_and_left_alone(home: Hom
     home.stop(clean=False)
     copy = tmp_path / "second" / "t-0"
     copy.mkdir(parents=True)
-    (copy / home.segments[0].name).write_bytes(home.segments[0].read_bytes())
+    torn = home.segments[0].read_bytes() + b"half a batch"
+    (copy / home.segments[0].name).write_bytes(torn)
     config = LogConfig()
     manager = LogManager(home.disk, RealClock(), [home.path, copy.parent], config, random.Random(1))
     manager.lock_dirs()
     assert manager.load() == 1
     assert any(str(copy) in note and "left alone" in note for note in manager.notes)
-    assert (copy / home.segments[0].name).exists()
+    assert (copy / home.segments[0].name).read_bytes() == torn, "it is not recovered"
+    assert [path.name for path in copy.iterdir()] == [home.segments[0].name]
     manager.unlock()
     home.disk.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
@@ -28,7 +29,7 @@ from odradek.log.verification import rewrite_from
 from odradek.record.builder import build_batch
 from odradek.record.record import Record
 from tests.sim.disk import DiskFaults, SimDisk
-from tests.unit.log.test_log_durable import DIRECTORY, Home, aborted_spans, an_aborted_transaction
+from tests.unit.log.test_log_durable import DIRECTORY, Home, aborted_spans, an_aborted_transaction, several_segments
 
 
 def full(home: Home, room: int = 0, **more: Any) -> None:
@@ -66,6 +67,67 @@ def test_half_a_batch_that_cannot_be_cut_is_the_end_of_the_directory() -> None:
         home.append()
 
 
+def test_nothing_is_read_up_to_an_offset_in_a_gap_that_compaction_left() -> None:
+    home = Home()
+    home.append(2)
+    data = build_batch([Record(None, b"v", timestamp_ms=0)], base_offset=9, leader_epoch=0)
+    append_as_follower(home.log, bytes(data), now_ms=0)
+    assert home.log.read(2, max_bytes=1000, upper_offset=5).size_bytes == 0
+    assert home.log.read(2, max_bytes=1000, upper_offset=10).size_bytes == len(data)
+
+
+def test_a_control_batch_of_a_kind_that_is_not_known_ends_no_transaction() -> None:
+    home = Home()
+    home.append(transactional=True)
+    data = build_batch(
+        [Record(b"\0\0\0\x05", b"\0\0", timestamp_ms=0)],
+        base_offset=1, leader_epoch=0, producer_id=7, producer_epoch=0, transactional=True, control=True,
+    )  # fmt: skip
+    append_as_follower(home.log, bytes(data), now_ms=0)
+    assert [entry.producer_id for entry in home.log.producers.open_transactions()] == [7]
+
+
+def test_a_log_that_left_its_directory_has_nothing_to_flush() -> None:
+    home = Home()
+    home.append()
+    home.log.partition_dir.has_left = True
+    assert home.synced(home.log.flush) == []
+
+
+def test_offsets_that_reach_into_the_next_segment_are_damage() -> None:
+    """No checksum covers them. What is behind is not what was written there."""
+    home = Home()
+    several_segments(home)
+    path = home.log.segments[0].path
+    each = home.log.segments[0].size_bytes // 3
+    home.disk.seen(path)[2 * each : 2 * each + 8] = (3).to_bytes(8, "big")
+    home.disk.process_died()
+    notes: list[str] = []
+    log = home.open(notes=notes)
+    assert log.log_end_offset == 2
+    assert any(
+        "offset 3 is the next segment's, which begins at 3; 3 later segments go with it" in each for each in notes
+    )
+
+
+@pytest.mark.parametrize("is_full", [True, False])
+def test_a_start_without_room_for_snapshots_of_producers_goes_on(is_full: bool) -> None:
+    home = Home()
+    several_segments(home)
+    wanted = home.log.producers.snapshot()
+    home.disk.process_died()
+    for name in home.disk.list_dir(DIRECTORY):
+        if name.endswith(".snapshot"):
+            home.disk.remove(DIRECTORY / name)
+    if is_full:
+        full(home)
+        assert home.open(recovery_point=11, clean_shutdown=True).producers.snapshot() == wanted
+    else:
+        home.disk.faults = DiskFaults(write_error=1.0)
+        with pytest.raises(StorageError, match="simulated write error"):
+            home.open(recovery_point=11, clean_shutdown=True)
+
+
 @pytest.mark.parametrize("fault", ["full", "files"])
 def test_an_epoch_of_a_batch_that_did_not_come_is_not_known(fault: str) -> None:
     home = Home()
@@ -88,15 +150,20 @@ def test_an_epoch_of_a_batch_that_did_not_come_is_not_known(fault: str) -> None:
     assert home.log.epochs.entries() == [(1, 0), (4, 2), (5, 3)]
 
 
-def test_behind_a_cut_no_batch_has_an_epoch_that_cannot_be_stored() -> None:
+def test_behind_a_cut_no_batch_has_an_epoch_that_cannot_be_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     home = Home()
     home.append(3, epoch=1)
     home.log.flush()
     truncate_to(home.log, 2)
-    full(home, room=30)
-    refused(lambda: home.append(epoch=2))
-    assert home.log.log_end_offset == 2
-    home.disk.faults = DiskFaults()
+
+    def no_room(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("odradek.log.flush_state.write_lines", no_room)
+        for _ in range(2):
+            refused(lambda: home.append(epoch=2))  # though the batch would fit
+            assert home.log.log_end_offset == 2 and not home.log.flush_state.epochs_are_written
     home.append(epoch=2)
     assert home.log.flush_state.epochs_are_written
     assert home.log.epochs.entries() == [(1, 0), (2, 2)]
@@ -184,6 +251,12 @@ def test_aborted_transactions_behind_a_stable_end_are_not_looked_for() -> None:
     home.log.segments[0].indexes._unload()
     assert [entry.first_offset for entry in _aborted_behind(home.log.segments, 0, second)] == [first]
     assert [entry.first_offset for entry in _aborted_behind(home.log.segments, 1, second + 1)] == [second]
+    for _ in range(2):
+        home.roll()
+        home.append()
+    home.log.segments[2].indexes._unload()
+    assert _aborted_behind(home.log.segments, 1, second) == ()
+    assert not home.log.segments[2].indexes.is_loaded, "what ends there began behind"
 
 
 def test_batches_are_written_again_as_they_were_verified(monkeypatch: pytest.MonkeyPatch) -> None:

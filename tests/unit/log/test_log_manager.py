@@ -161,17 +161,19 @@ def test_a_start_takes_what_was_replicated_from_its_checkpoint() -> None:
     assert found is not None and (found.high_watermark, found.log_end_offset) == (2, 4)
 
 
-def test_a_directory_with_a_padded_number_hides_no_partition(tmp_path: Path) -> None:
+def test_a_directory_whose_name_is_nearly_a_partitions_hides_none(tmp_path: Path) -> None:
     manager, disk = managed(tmp_path)
     data = batch(b"kept")
     manager.create("t", 1, UUID(int=1), {}).append_as_leader([data], [header_of(data)], leader_epoch=0, now_ms=NOW_MS)
     manager.close()
     disk.close()
-    (tmp_path / "t-01").mkdir()
+    for name in ("t-01", "t-1\n"):
+        (tmp_path / name).mkdir()
     again, disk = managed(tmp_path)
     log = again.get(("t", 1))
     assert log is not None and log.log_end_offset == 1
     assert f"{tmp_path / 't-01'}: left alone, the directory of that partition is t-1" in again.notes
+    assert not any("\n" in note for note in again.notes), "that is no directory of a partition"
     again.close()
     disk.close()
 
