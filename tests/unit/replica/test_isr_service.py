@@ -133,6 +133,16 @@ async def test_an_outdated_isr_change_is_not_sent(asking: Asking) -> None:
     assert asking.names(0) == [(6, 2)] and len(asking.asked) == 1
 
 
+async def test_where_every_isr_change_is_outdated_nothing_is_sent(asking: Asking) -> None:
+    asking.want(0)
+    asking.homes[0].change(isr=(ME,))
+    await eventually_async(lambda: not asking.service._wake.is_set())
+    assert not asking.asked
+    asking.want(2)
+    await eventually_async(lambda: asking.partitions[2].isr == (ME, 2, 3))
+    assert len(asking.asked) == 1
+
+
 async def test_a_large_number_is_asked_for_in_several_requests(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
     assert isr_service.MAX_PARTITIONS == 5000
     monkeypatch.setattr(isr_service, "MAX_PARTITIONS", 2)

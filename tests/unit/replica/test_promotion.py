@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.ports import Disk
 from odradek.common.real_io import RealDisk
 from odradek.log.config import LogConfig
@@ -255,6 +255,19 @@ def test_a_disk_that_had_no_space_for_the_end_is_tried_again(tmp_path: Path) -> 
     disk.faults = DiskFaults()
     home.promote(FIRST_OWN + 1)
     assert controls(home.log) == [(2, -1, ControlType.LEADER_CHANGE)]
+
+
+def test_a_disk_that_cannot_be_read_does_not_say_whether_it_has_ended(tmp_path: Path) -> None:
+    disk = SimDisk(Random(1), DiskFaults(), lambda: 0)
+    disk.make_dirs(tmp_path / "t-0")
+    home = Home(tmp_path, disk)
+    home.lead(7)
+    home.mirrored(of_source(1, transactional=False))
+    home.promote()
+    disk.faults = DiskFaults(read_error=1.0)
+    with pytest.raises(StorageError, match="simulated read error") as caught:
+        has_ended(home.log, FIRST_OWN)
+    assert caught.value.log_dir == tmp_path
 
 
 def test_a_leader_that_was_cut_while_it_followed_ends_it_again(home: Home) -> None:

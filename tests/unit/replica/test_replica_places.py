@@ -27,6 +27,7 @@ from odradek.replica.followers import follower_fetched
 from odradek.replica.manager import DISCARDED_AT_ONCE, MADE_AT_ONCE
 from odradek.replica.metrics import replication_families
 from odradek.replica.throttle import NOT_THROTTLED, Throttled
+from odradek.settings.links import MirrorState, mirror_key
 from tests.support.models.batches import batch, header_of
 from tests.support.waiting import eventually_async
 from tests.unit.replica.test_replica_manager import ME, Broker, append, idle_isr
@@ -289,6 +290,57 @@ class TestLater:
         await broker.replicas.close()
         assert not broker.replicas.is_making_logs and len(broker.replicas) == 0
         await broker.replicas.logs_made()
+
+
+class TestMirrors:
+    """Topics that a link of the cluster's settings names."""
+
+    @staticmethod
+    def linked(topic: str, what: str, value: str) -> ConfigRecord:
+        name = mirror_key("l", what, topic)
+        return ConfigRecord(resource_type=ResourceType.BROKER, resource_name="", name=name, value=value)
+
+    def promoted(self, broker: Broker) -> None:
+        """Topic t was a mirror, and its leader may end it from epoch 1 on."""
+        broker.topic("t", 5)
+        broker.topic("u", 6)
+        broker.publish(self.linked("t", "mirror", MirrorState.ACTIVE))
+        assert broker.replicas.mirrors == {"t"}
+        assert [broker.find(name).is_mirror for name in ("t", "u")] == [True, False]
+        with pytest.raises(ApiError):
+            append(broker.find("t"))
+        append(broker.find("u"))
+        broker.publish(PartitionChangeRecord(partition_id=0, topic_id=UUID(int=5), leader=ME))
+
+    def test_a_mirror_is_written_when_it_is_promoted(self, broker: Broker) -> None:
+        self.promoted(broker)
+        broker.publish(self.linked("t", "mirror", MirrorState.PROMOTED), self.linked("t", "leader.epoch", "1"))
+        assert not broker.find("t").is_mirror and broker.replicas.mirrors == frozenset()
+        append(broker.find("t"))
+
+    @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+    def test_a_mirror_that_a_full_disk_cannot_end_stays_one(self, broker: Broker, code: int) -> None:
+        self.promoted(broker)
+        partition = broker.find("t")
+        broker.disk.code, broker.disk.dead = code, {partition.log.log_dir}
+        broker.publish(self.linked("t", "mirror", MirrorState.PROMOTED), self.linked("t", "leader.epoch", "1"))
+        assert partition.is_mirror
+        assert broker.failed == ([partition.log.log_dir] if code == errno.EIO else [])
+        broker.disk.dead = set()
+        if code == errno.ENOSPC:
+            append(partition)
+            assert not partition.is_mirror, "the next write ends it"
+
+
+def test_a_topic_deleted_and_made_again_at_once_has_none_of_its_records(broker: Broker) -> None:
+    broker.topic("t", 5)
+    append(broker.find("t"))
+    made = PartitionRecord(
+        partition_id=0, topic_id=UUID(int=6), replicas=[ME], isr=[ME], leader=ME, leader_epoch=0, partition_epoch=0
+    )
+    broker.publish(RemoveTopicRecord(topic_id=UUID(int=5)), TopicRecord(name="t", topic_id=UUID(int=6)), made)
+    partition = broker.find("t")
+    assert (partition.topic_id, partition.log.log_end_offset) == (UUID(int=6), 0)
 
 
 async def test_a_partitions_records_are_flushed(broker: Broker) -> None:
