@@ -37,6 +37,8 @@ from odradek.protocol.messages.list_offsets_request import (
     ListOffsetsTopic,
 )
 from odradek.protocol.messages.list_offsets_response import ListOffsetsResponse
+from odradek.protocol.messages.list_transactions_request import ListTransactionsRequest
+from odradek.protocol.messages.list_transactions_response import ListTransactionsResponse
 from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from odradek.protocol.messages.metadata_response import MetadataResponse, MetadataResponseTopic
 from odradek.protocol.messages.offset_commit_request import (
@@ -177,6 +179,7 @@ class Cluster:
         self._coordinators: dict[tuple[int, str], tuple[str, int]] = {}
         self.topic_ids: dict[str, UUID] = {}  # of the last metadata response; none of a cluster before Kafka 2.8
         self._asked = settings.bootstrap[0]  # what answered last where any broker may
+        self._siblings: list[Cluster] = []
         self._put_off: dict[tuple[str, int], int] = {}  # brokers that others are asked before, by when that was said
 
     def close(self) -> None:
@@ -184,6 +187,14 @@ class Cluster:
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
+        for sibling in self._siblings:
+            sibling.close()
+
+    def siblings(self, count: int) -> list[Cluster]:
+        """So many others for the same cluster, one for each thread: they are closed, and forget, with this one."""
+        while len(self._siblings) < count:
+            self._siblings.append(Cluster(self.settings))
+        return self._siblings[:count]
 
     def partitions(
         self,
@@ -267,6 +278,28 @@ class Cluster:
                 found.append((topic.name, part.partition_index, part.committed_offset, part.metadata or ""))
         return found
 
+    def ongoing_transactions(self) -> list[tuple[str, int]]:
+        """(transactional id, producer id) of the open transactions that we may see, as far as brokers tell (KIP-664).
+
+        A broker that does not answer is passed over, and so is one before Kafka 3.0, which cannot say it. Raises
+        OSError, ProtocolError, RetriableError or ClusterError where no broker can be asked.
+        """
+        self._metadata([])
+        found: list[tuple[str, int]] = []
+        for node_id, address in self._nodes.items():
+            try:
+                connection = self._connection(address)
+                request = ListTransactionsRequest(state_filters=["Ongoing"])
+                answer = connection.request(ApiKey.LIST_TRANSACTIONS, request, ListTransactionsResponse)
+                check(answer.error_code, "ListTransactions")
+            except (OSError, ProtocolError, RetriableError, ClusterError) as error:
+                log.debug("broker %d does not tell its open transactions: %s", node_id, error)
+                if address in self._connections:
+                    self._connections.pop(address).close()
+            else:
+                found += [(each.transactional_id, each.producer_id) for each in answer.transaction_states]
+        return found
+
     def wait_for_records(self, positions: Positions, wait_ms: int) -> None:
         """Return when a partition has a record past its position, or after `wait_ms`: a long poll while idle.
 
@@ -339,6 +372,8 @@ class Cluster:
         self.close()
         self._leaders.clear()
         self._coordinators.clear()
+        for sibling in self._siblings:
+            sibling.forget()
 
     def retrying(self, what: str, ask: Callable[[], T]) -> T:
         """Call `ask` again after passing errors, until it answers or the time is over. Raises ClusterError."""

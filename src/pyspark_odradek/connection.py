@@ -55,6 +55,7 @@ NEWEST = {
     ApiKey.ADD_OFFSETS_TO_TXN: 3,
     ApiKey.TXN_OFFSET_COMMIT: 4,
     ApiKey.END_TXN: 4,
+    ApiKey.LIST_TRANSACTIONS: 0,
     ApiKey.API_VERSIONS: 3,
     ApiKey.SASL_HANDSHAKE: 1,
     ApiKey.SASL_AUTHENTICATE: 2,

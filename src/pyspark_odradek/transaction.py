@@ -114,6 +114,7 @@ class Work(NamedTuple):
     they go to. `batch_id` is None for a batch query, which has no marker: it writes all or nothing, once a try. `plan`
     distinguishes a batch from another one of its number (`checkpoint.plan_of`); empty where it is not known. `tasks`
     are the transactions in which tasks have written the records, so that the marker alone is left to be written.
+    `is_known` where a task has found the batch in the sink, and has written nothing: so it has to be there.
     """
 
     batch_id: int | None
@@ -122,6 +123,7 @@ class Work(NamedTuple):
     batches: Callable[[], Iterable[EncodedBatch]]
     plan: str = ""
     tasks: tuple[Prepared, ...] | None = None
+    is_known: bool = False
 
 
 class TransactionalCommit:
@@ -152,7 +154,6 @@ class TransactionalCommit:
         self.marker_topic = marker_topic
         self.checkpoint = checkpoint
         self._told_doubt = False
-        self._there: Marker | None = None  # what `_is_there` has found
 
     def commit(self, work: Work) -> bool:
         """Write the batch and its marker; False where it is there already.
@@ -167,13 +168,19 @@ class TransactionalCommit:
         return self.persist(work.batch_id, lambda deadline: self._commit_once(session, work, deadline))
 
     def _commit_once(self, session: Session, work: Work, deadline: float) -> bool:
-        if not session.is_settled:
+        if not session.is_settled or work.is_known:
             if session.producer_id < 0 and work.batch_id is not None:
                 self._refuse_if_behind(work.batch_id, work.plan)
             self.begin(session, deadline)
-            if work.batch_id is not None and self._is_there(work.batch_id, work.plan):
-                self._settle(session, self._there, deadline)
+            found = self._found(work.batch_id, work.plan) if work.batch_id is not None else None
+            if found is not None:
+                self._settle(session, found, deadline)
                 return False
+            if work.is_known:
+                raise ClusterError(
+                    f"a task has found batch {work.batch_id} in the sink, and its marker is not there any more: "
+                    "nothing was written. Start the query again"
+                )
         session.is_settled = False
         session.transacting_since = time.monotonic()
         self._transact(session, work, deadline)
@@ -220,14 +227,15 @@ class TransactionalCommit:
     def _end_decided(self, session: Session, work: Work, deadline: float) -> None:
         assert work.batch_id is not None
         self.begin(session, deadline)
-        if self._is_there(work.batch_id, work.plan):
-            self._settle(session, self._there, deadline)
+        found = self._found(work.batch_id, work.plan)
+        if found is not None:
+            self._settle(session, found, deadline)
         session.is_settled = True
 
-    def _settle(self, session: Session, found: Marker | None, deadline: float) -> None:
+    def _settle(self, session: Session, found: Marker, deadline: float) -> None:
         """Bring a batch that is decided to its end. After a passing error all begins again, and comes here again."""
         session.is_settled = False
-        if found is not None and found.tasks is not None:
+        if found.tasks is not None:
             session.settled_run_id = found.run_id
             self.end_tasks(session, found, deadline)
         session.is_settled = True
@@ -287,12 +295,7 @@ class TransactionalCommit:
 
         With `stable` an open transaction that may change the answer is waited for, by a PassingError.
         """
-        found: Marker | None = None
-        for _, _, offset, metadata in self.cluster.fetch_offsets(self.transactional_id, stable=stable):
-            if offset >= 0 and (found is None or offset > found.batch_id):
-                run_id, plan, *_ = words = [*metadata.split(" "), ""]
-                tasks = () if BY_TASKS in words[2:] else None
-                found = Marker(offset, run_id, "" if plan == NO_PLAN else plan, tasks)
+        found = group_marker(self.cluster, self.transactional_id, stable=stable)
         if self.marker_topic is None:
             return found
         return self.marker_topic.read(self.transactional_id, stable=stable, known=found)
@@ -435,15 +438,15 @@ class TransactionalCommit:
                 time.sleep(FIRST_BACKOFF_MS / 1000)
         return self.marker(stable=False), False
 
-    def _is_there(self, batch_id: int, plan: str) -> bool:
-        """Raises FencedError where the sink has later batches, or another one of this number."""
-        found = self._there = self.marker()
+    def _found(self, batch_id: int, plan: str) -> Marker | None:
+        """The batch in the sink. Raises FencedError where that has later ones, or another one of this number."""
+        found = self.marker()
         if found is None:
             self._warn_of_doubt(batch_id)
         if found is None or not is_written(found.batch_id, batch_id, "the sink", found_plan=found.plan, plan=plan):
-            return False
+            return None
         log.warning("batch %d was written before by run %s and is not written again", batch_id, found.run_id)
-        return True
+        return found
 
     def _warn_of_doubt(self, batch_id: int) -> None:
         """Say so where an earlier run may have written a batch whose marker has expired since."""
@@ -498,6 +501,17 @@ class TransactionalCommit:
 
 # Of this process: a fork's copies are another process's.
 _SESSIONS: dict[tuple[int, str], Session] = {}
+
+
+def group_marker(cluster: Cluster, group: str, *, stable: bool) -> Marker | None:
+    """The marker that is an offset of a group. Raises as `Cluster.fetch_offsets`."""
+    found: Marker | None = None
+    for _, _, offset, metadata in cluster.fetch_offsets(group, stable=stable):
+        if offset >= 0 and (found is None or offset > found.batch_id):
+            run_id, plan, *_ = words = [*metadata.split(" "), ""]
+            tasks = () if BY_TASKS in words[2:] else None
+            found = Marker(offset, run_id, "" if plan == NO_PLAN else plan, tasks)
+    return found
 
 
 def _marker_of(work: Work) -> Marker:

@@ -291,7 +291,7 @@ class DyingCommit(LeasedCommit):
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("step", ["begin", "_is_there", "produce", "mark", "end"])
+@pytest.mark.parametrize("step", ["begin", "_found", "produce", "mark", "end"])
 def test_the_writer_dies_in_a_step_and_either_goes_on_or_is_switched(
     odradek: str, topic: str, step: str, after: bool
 ) -> None:

@@ -7,6 +7,7 @@ run leaves open would be aborted by its time-out, and is here by an operator, wh
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -30,10 +31,17 @@ from pyspark_odradek.offsets import TopicPartition
 from pyspark_odradek.sink import stream_writer
 from pyspark_odradek.staging import Staging
 from pyspark_odradek.task import Task
+from pyspark_odradek.task_writers import decided
 from pyspark_odradek.task_writers.decided import DecidedCommit
 from pyspark_odradek.task_writers.prepared import Prepared
 from pyspark_odradek.task_writers.sink import Handed
-from pyspark_odradek.task_writers.writing import StagedRows, TaskTransaction, transactional_id
+from pyspark_odradek.task_writers.writing import (
+    SLOTS,
+    KnownBatchError,
+    StagedRows,
+    TaskTransaction,
+    transactional_id,
+)
 from pyspark_odradek.transaction import Session, Work
 from tests.spark.test_transaction import DiesError, _clusters, cluster, forget_sessions
 from tests.support.clients.confluent import create_topic, read_committed
@@ -111,7 +119,10 @@ class Query:
         id_ = transactional_id("odradek-sink.", task, attempt)
         prepared = staged.finish(id_)
         assert prepared is not None
-        return TaskTransaction(self.at, id_, transaction_timeout_ms=self.timeout_ms), task, staged, prepared
+        return self.transaction(TaskTransaction, id_), task, staged, prepared
+
+    def transaction(self, kind: type[TaskTransaction], id_: str) -> TaskTransaction:
+        return kind(self.at, id_, f"odradek-sink.{self.id}", transaction_timeout_ms=self.timeout_ms)
 
     def tasks(self, batch_id: int, run: str) -> list[Prepared]:
         return [self.task(batch_id, run, number) for number in range(2)]
@@ -131,9 +142,14 @@ class Query:
 
     def run(self, batch_id: int, run: str, driver: DecidedCommit | None = None) -> bool:
         """A whole batch; False where it had been decided before."""
-        tasks = self.tasks(batch_id, run)
+        tasks: list[Prepared] = []
+        is_known = False
+        try:
+            tasks += self.tasks(batch_id, run)
+        except KnownBatchError:
+            is_known = True
         driver = driver or self.driver()
-        written = driver.commit(self.batch(batch_id, run, tasks))
+        written = driver.commit(self.batch(batch_id, run, tasks)._replace(is_known=is_known))
         if not written:
             driver.abandon(tasks, batch_id)
         return written
@@ -197,11 +213,9 @@ def test_batches_one_after_another(query: Query) -> None:
 @pytest.mark.parametrize(("step", "after"), STEPS)
 def test_a_driver_that_dies_at_a_step_is_made_up_for(query: Query, step: str, after: bool) -> None:
     query.run(0, "first")
-    tasks = dies(query, 1, "second", step, after=after)
+    dies(query, 1, "second", step, after=after)
     is_decided = step in ("end_tasks", "end_task") or (step == "end" and after)
     assert query.run(1, "third") is not is_decided
-    if not is_decided:
-        query.terminate(tasks)
     query.run(2, "third")
     query.check(3)
 
@@ -231,24 +245,75 @@ def test_what_brokers_have_ended_between_the_ends_is_repaired_once(query: Query,
     query.check(2)
 
 
-def test_an_attempt_that_is_not_committed_is_aborted_by_the_next_batch(query: Query) -> None:
-    query.task(0, "run", 0)
-    tasks = [query.task(0, "run", 0, attempt=1), query.task(0, "run", 1)]
-    driver = query.driver()
-    assert driver.commit(query.batch(0, "run", tasks))
+@pytest.mark.parametrize("bootstrap", BOTH, indirect=True)
+def test_attempts_that_lost_are_fenced_before_the_decision(query: Query) -> None:
+    """One is ready, of another run, and one still writes: readers would wait until its time is over."""
+    lost = query.task(0, "before", 0)
+    writing, task, staged, prepared = query.writing(0, "run", 1)
+    tasks = [query.task(0, "run", 0, attempt=1), query.task(0, "run", 1, attempt=2)]
+    produce, driver = writing.produce, query.driver()
+
+    def overtaken(session: Session, work: Work, deadline: float) -> None:
+        produce(session, work, deadline)
+        writing.produce = produce  # type: ignore[method-assign]
+        assert driver.commit(query.batch(0, "run", tasks))
+        query.check(1)
+
+    writing.produce = overtaken  # type: ignore[method-assign]
+    with pytest.raises(KnownBatchError, match="the sink has batch 0"):
+        writing.prepare(task, staged, prepared)
+    assert not driver.end_task(lost, time.monotonic() + 10), "it cannot be committed any more"
     query.run(1, "run", driver)
     query.check(2)
 
 
-def test_an_attempt_that_begins_too_late_costs_a_repair(ours: Query) -> None:
-    """Of the batch before, with the same id: it aborts what the next batch has prepared."""
-    late = ours.writing(0, "run", 0)
+def test_what_cannot_be_fenced_is_left_to_its_time_out(ours: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = ours.task(0, "before", 0)
     driver = ours.driver()
-    ours.run(0, "run", driver)
-    tasks = ours.tasks(1, "run")
-    ours.terminate([late[0].prepare(*late[1:])])
-    assert driver.commit(ours.batch(1, "run", tasks))
-    ours.check(2)
+
+    def unknown() -> list[tuple[str, int]]:
+        raise ClusterError("localhost:1 does not offer LIST_TRANSACTIONS")
+
+    monkeypatch.setattr(driver.cluster, "ongoing_transactions", unknown)
+    assert ours.run(0, "run", driver)
+    ours.terminate([lost])
+    ours.check(1)
+
+
+def test_an_attempt_that_begins_too_late_writes_nothing(query: Query) -> None:
+    """Of the batch before, with the same id: what the next batch has prepared stays, though no file is there."""
+    late = query.writing(0, "run", 0)
+    driver = query.driver()
+    query.run(0, "run", driver)
+    tasks = query.tasks(1, "run")
+    assert late[0].transactional_id == tasks[0].transactional_id
+    with pytest.raises(KnownBatchError, match="the sink has batch 0"):
+        late[0].prepare(*late[1:])
+    for task in tasks:
+        Path(task.path).unlink()
+    assert driver.commit(query.batch(1, "run", tasks))
+    query.check(2)
+
+
+def test_an_id_that_another_attempt_took_over_costs_a_repair(ours: Query) -> None:
+    """Of a stage that runs again, one of SLOTS has the same id: it still writes as the batch is decided."""
+    tasks = ours.tasks(0, "run")
+    writing, task, staged, prepared = ours.writing(0, "run", 0, attempt=SLOTS)
+    writing.transactional_id = tasks[0].transactional_id
+    writing.prepare(task, staged, prepared)
+    ours.driver().commit(ours.batch(0, "run", tasks))
+    ours.check(1)
+
+
+def test_ids_of_attempts_are_apart_and_bounded() -> None:
+    """A stage that is run again has the attempts 0 again; Spark counts all attempts of the application."""
+    of_stage, of_its_retry = (
+        {transactional_id("p.", Task("q", "run", 0, number, 40 + number + again), 0) for number in range(3)}
+        for again in (0, 3)
+    )
+    assert len(of_stage | of_its_retry) == 6
+    of_many_runs = {transactional_id("p.", Task("q", f"run {n}", n, 7, 13 * n), 0) for n in range(1000)}
+    assert len(of_many_runs) <= SLOTS
 
 
 def test_an_attempt_that_is_overtaken_while_it_writes_gives_up(ours: Query) -> None:
@@ -262,9 +327,29 @@ def test_an_attempt_that_is_overtaken_while_it_writes_gives_up(ours: Query) -> N
             super().produce(session, work, deadline)
 
     with pytest.raises(FencedError, match="another attempt of this task has taken over"):
-        Overtaken(ours.at, written[0].transactional_id).prepare(*written[1:])
+        ours.transaction(Overtaken, written[0].transactional_id).prepare(*written[1:])
     assert ours.driver().commit(ours.batch(0, "run", [*of_another, ours.task(0, "run", 1)]))
     ours.check(1)
+
+
+def test_ends_are_asked_for_at_the_same_time(ours: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decided, "EACH", 1)
+    at_once = threading.Barrier(2)
+    end_task = DecidedCommit.end_task
+    fails = iter([True])
+
+    def together(self: DecidedCommit, task: Prepared, deadline: float, *, committed: bool = True) -> bool:
+        at_once.wait(30)
+        if next(fails, False):
+            raise ConnectionError("one of the brokers is gone")
+        return end_task(self, task, deadline, committed=committed)
+
+    monkeypatch.setattr(DecidedCommit, "end_task", together)
+    driver = ours.driver()
+    driver.commit(ours.batch(0, "run", ours.tasks(0, "run")))
+    driver.abandon(ours.tasks(1, "run"), 1)
+    assert ours.run(1, "run", driver)
+    ours.check(2)
 
 
 @pytest.mark.slow
@@ -471,6 +556,21 @@ def test_the_writer_commits_what_its_tasks_handed_over(ours: Query) -> None:
     failed = [made.prepare(iter([rows("never")]), task._replace(batch_id=2), 0) for task in tasks]
     made.abort([*failed, None], 2)
     assert len(read_committed(ours.bootstrap, ours.topic, PARTITIONS)) == 2
+
+
+def test_tasks_of_a_batch_that_is_decided_write_nothing(ours: Query) -> None:
+    dies(ours, 0, "first", "end", after=True)
+    made = sink(ours)
+    tasks = [Task(ours.id, "second", 0, number, number) for number in range(2)]
+    handed = [made.prepare(iter([rows("never")]), task, 0) for task in tasks]
+    assert handed == [Handed(task, is_known=True) for task in tasks]
+    assert len([path for path in ours.folder.rglob("*") if path.is_file()]) == 2, "those of the first run"
+    with pytest.raises(FencedError, match="was put back to an older state"):
+        made.commit([Handed(tasks[0]._replace(batch_id=-1), is_known=True)], -1)
+    made.commit(handed, 0)
+    ours.check(1)
+    with pytest.raises(ClusterError, match="has found batch 1 in the sink, and its marker is not there any more"):
+        made.commit([Handed(task._replace(batch_id=1), is_known=True) for task in tasks], 1)
 
 
 def test_it_is_said_once_that_tasks_have_no_order_among_them(ours: Query, caplog: pytest.LogCaptureFixture) -> None:

@@ -19,6 +19,7 @@ from odradek.client.output_lease.lease import OutputLease, creation_id, lease_gr
 from odradek.client.output_lease.offsets import lease_offsets
 from pyspark_odradek.cluster import Cluster, RetriableError
 from pyspark_odradek.errors import FencedError, LeaseError, OptionError
+from pyspark_odradek.marker_topic import Marker
 from pyspark_odradek.offsets import Positions, TopicPartition
 from pyspark_odradek.output_lease.batches import Action, Span, action_for, as_covered
 from pyspark_odradek.transaction import Session, TransactionalCommit, Work
@@ -121,7 +122,7 @@ class LeasedCommit(TransactionalCommit):
         session.lease = lease
         if self.span.is_covered(lease):
             return Action.SKIP
-        # A transaction that is open at this moment may still move it: `_is_there` reads it again when none is.
+        # A transaction that is open at this moment may still move it: `_found` reads it again when none is.
         return Action.WRITE if lease.group == self.group else Action.WAIT
 
     def _write(self, session: LeaseSession, work: Work) -> bool:
@@ -133,7 +134,7 @@ class LeasedCommit(TransactionalCommit):
     def _refuse_if_behind(self, batch_id: int, plan: str) -> None:
         """Nothing: what a lease covers does not depend on the batch's number."""
 
-    def _is_there(self, batch_id: int, plan: str) -> bool:
+    def _found(self, batch_id: int, plan: str) -> Marker | None:
         lease = self.read(stable=True)
         if lease is None:
             raise LeaseError(f"the gate {self.name} is gone: its offsets were deleted or have expired")
@@ -142,7 +143,7 @@ class LeasedCommit(TransactionalCommit):
         action = action_for(lease, self.group, self.span)
         if action is Action.WAIT:
             raise _TransferredError
-        return action is Action.SKIP
+        return Marker(batch_id, lease.run_id) if action is Action.SKIP else None
 
     def _raise_fenced_or_timeout(self, session: Session) -> NoReturn:
         """A transfer fences the holder first, and may die then; or another run of the query writes."""

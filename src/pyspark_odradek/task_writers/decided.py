@@ -3,6 +3,7 @@
     end_task   EndTxn with commit: again and again, by whichever run finds the marker, until it is known to be there
     is_there   where the brokers refuse that: the evidence says whether it was committed before
     repair     where it was aborted: its rows and its evidence again, from the staged file, under the query's own id
+    fence      before the decision: what attempts in vain have left open is aborted, and they cannot go on
 
 Whether a transaction is there is not concluded from an error code alone: the same code says that brokers have aborted
 it, or that an operator has ended the use of its id later. To repair is to write under the query's transactional id, so
@@ -12,16 +13,20 @@ docs/adr/0022.
 
 from __future__ import annotations
 
+import copy
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
-from odradek.common.errors import ProtocolError
+from odradek.common.errors import ErrorCode, ProtocolError
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.end_txn_request import EndTxnRequest
 from odradek.protocol.messages.end_txn_response import EndTxnResponse
-from pyspark_odradek.cluster import LAST_BACKOFF_MS, RetriableError, check
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
+from pyspark_odradek.cluster import LAST_BACKOFF_MS, TRANSACTION, RetriableError, check, error_name
 from pyspark_odradek.errors import ClusterError, FencedError, StagingError
 from pyspark_odradek.marker_topic import Marker
 from pyspark_odradek.offsets import TopicPartition
@@ -32,6 +37,12 @@ log = logging.getLogger("pyspark_odradek")
 
 # Brokers before Kafka 2.0 keep offsets for a day; taken where the setting cannot be read.
 SHORTEST_RETENTION_MIN = 1_440
+# Transactions are ended by so many threads at once, each of which has so many of them at least: a coordinator answers
+# an EndTxn when the decision is replicated, and the requests of one connection one after another.
+MOST_THREADS, EACH = 16, 8
+
+
+Answer = bool | Exception
 
 
 class DecidedCommit(TransactionalCommit):
@@ -51,12 +62,46 @@ class DecidedCommit(TransactionalCommit):
                 f"batch {found.batch_id} of this query was written by its tasks, and the record that names their "
                 "transactions is not there: start the query with the option markerTopic that it had"
             )
-        not_ended = [task for task in found.tasks if not self.end_task(task, deadline)]
-        aborted = [task for task in not_ended if not self.is_there(task, found.batch_id)]
+        answers = self._end_all(found.tasks, deadline)
+        for answer in answers.values():
+            if isinstance(answer, Exception):
+                raise answer
+        not_ended = [task for task in found.tasks if not answers[task]]
+        aborted = [task for task in not_ended if not self._settled(task, found.batch_id)]
         if aborted:
             self._refuse_if_expired(found, aborted)
         for task in aborted:
             self.repair(session, found.batch_id, task, deadline)
+
+    def mark(self, session: Session, work: Work, deadline: float) -> None:
+        """As it says, and fence the attempts that are not to be committed. By then no later driver has fenced us."""
+        super().mark(session, work, deadline)
+        if work.tasks is not None:
+            self._fence_others({task.transactional_id for task in work.tasks})
+
+    def _fence_others(self, decided: Collection[str]) -> None:
+        """Abort what attempts of this query have open that are not in the list, as far as brokers tell of it.
+
+        Else readers would wait until it times out. An attempt that begins after this is in no list either: it is
+        aborted before the next decision.
+        """
+        try:
+            for id_, _ in self.cluster.ongoing_transactions():
+                if id_.startswith(f"{self.transactional_id}.") and id_ not in decided:
+                    self._fence(id_)
+        except (OSError, ProtocolError, RetriableError, ClusterError) as error:
+            self.cluster.forget()
+            log.info("what attempts in vain have left open is aborted by its time-out: %s", error)
+
+    def _fence(self, transactional_id: str) -> None:
+        """Abort what is open under an id, whose producer is fenced by it. It is under way on return, and not over."""
+        request = InitProducerIdRequest(
+            transactional_id=transactional_id, transaction_timeout_ms=self.transaction_timeout_ms
+        )
+        connection = self.cluster.coordinator(transactional_id, TRANSACTION)
+        code = connection.request(ApiKey.INIT_PRODUCER_ID, request, InitProducerIdResponse).error_code
+        if code not in (ErrorCode.NONE, ErrorCode.CONCURRENT_TRANSACTIONS):
+            raise RetriableError(f"InitProducerId for {transactional_id}: {error_name(code)}")
 
     def _refuse_if_behind(self, batch_id: int, plan: str) -> None:
         try:
@@ -98,11 +143,55 @@ class DecidedCommit(TransactionalCommit):
         check(answer.error_code, f"EndTxn for {task.transactional_id}")
         return True
 
+    def _end_all(
+        self, tasks: Sequence[Prepared], deadline: float | None, *, committed: bool = True
+    ) -> dict[Prepared, Answer]:
+        """Ask for the ends of all, by several threads; gives what `end_task` gave or raised for each.
+
+        Without a deadline each has a moment. With one a thread asks for nothing more after an error.
+        """
+        count = min(MOST_THREADS, -(-len(tasks) // EACH))
+        if count <= 1:
+            return self._end_one_by_one(tasks, deadline, committed)
+        askers = []
+        for cluster in self.cluster.siblings(count):
+            askers.append(copy.copy(self))
+            askers[-1].cluster = cluster
+        with ThreadPoolExecutor(count, "end-transactions") as pool:
+            asked = [
+                pool.submit(asker._end_one_by_one, tasks[number::count], deadline, committed)
+                for number, asker in enumerate(askers)
+            ]
+        return {task: answer for each in asked for task, answer in each.result().items()}
+
+    def _end_one_by_one(
+        self, tasks: Sequence[Prepared], deadline: float | None, committed: bool
+    ) -> dict[Prepared, Answer]:
+        found: dict[Prepared, Answer] = {}
+        for task in tasks:
+            until = deadline if deadline is not None else time.monotonic() + LAST_BACKOFF_MS / 1000
+            try:
+                found[task] = self.end_task(task, until, committed=committed)
+            except (OSError, ProtocolError, RetriableError, ClusterError) as error:
+                found[task] = error
+                self.cluster.forget()
+                if deadline is not None:
+                    break
+        return found
+
     def is_there(self, task: Prepared, batch_id: int) -> bool:
         """Whether the rows of a task are committed. Raises PassingError while a transaction is open that may say so."""
         asked = [TopicPartition(task.topic, task.partition_id)]
         offsets = self.cluster.fetch_offsets(task.transactional_id, stable=True, partitions=asked)
         return any((offset, metadata) == (batch_id, task.evidence) for _, _, offset, metadata in offsets)
+
+    def _settled(self, task: Prepared, batch_id: int) -> bool:
+        """`is_there`, and an attempt that has taken the id over is in no list: what it has open is aborted."""
+        try:
+            return self.is_there(task, batch_id)
+        except RetriableError:
+            self._fence(task.transactional_id)
+            raise
 
     def repair(self, session: Session, batch_id: int, task: Prepared, deadline: float) -> None:
         """Write the rows of a task whose transaction was aborted, with its evidence, in one of the query's."""
@@ -147,15 +236,10 @@ class DecidedCommit(TransactionalCommit):
             self.cluster.forget()
             log.warning("what tasks have written in vain is aborted by its time-out: %s", error)
             return
-        left: list[str] = []
-        for task in tasks:
-            if task in decided:
-                continue
-            try:
-                self.end_task(task, time.monotonic() + LAST_BACKOFF_MS / 1000, committed=False)
-            except (OSError, ProtocolError, RetriableError, ClusterError) as error:
-                self.cluster.forget()
-                left.append(f"{task.transactional_id}: {error}")
+        answers = self._end_all([task for task in tasks if task not in decided], None, committed=False)
+        left = [
+            f"{task.transactional_id}: {answer}" for task, answer in answers.items() if isinstance(answer, Exception)
+        ]
         if left:
             log.warning("what %d tasks have written in vain is aborted by its time-out: %s", len(left), left[0])
 

@@ -21,19 +21,24 @@ from pyspark_odradek.spark_api import DataSourceStreamArrowWriter
 from pyspark_odradek.task import Task, same_task, streaming_task
 from pyspark_odradek.task_writers.decided import DecidedCommit
 from pyspark_odradek.task_writers.prepared import Prepared
-from pyspark_odradek.task_writers.writing import StagedRows, TaskTransaction, transactional_id
+from pyspark_odradek.task_writers.writing import KnownBatchError, StagedRows, TaskTransaction, transactional_id
 from pyspark_odradek.transaction import Work
 
 log = logging.getLogger("pyspark_odradek")
+TOLD_PARTITIONS = 16  # of a task, to find those that several tasks write to; each task's message has them
 
 
 @dataclass
 class Handed(WriterCommitMessage):
-    """What a task has written, and where; `prepared` is None where it had no rows."""
+    """What a task has written; `prepared` is None where it had no rows, or found the batch in the sink: `is_known`.
+
+    `partitions` are where its rows went, not all where they are more than TOLD_PARTITIONS.
+    """
 
     task: Task
     partitions: list[TopicPartition] = field(default_factory=list)
     prepared: Prepared | None = None
+    is_known: bool = False
 
 
 class TaskWritersStreamWriter(ExactWriter, DataSourceStreamArrowWriter):
@@ -50,7 +55,8 @@ class TaskWritersStreamWriter(ExactWriter, DataSourceStreamArrowWriter):
         encoder = RowEncoder(self.options.topic, topics.partition_count, self.form, task.partition_id + task.batch_id)
         folder, name = f"{task.query_id}/{task.run_id}/{task.batch_id}", f"{task.partition_id}-{task.attempt}"
         rows = StagedRows(self.staging, folder, name)
-        id_ = transactional_id(self.options.transactional_id_prefix, task, attempt_number)
+        prefix = self.options.transactional_id_prefix
+        id_ = transactional_id(prefix, task, attempt_number)
         try:
             for chunk in chunks(iterator, self.columns):
                 rows.add(encoder.encode(chunk, time.time_ns() // 1_000_000))
@@ -58,11 +64,17 @@ class TaskWritersStreamWriter(ExactWriter, DataSourceStreamArrowWriter):
             staged = rows.finish(id_)
             if staged is None:
                 return Handed(task)
-            writing = TaskTransaction(self.cluster, id_, transaction_timeout_ms=self.options.transaction_timeout_ms)
-            return Handed(task, sorted(rows.partitions), writing.prepare(task, rows, staged))
-        except BaseException:
+            timeout_ms = self.options.transaction_timeout_ms
+            writing = TaskTransaction(self.cluster, id_, f"{prefix}{task.query_id}", transaction_timeout_ms=timeout_ms)
+            prepared = writing.prepare(task, rows, staged)
+        except KnownBatchError:
+            rows.discard()
+            return Handed(task, is_known=True)
+        except Exception:
+            # Not where the process is ended: the file goes with those of its batch.
             rows.discard()
             raise
+        return Handed(task, sorted(rows.partitions)[:TOLD_PARTITIONS], prepared)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Decide the batch, and end the transactions of its tasks. Raises as `DecidedCommit.end_tasks`."""
@@ -73,13 +85,14 @@ class TaskWritersStreamWriter(ExactWriter, DataSourceStreamArrowWriter):
             return
         task = same_task([each.task for each in handed], batchId)
         prepared = tuple(each.prepared for each in handed if each.prepared is not None)
-        partitions = frozenset(partition for each in handed for partition in each.partitions)
+        partitions = frozenset(TopicPartition(each.topic, each.partition_id) for each in prepared)
+        is_known = any(each.is_known for each in handed)
         self._tell_of_order(handed, task.run_id)
         plan = plan_of(self.options.checkpoint, batchId)
-        work = Work(batchId, task.run_id, partitions, list, plan, prepared)
+        work = Work(batchId, task.run_id, partitions, list, plan, prepared, is_known)
         transaction = self.transaction(task.query_id, batchId)
         assert isinstance(transaction, DecidedCommit), "there is no gate"
-        if not prepared:
+        if not prepared and not is_known:
             transaction.skip_empty(work)
         elif not transaction.commit(work):
             transaction.abandon(prepared, batchId)
