@@ -65,6 +65,7 @@ class Marker(NamedTuple):
 
     `tasks` is None where the driver wrote the batch. Else tasks did, and these are their transactions, which the query
     has decided at `decided_ms` (since 1970 UTC) to commit; none are named where only the group's marker is known.
+    `before` are the runs that this one has taken the query over from, the last one first.
     """
 
     batch_id: int
@@ -72,6 +73,7 @@ class Marker(NamedTuple):
     plan: str = ""
     tasks: tuple[Prepared, ...] | None = None
     decided_ms: int = 0
+    before: tuple[str, ...] = ()
 
 
 def newer(one: Marker | None, other: Marker | None) -> Marker | None:
@@ -178,6 +180,8 @@ class MarkerTopic:
         content: dict[str, Any] = {"batch": marker.batch_id, "run": marker.run_id, "plan": marker.plan}
         if marker.tasks is not None:
             content |= {"decided": marker.decided_ms, "tasks": marker.tasks}
+        if marker.before:
+            content["before"] = marker.before
         value = json.dumps(content, separators=(",", ":"))
         record = Record(key.encode(), value.encode(), (), timestamp_ms=time.time_ns() // 1_000_000)
         # Names of a thousand transactions are alike, and have to fit into one record.
@@ -291,7 +295,8 @@ class MarkerTopic:
             return None
         try:
             found = json.loads(entry.value)
-            marker = Marker(int(found["batch"]), str(found["run"]), str(found["plan"]))
+            before = tuple(map(str, found.get("before", ())))
+            marker = Marker(int(found["batch"]), str(found["run"]), str(found["plan"]), before=before)
             if "tasks" not in found:
                 return marker
             tasks = tuple(Prepared(*each) for each in found["tasks"])

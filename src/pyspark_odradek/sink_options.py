@@ -39,6 +39,9 @@ COLUMNS = ("key", "value", "headers", "topic", "partition", "timestamp")
 OF_THE_BROKER = frozenset({"offset", "timestamptype"})
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly_once", "at_least_once"
 DRIVER, TASKS = "driver", "tasks"  # who writes the rows of an exactly-once stream to the brokers
+# A task's transaction is open until the last task of its batch has ended, or until a driver that died is started again:
+# what times out by then costs a repair. Readers wait for so long only where no driver comes. Brokers allow 15 minutes.
+TASKS_TIMEOUT_MS = 300_000
 DEFAULT_PREFIX = "odradek-sink."
 LEVELS = {"gzip": (1, 9), "lz4": (1, 17), "zstd": (-131072, 22)}
 # Settings of Kafka's Java producer that the exactly-once sink honours, beside those of any client.
@@ -78,7 +81,8 @@ class SinkOptions:
 
     @property
     def transaction_timeout_ms(self) -> int:
-        return number_setting(self.kafka, "transaction.timeout.ms", 60_000, 1)
+        default = TASKS_TIMEOUT_MS if self.exactly_once_writers == TASKS else 60_000
+        return number_setting(self.kafka, "transaction.timeout.ms", default, 1)
 
     def batch_format(self) -> BatchFormat:
         """Codec, level and size of record batches. Raises OptionError."""

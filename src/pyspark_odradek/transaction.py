@@ -86,7 +86,9 @@ CONCURRENT_BACKOFF_S = 0.005
 # How often the marker is asked for while a transaction that writes it is open, before it is read without that one.
 MARKER_TRIES = 5
 # In the metadata of the group's marker behind the run: no plan is known; the batch was written by its tasks.
-NO_PLAN, BY_TASKS = "-", "tasks"
+NO_PLAN, BY_TASKS, BEFORE = "-", "tasks", "before="
+# So many runs that were overtaken are in a marker: as many drivers of one query may be stopped by it.
+MOST_BEFORE = 4
 
 
 @dataclass
@@ -105,6 +107,7 @@ class Session:
     transacting_since: float = 0.0
     settled_run_id: str = ""  # the run whose batch was found as this one began
     has_looked: bool = False  # for a batch that is decided and not ended
+    before: tuple[str, ...] = ()  # the runs that this one has taken over from
 
 
 class Work(NamedTuple):
@@ -170,9 +173,9 @@ class TransactionalCommit:
     def _commit_once(self, session: Session, work: Work, deadline: float) -> bool:
         if not session.is_settled or work.is_known:
             if session.producer_id < 0 and work.batch_id is not None:
-                self._refuse_if_behind(work.batch_id, work.plan)
+                self._refuse_if_behind(session, work.batch_id, work.plan)
             self.begin(session, deadline)
-            found = self._found(work.batch_id, work.plan) if work.batch_id is not None else None
+            found = self._found(session, work.batch_id, work.plan) if work.batch_id is not None else None
             if found is not None:
                 self._settle(session, found, deadline)
                 return False
@@ -185,7 +188,7 @@ class TransactionalCommit:
         session.transacting_since = time.monotonic()
         self._transact(session, work, deadline)
         if work.batch_id is not None:
-            self._settle(session, _marker_of(work), deadline)
+            self._settle(session, _marker_of(work, session), deadline)
         session.is_settled = True
         return True
 
@@ -227,7 +230,7 @@ class TransactionalCommit:
     def _end_decided(self, session: Session, work: Work, deadline: float) -> None:
         assert work.batch_id is not None
         self.begin(session, deadline)
-        found = self._found(work.batch_id, work.plan)
+        found = self._found(session, work.batch_id, work.plan)
         if found is not None:
             self._settle(session, found, deadline)
         session.is_settled = True
@@ -306,7 +309,7 @@ class TransactionalCommit:
             return
         partitions, marker = work.partitions if work.tasks is None else frozenset(), None
         if self.marker_topic is not None and work.batch_id is not None:
-            marker = self.marker_topic.record(self.transactional_id, _marker_of(work))
+            marker = self.marker_topic.record(self.transactional_id, _marker_of(work, session))
             partitions |= {TopicPartition(marker.topic, marker.partition_id)}
         self._add_partitions(session, partitions, deadline)
         sender = TransactionalSender(
@@ -352,11 +355,13 @@ class TransactionalCommit:
         """Write the marker, inside the transaction: the number of the batch as the offset of a group."""
         assert work.batch_id is not None
         topic, partition_id = min(work.partitions)
-        by_whom = f"{work.plan or NO_PLAN} {BY_TASKS}" if work.tasks is not None else work.plan
+        words = [BY_TASKS] if work.tasks is not None else []
+        words += [BEFORE + ",".join(session.before)] if session.before else []
+        plan = work.plan or (NO_PLAN if words else "")
         marker = TxnOffsetCommitRequestPartition(
             partition_index=partition_id,
             committed_offset=work.batch_id,
-            committed_metadata=f"{work.run_id} {by_whom}".rstrip(),
+            committed_metadata=" ".join(filter(None, [work.run_id, plan, *words])),
         )
         marked = [TxnOffsetCommitRequestTopic(name=topic, partitions=[marker])]
         self.commit_offsets(session, self.transactional_id, marked, deadline)
@@ -417,14 +422,18 @@ class TransactionalCommit:
         except (OSError, ProtocolError, RetriableError, ClusterError) as error:
             log.debug("the transaction is taken back by its timeout: %s", error)
 
-    def _refuse_if_behind(self, batch_id: int, plan: str) -> None:
+    def _refuse_if_behind(self, session: Session, batch_id: int, plan: str) -> None:
         """A driver that has to end anyway ends before it fences a healthy one: it is behind, or its plan is another.
+
+        Or another run has taken over from it: a process that begins again, as it does when it has missed a batch, would
+        fence that one, and be fenced in turn.
 
         The marker of a batch that was just committed is on its way for a moment, which is waited for. One that a dead
         driver left open is not: to begin is what settles it.
         """
         found, _ = self._newest_known()
         if found is not None:
+            _refuse_if_overtaken(found, session.run_id)
             is_written(found.batch_id, batch_id, "the sink", found_plan=found.plan, plan=plan)
 
     def _newest_known(self) -> tuple[Marker | None, bool]:
@@ -438,9 +447,13 @@ class TransactionalCommit:
                 time.sleep(FIRST_BACKOFF_MS / 1000)
         return self.marker(stable=False), False
 
-    def _found(self, batch_id: int, plan: str) -> Marker | None:
+    def _found(self, session: Session, batch_id: int, plan: str) -> Marker | None:
         """The batch in the sink. Raises FencedError where that has later ones, or another one of this number."""
         found = self.marker()
+        if found is not None:
+            _refuse_if_overtaken(found, session.run_id)
+            is_other = found.run_id != session.run_id
+            session.before = (found.run_id, *found.before)[:MOST_BEFORE] if is_other else found.before
         if found is None:
             self._warn_of_doubt(batch_id)
         if found is None or not is_written(found.batch_id, batch_id, "the sink", found_plan=found.plan, plan=plan):
@@ -510,14 +523,26 @@ def group_marker(cluster: Cluster, group: str, *, stable: bool) -> Marker | None
         if offset >= 0 and (found is None or offset > found.batch_id):
             run_id, plan, *_ = words = [*metadata.split(" "), ""]
             tasks = () if BY_TASKS in words[2:] else None
-            found = Marker(offset, run_id, "" if plan == NO_PLAN else plan, tasks)
+            runs = [word.removeprefix(BEFORE).split(",") for word in words[2:] if word.startswith(BEFORE)]
+            before = tuple(runs[0]) if runs else ()
+            found = Marker(offset, run_id, "" if plan == NO_PLAN else plan, tasks, before=before)
     return found
 
 
-def _marker_of(work: Work) -> Marker:
+def _refuse_if_overtaken(found: Marker, run_id: str) -> None:
+    """Raise FencedError where a run has taken over from another one, which is asked about."""
+    if run_id in found.before:
+        raise FencedError(
+            f"another run of this query has taken over its sink, and has written batch {found.batch_id}: two drivers "
+            "run on one checkpoint, and this is the older one. It has written nothing of this batch; it stops, and the "
+            "other one goes on"
+        )
+
+
+def _marker_of(work: Work, session: Session) -> Marker:
     assert work.batch_id is not None
     decided_ms = 0 if work.tasks is None else time.time_ns() // 1_000_000
-    return Marker(work.batch_id, work.run_id, work.plan, work.tasks, decided_ms)
+    return Marker(work.batch_id, work.run_id, work.plan, work.tasks, decided_ms, session.before)
 
 
 def _follows(batch_id: int | None, last: int | None) -> bool:

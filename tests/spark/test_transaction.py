@@ -147,6 +147,27 @@ def test_two_processes_take_turns_with_the_batches_of_a_run(bootstrap: str, topi
     assert committed(bootstrap, topic) == list(range(70))
 
 
+def test_of_two_drivers_the_older_one_stops_whatever_process_commits(bootstrap: str, topic: str, query: str) -> None:
+    """A process that has missed a batch begins again: it would fence the other driver, and be fenced in turn."""
+    create_topic(bootstrap, topic, PARTITIONS)
+    older, younger = (TransactionalCommit(cluster(bootstrap), query) for _ in range(2))
+    assert older.commit(work(topic, 0, "older", range(10)))
+    forget_sessions()
+    assert not younger.commit(work(topic, 0, "younger", range(10)))
+    assert younger.commit(work(topic, 1, "younger", range(10, 20)))
+    of_younger = dict(transaction._SESSIONS)
+    for batch_id in (1, 2):
+        forget_sessions()
+        with pytest.raises(FencedError, match="this is the older one"):
+            older.commit(work(topic, batch_id, "older", range(10)))
+    transaction._SESSIONS.update(of_younger)
+    assert younger.commit(work(topic, 2, "younger", range(20, 30)))
+    forget_sessions()
+    assert younger.commit(work(topic, 3, "restarted", range(30, 40))), "one that is started takes over"
+    assert await_marker(younger, 3) == Marker(3, "restarted", before=("younger", "older"))
+    assert committed(bootstrap, topic) == list(range(40))
+
+
 def test_a_batch_is_known_by_its_plan_where_that_is_reported(odradek: str, topic: str, query: str) -> None:
     create_topic(odradek, topic, PARTITIONS)
     committing = TransactionalCommit(cluster(odradek), query)

@@ -131,10 +131,10 @@ class LeasedCommit(TransactionalCommit):
             session.lease = self._next
         return written
 
-    def _refuse_if_behind(self, batch_id: int, plan: str) -> None:
+    def _refuse_if_behind(self, session: Session, batch_id: int, plan: str) -> None:
         """Nothing: what a lease covers does not depend on the batch's number."""
 
-    def _found(self, batch_id: int, plan: str) -> Marker | None:
+    def _found(self, session: Session, batch_id: int, plan: str) -> Marker | None:
         lease = self.read(stable=True)
         if lease is None:
             raise LeaseError(f"the gate {self.name} is gone: its offsets were deleted or have expired")

@@ -16,7 +16,7 @@ from __future__ import annotations
 import copy
 import logging
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -27,6 +27,7 @@ from odradek.protocol.messages.end_txn_response import EndTxnResponse
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
 from pyspark_odradek.cluster import LAST_BACKOFF_MS, TRANSACTION, RetriableError, check, error_name
+from pyspark_odradek.encode import EncodedBatch
 from pyspark_odradek.errors import ClusterError, FencedError, StagingError
 from pyspark_odradek.marker_topic import Marker
 from pyspark_odradek.offsets import TopicPartition
@@ -40,6 +41,9 @@ SHORTEST_RETENTION_MIN = 1_440
 # Transactions are ended by so many threads at once, each of which has so many of them at least: a coordinator answers
 # an EndTxn when the decision is replicated, and the requests of one connection one after another.
 MOST_THREADS, EACH = 16, 8
+# What is written again goes into as many transactions as it takes, of so much of kafka.transaction.timeout.ms each: the
+# time of one is bounded, and the rows of a task are not.
+PART_OF_TIMEOUT = 0.25
 
 
 Answer = bool | Exception
@@ -71,7 +75,7 @@ class DecidedCommit(TransactionalCommit):
         if aborted:
             self._refuse_if_expired(found, aborted)
         for task in aborted:
-            self.repair(session, found.batch_id, task, deadline)
+            self.repair(session, found.batch_id, task)
 
     def mark(self, session: Session, work: Work, deadline: float) -> None:
         """As it says, and fence the attempts that are not to be committed. By then no later driver has fenced us."""
@@ -103,9 +107,9 @@ class DecidedCommit(TransactionalCommit):
         if code not in (ErrorCode.NONE, ErrorCode.CONCURRENT_TRANSACTIONS):
             raise RetriableError(f"InitProducerId for {transactional_id}: {error_name(code)}")
 
-    def _refuse_if_behind(self, batch_id: int, plan: str) -> None:
+    def _refuse_if_behind(self, session: Session, batch_id: int, plan: str) -> None:
         try:
-            super()._refuse_if_behind(batch_id, plan)
+            super()._refuse_if_behind(session, batch_id, plan)
         except FencedError:
             self._end_decided_before()
             raise
@@ -193,8 +197,11 @@ class DecidedCommit(TransactionalCommit):
             self._fence(task.transactional_id)
             raise
 
-    def repair(self, session: Session, batch_id: int, task: Prepared, deadline: float) -> None:
-        """Write the rows of a task whose transaction was aborted, with its evidence, in one of the query's."""
+    def repair(self, session: Session, batch_id: int, task: Prepared) -> None:
+        """Write the rows of a task whose transaction was aborted, with its evidence, in transactions of the query's.
+
+        Where there are several, each commits how far it came, and a repair that is begun again goes on from there.
+        """
         log.warning(
             "batch %d: the brokers have ended %s before it was committed (kafka.transaction.timeout.ms=%d); its rows "
             "are written again",
@@ -202,11 +209,12 @@ class DecidedCommit(TransactionalCommit):
             task.transactional_id,
             self.transaction_timeout_ms,
         )
-        session.transacting_since = time.monotonic()
         try:
-            self.produce(session, Work(None, session.run_id, task.partitions(), task.batches), deadline)
-            offsets = evidence_offsets(task, batch_id)
-            self.commit_offsets(session, task.transactional_id, offsets, deadline)
+            partitions = task.partitions()  # a file that is damaged is found before anything of it is written
+            done, frames = self._repaired_bytes(task, batch_id), task.frames()
+            ahead = next((each for each in frames if each[0] > done), None)
+            while ahead is not None:
+                ahead = self._repair_part(session, batch_id, task, partitions, _Part(ahead, frames))
         except (OSError, ProtocolError, RetriableError):
             raise  # starting again aborts the transaction
         except StagingError as error:
@@ -219,7 +227,28 @@ class DecidedCommit(TransactionalCommit):
         except Exception:
             self._reset(session)
             raise
+
+    def _repaired_bytes(self, task: Prepared, batch_id: int) -> int:
+        """How far into the file the rows are there: a repair that took long has ended before all were."""
+        asked = [TopicPartition(task.topic, task.partition_id)]
+        for _, _, offset, metadata in self.cluster.fetch_offsets(task.transactional_id, stable=True, partitions=asked):
+            if offset == batch_id and metadata.startswith(f"{task.evidence} "):
+                return int(metadata.rpartition(" ")[2])
+        return 0
+
+    def _repair_part(
+        self, session: Session, batch_id: int, task: Prepared, partitions: frozenset[TopicPartition], part: _Part
+    ) -> tuple[int, EncodedBatch] | None:
+        """Write what a share of a transaction's time is enough for, and commit how far that is; the next frame."""
+        patience_s = self.cluster.settings.default_api_timeout_ms / 1000
+        deadline = time.monotonic() + patience_s
+        session.transacting_since = time.monotonic()
+        part.until = session.transacting_since + self.transaction_timeout_ms / 1000 * PART_OF_TIMEOUT
+        self.produce(session, Work(None, session.run_id, partitions, part.batches), deadline)
+        offsets = evidence_offsets(task, batch_id, None if part.ahead is None else part.done)
+        self.commit_offsets(session, task.transactional_id, offsets, deadline)
         self.end(session, deadline)
+        return part.ahead
 
     def abandon(self, tasks: Iterable[Prepared], batch_id: int) -> None:
         """Abort what tasks have written and no batch has, as far as it can be: its time-out would be waited for.
@@ -258,3 +287,23 @@ class DecidedCommit(TransactionalCommit):
                 f"these files are in the topics (offsets.retention.minutes={kept_min}): they are not written, since "
                 f"that might be twice. Look for those of each: {where}; then see docs/spark-sink.md"
             )
+
+
+class _Part:
+    """Frames of a staged file, from one that was read ahead on, until a moment; one of them at least.
+
+    `done` is the end of the last one that was given, in bytes of the file; `ahead` is the next one.
+    """
+
+    def __init__(self, ahead: tuple[int, EncodedBatch], frames: Iterator[tuple[int, EncodedBatch]]) -> None:
+        self.ahead: tuple[int, EncodedBatch] | None = ahead
+        self.done = 0
+        self.until = 0.0
+        self._frames = frames
+
+    def batches(self) -> Iterator[EncodedBatch]:
+        """Raises StagingError."""
+        while self.ahead is not None and (not self.done or time.monotonic() < self.until):
+            self.done, batch = self.ahead
+            yield batch
+            self.ahead = next(self._frames, None)

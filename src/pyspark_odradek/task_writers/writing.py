@@ -45,13 +45,15 @@ class StagedRows:
         self._held: list[EncodedBatch] | None = []
         self._held_bytes = 0
         self._file: StagingFile | None = None
+        self._checksum = 0  # of the frames so far
 
     def add(self, batches: Iterable[EncodedBatch]) -> None:
         """Append. Raises StagingError."""
         for batch in batches:
             if self._file is None:
                 self._file = self._staging.create(self._folder, self._name)
-            self._file.write(frame(batch))
+            pieces, self._checksum = frame(batch, self._checksum)
+            self._file.write(pieces)
             self.partitions.add(TopicPartition(batch.topic, batch.partition_id))
             self._held_bytes += len(batch.data)
             if self._held_bytes > HELD_BYTES:
