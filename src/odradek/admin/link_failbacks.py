@@ -8,7 +8,7 @@ answer, begins at the first one, and finds what is done. `here` is the old sourc
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -119,12 +119,13 @@ async def _changes(here: Cluster, source: Cluster, link: Link, topics: list[str]
                 f"{len(theirs[topic].partitions)} at the source: add them there first"
             )
         old = promoted_here[topic].link if topic in promoted_here else None
-        changes |= changes_of(link.name, topic, theirs[topic].topic_id, known.first_epoch, old)
+        numbers = [each.partition_index for each in ours[topic].partitions]
+        changes |= changes_of(link.name, topic, theirs[topic].topic_id, known.first_epoch, old, numbers)
     return changes
 
 
 def changes_of(
-    link: str, topic: str, source_id: UUID, first_epoch: int, promoted_by: str | None
+    link: str, topic: str, source_id: UUID, first_epoch: int, promoted_by: str | None, partitions: Iterable[int]
 ) -> dict[str, str | None]:
     """The settings that begin it, in one change.
 
@@ -134,7 +135,8 @@ def changes_of(
     """
     changes: dict[str, str | None] = {}
     if promoted_by not in (None, link):
-        old = ("mirror", "source.id", "leader.epoch", "agreed.below", "own.from")
+        old = ["mirror", "source.id", "leader.epoch", "agreed.below", "own.from"]
+        old += [f"begun.{each}" for each in partitions]
         changes |= {mirror_key(promoted_by, what, topic): None for what in old}
     return changes | {
         mirror_key(link, "mirror", topic): str(MirrorState.FAILBACK),

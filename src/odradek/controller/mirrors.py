@@ -17,6 +17,7 @@ from odradek.protocol.messages.config_record import ConfigRecord
 from odradek.settings.links import (
     MAX_EPOCH,
     MirrorState,
+    begun_partition,
     cut_partition,
     ended_mirrors,
     floor_of,
@@ -100,7 +101,8 @@ def _check_failing_back(
     link, what, topic = parts
     key = mirror_key(link, what, topic)
     is_failing_back = old.get(mirror_key(link, "mirror", topic)) == MirrorState.FAILBACK
-    partition_id = cut_partition(what)
+    cut, begun = cut_partition(what), begun_partition(what)
+    partition_id = begun if cut is None else cut
     if what in ("agreed.below", "own.from") or (partition_id is not None and not is_failing_back):
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Topic '{topic}' is not being failed back by link {link}.")
     if not is_failing_back:
@@ -111,7 +113,7 @@ def _check_failing_back(
     if partition_id is not None and key in changed:
         if problem := value_problem(what, changed[key]):
             raise ApiError(ErrorCode.INVALID_CONFIG, f"{key} {problem}")
-        _, leader_epoch = parse_cut(changed[key])
+        leader_epoch = int(changed[key]) if cut is None else parse_cut(changed[key])[1]
         if leader_epoch != state.partitions[(state.topic_ids[topic], partition_id)].leader_epoch:
             # Of a former leader, or of a failback before: what this leader holds is not looked at any more then.
             raise ApiError(
@@ -204,7 +206,7 @@ def _own_from(state: ControllerState, topic: str) -> int:
 
 def ended_failbacks(state: ControllerState, changed: Mapping[str, str]) -> list[Any]:
     """Records that take away where partitions were cut, and what else a failback needs alone, of topics that are
-    mirrors now, or are promoted.
+    mirrors now, or are promoted; and what is left of one that was given up, where another begins.
 
     A promoted one was not cut, or not yet: it has records of its own below the epoch that it gets, so its source can
     have nothing in common with it by that epoch, and is not known as its source any more.
@@ -216,18 +218,25 @@ def ended_failbacks(state: ControllerState, changed: Mapping[str, str]) -> list[
         for link, _, topic in _mirrors_that_become(changed, wanted)
         if old.get(mirror_key(link, "mirror", topic)) == MirrorState.FAILBACK
     }
+    begun = {(link, topic) for link, _, topic in _mirrors_that_become(changed, MirrorState.FAILBACK)}
     return [
         ConfigRecord(resource_type=_ALL_BROKERS[0], resource_name="", name=key, value=None)
         for key in ({**old, **changed} if ended else ())
         if (parts := split_key(key)) is not None and _ends_with_failback(parts, changed) and parts[::2] in ended
+    ] + [
+        ConfigRecord(resource_type=_ALL_BROKERS[0], resource_name="", name=key, value=None)
+        for key in old
+        if (parts := split_key(key)) is not None and begun_partition(parts[1]) is not None and parts[::2] in begun
     ]
 
 
 def _ends_with_failback(parts: Parts, changed: Mapping[str, str]) -> bool:
     link, what, topic = parts
     is_given_up = changed.get(mirror_key(link, "mirror", topic)) == MirrorState.PROMOTED
-    if what in ("source.id", "own.from"):
-        return is_given_up is (what == "source.id")
+    if what == "source.id":
+        return is_given_up
+    if what == "own.from" or begun_partition(what) is not None:
+        return not is_given_up  # its leaders are to know what they end
     return cut_partition(what) is not None
 
 

@@ -17,7 +17,7 @@ from odradek.link.agreement import Agreement, agree
 from odradek.link.measures import NO_REASON, Why, why_of
 from odradek.link.same_topics import same_topics
 from odradek.log.aside import aside_path, newest_aside, write_aside
-from odradek.replica.failback import cut_leader, has_gaps, may_be_compacted, replicas_not_cut
+from odradek.replica.failback import Below, cut_leader, look_below, may_be_compacted, replicas_not_cut
 from odradek.settings.links import MirrorState, cut_text
 
 if TYPE_CHECKING:
@@ -78,8 +78,8 @@ class Failback:
         self._replicas = replicas
         self._keeper = keeper
         self._written: dict[str, _Written] = {}
-        # Partition -> log, leader epoch and offset: below that, no record lacks.
-        self._whole: dict[str, tuple[Log, int, int]] = {}
+        # Partition -> log, leader epoch and offset, and what is below that.
+        self._below: dict[str, tuple[tuple[Log, int, int], Below]] = {}
 
     async def round(
         self, source: Cluster, link: Callable[[], Link], partitions: Callable[[], list[MirroredPartition]]
@@ -101,21 +101,28 @@ class Failback:
     async def _step(self, source: Cluster, link: Callable[[], Link], mirror: Mirror, each: MirroredPartition) -> None:
         partition = each.partition
         if each.cut is None or each.cut.leader_epoch != partition.leader_epoch:
-            agreed = await self._agree(source, mirror, each)
+            agreed, first_open = await self._agree(source, mirror, each)
             if mirror.topic not in await same_topics(source, link(), [mirror.topic]):
                 raise ApiError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{mirror.topic} is another topic at the source now")
-            if not await self._cut(each, agreed):
+            if not await self._cut(mirror, each, agreed, first_open):
                 return
         assert each.cut is not None, "it was cut"
         if uncut := replicas_not_cut(partition):
             text = f"cut to {each.cut.offset}; replicas {uncut} are to be cut, and do not fetch yet"
             each.reason = each.reason.followed_by(Why.FAILBACK, text, self._clock.now_ms())
-        elif (keeper := self._keeper()) is not None:
-            text = cut_text(each.cut.offset, each.cut.leader_epoch)
-            await keeper.set({mirror.key(f"cut.{partition.partition_id}"): text})
+        else:
+            await self._note(mirror, f"cut.{partition.partition_id}", cut_text(each.cut.offset, each.cut.leader_epoch))
             each.reason = NO_REASON
 
-    async def _agree(self, source: Cluster, mirror: Mirror, each: MirroredPartition) -> Agreement:
+    async def _note(self, mirror: Mirror, what: str, text: str) -> None:
+        """Have a setting of the mirror. Raises ApiError: it is not failed back any more, or led by another one."""
+        keeper = self._keeper()
+        if keeper is None:
+            raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, "there is no metadata yet")
+        await keeper.set({mirror.key(what): text})
+
+    async def _agree(self, source: Cluster, mirror: Mirror, each: MirroredPartition) -> tuple[Agreement, int | None]:
+        """Where our log is to end, and where the first transaction begins that is open there; None where none is."""
         key = topic, partition_id = each.partition.topic, each.partition.partition_id
         leader, epoch, log = each.source_leader, each.source_epoch, each.partition.log
         if leader < 0 or epoch < mirror.agreed_below:
@@ -134,37 +141,40 @@ class Failback:
             return log.end_offset_for_epoch(asked)
 
         agreed = await agree(mirror.agreed_below, source_end, source_start, own_end)
-        if (
-            not agreed.starts_over
-            and agreed.offset < log.log_end_offset
-            and not await self._is_whole(each, agreed.offset)
-        ):
+        if agreed.starts_over:
+            return agreed, None
+        if agreed.offset >= log.log_end_offset:
+            return agreed, min((entry.transaction_start for entry in log.producers.open_transactions()), default=None)
+        below = await self._look_below(each.partition, agreed.offset)
+        if may_be_compacted(log) or below.has_gaps:
             # Compaction may have dropped records for the sake of some that go now.
-            return Agreement(await source_start(), starts_over=True)
-        return agreed
+            return Agreement(await source_start(), starts_over=True), None
+        return agreed, below.first_open
 
-    async def _is_whole(self, each: MirroredPartition, end_offset: int) -> bool:
-        """Whether compaction has dropped nothing below an offset; looked at once under a leadership."""
-        partition = each.partition
-        if may_be_compacted(partition.log):
-            return False
+    async def _look_below(self, partition: Partition, end_offset: int) -> Below:
+        """What is below an offset; looked at once under a leadership, as nothing is appended."""
         key = partition.log, partition.leader_epoch, end_offset
-        if self._whole.get(partition.name) != key and not await has_gaps(partition.log, end_offset):
-            self._whole[partition.name] = key
-        return self._whole.get(partition.name) == key
+        known = self._below.get(partition.name)
+        if known is None or known[0] != key:
+            known = self._below[partition.name] = key, await look_below(partition.log, end_offset)
+        return known[1]
 
-    async def _cut(self, each: MirroredPartition, agreed: Agreement) -> bool:
-        """Write aside what goes, then cut; whether that was done."""
+    async def _cut(self, mirror: Mirror, each: MirroredPartition, agreed: Agreement, first_open: int | None) -> bool:
+        """Write aside what goes, and transactions that the source has aborted, then cut; whether that was done."""
         partition = each.partition
         log, epoch, end = partition.log, partition.leader_epoch, partition.log.log_end_offset
         if not _may_cut(each):
             return False
         first = log.log_start_offset if agreed.starts_over else max(agreed.offset, log.log_start_offset)
+        first = first if first_open is None else min(first, first_open)
         file: Path | None
         if first < end:
             file, size_bytes = await self._written_aside(each, first, starts_over=agreed.starts_over)
         else:
             file, size_bytes = _known_file(partition)
+        if agreed.starts_over or agreed.offset < end:
+            # What is open in the log then may have been ended by what goes: no coordinator ends it again.
+            await self._note(mirror, f"begun.{partition.partition_id}", str(epoch))
         if not _may_cut(each) or (partition.log, partition.leader_epoch, log.log_end_offset) != (log, epoch, end):
             return False
         if not agreed.starts_over and agreed.offset < end and may_be_compacted(log):
@@ -172,7 +182,7 @@ class Failback:
         if not cut_leader(partition, agreed.offset, starts_over=agreed.starts_over):
             return False
         self._written.pop(partition.name, None)
-        self._whole.pop(partition.name, None)
+        self._below.pop(partition.name, None)
         each.cut = Cut(agreed.offset, epoch, file, size_bytes)
         return True
 

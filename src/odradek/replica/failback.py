@@ -6,6 +6,7 @@ again by any leader, at any time.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -62,37 +63,55 @@ def may_be_compacted(log: Log) -> bool:
     return log.config.compacted or log.cleaned_offset > 0
 
 
-async def has_gaps(log: Log, end_offset: int) -> bool:
-    """Whether a log lacks records below an offset (exclusive), as one does that was compacted: it may have been copied
-    from another replica, or its checkpoint may be lost. All headers are read, off the loop. Raises StorageError.
+@dataclass(slots=True)
+class Below:
+    """What lies below an offset of a log.
+
+    Attributes:
+        end: up to where (exclusive) it was looked at.
+        has_gaps: records lack, as in a log that was compacted: it may have been copied from another replica, or its
+            checkpoint may be lost.
+        open: producer id -> where its transaction begins that has no end there.
     """
-    expected, disk = log.log_start_offset, log.partition_dir.files.disk
+
+    end: int
+    has_gaps: bool = False
+    open: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def first_open(self) -> int | None:
+        return min(self.open.values(), default=None)
+
+
+async def look_below(log: Log, end_offset: int) -> Below:
+    """Read all headers below an offset (exclusive), off the loop, up to the first gap. Raises StorageError."""
+    below, disk = Below(log.log_start_offset), log.partition_dir.files.disk
     try:
-        while expected < end_offset:
-            expected = max(expected, log.log_start_offset)
-            segment = next(log.segments.from_offset(expected))
-            held, position, end = segment.hold(), segment.position_of(expected), segment.size_bytes
-            found = await disk.run_blocking(partial(_whole_until, held, position, end, expected, end_offset))
-            if found < min(end_offset, log.segments.end_of(segment, log.log_end_offset)):
-                return True
-            expected = found
+        while below.end < end_offset and not below.has_gaps:
+            below.end = max(below.end, log.log_start_offset)
+            segment = next(log.segments.from_offset(below.end))
+            held, position, end = segment.hold(), segment.position_of(below.end), segment.size_bytes
+            segment_end = min(end_offset, log.segments.end_of(segment, log.log_end_offset))
+            await disk.run_blocking(partial(_look, below, held, position, end, segment_end))
     except OSError as error:
         raise log.partition_dir.failed(error) from error
-    return False
+    return below
 
 
-def _whole_until(held: SharedFile, position: int, end: int, expected: int, end_offset: int) -> int:
-    """Up to where (exclusive offset) the batches of a file have all offsets from `expected` on."""
+def _look(below: Below, held: SharedFile, position: int, end: int, end_offset: int) -> None:
     for _, header in raw_batches(held.file, position, end):
-        if expected >= end_offset:
+        if below.end >= end_offset:
+            return
+        begins_before = header.base_offset < below.end <= header.last_offset  # of a log whose start has moved into it
+        is_whole = header.record_count == header.last_offset - header.base_offset + 1
+        if not is_whole or (header.base_offset != below.end and not begins_before):
             break
-        is_first_in_middle = header.base_offset < expected <= header.last_offset
-        if header.base_offset != expected and not is_first_in_middle:
-            break
-        if header.record_count != header.last_offset - header.base_offset + 1:
-            break
-        expected = header.last_offset + 1
-    return expected
+        below.end = header.last_offset + 1
+        if header.is_control:
+            below.open.pop(header.producer_id, None)
+        elif header.is_transactional:
+            below.open.setdefault(header.producer_id, header.base_offset)
+    below.has_gaps = below.end < end_offset
 
 
 def replicas_not_cut(partition: Partition) -> list[int]:

@@ -34,7 +34,7 @@ from odradek.replica.preparation import PartitionWorkQueues
 from odradek.replica.promotion import settle
 from odradek.replica.selector import Selector
 from odradek.replica.throttle import throttled
-from odradek.settings.links import ended_mirrors, failing_back, mirrored_topics, own_from
+from odradek.settings.links import begun_cuts, ended_mirrors, failing_back, mirrored_topics, own_from
 
 if TYPE_CHECKING:
     from odradek.log.manager import LogManager
@@ -110,6 +110,7 @@ class ReplicaManager:
         self._ended_mirrors: dict[str, int] = {}
         self._failing_back: frozenset[str] = frozenset()
         self._own_from: dict[str, int] = {}
+        self._begun_cuts: frozenset[tuple[str, int]] = frozenset()
         self._fetchers: ReplicaFetcherManager | None = None
         self._isr: IsrService | None = None
         self._repairs: RepairService | None = None
@@ -221,7 +222,7 @@ class ReplicaManager:
         before, self._mirrors = self._mirrors, mirrored_topics(settings)
         ended, self._ended_mirrors = self._ended_mirrors, ended_mirrors(settings)
         failing, self._failing_back = self._failing_back, failing_back(settings)
-        self._own_from = own_from(settings)
+        self._own_from, self._begun_cuts = own_from(settings), begun_cuts(settings)
         changed = (before ^ self._mirrors) | (failing ^ self._failing_back)
         changed |= {topic for topic, _ in ended.items() ^ self._ended_mirrors.items()}
         for partition in self if changed else ():
@@ -237,7 +238,9 @@ class ReplicaManager:
     def _mark(self, partition: Partition) -> None:
         """Whether it is a mirror; one that ends to be it is until its leader has ended it in the log."""
         partition.first_own_epoch = self._ended_mirrors.get(partition.topic, 0)
-        partition.own_from = self._own_from.get(partition.topic, partition.first_own_epoch)
+        partition.own_from = -1
+        if (partition.topic, partition.partition_id) not in self._begun_cuts:
+            partition.own_from = self._own_from.get(partition.topic, -1)
         partition.is_mirror = partition.topic in self._mirrors or partition.first_own_epoch > 0
         partition.is_failing_back = partition.topic in self._failing_back
 

@@ -16,7 +16,7 @@ from odradek.settings.link_settings import LINK_SECRETS, LINK_SETTINGS, login_pr
 
 LINK_PREFIX = "odradek.link."
 _OF_LINKS = "|".join(map(re.escape, ("bootstrap.servers", *sorted(LINK_SETTINGS))))
-_OF_MIRRORS = r"mirror|source\.id|leader\.epoch|agreed\.below|own\.from|cut\.[0-9]{1,9}"
+_OF_MIRRORS = r"mirror|source\.id|leader\.epoch|agreed\.below|own\.from|(?:cut|begun)\.[0-9]{1,9}"
 _KEY = re.compile(rf"odradek\.link\.([A-Za-z0-9_-]+)\.(?:({_OF_LINKS})|({_OF_MIRRORS})\.([A-Za-z0-9._-]+))")
 # Far below the greatest number of the field: elections here go on from a source's epoch.
 MAX_EPOCH = 2**30
@@ -87,7 +87,8 @@ def setting_key(link: str, name: str) -> str:
 
 
 def mirror_key(link: str, what: str, topic: str) -> str:
-    """A setting of a mirror: `mirror`, `source.id`, `leader.epoch`, `agreed.below`, `own.from` or `cut.PARTITION`."""
+    """A setting of a mirror: `mirror`, `source.id`, `leader.epoch`, `agreed.below`, `own.from`, `cut.PARTITION`,
+    or `begun.PARTITION`."""
     return f"{LINK_PREFIX}{link}.{what}.{topic}"
 
 
@@ -131,6 +132,19 @@ def cut_partition(what: str) -> int | None:
     """The partition that a setting `cut.PARTITION` is of; None for other settings."""
     head, _, number = what.rpartition("cut.")
     return int(number) if not head and number.isdecimal() else None
+
+
+def begun_partition(what: str) -> int | None:
+    """The partition that a setting `begun.PARTITION` is of, which a leader makes before it cuts; None for others."""
+    head, _, number = what.rpartition("begun.")
+    return int(number) if not head and number.isdecimal() else None
+
+
+def begun_cuts(settings: Mapping[str, str]) -> frozenset[tuple[str, int]]:
+    """(topic, partition) of those that a leader has cut, or was to cut, since their last failback began."""
+    split = [split_key(key) for key in settings if key.startswith(LINK_PREFIX)]
+    found = [(parts[2], begun_partition(parts[1])) for parts in split if parts is not None]
+    return frozenset((topic, number) for topic, number in found if number is not None)
 
 
 def ended_mirrors(settings: Mapping[str, str]) -> dict[str, int]:
@@ -242,7 +256,7 @@ def value_problem(what: str, text: str) -> str:
         return "" if text in set(MirrorState) else "must be active, paused, promoted or failback"
     if cut_partition(what) is not None:
         return "" if re.fullmatch(r"[0-9]{1,18}@[0-9]{1,10}", text) else "must be OFFSET@LEADER_EPOCH"
-    if what in ("leader.epoch", "agreed.below", "own.from"):
+    if what in ("leader.epoch", "agreed.below", "own.from") or begun_partition(what) is not None:
         is_epoch = re.fullmatch(r"[0-9]{1,10}", text) is not None and int(text) <= MAX_EPOCH
         return "" if is_epoch else f"must be a leader epoch of at most {MAX_EPOCH}"
     if what == "source.id":

@@ -19,7 +19,7 @@ from odradek.protocol.messages.incremental_alter_configs_request import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from odradek.settings.links import MAX_EPOCH, own_from, promotions_of
+from odradek.settings.links import MAX_EPOCH, begun_cuts, own_from, promotions_of
 from tests.support.models.controller_harness import Harness
 
 SET, DELETE = 0, 1
@@ -200,9 +200,15 @@ def test_own_records_stay_so_where_a_failback_is_given_up(harness: Harness) -> N
     assert (failback(harness, "t"), failback(harness, "own")) == (0, 0)
     assert own_from(settings_of(harness)) == {"t": 10, "own": 0}
     assert alter(harness, ("own.from.t", "3")) == ErrorCode.INVALID_REQUEST
+    assert alter(harness, ("begun.0.t", "3")) == ErrorCode.FENCED_LEADER_EPOCH
+    assert alter(harness, ("begun.0.t", str(epoch_of(harness, "t")[0]))) == 0
     for topic in ("t", "own"):
         assert alter(harness, (f"mirror.{topic}", "promoted")) == 0
+        assert begun_cuts(settings_of(harness)) == {("t", 0)}, "its leaders are to know"
+    assert alter(harness, ("begun.0.t", str(epoch_of(harness, "t")[0]))) == ErrorCode.INVALID_REQUEST
+    for topic in ("t", "own"):
         assert failback(harness, topic) == 0
+    assert begun_cuts(settings_of(harness)) == frozenset()
     assert own_from(settings_of(harness)) == {"t": 10, "own": 0}, "given up, and begun again"
 
 

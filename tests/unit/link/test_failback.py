@@ -21,6 +21,7 @@ from odradek.log import aside
 from odradek.log.epoch_cache import EpochCache
 from odradek.metadata.model import PartitionImage
 from odradek.record.batch import patch_base_offset, patch_leader_epoch
+from odradek.record.control import transaction_marker
 from odradek.replica.leadership import take_image
 from odradek.settings.links import Link, Mirror, MirrorState
 from tests.support.models.batches import NOW_MS, batch
@@ -48,6 +49,7 @@ class World:
     epochs: list[int] = field(default_factory=lambda: [3, 3, 8, 8, 8])
     is_same: bool = True
     noted: list[dict[str, str]] = field(default_factory=list)
+    begun: list[tuple[str, int]] = field(default_factory=list)
     before_cut: Callable[[], None] = lambda: None
     odd: bool = False
 
@@ -57,7 +59,10 @@ class World:
         self.work = Failback(cast(Any, Now()), cast(Any, self), lambda: cast(Any, keeper))
 
     async def _note(self, changes: dict[str, str]) -> None:
-        self.noted.append(changes)
+        if "odradek.link.back.begun.0.t" in changes:
+            self.begun.append((changes["odradek.link.back.begun.0.t"], self.end))
+        else:
+            self.noted.append(changes)
 
     async def epoch_end(self, _: object, topic: str, number: int, epoch: int, **leader: int) -> tuple[int, int]:
         assert leader == {"leader_id": 4, "leader_epoch": 11}
@@ -113,6 +118,7 @@ def test_it_is_written_aside_cut_and_noted(world: World) -> None:
     world.round()
     assert world.end == 2
     assert world.noted == [{"odradek.link.back.cut.0.t": "2@12"}]
+    assert world.begun == [("12", 4)], "before anything went"
     (file,) = world.files
     assert file.name == f"t-0.00000000000000000002.failback-12-{world.mirrored.partition.topic_id.hex}.log"
     shown = measure(world.mirrored, cast(Any, NoReasons()), NOW_MS).shown()
@@ -269,3 +275,35 @@ def test_what_was_written_aside_is_known_after_a_restart(world: World) -> None:
     world.lead(13)
     world.round()
     assert world.mirrored.cut == replace(known, leader_epoch=13)
+
+
+def transactional(world: World, *producers: int, offset: int, epoch: int) -> None:
+    for number, producer_id in enumerate(producers):
+        data = bytearray(batch(b"a", producer_id=producer_id, producer_epoch=0, sequence=0, transactional=True))
+        patch_base_offset(data, offset + number)
+        patch_leader_epoch(data, epoch)
+        world.mirrored.partition.append_mirrored(data, now_ms=NOW_MS)
+
+
+def test_transactions_that_are_open_at_the_cut_are_written_aside_whole(world: World) -> None:
+    """The source has aborted them, and here they may have been committed since."""
+    world.round()
+    transactional(world, 7, 8, offset=2, epoch=3)
+    marker = bytearray(
+        transaction_marker(commit=True, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW_MS)
+    )
+    patch_base_offset(marker, 4)
+    patch_leader_epoch(marker, 3)
+    world.mirrored.partition.append_mirrored(marker, now_ms=NOW_MS)
+    transactional(world, 9, offset=5, epoch=8)
+    world.epochs = [3] * 5 + [8]
+    world.lead(13)
+    world.round()
+    assert world.end == 5
+    assert world.files[-1].name.startswith("t-0.00000000000000000003.failback-13-")
+    # Nothing is to be cut any more, and the transaction is open still.
+    world.lead(14)
+    world.round()
+    assert world.end == 5
+    assert world.files[-1].name.startswith("t-0.00000000000000000003.failback-14-")
+    assert [epoch for epoch, _ in world.begun] == ["12", "13"]

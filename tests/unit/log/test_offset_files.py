@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
-from odradek.log.checkpoints import read_offsets
+from odradek.log.checkpoints import CLEANED, read_offsets, write_offsets
+from odradek.log.compaction.offsets import CleanedOffsets
 from odradek.log.log import Log
 from odradek.log.offset_files import OffsetFiles
 from odradek.log.truncation import truncate_to
@@ -133,3 +134,15 @@ def test_a_disk_that_fails_takes_its_directory_with_it(shelf: Shelf) -> None:
     shelf.disk.dead.clear()
     shelf.files.write_now(shelf.dirs[0], shelf.logs)
     assert shelf.in_file() == {KEY: 1}, "the write before has let go of the file"
+
+
+@pytest.mark.parametrize(("noted", "cleaned"), [(1, 1), (3, 3), (9, 3)])
+def test_a_log_that_lost_its_end_was_compacted_up_to_there(shelf: Shelf, noted: int, cleaned: int) -> None:
+    """A failback asks whether it ever was (ADR 0021)."""
+    log = shelf.first
+    append(log, batch(b"a", b"b", b"c"))
+    write_offsets(shelf.disk, log.log_dir / CLEANED, {log.topic_partition: noted})
+    offsets = CleanedOffsets(shelf.disk)
+    offsets.load(log.log_dir, [])
+    offsets.restore(log)
+    assert log.cleaned_offset == cleaned
