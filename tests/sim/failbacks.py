@@ -1,7 +1,7 @@
 """Failbacks in the world of two clusters: old sources become mirrors of what was promoted from them; and the judges.
 
 Until then the old source is written, too, so both have records of their own behind the promotion. Who reads and commits
-there leaves before it begins; who writes there leaves as it begins, in the middle of transactions. The steps are those
+there leaves before it begins; who writes there, when it has begun, in the middle of transactions. The steps are those
 of `odradek links failback`, each taken again until it is answered, as by one who gives the command again.
 """
 
@@ -14,20 +14,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from odradek.admin import link_failbacks as steps
+from odradek.admin.link_ends import promote
 from odradek.client import admin
 from odradek.client.cluster import check
 from odradek.client.groups import committed_offsets
-from odradek.common.errors import OdradekError
+from odradek.common.errors import ApiError, ErrorCode, OdradekError
 from odradek.protocol.messages import create_partitions_request
 from odradek.protocol.messages.create_partitions_response import CreatePartitionsResponse
 from odradek.record.batch import BatchHeader
 from odradek.record.reader import read_batches, read_records
 from odradek.replica.partition import Partition
-from odradek.settings.links import bootstrap_key
+from odradek.settings.links import Link, bootstrap_key
 from tests.sim.clients import RETRY_S, Client, Producer, Recorder
 from tests.sim.cluster_invariants import ClusterWatch, batches_on
 from tests.sim.copiers import TransactionalWriter
-from tests.sim.history import Operation, Outcome, Send
+from tests.sim.history import Operation, Outcome, Poll, Send
 from tests.sim.invariants import identity
 from tests.sim.polling import surely, until
 from tests.sim.promotions import Promotion
@@ -48,12 +49,14 @@ class Failback:
 
     Attributes:
         after_s: behind the answer to the promotion.
+        given_up_s: so long after it has begun it is given up, as by `odradek links failover`; None: it is not.
         asked, moving, done: the command was given; it has begun to set groups back; it was answered.
         cuts: partition -> where its log was cut.
     """
 
     promotion: Promotion
     after_s: float
+    given_up_s: float | None = None
     asked: bool = False
     moving: bool = False
     done: bool = False
@@ -65,7 +68,8 @@ class Failback:
 
     @property
     def is_under_way(self) -> bool:
-        return self.asked and not self.done
+        """Whether copies may be cut; after it was given up, by a leader that has less than they have."""
+        return self.asked and (self.given_up_s is not None or not self.done)
 
 
 class FailingBack(Client):
@@ -79,6 +83,7 @@ class FailingBack(Client):
         recorder: Recorder,
         failbacks: Iterable[Failback],
         leave: Callable[[str], Awaitable[None]],
+        stop_writing: Callable[[str], None],
     ) -> None:
         """
         Args:
@@ -87,7 +92,7 @@ class FailingBack(Client):
         super().__init__(here, "fails-back", process, recorder)
         self._there = Client(there, "fails-back-there", process + 1, recorder)
         self._failbacks = sorted(failbacks, key=lambda each: each.promotion.at_s + each.after_s)
-        self._leave = leave
+        self._leave, self._stop_writing = leave, stop_writing
         self._address = ",".join(f"{host}:{PORT}" for host in there.machines)
 
     async def run(self) -> None:
@@ -129,7 +134,10 @@ class FailingBack(Client):
             await steps.compare(here, there, plan, begun)
             await asyncio.sleep(self.random.choice((0.0, 0.0, 1.0)))
             await steps.begin(here, there, plan)
-        if plan.topics:
+        self._stop_writing(topic)
+        if failback.given_up_s is not None:
+            await self._give_up(failback, failback.given_up_s)
+        elif plan.topics:
             found = await steps.cuts(here, BACK, [topic])
             failback.cuts = {number: offset for (_, number), offset in found.items()}
             failback.moving = True
@@ -137,6 +145,15 @@ class FailingBack(Client):
             await steps.check_source(here, there, plan.link, [topic])
             await steps.end(here, BACK, [topic])
         failback.done = True
+
+    async def _give_up(self, failback: Failback, after_s: float) -> None:
+        """Make it a topic of its own again. Raises OdradekError."""
+        await asyncio.sleep(after_s)
+        try:
+            await promote(self.cluster, Link(BACK, ""), [failback.topic])
+        except ApiError as error:
+            if error.code is not ErrorCode.INVALID_REQUEST:
+                raise  # what is refused was carried out before, and its answer lost
 
     def violations(self) -> list[str]:
         return self.network.violations() + self._there.network.violations()
@@ -242,19 +259,28 @@ def other_batches(old: Site, new: Site, failbacks: Iterable[Failback]) -> list[s
     return problems
 
 
-def lost_in_silence(old: Site, new: Site, history: Iterable[Operation], topic: str) -> list[str]:
-    """What the old source had acknowledged that is neither in the new one's log nor in a file beside the old logs."""
-    kept: Values = {}
+def read_by(history: Iterable[Operation]) -> Values:
+    """What was read."""
+    found: Values = {}
+    for operation in history:
+        for step in operation.steps:
+            if isinstance(step, Poll):
+                found.setdefault(step.partition, set()).update(step.records)
+    return found
+
+
+def lost_in_silence(old: Site, history: Iterable[Operation], topic: str, kept: Values) -> list[str]:
+    """What the old source had acknowledged that is neither kept nor in a file beside the old logs.
+
+    Args:
+        kept: what is read as committed of the new one, or, where that was given up, of the old one.
+    """
     for machine in old.machines.values():
         for path, data in sorted(machine.disk.snapshot().items()):
             if (match := _ASIDE.search(str(path))) is not None:
                 kept.setdefault(match["partition"], set()).update(_values(data))
-    leaders = {each.name: host for host, each in _replicas(new, [topic]) if each.is_leader}
-    for name, host in leaders.items():
-        for batch in batches_on(new.machines[host]).get(name, {}).values():
-            kept.setdefault(name, set()).update(_values(batch))
     return [
-        f"{send.partition}: {send.value} was acknowledged at offset {send.offset}, and is in no file and no log"
+        f"{send.partition}: {send.value} was acknowledged at offset {send.offset}, and is neither there nor in a file"
         for operation in history
         if operation.outcome is Outcome.OK
         for send in operation.steps

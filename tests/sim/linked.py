@@ -46,6 +46,7 @@ from tests.sim.failbacks import (
     lost_in_silence,
     not_alike,
     other_batches,
+    read_by,
 )
 from tests.sim.history import Rules, first, judge
 from tests.sim.invariants import WATCH_EVERY_S
@@ -84,8 +85,8 @@ LOOK_EVERY_S = 0.2
 ALONE = 0.5
 # How often each topic is promoted, and how often its writers move over too early.
 PROMOTED, EARLY = 0.6, 0.3
-# How often a promoted topic is failed back.
-FAILED_BACK = 0.6
+# How often a promoted topic is failed back, and how often that is given up.
+FAILED_BACK, GIVEN_UP = 0.6, 0.25
 # How long writers go on at the destination behind the last promotion.
 MOVED_S = 2.0
 # Of clients of both sites, and of those whose reads are compared with all others in the end.
@@ -230,6 +231,8 @@ class LinkedClusters(Scenario):
         self.destination = Site(world, "here", settings={"log.message.timestamp.after.max.ms": str(2**63 - 1)})
         # What clients of the destination see of committed records, and what a reader of all records sees.
         self.here, self.all_here = SideRecorder(self.recorder), SideRecorder(self.recorder)
+        # What is read of an old source whose failback was given up.
+        self.given_up = SideRecorder(self.recorder)
         self.trouble_s = self.random.uniform(*TROUBLE_S)
         self.promotions = {
             topic: Promotion(topic, self.random.uniform(0.0, 1.1 * self.trouble_s))
@@ -237,7 +240,11 @@ class LinkedClusters(Scenario):
             if self.random.random() < PROMOTED
         }
         self.failbacks = {
-            topic: Failback(promotion, self.random.uniform(0.0, 0.6 * self.trouble_s))
+            topic: Failback(
+                promotion,
+                self.random.uniform(0.0, 0.6 * self.trouble_s),
+                self.random.uniform(0.0, 3.0) if self.random.random() < GIVEN_UP else None,
+            )
             for topic, promotion in self.promotions.items()
             if self.random.random() < FAILED_BACK
         }
@@ -245,6 +252,11 @@ class LinkedClusters(Scenario):
         self.operator_here: Operator | None = None
         self.old_writers: list[LeavingWriter] = []
         self.tasks: dict[str, asyncio.Task[None]] = {}
+
+    @property
+    def failed_back(self) -> list[Failback]:
+        """Those that were not given up."""
+        return [each for each in self.failbacks.values() if each.given_up_s is None]
 
     def make_watch(self) -> Any:
         # What was acknowledged at the source is at the destination later: it is not looked for there.
@@ -281,14 +293,15 @@ class LinkedClusters(Scenario):
         clients: list[Any] = [*writers, operator, linking, committer, *readers]
         promoter = Promoter(self.destination, 73, self.recorder, LINK, self.promotions.values())
         moved = self._moved(values, ledger)
-        leaving = {PAID: ([readers[0], committer], writers[:-1]), TRIMMED: ([operator], writers[-1:])}
+        users: dict[str, list[Any]] = {PAID: [readers[0], committer], TRIMMED: [operator]}
         back = FailingBack(
             self.source,
             self.destination,
             86,
             self.recorder,
             self.failbacks.values(),
-            lambda topic: self._leave(*leaving[topic]),
+            lambda topic: self._leave(users[topic]),
+            lambda topic: _stop(writers[:-1] if topic == PAID else writers[-1:]),
         )
         for client in clients:
             self._spawn(client.name, client.run())
@@ -323,11 +336,9 @@ class LinkedClusters(Scenario):
     def _spawn(self, name: str, work: Any) -> None:
         self.tasks[name] = self.world.loop.spawn(name, work, name=name)
 
-    async def _leave(self, first: list[Any], then: list[Any]) -> None:
-        """Who uses a topic of the source leaves: the first before its failback begins, the others as it does."""
-        for client in (*first, *then):
-            client.stopping = True
-        await asyncio.gather(*[self.tasks[client.name] for client in first])
+    async def _leave(self, clients: list[Any]) -> None:
+        _stop(clients)
+        await asyncio.gather(*[self.tasks[client.name] for client in clients])
 
     def _writers(self, site: Site, prefix: str, recorder: Recorder, values: Iterator[int], ledger: Ledger) -> list[Any]:
         """Those of transactions, under the same transactional ids at both sites; and at the source one of the rest."""
@@ -410,7 +421,9 @@ class LinkedClusters(Scenario):
             audits.append(reader)
         if PAID in self.failbacks:
             # Who read there before has read what is gone by now.
-            audits.append(MirrorReader(self.source, "old-source-auditor", 98, self.here, **settings))
+            mirrors = self.failbacks[PAID] in self.failed_back
+            recorder = self.here if mirrors else self.given_up
+            audits.append(MirrorReader(self.source, "old-source-auditor", 98, recorder, **settings))
             readers = readers[1:]
         for reader in [*readers, *audits]:
             await self._drain(reader)
@@ -448,7 +461,7 @@ class LinkedClusters(Scenario):
         return True
 
     async def _offsets_are_below_cuts(self) -> bool:
-        if PAID not in self.failbacks:
+        if PAID not in self.failbacks or self.failbacks[PAID].given_up_s is not None:
             return True
         client = Client(self.source, "asks-there", 99, Recorder())
         try:
@@ -461,7 +474,7 @@ class LinkedClusters(Scenario):
     def _unfinished(self) -> list[str]:
         """What differs still: each site in itself, and the mirrors from their source."""
         waiting = unconverged(self.source) + unconverged(self.destination)
-        waiting += not_alike(self.source, self.destination, self.failbacks.values())
+        waiting += not_alike(self.source, self.destination, self.failed_back)
         if waiting:
             return waiting
         there = {each.name: each.log for _, each in replicas(self.source, led=True)}
@@ -501,9 +514,11 @@ class LinkedClusters(Scenario):
         for site in (self.source, self.destination):
             self.recorder.problems += different_logs(site)
         self.recorder.problems += self._different_mirrors()
-        self.recorder.problems += other_batches(self.source, self.destination, self.failbacks.values())
+        self.recorder.problems += other_batches(self.source, self.destination, self.failed_back)
         if PAID in self.failbacks:
-            self.recorder.problems += lost_in_silence(self.source, self.destination, self.recorder.history, PAID)
+            is_given_up = self.failbacks[PAID].given_up_s is not None
+            kept = read_by((self.given_up if is_given_up else self.here).history)
+            self.recorder.problems += lost_in_silence(self.source, self.recorder.history, PAID, kept)
 
     def _different_mirrors(self) -> list[str]:
         """Where a copy of a mirror has other batches than the source's leader has, or did not end once."""
@@ -533,6 +548,11 @@ class LinkedClusters(Scenario):
                 where = min(offset for offset in theirs.keys() | ours.keys() if theirs.get(offset) != ours.get(offset))
                 problems.append(f"{mirror.name}: {host} has another batch than {leader} at offset {where}")
         return problems
+
+
+def _stop(clients: list[Any]) -> None:
+    for client in clients:
+        client.stopping = True
 
 
 def _open(name: str, log: Log) -> str:
