@@ -60,8 +60,11 @@ check: $(STAMP) ## Fast checks, all at once: format, lint, types, layering, tidi
 checked-and-ready: $(STAMP)
 	@$(AT_ONCE) $(CHECKS) $(READY)
 
-ready-modules:
-	-@$(PYTHON) -m pytest --collect-only -qq -p no:cacheprovider > /dev/null
+# Where no test module is newer than at the last time, nor the packages, they are compiled.
+ready-modules: $(STAMP)
+	-@[ -z "$$(find $(STAMP) tests \( -name '*.py' -o -name .installed \) -newer .cache/modules 2>&1 | head -n 1)" ] || { \
+		mkdir -p .cache && touch .cache/modules.begun && \
+		$(PYTHON) -m pytest --collect-only -qq -p no:cacheprovider > /dev/null && mv .cache/modules.begun .cache/modules; }
 
 ready-packages: $(STAMP)
 	-@VENV=$(VENV) tools/packages.sh && tools/kerberos.sh $(VENV) --if-missing

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import functools
+import gc
 import re
 import subprocess
 import sys
@@ -66,6 +68,21 @@ def python_files(folder: Path) -> Iterator[Path]:
     return (path for path in sorted(folder.rglob("*.py")) if MESSAGES not in path.parents)
 
 
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    """The syntax of a file, which several rules look at."""
+    return ast.parse(path.read_text())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_collection() -> Iterator[None]:
+    """Millions of nodes of syntax, of which none goes before the end: the collector would look for garbage in vain."""
+    gc.disable()
+    yield
+    tree_of.cache_clear()
+    gc.enable()
+
+
 def tracked_files() -> list[Path]:
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
@@ -93,7 +110,7 @@ def test_files_and_functions_stay_readable() -> None:
             lines = text.count("\n")
             if lines > MAX_FILE_LINES:
                 too_long.append(f"{name_of(path)}: {lines} lines")
-            for function in functions(ast.parse(text)):
+            for function in functions(tree_of(path)):
                 length = (function.end_lineno or 0) - function.lineno + 1
                 if length > MAX_FUNCTION_LINES:
                     too_long.append(f"{name_of(path)}:{function.lineno} {function.name}: {length} lines")
@@ -146,7 +163,7 @@ def test_secrets_are_in_the_repr_of_no_dataclass() -> None:
     shown = [
         f"{name_of(path)}:{field.lineno} {node.name}.{ast.unparse(field.target)}"
         for path in python_files(SOURCES)
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.ClassDef) and is_of_fields(node)
         for field in node.body
         if isinstance(field, ast.AnnAssign) and is_shown_secret(field)
@@ -173,7 +190,7 @@ def test_unit_tests_neither_wait_nor_reach_out() -> None:
     found = [
         f"{name_of(path)}:{getattr(node, 'lineno', 0)}: {ast.unparse(node)}"
         for path in python_files(ROOT / "tests" / "unit")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(tree_of(path))
         if waits_or_reaches_out(node)
     ]
     assert not found, "their place is tests/component:\n" + "\n".join(found)
@@ -214,7 +231,7 @@ def test_every_public_module_says_what_it_owns() -> None:
     silent = [
         name_of(path)
         for path in python_files(SOURCES)
-        if path.read_text().strip() and not ast.get_docstring(ast.parse(path.read_text()))
+        if path.read_text().strip() and not ast.get_docstring(tree_of(path))
     ]
     assert not silent, "no module docstring:\n" + "\n".join(silent)
 

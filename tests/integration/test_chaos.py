@@ -10,6 +10,7 @@ from tests.chaos.scenarios import (
     NODES,
     SCENARIOS,
     TOPIC,
+    Act,
     Scenario,
     cut_from_followers,
     killed_leader,
@@ -28,9 +29,12 @@ def test_cuts_of_the_network_in_short(tmp_path: Path) -> None:
         assert play([cut_from_followers], world, rounds=1).problems == []
 
 
-def test_ends_of_processes_in_short(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "acts", [[killed_leader], pytest.param([killed_leader, zombie], marks=pytest.mark.slow)], ids=("kill", "all")
+)
+def test_ends_of_processes_in_short(tmp_path: Path, acts: list[Act]) -> None:
     with world_of(Scenario("short", killed_leader), tmp_path, 2, print) as world:
-        assert play([killed_leader, zombie], world, rounds=1).problems == []
+        assert play(acts, world, rounds=1).problems == []
 
 
 @pytest.mark.slow

@@ -81,7 +81,9 @@ def push(senders: list[HalfSender], seconds: float) -> None:
                 each.go_on()
 
 
-@pytest.mark.parametrize("how", ["queued.max.request.bytes", "a share of the machine's memory"])
+@pytest.mark.parametrize(
+    "how", ["queued.max.request.bytes", pytest.param("a share of the machine's memory", marks=pytest.mark.slow)]
+)
 def test_a_hundred_requests_that_come_in_part(tmp_path: Path, how: str) -> None:
     configured = how == "queued.max.request.bytes"
     budget = BUDGET_BYTES if configured else 1024 * MIB

@@ -127,6 +127,7 @@ def test_kafka_cluster_unregister(cluster: ProcessCluster) -> None:
     eventually(lambda: sorted(partitions(cluster, "left")[0]["isr"]) == [1, 4], "it registers again, and catches up")
 
 
+@pytest.mark.slow  # test_log_dir_moves has the short form
 def test_kafka_reassign_partitions_moves_between_log_directories(tmp_path: Path) -> None:
     require_kafka()
     one, two = tmp_path / "one", tmp_path / "two"

@@ -90,7 +90,7 @@ ANY_CLIENT = ("--entity-type", "clients", "--entity-default")
         pytest.param("producer_byte_rate=1024", ALICE, marks=pytest.mark.slow),
         pytest.param("consumer_byte_rate=2048", ANY_CLIENT, marks=pytest.mark.slow),
         pytest.param("request_percentage=50", (*ALICE, *APP), marks=pytest.mark.slow),
-        ("request_percentage=50", (*ALICE, *ANY_CLIENT)),
+        pytest.param("request_percentage=50", (*ALICE, *ANY_CLIENT), marks=pytest.mark.slow),
         pytest.param(
             "connection_creation_rate=5",
             ("--entity-type", "ips", "--entity-name", "10.0.0.1"),
@@ -99,7 +99,7 @@ ANY_CLIENT = ("--entity-type", "clients", "--entity-default")
     ],
 )
 def test_kafka_configs_sets_quotas(broker: Node | ApacheKafka, quota: str, entity: tuple[str, ...]) -> None:
-    """The one that is not slow names a user and a default client; of addresses, test_api_client_quotas asks ours."""
+    """test_quotas and test_console_changes set them by our own commands."""
 
     def configs(*arguments: object) -> str:
         return run_tool("kafka.admin.ConfigCommand", ["--bootstrap-server", broker.bootstrap, *arguments]).stdout
@@ -153,6 +153,7 @@ def test_consumer_groups(broker: Node | ApacheKafka) -> None:
     assert "console-group" not in tool(broker, "consumer.group.ConsumerGroupCommand", "--list").split()
 
 
+@pytest.mark.slow  # test_java_groups has such consumers
 def test_a_consumer_of_the_newer_protocol(broker: Node | ApacheKafka) -> None:
     newer = ("--command-property", "group.protocol=consumer")
     reading = ("--topic", TOPIC, "--from-beginning", "--max-messages", 100, "--group", "newer-group", *newer)
@@ -177,6 +178,7 @@ def test_verifiable_producer_and_consumer(broker: Node | ApacheKafka) -> None:
     assert any(event["name"] == "offsets_committed" and event["success"] for event in counts)
 
 
+@pytest.mark.slow
 def test_performance_tools(broker: Node | ApacheKafka) -> None:
     create_topic(broker.bootstrap, "perf", 3)
     common = ("--topic", "perf", "--num-records", 5000)

@@ -18,7 +18,6 @@ import pytest
 
 from odradek.common.buggify import buggify
 from tests.sim import trace
-from tests.sim.cluster import ManyNodes
 from tests.sim.compacted import CompactedNode
 from tests.sim.crowded import CrowdedNode
 from tests.sim.failures import failures
@@ -139,8 +138,8 @@ def test_the_first_difference_of_two_runs_is_reported() -> None:
 
 def test_brokers_in_other_threads_are_not_in_the_box() -> None:
     """A test may keep an embedded broker for a whole session, in a thread of the process in which seeds run."""
-    seed = next(each for each in range(1, 100) if ManyNodes.draw(Random(each ^ ManyNodes.salt), frozenset()).buggify)
-    alone = run_seed(seed, kind=ManyNodes)
+    seed = next(each for each in range(1, 100) if OneNode.draw(Random(each ^ OneNode.salt), frozenset()).buggify)
+    alone = run_seed(seed, kind=OneNode)
     ended = threading.Event()
 
     async def pass_points() -> None:
@@ -153,7 +152,7 @@ def test_brokers_in_other_threads_are_not_in_the_box() -> None:
     thread = threading.Thread(target=lambda: asyncio.run(pass_points()))
     thread.start()
     try:
-        beside = run_seed(seed, kind=ManyNodes)
+        beside = run_seed(seed, kind=OneNode)
     finally:
         ended.set()
         thread.join()

@@ -18,7 +18,6 @@ from tests.support.planted.compaction_bugs import IN_TRANSACTIONS
 
 # The seed that once caught a bug may be another run after a change of the product: then it must be one of these.
 OTHER_SEEDS = range(1, 60)
-IN_SHORT = ("aborted records take part",)
 # Numbers of one key.
 FIRST, SECOND, TOMBSTONE, LATER = 12, 24, 84, 96
 KEY = (0, 0)
@@ -74,10 +73,8 @@ def test_each_key_reads_as_its_last_commit_left_it(seed: int) -> None:
     assert not report.failed, failure(report)
 
 
-@pytest.mark.parametrize(
-    "bug",
-    [pytest.param(bug, marks=[] if bug.name in IN_SHORT else pytest.mark.slow, id=bug.name) for bug in IN_TRANSACTIONS],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", IN_TRANSACTIONS, ids=lambda bug: bug.name)
 def test_a_planted_bug_is_caught(bug: Bug) -> None:
     with bug.planted():
         seeds = itertools.chain([known_seeds()[bug.name][0] or 1], OTHER_SEEDS)

@@ -32,8 +32,6 @@ from tests.support.models.batches import NOW_MS, batch, header_of
 
 # The seed that once caught a bug may be another run after a change of the product: then it must be one of these.
 OTHER_SEEDS = range(1, 30)
-# Of those that the first seed catches; the others are slow tests.
-IN_SHORT = ("a snapshot without coordinator epochs",)
 DIRECTORY = Path("/data/t-0")
 
 
@@ -151,14 +149,8 @@ def test_producers_are_known_over_more_restarts(seed: int) -> None:
     assert not report.failed, failure(report)
 
 
-@pytest.mark.parametrize(
-    "bug",
-    [
-        pytest.param(bug, marks=[] if bug.name in IN_SHORT else pytest.mark.slow, id=bug.name)
-        for bug in PRODUCER_BUGS
-        if bug.name in CAUGHT_BY_SEED
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", [bug for bug in PRODUCER_BUGS if bug.name in CAUGHT_BY_SEED], ids=lambda bug: bug.name)
 def test_a_planted_bug_is_caught(bug: Bug) -> None:
     with bug.planted():
         seeds = itertools.chain([CAUGHT_BY_SEED[bug.name]], OTHER_SEEDS)

@@ -47,7 +47,15 @@ BY_THE_SERVICE = {"failed marker not sent again", "marker before its decision is
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "simulation-bugs.md"
 
 
-@pytest.mark.parametrize("name", BY_SCENARIO, ids=lambda name: name.replace(" ", "-"))
+# Their scenarios are long: slow tests.
+LONG = ("the last epoch is given away", "the next client of a kept transaction is not fenced")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name in LONG else []) for name in BY_SCENARIO],
+    ids=lambda name: name.replace(" ", "-"),
+)
 def test_a_scenario_catches_a_planted_bug(name: str) -> None:
     # That it finds nothing without the bug is what the scenario itself shows.
     text = (SCENARIOS / f"{BY_SCENARIO[name]}.txt").read_text()
