@@ -81,7 +81,9 @@ class StandardAuthorizer:
         self._acls: Mapping[UUID, Acl] = {}
         # Whether the entries are known.
         self.is_loaded = False
-        self._decided: dict[tuple[str, str, int, int, str], bool] = {}
+        # By principal, host, operation and type of resource; then by its name, whose hash is known.
+        self._decided: dict[tuple[str, str, int, int], dict[str, bool]] = {}
+        self._kept_count = 0
         # Rises with each change of the entries.
         self.version = 0
         # Another object for each change, of this authorizer or by another one in its place.
@@ -99,7 +101,7 @@ class StandardAuthorizer:
         before, self._acls, self.is_loaded = self._acls, acls, True
         self.version += 1
         self.epoch = object()
-        self._decided.clear()
+        self._forget()
         for acl_id in dict.fromkeys([*before, *acls]) if changed is None else changed:
             old, new = before.get(acl_id), acls.get(acl_id)
             if old != new:
@@ -115,18 +117,30 @@ class StandardAuthorizer:
 
     def authorize(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> bool:
         """Whether `principal` at `host` may do it. Decisions are kept: a client asks the same again and again."""
-        question = principal, host, operation, resource_type, name
-        allowed = self._decided.get(question)
+        asked = principal, host, operation, resource_type
+        decided = self._decided.get(asked)
+        allowed = None if decided is None else decided.get(name)
         if allowed is None:
-            allowed = self.why(*question).allowed
+            allowed = self._decide(principal, host, operation, resource_type, name)[0]
             if self.is_loaded and len(name) <= MAX_KEPT_NAME_LETTERS:
-                if len(self._decided) >= MAX_KEPT_DECISIONS:
-                    self._decided.clear()
-                self._decided[question] = allowed
+                if self._kept_count >= MAX_KEPT_DECISIONS:
+                    self._forget()
+                self._kept_count += 1
+                self._decided.setdefault(asked, {})[name] = allowed
         return allowed
+
+    def _forget(self) -> None:
+        self._decided.clear()
+        self._kept_count = 0
 
     def why(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> AclDecision:
         """The decision, and the rule that makes it."""
+        return AclDecision(*self._decide(principal, host, operation, resource_type, name))
+
+    def _decide(
+        self, principal: str, host: str, operation: int, resource_type: int, name: str
+    ) -> tuple[bool, str, Acl | None]:
+        """As `AclDecision`, which takes as long to make as a rule to find."""
         if principal in self._super_users:
             return _SUPER_USER
         if not self.is_loaded:
@@ -136,10 +150,10 @@ class StandardAuthorizer:
             return self._no_acl
         for pattern in patterns:
             if pattern.denied and (rule := find_rule(pattern.denied, principal, operation, host)) is not None:
-                return AclDecision(False, "acl", rule)
+                return False, "acl", rule
         for pattern in patterns:
-            if (rule := find_rule(pattern.allowed, principal, operation, host)) is not None:
-                return AclDecision(True, "acl", rule)
+            if pattern.allowed and (rule := find_rule(pattern.allowed, principal, operation, host)) is not None:
+                return True, "acl", rule
         return _NO_MATCH
 
     def authorize_by_type(self, principal: str, host: str, operation: int, resource_type: int) -> bool:

@@ -2,16 +2,18 @@
 
 Nothing is searched entry by entry. A name's patterns are found by one look per length that its prefixes can have
 (`prefixes`); in a pattern, principal, operation and host are keys. An entry is put in under each operation that it
-implies, so that a request asks for one.
+implies; ALL is a key of its own.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from ipaddress import ip_address
+from itertools import product
 from typing import TypeVar
 
 from odradek.metadata.acls import EVERYBODY, WILDCARD, AclOperation, PatternType, PermissionType, network_of
@@ -22,13 +24,11 @@ K = TypeVar("K")
 
 
 _DESCRIBED_BY = (AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER)
-_NAMED_OPERATIONS = tuple(int(each) for each in AclOperation if each > AclOperation.ALL)
+_ALL = int(AclOperation.ALL)
 
 
 def _covered(acl: Acl) -> tuple[int, ...]:
-    """The operations that an entry speaks of; only what allows implies others."""
-    if acl.operation == AclOperation.ALL:
-        return _NAMED_OPERATIONS
+    """The operations that an entry is found by; only what allows implies others. Of each, ALL is looked at as well."""
     if acl.permission_type == PermissionType.ALLOW:
         if acl.operation in _DESCRIBED_BY:
             return (acl.operation, int(AclOperation.DESCRIBE))
@@ -38,6 +38,7 @@ def _covered(acl: Acl) -> tuple[int, ...]:
 
 
 Address = tuple[int, int, int]  # version, number of bits, value
+Network = tuple[int, int, int]  # version, length of the prefix, its value
 
 
 @lru_cache(maxsize=4096)
@@ -59,54 +60,95 @@ def one_form(host: str) -> str:
 
 
 class _Hosts:
-    """Entries that differ in their host, or in the operation that implies the one asked for."""
+    """Entries that differ in their host, or in the operation that implies the one asked for.
 
-    __slots__ = ("_exact", "_lengths", "_networks")
+    There is one of these for each operation of each principal in each pattern, and a question meets another one each
+    time: what few of them have takes no memory in the others.
+    """
+
+    __slots__ = ("_anywhere", "_exact", "_networks")
 
     def __init__(self) -> None:
-        self._exact: dict[str, list[Acl]] = {}
-        self._networks: dict[tuple[int, int, int], list[Acl]] = {}
-        self._lengths: Counter[tuple[int, int]] = Counter()
+        self._anywhere: tuple[Acl, ...] = ()
+        self._exact: dict[str, list[Acl]] | None = None
+        self._networks: _Networks | None = None
 
     def add(self, acl: Acl) -> None:
         network = network_of(acl.host)
-        if network is None:
+        if acl.host == WILDCARD:
+            self._anywhere = (*self._anywhere, acl)
+        elif network is None:
+            self._exact = self._exact or {}
             self._exact.setdefault(one_form(acl.host), []).append(acl)
         else:
-            self._networks.setdefault(network, []).append(acl)
-            self._lengths[network[:2]] += 1
+            self._networks = self._networks or _Networks()
+            self._networks.add(network, acl)
 
     def remove(self, acl: Acl) -> None:
         network = network_of(acl.host)
-        if network is None:
+        if acl.host == WILDCARD:
+            self._anywhere = tuple(each for each in self._anywhere if each != acl)
+        elif network is None:
+            assert self._exact is not None, acl
             _remove_from(self._exact, one_form(acl.host), acl)
         else:
-            _remove_from(self._networks, network, acl)
-            self._lengths[network[:2]] -= 1
-            if not self._lengths[network[:2]]:
-                del self._lengths[network[:2]]
+            assert self._networks is not None, acl
+            self._networks.remove(network, acl)
 
     def find(self, host: str) -> Acl | None:
-        found = self._exact.get(WILDCARD) or self._exact.get(one_form(host))
-        if found:
+        if self._anywhere:
+            return self._anywhere[0]
+        if self._exact and (found := self._exact.get(one_form(host))):
             return found[0]
-        if self._lengths and (address := _address(host)):
+        return self._networks.find(host) if self._networks else None
+
+    def __bool__(self) -> bool:
+        return bool(self._anywhere or self._exact or self._networks)
+
+
+class _Networks:
+    """Entries for networks, by each length of a network that there is."""
+
+    __slots__ = ("_entries", "_lengths")
+
+    def __init__(self) -> None:
+        self._entries: dict[Network, list[Acl]] = {}
+        self._lengths: Counter[tuple[int, int]] = Counter()
+
+    def add(self, network: Network, acl: Acl) -> None:
+        self._entries.setdefault(network, []).append(acl)
+        self._lengths[network[:2]] += 1
+
+    def remove(self, network: Network, acl: Acl) -> None:
+        _remove_from(self._entries, network, acl)
+        self._lengths[network[:2]] -= 1
+        if not self._lengths[network[:2]]:
+            del self._lengths[network[:2]]
+
+    def find(self, host: str) -> Acl | None:
+        address = _address(host)
+        if address is not None:
             version, bits, value = address
             for of_version, length in self._lengths:
                 if of_version == version:
-                    found = self._networks.get((version, length, value >> bits - length))
+                    found = self._entries.get((version, length, value >> bits - length))
                     if found:
                         return found[0]
         return None
 
     def __bool__(self) -> bool:
-        return bool(self._exact or self._networks)
+        return bool(self._entries)
 
 
 def _remove_from(entries: dict[K, list[Acl]], key: K, acl: Acl) -> None:
     entries[key].remove(acl)
     if not entries[key]:
         del entries[key]
+
+
+Side = dict[str, dict[int, _Hosts]]
+# Of all patterns: nothing is put in.
+_NOTHING: Side = {}
 
 
 class Pattern:
@@ -118,15 +160,24 @@ class Pattern:
         self.name = name
         self.prefixed = prefixed
         self.size = 0
-        self.denied: dict[str, dict[int, _Hosts]] = {}
-        self.allowed: dict[str, dict[int, _Hosts]] = {}
+        # Most patterns have entries on one side alone.
+        self.denied: Side = _NOTHING
+        self.allowed: Side = _NOTHING
 
-    def _side(self, acl: Acl) -> dict[str, dict[int, _Hosts]]:
+    def _side(self, acl: Acl) -> Side:
         return self.denied if acl.permission_type == PermissionType.DENY else self.allowed
+
+    def _make_side(self, acl: Acl) -> None:
+        if acl.permission_type == PermissionType.DENY:
+            self.denied = self.denied or {}
+        else:
+            self.allowed = self.allowed or {}
 
     def add(self, acl: Acl) -> None:
         """Put in an entry."""
-        operations = self._side(acl).setdefault(acl.principal, {})
+        self._make_side(acl)
+        # The same string for all patterns: to compare it with the one that asks need not read a copy far away.
+        operations = self._side(acl).setdefault(sys.intern(acl.principal), {})
         for operation in _covered(acl):
             operations.setdefault(operation, _Hosts()).add(acl)
         self.size += 1
@@ -144,14 +195,15 @@ class Pattern:
         self.size -= 1
 
 
-def find_rule(side: dict[str, dict[int, _Hosts]], principal: str, operation: int, host: str) -> Acl | None:
+def find_rule(side: Side, principal: str, operation: int, host: str) -> Acl | None:
     """The first entry of one side of a pattern that speaks of all three."""
     for name in (principal, EVERYBODY):
         operations = side.get(name)
         if operations is not None:
-            hosts = operations.get(operation)
-            if hosts is not None and (found := hosts.find(host)) is not None:
-                return found
+            for covering in (operation, _ALL):
+                hosts = operations.get(covering)
+                if hosts is not None and (found := hosts.find(host)) is not None:
+                    return found
     return None
 
 
@@ -207,15 +259,6 @@ class _OneType:
             self.literals[pattern.name] = pattern
         return pattern
 
-    def matching(self, name: str) -> list[Pattern]:
-        """All patterns that match `name`, the most specific first."""
-        literals, found = self.literals, self.prefixes.of(name)
-        if name in literals:
-            found.insert(0, literals[name])
-        if WILDCARD in literals and name != WILDCARD:
-            found.append(literals[WILDCARD])
-        return found
-
 
 class AclIndex:
     """All entries of the cluster; equal ones count once, however many ids they have."""
@@ -245,15 +288,22 @@ class AclIndex:
     def matching(self, resource_type: int, name: str) -> list[Pattern]:
         """All patterns that speak of a resource, the most specific first."""
         of_type = self._types.get(resource_type)
-        return of_type.matching(name) if of_type is not None else []
+        if of_type is None:
+            return []
+        literals, found = of_type.literals, of_type.prefixes.of(name)
+        if name in literals:
+            found.insert(0, literals[name])
+        if WILDCARD in literals and name != WILDCARD:
+            found.append(literals[WILDCARD])
+        return found
 
     def allows_any(self, principal: str, operation: int, host: str, resource_type: int) -> bool:
         """Whether some resource can be, of which an entry allows the operation, and none denies it."""
         of_type = self._types.get(resource_type)
         if of_type is None:
             return False
-        for name in (principal, EVERYBODY):
-            for pattern in of_type.allowing.get((name, operation), ()):
+        for name, covering in product((principal, EVERYBODY), (operation, _ALL)):
+            for pattern in of_type.allowing.get((name, covering), ()):
                 if find_rule(pattern.allowed, principal, operation, host) is not None:
                     above = [pattern, *of_type.prefixes.of(pattern.name)]
                     if (wildcard := of_type.literals.get(WILDCARD)) is not None:

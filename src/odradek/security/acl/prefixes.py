@@ -60,13 +60,16 @@ class Prefixes(Generic[P]):
 
     def of(self, name: str) -> list[P]:
         """The values of the prefixes that `name` begins with, the longest first."""
-        values, size, found = self._values, len(name), []
+        values, lengths_of, size = self._values, self._lengths, len(name)
+        found: list[P] = []
         for letters in _STEM_LETTERS:
-            lengths = self._lengths.get(name[:letters]) if letters <= size else None
-            if lengths is None:
+            if letters > size or (stem := name[:letters]) not in lengths_of:
                 break
-            for length in lengths:
-                if length <= size and (begin := name[:length]) in values:
+            for length in lengths_of[stem]:
+                if length > size:
+                    break
+                begin = name[:length]
+                if begin in values:
                     found.append(values[begin])
         found.reverse()
         return found
