@@ -35,9 +35,11 @@ from odradek.protocol.messages.metadata_request import MetadataRequest
 from odradek.protocol.messages.metadata_response import MetadataResponse
 from odradek.protocol.messages.renew_delegation_token_request import RenewDelegationTokenRequest
 from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest
+from tests.support.clients.api_calls import Calls, batch, fresh_name, produce_request
 from tests.support.clients.cli import odradek
 from tests.support.clients.confluent import create_topic, produce_all, read_all
 from tests.support.clients.logins import log_in_as, say, shake
+from tests.support.clients.quotas import set_quotas
 from tests.support.clients.wire import Wire
 from tests.support.nodes.node import Node, free_port
 from tests.support.waiting import eventually
@@ -376,3 +378,19 @@ def test_an_anonymous_client_gets_no_delegation_token(node: SaslNode) -> None:
         log_in(wire, "PLAIN")
         off = wire.ask(ApiKey.CREATE_DELEGATION_TOKEN, 3, CreateDelegationTokenRequest(max_lifetime_ms=-1))
         assert off.error_code == ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
+
+
+@pytest.mark.parametrize(
+    ("user", "password", "waits"), [("alice", "plain-secret", True), ("admin", "admin-secret", False)]
+)
+def test_a_quota_is_that_of_the_user_who_logs_in(node: SaslNode, user: str, password: str, waits: bool) -> None:
+    """Before its login it is `User:ANONYMOUS`, with the same client id."""
+    topic = fresh_name()
+    create_topic(node.bootstrap, topic)
+    set_quotas(node.port, {"user": "alice"}, producer_byte_rate=1000)
+    with Calls(node.sasl_port, client_id="app") as calls:
+        calls.ask(ApiKey.API_VERSIONS, 3, ApiVersionsRequest(client_software_name="a", client_software_version="1"))
+        log_in_as(calls, Credentials("PLAIN", user, password, RealRandom()))
+        answer = calls.ask(ApiKey.PRODUCE, 9, produce_request(topic, batch(bytes(5000))))
+    assert (answer.throttle_time_ms > 0) is waits
+    set_quotas(node.port, {"user": "alice"}, producer_byte_rate=None)

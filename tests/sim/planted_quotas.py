@@ -7,9 +7,9 @@ from tests.sim.planted import Bug
 QUOTA_BUGS = (
     Bug(
         "followers are counted as consumers",
-        "server.network.request_quotas:_is_exempt",
-        "return bool(request.replica_state.replica_id >= 0)",
-        "return False",
+        "server.network.request_quotas:RequestQuotas.begin",
+        "if fetcher.replica_id < 0:",
+        "if True:",
         "copies fall behind by what a quota lets consumers have",
     ),
     Bug(

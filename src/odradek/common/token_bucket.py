@@ -14,9 +14,14 @@ UNLIMITED = INT64_MAX
 
 
 class TokenBucket:
-    """Tokens are what passes: bytes, or a part of a second."""
+    """Tokens are what passes: bytes, or a part of a second.
 
-    __slots__ = ("_at_ms", "_burst_s", "_tokens", "rate_per_s")
+    Attributes:
+        tokens: how many there were when the bucket was asked last, less what was debited since; by now it may have
+            filled. Where it is 0 or less the next must wait.
+    """
+
+    __slots__ = ("_at_ms", "_burst_s", "_room", "is_unlimited", "rate_per_s", "tokens")
 
     def __init__(self, rate_per_s: float = UNLIMITED, *, burst_s: float = 1.0, start_s: float | None = None) -> None:
         """
@@ -25,14 +30,15 @@ class TokenBucket:
             burst_s: how many seconds' worth may be saved up.
             start_s: how many are there at first; None: as many as may be saved up.
         """
-        self.rate_per_s = rate_per_s
         self._burst_s = burst_s
-        self._tokens = 0.0 if self.is_unlimited else rate_per_s * (burst_s if start_s is None else start_s)
+        self._set_rate(rate_per_s)
+        self.tokens = 0.0 if self.is_unlimited else rate_per_s * (burst_s if start_s is None else start_s)
         self._at_ms: int | None = None
 
-    @property
-    def is_unlimited(self) -> bool:
-        return self.rate_per_s >= UNLIMITED
+    def _set_rate(self, rate_per_s: float) -> None:
+        self.rate_per_s = rate_per_s
+        self.is_unlimited = rate_per_s >= UNLIMITED
+        self._room = 0.0 if self.is_unlimited else rate_per_s * self._burst_s
 
     def change_rate(self, rate_per_s: float, now_ms: int) -> None:
         """Go by another rate from now on; debts stay."""
@@ -40,9 +46,8 @@ class TokenBucket:
             was_unlimited = self.is_unlimited
             self.take(0, now_ms)
             self._at_ms = now_ms
-            self.rate_per_s = rate_per_s
-            room = 0.0 if self.is_unlimited else rate_per_s * self._burst_s
-            self._tokens = room if was_unlimited else min(self._tokens, room)
+            self._set_rate(rate_per_s)
+            self.tokens = self._room if was_unlimited else min(self.tokens, self._room)
 
     def spend(self, amount: float, now_ms: int) -> None:
         """So much has passed."""
@@ -50,28 +55,22 @@ class TokenBucket:
 
     def take(self, amount: float, now_ms: int) -> bool:
         """So much has passed; whether the next must wait. Counts each request of a client with a quota."""
-        rate_per_s, at_ms = self.rate_per_s, self._at_ms
-        if rate_per_s >= UNLIMITED:
+        if self.is_unlimited:
             return False
-        tokens = self._tokens
+        at_ms, tokens = self._at_ms, self.tokens
         if at_ms is None:
             self._at_ms = now_ms
         elif now_ms > at_ms:
-            tokens += rate_per_s * (now_ms - at_ms) / 1000
-            if tokens > rate_per_s * self._burst_s:
-                tokens = rate_per_s * self._burst_s
+            tokens += self.rate_per_s * (now_ms - at_ms) / 1000
+            if tokens > self._room:
+                tokens = self._room
             self._at_ms = now_ms
-        self._tokens = tokens = tokens - amount
+        self.tokens = tokens = tokens - amount
         return tokens <= 0
 
     def debit(self, amount: float) -> None:
         """So much has passed as well, since the bucket was asked: it is filled only when it is asked again."""
-        self._tokens -= amount
-
-    @property
-    def was_exhausted(self) -> bool:
-        """Whether it was when it was asked last, less what was debited since: by now it may have filled."""
-        return self._tokens <= 0
+        self.tokens -= amount
 
     def is_exhausted(self, now_ms: int) -> bool:
         """Whether the next must wait."""
@@ -83,4 +82,4 @@ class TokenBucket:
             return 0
         if self.rate_per_s <= 0:
             return None
-        return int(-self._tokens * 1000 / self.rate_per_s) + 1
+        return int(-self.tokens * 1000 / self.rate_per_s) + 1

@@ -46,8 +46,8 @@ class Account(TokenBucket):
     def pay(self, amount: float, now_ms: int) -> int:
         """Count what was used now; returns how long the client must wait."""
         self.amount += amount
-        if now_ms == self._at_ms and self._tokens > amount:
-            self._tokens -= amount  # as `take`, since nothing has come in: requests of one turn have one time
+        if now_ms == self._at_ms and self.tokens > amount:
+            self.tokens -= amount  # as `take`, since nothing has come in: requests of one turn have one time
         elif self.take(amount, now_ms):
             return self._throttled(now_ms)
         self.throttle_ms = 0
@@ -64,11 +64,11 @@ class Account(TokenBucket):
 
     def pay_unless_owing(self, amount: float, now_ms: int) -> int:
         """Count what is used now, unless the client must wait first: returns how long."""
-        if self.take(0, now_ms):
+        if (now_ms != self._at_ms or self.tokens <= 0) and self.take(0, now_ms):
             return self._throttled(now_ms)
         self.throttle_ms = 0
         self.amount += amount
-        self._tokens -= amount
+        self.tokens -= amount
         return 0
 
     def _throttled(self, now_ms: int) -> int:

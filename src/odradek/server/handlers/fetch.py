@@ -115,6 +115,7 @@ class PendingFetch:
         "_max_bytes",
         "_may_read",
         "_min_bytes",
+        "_read_at_ms",
         "_read_ends_ms",
         "_replica_id",
         "_request",
@@ -152,8 +153,8 @@ class PendingFetch:
         max_bytes = request.max_bytes
         if self._replica_id < 0:
             max_bytes = min(max_bytes, context.broker.replicas.fetch_max_bytes)
-        if context.payer is not None:
-            max_bytes = min(max_bytes, context.payer.max_fetch_bytes)
+        if context.payer is not None and context.payer.max_fetch_bytes < max_bytes:
+            max_bytes = context.payer.max_fetch_bytes
         # Who waits for more than an answer may hold would wait to the end for what cannot come.
         self._max_bytes, self._min_bytes = max_bytes, min(request.min_bytes, max_bytes)
         self.session, self._asked, self._is_incremental = context.broker.fetch_sessions.resolve(
@@ -165,7 +166,7 @@ class PendingFetch:
         serves_consumers = context.broker.replicas.selector is not None
         self.wants_marks = self._replica_id >= 0 and serves_consumers and self.session is not None
         self._selects_replica = self._replica_id < 0 and serves_consumers
-        self._bytes_left, self._read_ends_ms = max_bytes, 0
+        self._bytes_left, self._read_at_ms, self._read_ends_ms = max_bytes, 0, 0
         self.answers: list[tuple[CachedPartition, PartitionData]] = []
         self.partitions: list[Partition] = []
         self.size_bytes = 0
@@ -180,6 +181,7 @@ class PendingFetch:
         self._image = self._context.broker.image
         is_first, self._is_first_read = self._is_first_read, False
         follower, now_ms = self._follower, self._context.broker.clock.monotonic_ms()
+        self._read_at_ms = now_ms
         skipping = self._skips_quiet(is_first)
         for asked in self._asked:
             if skipping is not None and asked.quiet is not None:
@@ -331,10 +333,13 @@ class PendingFetch:
         return self.answer_now or self.size_bytes >= self._min_bytes or not self.partitions
 
     def response(self) -> FetchResponse:
-        """The answer, in the terms of its session; without anything where a quota makes the client wait for it."""
+        """The answer to what was just read, in the terms of its session.
+
+        There is nothing in it where a quota makes the client wait.
+        """
         session, payer = self.session, self._context.payer
-        if payer is not None:
-            throttle_ms = payer.fetches(self.size_bytes, self._context.broker.clock.monotonic_ms())
+        if payer is not None and payer.fetch is not None:
+            throttle_ms = payer.fetch.pay_unless_owing(self.size_bytes, self._read_at_ms)
             if throttle_ms:
                 return self._throttled(throttle_ms)
         response = FetchResponse(session_id=NO_SESSION if session is None else session.session_id)

@@ -519,6 +519,8 @@ class Connection(asyncio.BufferedProtocol):
         if gate.is_open:
             self.principal = f"User:{gate.user}"
             self.permissions.forget()
+            if self.payer is not None:
+                self.payer.forget()
             self._inbound.limit(self._dispatcher.config.max_request_bytes)
         return answer
 

@@ -51,26 +51,25 @@ class Payer:
     """Whose quotas the requests of a connection are counted by: found once, and again when one of these changes.
 
     Attributes:
-        client_id, principal: who the client is.
+        client_id: what the client calls itself.
         version: of the quotas, see `RequestQuotas`.
         produce, fetch, time: the accounts of the client; None where it has no such quota.
         max_fetch_bytes: what a Fetch may have, so that none has to wait for longer than a window.
     """
 
-    __slots__ = ("client_id", "fetch", "max_fetch_bytes", "principal", "produce", "time", "version")
+    __slots__ = ("client_id", "fetch", "max_fetch_bytes", "produce", "time", "version")
 
-    def __init__(self, client_id: str, principal: str) -> None:
+    def __init__(self, client_id: str) -> None:
         self.client_id = client_id
-        self.principal = principal
         self.version = -1
         self.produce: Account | None = None
         self.fetch: Account | None = None
         self.time: Account | None = None
         self.max_fetch_bytes = INT32_MAX
 
-    def fetches(self, size_bytes: int, now_ms: int) -> int:
-        """An answer to a Fetch has so many bytes of records; above 0: how long the client must wait, without them."""
-        return 0 if self.fetch is None else self.fetch.pay_unless_owing(size_bytes, now_ms)
+    def forget(self) -> None:
+        """The client has logged in: another may be meant."""
+        self.version = -1
 
 
 class RequestQuotas:
@@ -112,12 +111,7 @@ class RequestQuotas:
         """A request is about to be handled."""
         connection, key = context.connection, context.api_key
         payer = connection.payer
-        if (
-            payer is None
-            or payer.version != self.version
-            or payer.client_id != context.client_id
-            or payer.principal is not connection.principal
-        ):
+        if payer is None or payer.version != self.version or payer.client_id != context.client_id:
             if payer is not None and payer.time is None and connection.unpaid_since_ns > 0:
                 connection.unpaid_since_ns, connection.owes_time = self.timer(), False  # there was no quota to count by
             payer = connection.payer = self._payer_of(connection, context.client_id)
@@ -128,14 +122,17 @@ class RequestQuotas:
                 throttle_ms = account.pay(frame_bytes, connection.turn_ms)
                 if throttle_ms:
                     _throttle(context, throttle_ms)
+        elif key == _FETCH:
+            fetcher = request.replica_state if context.api_version >= _FIRST_FETCH_WITH_REPLICA_STATE else request
+            if fetcher.replica_id < 0:
+                context.payer = payer
         elif not _is_exempt(context, request):
             context.payer = payer
 
     def _payer_of(self, connection: Connection, client_id: str) -> Payer:
-        principal = connection.principal
-        payer = Payer(client_id, principal)
+        payer = Payer(client_id)
         if not connection.listener.is_internal:  # there a wait counts only where the controller says so
-            user, now_ms = principal.partition(":")[2], connection.clock.monotonic_ms()
+            user, now_ms = connection.principal.partition(":")[2], connection.clock.monotonic_ms()
             payer.produce = self.produce.account(user, client_id, now_ms)
             payer.time = self.request.account(user, client_id, now_ms)
             account = payer.fetch = self.fetch.account(user, client_id, now_ms)
@@ -170,10 +167,10 @@ class RequestQuotas:
 
     def answered(self, context: RequestContext, response: Any) -> None:
         """A request is about to be answered; `response` says then how long the client is to wait."""
-        payer, connection = context.payer, context.connection
+        payer = context.payer
         assert payer is not None
         account = payer.time
-        if account is not None and (connection.owes_time or account.was_exhausted):
+        if account is not None and (context.connection.owes_time or account.tokens <= 0):
             self._pay_time(context, account)
         # The controller may have said so, too, of changes that it made.
         asked_ms = getattr(response, "throttle_time_ms", None)
@@ -241,11 +238,8 @@ class _Steps:
 
 
 def _is_exempt(context: RequestContext, request: Any) -> bool:
+    """Whether a request, neither Produce nor Fetch, is one of brokers to each other, or a login."""
     key = context.api_key
-    if key == _FETCH:
-        if context.api_version >= _FIRST_FETCH_WITH_REPLICA_STATE:
-            return bool(request.replica_state.replica_id >= 0)
-        return bool(request.replica_id >= 0)
     if key == ApiKey.OFFSET_FOR_LEADER_EPOCH:
         return bool(request.replica_id >= 0)
     if key == ApiKey.ADD_PARTITIONS_TO_TXN:

@@ -179,7 +179,8 @@ class Requests:
         """Queue an answer in its place; None where the client wants no answer (acks=0)."""
         if self._dispatcher.silent_scopes and self._connection.is_silent:
             return
-        self.count_answer(context, response)
+        if context.payer is not None:
+            self._dispatcher.quotas.answered(context, response)
         chunks: list[Any] = []
         if response is not None:
             try:
