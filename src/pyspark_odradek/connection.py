@@ -85,8 +85,6 @@ def security_from(settings: Mapping[str, str]) -> Security:
     protocol = settings.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"):
         raise OptionError(f"kafka.security.protocol={protocol} is unknown")
-    if protocol.startswith("SASL") and settings.get("sasl.mechanism", "GSSAPI").upper() == "GSSAPI":
-        raise OptionError("kafka.sasl.mechanism=GSSAPI is not supported; PLAIN, SCRAM and OAUTHBEARER are")
     _credentials(settings)  # what cannot be is an error before anything is connected to
     return Security(_tls_context(settings) if protocol.endswith("SSL") else None, partial(_credentials, settings))
 

@@ -85,6 +85,8 @@ DEFAULTS: dict[str, Any] = {
     "client.id": "odradek-spark",
     "delivery.report.only.error": True,
 }
+# What librdkafka says that was built without Kerberos.
+NO_KERBEROS = "No provider for SASL mechanism GSSAPI"
 POLL_EVERY = 1000  # records between two looks for delivery reports, which come for failures only
 
 
@@ -122,7 +124,10 @@ class _Writer:
         try:
             return Producer(producer_config(self.options.kafka), logger=log)
         except KafkaException as error:
-            raise OptionError(f"kafka.*: {error.args[0].str()}") from None
+            text = error.args[0].str()
+            if NO_KERBEROS in text:
+                text = f"{NO_KERBEROS}, as that of confluent-kafka's wheel; delivery=exactly_once needs no librdkafka"
+            raise OptionError(f"kafka.*: {text}") from None
 
     def _produce(self, producer: Producer, batch: Any, delivery: _Delivery) -> None:
         names = {name.lower(): name for name in batch.schema.names}

@@ -242,7 +242,8 @@ def test_a_name_that_the_certificate_has_not(secured: tuple[ApacheKafka, str], c
     ("settings", "sentence"),
     [
         ({"security.protocol": "TLS"}, "security.protocol=TLS is unknown"),
-        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}, "GSSAPI is not supported; PLAIN, SCRAM"),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "CRAM"}, "CRAM is not supported; PLAIN, SCRAM"),
+        ({"security.protocol": "SASL_SSL", "sasl.jaas.config": jaas("s3cret")}, "is not of Krb5LoginModule, and"),
         ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}, "must hold username and password"),
         ({"security.protocol": "SSL", "ssl.truststore.location": "/no/such.jks"}, "no/such.jks: No such file"),
         ({"security.protocol": "SSL", "ssl.truststore.type": "BKS", "ssl.truststore.location": __file__}, "BKS is unk"),
