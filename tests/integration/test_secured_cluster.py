@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from odradek.testing import AsyncSecuredCluster, SecuredCluster
 from odradek.testing.secured import LOGINS, Login
@@ -165,6 +165,16 @@ def test_three_brokers_replicate_and_come_back() -> None:
         address = settings.pop("bootstrap.servers")
         assert address.split(",") == [cluster.address(node_id) for node_id in (1, 2, 3)]
         produce_all(address, "t", [(None, b"1")], acks="all", **settings)
+        admin = AdminClient(cluster.client("SCRAM-SHA-512"))
+        admin.create_topics([NewTopic("ended", 3, 3)])["ended"].result(60)
+        writer = Producer({"bootstrap.servers": address, "transactional.id": "writer", **settings})
+        writer.init_transactions(60)
+        writer.begin_transaction()
+        for partition in range(3):  # of each broker one: the coordinator's markers go over TLS, too
+            writer.produce("ended", b"%d" % partition, partition=partition)
+        writer.commit_transaction(60)
+        committed = settings | {"isolation.level": "read_committed"}
+        eventually(lambda: len(read_all(address, "ended", 3, **committed)) == 3)
         cluster.kill(eventually(lambda: max(cluster.leader("t"), 0)))
         assert [each.value() for each in read_all(address, "t", **settings)] == [b"1"]
         cluster.restore()
