@@ -30,14 +30,26 @@ def can_count() -> bool:
     return shutil.which("valgrind") is not None
 
 
+# Of a request's time its client pays once a millisecond: as many requests are to share that as without Valgrind.
+SLOWER = 50
+_SLOWED = """
+import runpy
+from odradek.server.network import request_quotas
+request_quotas.LEAST_PAID_NS *= {times}
+runpy.run_module("{name}", run_name="__main__", alter_sys=True)
+"""
+
+
 class CountedNode(Node):
-    """A node under Valgrind's callgrind, fifty times slower while its instructions are counted."""
+    """A node under Valgrind's callgrind, SLOWER times slower while its instructions are counted."""
 
     start_timeout_s = 600.0
 
     def command(self) -> list[str]:
+        python, _, name, *options = super().command()
         target = f"--callgrind-out-file={self.directory}/counted"
-        return ["valgrind", "-q", "--tool=callgrind", "--instr-atstart=no", target, *super().command()]
+        counting = ["valgrind", "-q", "--tool=callgrind", "--instr-atstart=no", target]
+        return [*counting, python, "-c", _SLOWED.format(name=name, times=SLOWER), *options]
 
     def per_request(self, work: Callable[[], object]) -> float:
         """Instructions of one call of `work`, which sends a request and waits for its answer."""
