@@ -378,3 +378,40 @@ async def test_a_marker_that_is_refused_again_and_again_is_logged_now_and_then(
     await node.wait_until(lambda: node.state() == "CompleteCommit")
     assert [each["code"] for each in reported(caplog, event)] == ["NOT_ENOUGH_REPLICAS", 32_000]
     assert reported(caplog, event)[0] == {"partition": "t-0", "transactional_id": "x", "code": "NOT_ENOUGH_REPLICAS"}
+
+
+@pytest.mark.parametrize(
+    ("timeout_ms", "two_phase", "code"),
+    [
+        (0, False, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+        (900_001, False, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+        (60_000, True, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+    ],
+)
+async def test_a_transaction_lasts_no_longer_than_is_allowed(
+    node: Node, *, timeout_ms: int, two_phase: bool, code: ErrorCode
+) -> None:
+    with pytest.raises(ApiError) as refused:
+        await node.service.keep_prepared("x", timeout_ms, None, two_phase=two_phase)
+    assert refused.value.code is code and not node.service.shards[0].machine.ids
+    await node.service.keep_prepared("x", 900_000, None, two_phase=False)
+
+
+async def test_what_is_listed_and_described_of_transactions(node: Node) -> None:
+    service, request = node.service, await node.begin()
+
+    async def listed(pattern: str | None) -> list[str]:
+        return [each.transactional_id for each in await service.list_transactions([], [], -1, pattern)]
+
+    assert [await listed(pattern) for pattern in (None, "", "x", "y.*")] == [["x"], ["x"], ["x"], []]
+    with pytest.raises(ApiError) as refused:
+        await listed("(")
+    assert refused.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
+    found = await service.describe("x")
+    assert (found.error_code, found.transaction_state, found.producer_id) == (0, "Ongoing", request.producer_id)
+    assert (await service.describe("y")).error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+    assert await service.verify_partitions(request, [("t", 0)]) == {("t", 0)}
+    assert await service.verify_partitions(request, [("t", 0), ("u", 0)]) == {("t", 0)}
+    service.on_resigned(0)
+    assert (await service.describe("x")).error_code == ErrorCode.NOT_COORDINATOR
+    assert await listed(None) == []

@@ -118,6 +118,18 @@ def test_an_upgrade_revokes_nothing_that_a_member_keeps() -> None:
     assert all(client.owned <= before for client, before in zip(clients, kept, strict=True))
 
 
+def test_a_last_consumer_that_is_back_as_a_classic_one_costs_no_rebalance() -> None:
+    shard = MixedShard(topics_view(ta=4))
+    classic, new = ClassicClient(shard, "c", ["ta"]), NewClient(shard, "n", ["ta"], instance_id="i")
+    rounds([classic, new])
+    assert shard.kind == "consumer" and shares([classic, new]) == [2, 2]
+    owned, before = classic.owned, classic.rebalances
+    back = ClassicClient(shard, "b", ["ta"], instance_id="i")
+    rounds([classic, back])
+    assert shard.kind == "classic" and (classic.owned, classic.rebalances) == (owned, before)
+    assert shares([classic, back]) == [2, 2]
+
+
 def test_a_consumer_joins_a_classic_group_in_its_first_rebalance() -> None:
     shard = MixedShard(topics_view(ta=4))
     classic, new = ClassicClient(shard, "c", ["ta"]), NewClient(shard, "n", ["ta"])

@@ -76,6 +76,8 @@ def test_ages_are_of_the_first_unread_record_and_markers_are_none() -> None:
         PartitionLag(commit(2, 100), 0),
     )
     assert aged.sums == {"g": 95 + 90} and aged.unknown == 1 and aged.at_ms == NOW_MS
+    every = with_seconds(lags, dict.fromkeys(commits, NOW_MS), NOW_MS)
+    assert [lag.commit.partition for lag in every.shown] == [0, 1, 2, 3], "not by lag, which changes with each round"
     future = with_seconds(lags, {commit(0, 5): NOW_MS + 60_000}, NOW_MS)
     assert future.shown[0].seconds == 0, "the clock of a producer may be ahead"
 

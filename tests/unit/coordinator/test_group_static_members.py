@@ -134,6 +134,16 @@ def test_a_rebalance_that_begins_during_the_write_answers_the_bounce(shard: Any)
     shard.release_writes()
 
 
+def test_a_bounce_that_a_rebalance_answered_stays_though_its_write_fails(shard: Any) -> None:
+    leader, old = stable_static(shard, "one", "two")
+    shard.hold_writes = True
+    ticket = shard.ask_join("", instance="two")
+    shard.ask_join(leader, instance="one")
+    new = shard.answers[ticket].member_id
+    shard.release_writes(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert new in shard.group().members and old not in shard.group().members
+
+
 def test_a_silent_static_member_stays_until_its_session_ends(shard: Any) -> None:
     leader, silent = stable_static(shard, "one", "two")
     ticket = shard.ask_join(leader, instance="one", rebalance_ms=5000)

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 # A client has one or two; of one that is forgotten nothing is refused.
 MAX_CONNECTIONS: Final = 4
+NO_CONNECTION = -1
 
 
 class Kind(IntEnum):
@@ -37,7 +38,7 @@ class UsedConnections:
     def __init__(self) -> None:
         # In the order of their last uses.
         self._uses: tuple[Arrival, ...] = ()
-        self._last = (-1, -1)
+        self._last = (NO_CONNECTION, NO_CONNECTION)
 
     def is_late(self, kind: Kind, arrival: Arrival) -> bool:
         """Whether another connection has taken the place of the one that brought a request."""
