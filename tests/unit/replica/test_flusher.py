@@ -136,6 +136,24 @@ async def test_a_failed_flush_acknowledges_nothing(home: MakeHome) -> None:
         await wait
 
 
+async def test_records_are_acknowledged_when_there_is_room_for_their_epoch(
+    home: MakeHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are durable before, and a start would not know under which leader they were written."""
+    monkeypatch.setattr(flusher, "NO_SPACE_PAUSE_S", 0)
+    node = home(1)
+    wait = node.append(b"a")
+    assert wait is not None
+    node.disk.dead = {node.log.directory}
+    node.disk.gate.set()
+    await eventually_async(lambda: node.disk.work_count > 3)
+    assert not wait.done() and node.log.recovery_point == 0 and not node.failures
+    node.disk.dead = set()
+    await ended(wait)
+    assert node.log.recovery_point == node.log.high_watermark == 1
+    await node.flusher.close()
+
+
 async def turns() -> None:
     """The loop goes on for as long as it takes for a step that is not held back."""
     for _ in range(50):

@@ -95,6 +95,20 @@ async def moving(tmp_path: Path) -> Any:
 
 
 class TestMoving:
+    async def test_a_copy_that_cannot_take_the_logs_place_costs_its_directory_alone(
+        self, moving: Moving, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(key: object) -> None:
+            raise StorageError(moving.target, "no name")
+
+        monkeypatch.setattr(moving.broker.logs.futures, "replace", fail)
+        moving.move(moving.target)
+        await moving.ends()
+        await eventually_async(lambda: moving.broker.failed)
+        assert moving.broker.failed == [moving.target] and moving.settled == [moving.partition]
+        assert moving.partition.log.log_dir == moving.source
+        append(moving.partition)
+
     async def test_a_log_is_copied_reported_and_replaced(self, moving: Moving) -> None:
         before = moving.partition.log
         moving.move(moving.target)
