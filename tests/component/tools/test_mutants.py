@@ -167,15 +167,14 @@ def test_a_change_that_no_test_enters_is_not_run(small: tuple[Path, Clean]) -> N
 
 
 def test_statements_that_no_test_enters_are_listed_if_they_can_be_changed() -> None:
-    isolation = Room(("odradek/replica/isolation.py",), ())
-    module = "odradek.replica.isolation"
-    found = unentered(isolation, Clean({"a test": 1.0}, {}, set()))
+    space = Room(("odradek/raft/space.py",), ())
+    found = unentered(space, Clean({"a test": 1.0}, {}, set()))
     functions = {each.function for each in found}
-    assert "Isolation.look" in functions and "" not in functions, "what runs on import is entered"
-    assert "_Partition.cut_off" not in functions, "declarations of a protocol are not"
-    blocks = {change.block for change in changes(ast.parse(next(isolation.sources())[1].read_text()))}
-    entered = {(module, block): {"a test"} for block in blocks}
-    assert unentered(isolation, Clean({"a test": 1.0}, entered, set())) == []
+    assert "Space.watch" in functions and "" not in functions, "what runs on import is entered"
+    assert not any(each.startswith("Host.") for each in functions), "a protocol only declares"
+    blocks = {change.block for change in changes(ast.parse(next(space.sources())[1].read_text()))}
+    entered = {("odradek.raft.space", block): {"a test"} for block in blocks}
+    assert unentered(space, Clean({"a test": 1.0}, entered, set())) == []
 
 
 @pytest.mark.slow  # the tests above are the short form, of a module of their own

@@ -13,12 +13,17 @@ from odradek.log.compaction import output
 from odradek.log.compaction.cleaning import Cleaning
 from odradek.log.compaction.config import CleanerConfig
 from odradek.log.compaction.output import CleanedSegment, cleaned_paths
-from odradek.log.compaction.plan import examine, make_plan
+from odradek.log.compaction.plan import active_is_overdue, examine, make_plan
 from odradek.log.compaction.status import CompactionState, read_tagged
 from odradek.log.files import FileCache
+from odradek.protocol.messages.leader_change_message import LeaderChangeMessage
 from odradek.record.batch import patch_base_offset
+from odradek.record.builder import build_batch
+from odradek.record.control import ControlType, control_batch, control_type, transaction_marker
+from odradek.record.reader import read_records
+from odradek.record.record import Record
 from tests.support.models.batches import NOW_MS, batch, header_of
-from tests.support.models.compaction_story import Story
+from tests.support.models.compaction_story import RETENTION_MS, Story, kept_batches
 
 
 def test_cleanings_share_what_all_may_take() -> None:
@@ -147,3 +152,51 @@ def test_a_plan_knows_aborts_whose_marker_lies_segments_behind() -> None:
     plan = make_plan(story.log, examine(story.log, story.now_ms), CleanerConfig(), story.now_ms)
     assert len(plan.segments) == 1, "the others are too young"
     assert [(each.producer_id, each.first_offset) for each in plan.aborted] == [(8, 1)]
+
+
+def test_the_active_segment_is_closed_when_a_record_of_it_is_overdue() -> None:
+    story, usual = Story(max_compaction_lag_ms=1000), Story()
+    for each in (story, usual):
+        each.append([(b"a", b"1")])
+    overdue = [active_is_overdue(story.log, story.now_ms + later_ms) for later_ms in (0, 1000, 1001)]
+    assert overdue == [False, False, True]
+    assert not active_is_overdue(usual.log, usual.now_ms + 10**9), "without max.compaction.lag.ms it never is"
+
+
+def test_an_emptied_marker_keeps_the_epoch_that_fenced_its_producer() -> None:
+    """Until the producer writes in that epoch: without it, one of an older epoch could write again."""
+    story = Story()
+    story.in_transaction(8, [(b"a", b"1")], "none")
+    fence = transaction_marker(
+        commit=False, producer_id=8, producer_epoch=1, coordinator_epoch=0, timestamp_ms=story.now_ms
+    )
+    marker = story._append(fence)
+
+    def cleaned() -> list[int]:
+        story.append([(b"a", b"2")])
+        story.roll()
+        story.clean()
+        story.now_ms += 10 * RETENTION_MS
+        return [header.record_count for header, _ in kept_batches(story.log) if header.base_offset == marker]
+
+    assert [cleaned() for _ in range(5)] == [[1], [1], [0], [0], [0]]
+    producers = story.open(recovery_point=story.log.log_end_offset, clean=True).producers.producers
+    assert producers[8].producer_epoch == 1
+    data = build_batch([Record(b"b", b"3")], producer_id=8, producer_epoch=1, base_sequence=0)
+    story._append(data)
+    assert cleaned() == []
+
+
+def test_the_end_of_a_mirror_is_never_compacted_away() -> None:
+    story = Story()
+    story.append([(b"a", b"1")])
+    end = LeaderChangeMessage(version=0, leader_id=1)
+    data = control_batch([(ControlType.LEADER_CHANGE, end)], base_offset=1, leader_epoch=0, timestamp_ms=story.now_ms)
+    story._append(data)
+    for _ in range(3):
+        story.append([(b"a", b"2")])
+        story.roll()
+        story.clean()
+        story.now_ms += 10 * RETENTION_MS
+    kept = [(header, data) for header, data in kept_batches(story.log) if header.is_control]
+    assert [control_type(read_records(data, header)[0]) for header, data in kept] == [ControlType.LEADER_CHANGE]

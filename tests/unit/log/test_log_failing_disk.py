@@ -95,6 +95,7 @@ OPERATIONS: dict[str, tuple[Callable[[Home], object], dict[str, float]]] = {
     ),
     "read behind a hole": (rebuilt, {"read_error": 1.0}),
     "advance the end": (lambda home: advance_end_to(home.log, 50, 0), {"sync_error": 1.0}),
+    "work off the loop": (lambda home: home.log.partition_dir.work(lambda disk: None), {"too_many_files": 1.0}),
     "roll": (lambda home: roll(home.log, NOW_MS), {"write_error": 1.0}),
 }
 
@@ -165,6 +166,12 @@ class Logs:
         self.disk.faults = DiskFaults(sync_ms=(0.0, 0.0), **faults)
 
 
+def fails_at(file: str, path: Path, action: Callable[[], Any]) -> Any:
+    if path.name.endswith(file):
+        raise OSError(f"simulated error at {file}")
+    return action()
+
+
 def create(logs: Logs) -> object:
     return logs.manager.create("t", 1, UUID(int=1), {}, log_dir=OTHER)
 
@@ -173,13 +180,31 @@ def copy(logs: Logs) -> object:
     return logs.manager.futures.create(logs.log, UUID(int=1), OTHER)
 
 
+@pytest.mark.parametrize("file", ["partition.metadata", ".log"])
 @pytest.mark.parametrize("make", [create, copy])
-def test_a_log_that_cannot_be_made_names_the_directory_whose_disk_failed(make: Callable[[Logs], object]) -> None:
+def test_a_log_that_cannot_be_made_names_the_directory_whose_disk_failed(
+    make: Callable[[Logs], object], file: str
+) -> None:
     logs = Logs()
-    logs.fails(write_error=1.0)
-    with pytest.raises(StorageError, match="simulated write error") as error:
+    if file == ".log":
+        begin, logs.disk.open = logs.disk.open, lambda path, **more: fails_at(file, path, lambda: begin(path, **more))  # type: ignore[method-assign]
+    else:
+        logs.fails(write_error=1.0)
+    with pytest.raises(StorageError, match="simulated") as error:
         make(logs)
     assert error.value.log_dir == OTHER
+
+
+def test_of_two_copies_of_a_log_a_start_keeps_one() -> None:
+    logs = Logs()
+    for _ in range(2):
+        copy(logs)
+        logs.manager.futures.forget(("t", 0))
+    logs.manager.close()
+    again = logs.started()
+    again.take_removals()()
+    (kept,) = [path for path in logs.disk.directories() if path.name.endswith("-future")]
+    assert again.futures.logs["t", 0].directory == kept
 
 
 def test_a_copy_that_cannot_take_the_name_leaves_the_log_as_it_is() -> None:

@@ -482,3 +482,13 @@ def test_a_snapshot_is_read_again() -> None:
 def test_a_malformed_snapshot_is_damaged(data: bytes) -> None:
     with pytest.raises(CorruptSnapshotError):
         ProducerState.from_snapshot(data, 0)
+
+
+@pytest.mark.parametrize("epochs", [(3, 5), (5, 3)])
+def test_of_a_state_that_is_read_again_the_newest_coordinator_counts(epochs: tuple[int, int]) -> None:
+    """A marker of an older one is refused after a repair, too."""
+    read, before = (state_of(sent(0)) for _ in range(2))
+    read.producers[ID].coordinator_epoch, before.producers[ID].coordinator_epoch = epochs
+    before.producers[ID].silent_since_ms = 7
+    read.go_on_from(before)
+    assert (read.producers[ID].coordinator_epoch, read.producers[ID].silent_since_ms) == (5, 7)
