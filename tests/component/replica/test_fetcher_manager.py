@@ -119,8 +119,12 @@ async def test_a_quota_that_is_used_up_holds_back_throttled_replicas_that_lag(fe
     assert positions(await fetching.asked_for(1)) == {1: 0}
 
 
-async def test_where_all_is_held_back_the_leader_is_asked_nothing(fetching: Fetching) -> None:
-    fetching.manager.quota.change_rate(0, RealClock().monotonic_ms())
+@pytest.mark.parametrize("rate", [0, 1])
+async def test_where_all_is_held_back_the_leader_is_asked_nothing(fetching: Fetching, rate: int) -> None:
+    """For ever, or for as long as a rate of a byte a second takes to make up for a billion."""
+    now_ms = RealClock().monotonic_ms()
+    fetching.manager.quota.change_rate(rate, now_ms)
+    fetching.manager.quota.spend(10**9, now_ms)
     fetching.node.partitions[0].throttled = Throttled(as_follower=True)
     fetching.follow(0)
     await eventually_async(lambda: fetching.reached == [LEADER])

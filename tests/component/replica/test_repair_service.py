@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from odradek.common.errors import ErrorCode, StorageError
 from odradek.common.real_io import RealNetwork
 from odradek.log.files import FileCache
 from odradek.log.recovery import load_producers
-from odradek.log.truncation import truncate_to
+from odradek.log.truncation import truncate_fully_and_start_at, truncate_to
 from odradek.protocol.api_key import ApiKey
 from odradek.protocol.messages.fetch_request import FetchRequest
 from odradek.protocol.messages.fetch_response import FetchableTopicResponse, FetchResponse, PartitionData
@@ -174,6 +174,21 @@ async def test_a_log_that_is_cut_meanwhile_is_not_written(repairing: Repairing) 
     await repairing.ends()
     assert repairing.path.read_bytes() == repairing.whole[: repairing.size]
     assert (repairing.service.counts.failures, repairing.service.counts.repaired_batches) == (1, 0)
+
+
+async def test_a_log_that_begins_again_amid_a_repair_was_not_repaired(repairing: Repairing) -> None:
+    log, run = repairing.home.log, repairing.home.disk.run_blocking
+
+    async def restarting(work: Callable[[], Any]) -> Any:
+        result = await run(work)
+        truncate_fully_and_start_at(log, 9)
+        return result
+
+    repairing.home.disk.run_blocking = restarting  # type: ignore[method-assign]
+    assert repairing.request()
+    await repairing.ends()
+    assert (repairing.service.counts.failures, repairing.service.counts.repaired_batches) == (1, 0)
+    assert log.damage.repair_count == 0 and not repairing.failed
 
 
 async def test_a_replica_that_has_nothing_yet_is_asked_again(repairing: Repairing) -> None:
