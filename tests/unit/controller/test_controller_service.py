@@ -19,6 +19,8 @@ from odradek.controller.eligible import clear_eligible
 from odradek.controller.service import ControllerService
 from odradek.controller.topics import TOPICS_PER_STEP
 from odradek.metadata.features import DEFAULT_METADATA_VERSION
+from odradek.metadata.model import ResourceType
+from odradek.protocol.messages import assign_replicas_to_dirs_request as dirs
 from odradek.protocol.messages.abort_transaction_record import AbortTransactionRecord
 from odradek.protocol.messages.add_raft_voter_request import AddRaftVoterRequest
 from odradek.protocol.messages.alter_configs_request import AlterConfigsRequest, AlterConfigsResource
@@ -30,7 +32,7 @@ from odradek.protocol.messages.controller_registration_request import (
     Listener,
 )
 from odradek.protocol.messages.controller_registration_response import ControllerRegistrationResponse
-from odradek.protocol.messages.create_topics_request import CreateTopicsRequest
+from odradek.protocol.messages.create_topics_request import CreatableReplicaAssignment, CreateTopicsRequest
 from odradek.protocol.messages.create_topics_response import CreateTopicsResponse
 from odradek.protocol.messages.describe_quorum_request import DescribeQuorumRequest
 from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
@@ -39,6 +41,7 @@ from odradek.protocol.messages.unregister_broker_request import UnregisterBroker
 from odradek.protocol.messages.unregister_broker_response import UnregisterBrokerResponse
 from odradek.protocol.messages.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
 from odradek.protocol.messages.update_features_response import UpdateFeaturesResponse
+from odradek.settings.broker import DRAIN_KEY
 from odradek.statemachine.machine import Result
 from tests.support.models.controller_harness import CLUSTER, Harness, Schema, wanted
 from tests.support.nodes.quorum_node import QuorumNode
@@ -293,3 +296,44 @@ def test_each_resource_of_an_alteration_is_answered_by_its_name() -> None:
         (2, "t", 0),
         (4, "1", 0),
     ]
+
+
+def test_a_broker_says_where_its_own_replicas_are_alone() -> None:
+    harness = Harness()
+    harness.brokers(1)
+    epoch = harness.register(2)
+    harness.topic("t", [1], [1])
+    topics = [
+        (harness.state.topic_ids["t"], 0, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (harness.state.topic_ids["t"], 7, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (UUID(int=99), 0, ErrorCode.UNKNOWN_TOPIC_ID),
+    ]
+    asked = [
+        dirs.TopicData(topic_id=topic_id, partitions=[dirs.PartitionData(partition_index=number)])
+        for topic_id, number, _ in topics
+    ]
+    request = dirs.AssignReplicasToDirsRequest(
+        broker_id=2, broker_epoch=epoch, directories=[dirs.DirectoryData(id=UUID(int=5), topics=asked)]
+    )
+    before = harness.partition("t")
+    (answer,) = harness.do(harness.machine.directories.assign(request)).directories
+    assert [topic.partitions[0].error_code for topic in answer.topics] == [code for _, _, code in topics]
+    assert harness.partition("t") == before
+
+
+async def test_leaders_move_off_a_broker_before_its_drain_is_answered(tmp_path: Path) -> None:
+    node = await QuorumNode(tmp_path).start()
+    for broker_id in (1, 2):
+        await node.add_broker(broker_id)
+    replicas = CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 2])
+    await node.service.ask(
+        CreateTopicsRequest(topics=[wanted("t", -1, -1, assignments=[replicas])]), CreateTopicsResponse
+    )
+    leaders = []
+    for _ in range(2):
+        partition = node.publisher.image.partition("t", 0)
+        assert partition is not None
+        leaders.append(partition.leader)
+        assert await node.set_config(ResourceType.BROKER, "1", DRAIN_KEY, "1") == 0
+    assert leaders == [1, 2]
+    await node.stop()
