@@ -9,8 +9,8 @@ import pytest
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy, _DefaultRecordBatchPy
 from aiokafka.record.util import calc_crc32c_py
 
-from odradek.record.batch import COMPRESSION_NAMES, LOG_APPEND_TIME, BatchHeader
-from odradek.record.builder import build_batch, encode_record
+from odradek.record.batch import COMPRESSION_NAMES, HEADER_BYTES, LOG_APPEND_TIME, BatchHeader, crc_is_valid
+from odradek.record.builder import build_batch, build_empty_batch, encode_record
 from odradek.record.reader import read_records
 from odradek.record.record import Record
 
@@ -109,3 +109,13 @@ def test_batches_of_another_library_are_read(codec: int) -> None:
     header = BatchHeader.read(batch)
     assert (header.compression, header.is_transactional, header.producer_id) == (codec, True, 9)
     assert as_pairs(read_records(batch)) == [(each[0] - 7, *each[1:]) for each in as_pairs(MANY)]
+
+
+def test_an_empty_batch_takes_one_offset_and_says_nothing_else() -> None:
+    data = build_empty_batch(41)
+    header = BatchHeader.read(data)
+    assert (header.base_offset, header.last_offset, header.record_count) == (41, 41, 0)
+    assert header.size_bytes == len(data) == HEADER_BYTES and crc_is_valid(data, header)
+    assert (header.base_timestamp, header.max_timestamp, header.attributes) == (-1, -1, 0)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (-1, -1, -1)
+    assert (header.magic, header.partition_leader_epoch, read_records(data, header)) == (2, -1, [])
