@@ -48,6 +48,8 @@ class Follower:
                 "bootstrap.servers": bootstrap,
                 "transactional.id": f"{group}-{member}",
                 "transaction.timeout.ms": 10_000,
+                # Otherwise send_offsets_to_transaction may hang once no broker was reachable (librdkafka #5511).
+                "metadata.recovery.strategy": "none",
             }
         )
         self._producer.init_transactions(TIMEOUT_S)
