@@ -28,7 +28,7 @@ def closing() -> Iterator[ExitStack]:
         yield stack
 
 
-@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize("strategy", [pytest.param("range", marks=pytest.mark.slow), "cooperative-sticky"])
 def test_a_group_is_rolled_to_the_consumer_protocol_and_back(
     quick_node: Node, closing: ExitStack, strategy: str
 ) -> None:

@@ -214,6 +214,7 @@ class Unprivileged(Node):
         return ["setpriv", "--bounding-set=-dac_override,-dac_read_search", *super().command()]
 
 
+@pytest.mark.slow  # six starts of a command; a read-only file system is the short form
 def test_a_log_directory_without_permissions_is_one_line_at_the_start(tmp_path: Path) -> None:
     skip_unless_root("setpriv")
     node = Unprivileged(tmp_path / "node").start()
@@ -237,7 +238,8 @@ def test_a_log_directory_without_permissions_is_one_line_at_the_start(tmp_path: 
     node.stop()
 
 
-@pytest.mark.parametrize("what", ["file", pytest.param("partition", marks=pytest.mark.slow)])
+@pytest.mark.slow  # a disk that fails and a directory that vanishes are the short form
+@pytest.mark.parametrize("what", ["file", "partition"])
 def test_one_of_two_directories_loses_its_permissions(tmp_path: Path, what: str) -> None:
     skip_unless_root("setpriv")
     good, bad = tmp_path / "good", tmp_path / "bad"

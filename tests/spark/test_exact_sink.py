@@ -109,6 +109,7 @@ def die_and_restart(spark: Any, bootstrap: str, topic: str, folder: Path, steps:
     assert copied(bootstrap, topic) == list(range(250 + 50 * len(steps)))
 
 
+@pytest.mark.slow  # the next test is the short form
 def test_the_committing_process_is_killed_after_its_commit(
     spark: Any, odradek: str, topic: str, tmp_path: Path
 ) -> None:

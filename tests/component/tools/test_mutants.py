@@ -207,6 +207,7 @@ def test_a_room_has_modules_and_tests(name: str) -> None:
     assert room.arguments() and not any(each.endswith(("_bugs.py", "_planted.py")) for each in room.arguments())
 
 
+@pytest.mark.slow  # makes the mutants of all modules that the list names
 def test_every_equivalent_mutant_exists() -> None:
     assert stale_equivalents(equivalents()) == set()
 

@@ -56,6 +56,7 @@ def test_branches_that_ran_are_marked_and_the_others_listed(tmp_path: Path, monk
     ]
 
 
+@pytest.mark.slow  # reads the whole product
 def test_a_module_that_nothing_imported_counts_as_not_reached() -> None:
     modules = coverage.all_branches({})
     assert not any(any(module.marks) for module in modules)

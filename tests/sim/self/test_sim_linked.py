@@ -16,9 +16,11 @@ from tests.support.order import slow_after
 
 # The seed that once caught a bug may be another run after a change of the product: then it must be one of these.
 OTHER_SEEDS = range(1, 41)
+# The shortest of some runs; the others are slow tests.
+SHORT = 3
 
 
-@pytest.mark.parametrize("seed", slow_after(1, range(1, 31)))
+@pytest.mark.parametrize("seed", [SHORT, *slow_after(0, (each for each in range(1, 31) if each != SHORT))])
 def test_mirrors_are_what_their_source_is(seed: int) -> None:
     report = run_seed(seed, kind=LinkedClusters)
     assert not report.failed, failure(report)
