@@ -415,3 +415,30 @@ async def test_what_is_listed_and_described_of_transactions(node: Node) -> None:
     service.on_resigned(0)
     assert (await service.describe("x")).error_code == ErrorCode.NOT_COORDINATOR
     assert await listed(None) == []
+
+
+async def test_a_leadership_that_is_older_than_the_present_one_changes_nothing(node: Node) -> None:
+    present = node.service.shards[0]
+    node.service.on_elected(0, 6)
+    node.service.on_elected(0, 7)
+    assert node.service.shards[0] is present and present.runtime.active
+
+
+@pytest.mark.parametrize("code", [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR])
+async def test_without_a_log_there_is_no_coordinator(node: Node, code: ErrorCode) -> None:
+    """Until there is space; anything else is no state to go on in."""
+
+    def no_log(partition_id: int, leader_epoch: int) -> MemoryLog:
+        raise ApiError(code)
+
+    make, node.service._make_shard = node.service._make_shard, cast("Any", no_log)
+    if code is ErrorCode.KAFKA_STORAGE_ERROR:
+        node.service.on_elected(0, 8)
+    else:
+        with pytest.raises(ApiError):
+            node.service.on_elected(0, 8)
+    assert not node.service.shards
+    assert (await node.service.describe("x")).error_code == ErrorCode.NOT_COORDINATOR
+    node.service._make_shard = make
+    node.service.on_elected(0, 8)
+    await node.wait_until(lambda: node.service.shards[0].runtime.active)
