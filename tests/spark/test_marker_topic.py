@@ -286,7 +286,7 @@ def test_of_two_runs_the_older_one_is_fenced(query: Query) -> None:
     with pytest.raises(FencedError, match="two drivers run on one checkpoint"):
         older.commit(query.batch(1))
     query.expire()
-    with pytest.raises(FencedError, match="has batch 1 of this query already, and this driver is at batch 0"):
+    with pytest.raises(FencedError, match="has taken over its sink, and has written batch 1"):
         query.write(0)
     assert query.written() == list(range(20))
 
