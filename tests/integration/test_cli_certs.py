@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from odradek.cli.certs import app
 from odradek.cli.errors import CliError
+from pyspark_odradek.cluster import ClientSettings, Cluster
 from tests.support.clients.cli import odradek
 from tests.support.nodes.tls_node import TlsNode
 
@@ -33,6 +34,16 @@ def test_the_printed_settings_make_a_node_and_its_clients(tmp_path: Path) -> Non
         properties = tmp_path / "client.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in settings["java"].items()))
         odradek(node.tls_address, "topics", "create", "--topic", "made", "--command-config", properties)
+
+
+def test_the_printed_options_of_spark_reach_the_node(tmp_path: Path) -> None:
+    settings = json.loads(certs_dev(tmp_path / "certs", "--json"))
+    options = {name.removeprefix("kafka."): value for name, value in settings["spark"].items()}
+    with TlsNode(tmp_path, {key: value for key, value in settings["node"].items() if key.startswith("ssl.")}) as node:
+        odradek(node.bootstrap, "topics", "create", "--topic", "made")
+        cluster = Cluster(ClientSettings.parse({"bootstrap.servers": node.tls_address, **options}))
+        assert cluster.partitions(["made"]) == {"made": [0]}
+        cluster.close()
 
 
 def test_settings_are_printed_as_properties(tmp_path: Path) -> None:
