@@ -2,17 +2,21 @@
 
     python -m bench.spark_writers                        two tasks at once
     python -m bench.spark_writers --master 'local[1]'    one task after another
+    python -m bench.spark_writers --executors 1 2 4      a standalone cluster each, of so many executors of one core
 
 Counted are the seconds that Spark notes for the batches themselves (addBatch): reading, encoding, writing, and the ends
 of transactions; not the start of a query. What both ways share, the reading, is measured too, into a sink that throws
-rows away. Driver, tasks and the broker are on one machine: what a driver's network costs is not seen here.
+rows away. Driver, tasks and the broker are on one machine: what a driver's network costs is not seen here, and more
+executors than processors wait for each other.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,21 +33,48 @@ READING, DRIVER, TASKS = "reading alone", "driver", "tasks"
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.spark_writers", description=__doc__)
     parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--executors", type=int, nargs="+", help="in the place of --master")
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
-    from pyspark_odradek import session
     from tests.support.nodes.node import Node
 
     with tempfile.TemporaryDirectory() as folder, Node(Path(folder) / "node") as node:
         fill(node.bootstrap, SOURCE, given.records, "none")
         create(node.bootstrap, COPY, 4)
-        spark = session("bench", master=given.master, log_file=Path(folder) / "spark.log")
-        try:
-            found = measure(spark, node.bootstrap, Path(folder), given.rounds)
-        finally:
-            spark.stop()
-    report(found, given.records, given.master)
+        if not given.executors:
+            report(measured(given.master, node.bootstrap, Path(folder), given.rounds), given.records, given.master)
+        for count in given.executors or ():
+            report(on_cluster(count, node.bootstrap, Path(folder), given.rounds), given.records, f"{count} executors")
+
+
+def on_cluster(executors: int, bootstrap: str, folder: Path, rounds: int) -> dict[str, list[float]]:
+    """The same as `measured`, on a standalone cluster of so many executors."""
+    from tests.spark.jobs import Standalone, environment
+
+    here = folder / f"executors-{executors}"
+    here.mkdir()
+    os.environ.update(environment(here))
+    with Standalone(here, executors) as cluster:
+        config = {
+            "spark.executor.memory": "500m",
+            "spark.driver.host": "127.0.0.1",
+            "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
+        }
+        return measured(cluster.master, bootstrap, here, rounds, config)
+
+
+def measured(
+    master: str, bootstrap: str, folder: Path, rounds: int, config: Mapping[str, str] | None = None
+) -> dict[str, list[float]]:
+    """As `measure`, in a session of its own."""
+    from pyspark_odradek import session
+
+    spark = session("bench", master=master, log_file=folder / "spark.log", config=dict(config or {}))
+    try:
+        return measure(spark, bootstrap, folder, rounds)
+    finally:
+        spark.stop()
 
 
 def measure(spark: Any, bootstrap: str, folder: Path, rounds: int) -> dict[str, list[float]]:
