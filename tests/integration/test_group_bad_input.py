@@ -172,6 +172,7 @@ def test_names_with_control_characters_are_shown_harmlessly(own: Node, story: St
     assert name not in listed(story)
 
 
+@pytest.mark.timeout(1800)  # 300,000 requests one after the other
 @pytest.mark.parametrize("count", [1_000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_many_groups_that_no_one_is_in(own: Node, story: Story, count: int) -> None:
     """Ids that are asked for, invented, and refused: none of them is a group."""
