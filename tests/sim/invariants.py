@@ -35,6 +35,7 @@ class Watch:
         # what a dead machine had must go with it.
         # The log, the leader epoch where it was led here (else -1), and its marks.
         self._seen: dict[tuple[str, int, str], tuple[weakref.ref[Log], int, tuple[int, int, int, int]]] = {}
+        self._loaded_ends: dict[tuple[str, int, str], int] = {}
         self._epochs: dict[tuple[str, str, int], int] = {}
         self._scans: dict[tuple[str, str], LogScan] = {}
         # Partition -> offset and value of the furthest record that was acknowledged and not looked for yet.
@@ -92,10 +93,16 @@ class Watch:
         key = (machine.name, machine.starts, name)
         led_in = partition.leader_epoch if partition.is_leader else -1
         known, was_led_in, before = self._seen.get(key, (weakref.ref(log), -1, (0, 0, 0, 0)))
-        before = before if known() is log else (0, 0, 0, 0)
+        if known() is not log or key not in self._seen:
+            before, self._loaded_ends[key] = (0, 0, 0, 0), marks[2]
         # A follower truncates what no later leader has, and may lead at the next look; never a committed record.
         still_led = led_in >= 0 and led_in == was_led_in
         kept = (marks[0], marks[1], marks[2] if still_led else max(marks[2], before[2]), stable)
+        if marks[2] < before[2] and marks[2] < self._loaded_ends[key] and not still_led:
+            # A producer snapshot does not hold, here and in Apache Kafka, that a marker was not replicated yet. Its
+            # transaction counts as ended after a start, and as open again once the marker is truncated; the
+            # coordinator's decision stands, and it writes the same marker again.
+            kept = (*kept[:3], max(stable, before[3]))
         if kept[0] < before[0] or kept[1] < before[1] or kept[2] < before[2] or kept[3] < before[3]:
             self._wrong(machine, f"{partition.name}: marks went back from {before} to {(*marks, stable)}")
         self._seen[key] = (weakref.ref(log), led_in, (*marks, stable))
