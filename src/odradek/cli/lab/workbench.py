@@ -79,7 +79,15 @@ class Workbench:
             self._await(partial(self._is_led, name, number))
 
     def _is_led(self, topic: str, number: int) -> bool:
-        return all(each.leader_id >= 0 for each in self._seen(topic, number))
+        """Whether every broker that runs knows the partition, and its leader."""
+        from odradek.common.errors import ApiError, ErrorCode
+
+        try:
+            return all(each.leader_id >= 0 for each in self._seen(topic, number))
+        except ApiError as error:
+            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            return False  # a broker applies the metadata of a new topic a moment after the controller has answered
 
     def _seen(self, topic: str, number: int = 0) -> list[MetadataResponsePartition]:
         """A partition, as each broker knows it that runs."""
