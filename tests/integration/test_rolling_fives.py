@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from tests.chaos.load import Reader, Writer
@@ -30,11 +31,18 @@ def fives(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def set_retention(client: AdminClient, number: int) -> None:
-    """A change of metadata: it needs the quorum."""
+    """A change of metadata: it needs the quorum. Sent again where the broker that was asked is the one that dies."""
     entry = ConfigEntry("retention.ms", str(number), incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.TOPIC, TOPIC, incremental_configs=[entry])
-    (future,) = client.incremental_alter_configs([resource], request_timeout=PATIENCE_S).values()
-    future.result(PATIENCE_S)
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        (future,) = client.incremental_alter_configs([resource], request_timeout=PATIENCE_S).values()
+        try:
+            future.result(PATIENCE_S)
+            return
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._TRANSPORT or time.monotonic() > deadline:
+                raise
 
 
 def in_sync(cluster: Cluster) -> None:
