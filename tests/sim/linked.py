@@ -243,7 +243,7 @@ class LinkedClusters(Scenario):
             topic: Failback(
                 promotion,
                 self.random.uniform(0.0, 0.6 * self.trouble_s),
-                self.random.uniform(0.0, 3.0) if self.random.random() < GIVEN_UP else None,
+                3.0 * self.random.random() ** 3 if self.random.random() < GIVEN_UP else None,
             )
             for topic, promotion in self.promotions.items()
             if self.random.random() < FAILED_BACK

@@ -1,4 +1,4 @@
-"""Bugs to plant in links and the mirrors that they keep; the world of `linked` finds them."""
+"""Bugs to plant in links, the mirrors that they keep, and failbacks; the world of `linked` finds them."""
 
 from __future__ import annotations
 
@@ -41,13 +41,6 @@ LINK_BUGS = (
         "what followers had not fetched then is never deleted",
     ),
     Bug(
-        "a mirror's leader without epochs refuses its followers",
-        "replica.partition:Partition.diverges",
-        "if self.is_mirror and fetch_offset == self.log.log_end_offset:",
-        "if False:",
-        "they are not in sync until a record comes",
-    ),
-    Bug(
         "the end of a mirror forgets no producers",
         "log.producer_state:ProducerState.forget_ended",
         "if entry.transaction_start != NO_OFFSET",
@@ -61,16 +54,55 @@ LINK_BUGS = (
         "if False:",
         "producers of this cluster are forgotten",
     ),
+    Bug(
+        "a failback keeps all of an epoch that both have",
+        "link.agreement:agree",
+        "return Agreement(min(own, end))",
+        "return Agreement(own)",
+        "what the old source wrote since stays below what the new one wrote",
+    ),
+    Bug(
+        "what is cut is not written aside",
+        "link.failback:Failback._cut",
+        "if first < end:",
+        "if False:",
+        "what only the old source had is lost in silence",
+    ),
+    Bug(
+        "a failback waits for no replica",
+        "replica.failback:replicas_not_cut",
+        "if follower.log_end_offset < 0",
+        "if False",
+        "one that was not cut goes on behind its own records",
+    ),
+    Bug(
+        "groups are not set back to the cut",
+        "admin.link_failbacks:_move_groups",
+        "if not beyond:",
+        "if True:",
+        "a group skips what the new source has there",
+    ),
+    Bug(
+        "a failback that is given up aborts what began here",
+        "replica.promotion:_own_from",
+        "if partition.own_from < 0",
+        "if True",
+        "what its coordinator commits is not read",
+    ),
 )
 
-# A seed of the world that catches it: the first one, for those below 40.
+# A seed of the world that catches it, not always the first one.
 CAUGHT_BY_SEED = {
     "a mirror's new leader notes its own epoch": 1,
     "leader epochs stay below a floor that was raised": 1,
     "an added partition begins below the floor": 2,
-    "the start of the source's log is not followed": 2,
-    "the source's start is followed when it is news": 3,
-    "a mirror's leader without epochs refuses its followers": 23,
-    "the end of a mirror forgets no producers": 43,
-    "each leader ends a mirror once more": 43,
+    "the start of the source's log is not followed": 9,
+    "the source's start is followed when it is news": 9,
+    "the end of a mirror forgets no producers": 25,
+    "each leader ends a mirror once more": 12,
+    "a failback keeps all of an epoch that both have": 12,
+    "what is cut is not written aside": 4,
+    "a failback waits for no replica": 12,
+    "groups are not set back to the cut": 4,
+    "a failback that is given up aborts what began here": 47,
 }
