@@ -1,19 +1,18 @@
-"""One partition's log: the file of all records in order, and the marks that say what may be seen of it.
+"""One partition's log: its records in order, and the offsets that bound what is readable, committed and durable.
 
-- log_start_offset (inclusive): the first record that may be read
-- log_end_offset (exclusive): the next record gets it
-- recovery_point (exclusive): all below is durable; kept by `flush_state`
-- high_watermark (exclusive): all below is committed; moved by the replica layer
-- last_stable_offset (exclusive): all below is committed and belongs to no open transaction
+- log_start_offset (inclusive): the first readable record
+- log_end_offset (exclusive): the offset that the next record gets
+- recovery_point (exclusive): all records below are durable; `flush_state` holds it
+- high_watermark (exclusive): all records below are committed; the replica layer advances it
+- last_stable_offset (exclusive): all records below are committed, and no transaction is open below
 
-A log is made of parts that know of each other, and not of it: its directory (`partition_dir`), its segments
-(`segment_list`), its producers (`producer_state`), its leader epochs (`epoch_cache`) and its flushes (`flush_state`).
-Here they come together: appending, reading, and the marks. What is done to logs from outside is elsewhere: replication
-in `follower_append`, cutting in `truncation`, retention in `retention`, searching in `search`, compaction in
-`compaction/`, copies between directories in `future`.
+A log consists of its directory (`partition_dir`), segments (`segment_list`), producers (`producer_state`), leader
+epochs (`epoch_cache`) and flushes (`flush_state`); none of these imports this module. `Log` appends, reads, and holds
+the offsets. Other modules hold the operations on a `Log`: replication in `follower_append`, `truncation`, `retention`,
+`search`, compaction in `compaction/`, copies between log directories in `future`.
 
-Every method is plain and runs on the broker's loop, but for the work that `begin_flush` returns. A write moves the
-log's end, then the index: a reader never sees a batch that is not whole. Source: Kafka UnifiedLog, LogSegment.
+Every method runs on the broker's loop without awaiting; only the work that `begin_flush` returns runs elsewhere. The
+log end offset advances after the write, so no reader sees part of a batch. Source: Kafka UnifiedLog, LogSegment.
 """
 
 from __future__ import annotations
@@ -51,12 +50,13 @@ RemoveLater = Callable[[list[Path], int], None]
 
 
 class Log:
-    """The log of one partition, in one directory. The caller owns locking out a second one.
+    """The log of one partition in one directory. The caller makes sure that no other `Log` uses the directory.
 
     Attributes:
-        cleaned_offset: exclusive: of what lies before, compaction kept each key's last record alone.
-        cut_count: how often records were dropped from the end.
-        on_cut, on_cleaned_cut: called at each of these times; the second where compaction had come further.
+        cleaned_offset: the end (exclusive) of the part in which compaction left one record for each key.
+        truncation_count: how often records were removed from the end.
+        on_cut: called at each truncation, and when the log start offset moves back.
+        on_cleaned_range_truncated: called at a truncation to an offset below `cleaned_offset`.
     """
 
     def __init__(
@@ -72,9 +72,9 @@ class Log:
     ) -> None:
         """
         Args:
-            loaded: what `load_directory` found.
+            loaded: the result of `load_directory`.
             jitter: this log's share of segment.jitter.ms, 0 to 1.
-            remove_later: takes files that may be removed after so many ms; without it they go at once.
+            remove_later: removes files after a delay in ms; None removes them at once.
         """
         self.topic_partition = topic_partition
         self.config = config
@@ -105,7 +105,7 @@ class Log:
 
     @property
     def has_left(self) -> bool:
-        """Whether the directory is no partition's any more, or its disk failed."""
+        """Whether the directory no longer belongs to a partition, or its disk failed."""
         return self.partition_dir.has_left
 
     @property
@@ -120,7 +120,7 @@ class Log:
 
     @property
     def last_stable_offset(self) -> int:
-        """Where read_committed readers stop; recomputed from the open transactions, of which most logs have none."""
+        """The end (exclusive) for READ_COMMITTED, computed from the open transactions, of which most logs have none."""
         unstable = self.producers.first_unstable_offset(self._high_watermark)
         if unstable is None:
             return self._high_watermark
@@ -128,12 +128,12 @@ class Log:
 
     @property
     def recovery_point(self) -> int:
-        """All below (exclusive) is durable."""
+        """The offset (exclusive) below which all records are durable."""
         return self.flush_state.recovery_point
 
     @property
     def unflushed_count(self) -> int:
-        """Records that a loss of power would take."""
+        """The number of records that are not durable, which a loss of power may lose."""
         return self.log_end_offset - self.flush_state.recovery_point
 
     def update_high_watermark(self, offset: int) -> bool:
@@ -145,7 +145,7 @@ class Log:
         return True
 
     def advance_log_start(self, offset: int) -> bool:
-        """Nothing below `offset` may be read any more; returns whether that is new.
+        """Advance the log start offset to `offset`, never back; returns whether it moved.
 
         Raises:
             ApiError: OFFSET_OUT_OF_RANGE above the high watermark.
@@ -158,20 +158,20 @@ class Log:
         if offset <= self.log_start_offset:
             return False
         self.log_start_offset = offset
-        # In memory alone: entries below the start do no harm, are cut at the next start, and cost an fsync here.
+        # In memory only: on disk, entries below the start do no harm until the next start, and a write costs an fsync.
         self.epochs.truncate_from_start(offset)
         self._check_marks()
         return True
 
     def cut_to(self, start_offset: int, end_offset: int) -> None:
-        """The segments have been cut: the log begins and ends here (`truncation`)."""
+        """Set the log start and end offsets after `truncation` has truncated the segments."""
         self.log_start_offset, self.log_end_offset = start_offset, end_offset
         self.flush_state.cut(end_offset)
         self._high_watermark = min(max(self._high_watermark, start_offset), end_offset)
         self._check_marks()
 
     def _check_marks(self) -> None:
-        """What holds of the marks after each move; appends and the watermark's own moves can only widen it."""
+        """Assert the order of the offsets; appends and advances of the high watermark cannot break it."""
         end = self.log_end_offset
         assert self.segments.bases[-1] <= end, "the active segment begins inside the log"
         assert self.log_start_offset <= end and self._high_watermark <= end, "marks lie inside the log"
@@ -188,20 +188,20 @@ class Log:
         now_ms: int,
         verification: Verification | None = NOT_REQUIRED,
     ) -> AppendInfo:
-        """Give batches their offsets and write them to the active segment, by one write.
+        """Assign offsets to batches and append them to the active segment with one write.
 
         Only base_offset and partition_leader_epoch are patched, in place; both lie before the bytes that the CRC
         covers. With LogAppendTime the timestamp is written too, and the CRC recomputed.
 
         Args:
-            batches: one whole batch of format v2 each, already validated.
-            headers: theirs, in the same order.
-            leader_epoch: under which we lead; never below the log's latest.
-            now_ms: wall clock; written only for LogAppendTime, and what segment.ms is counted by.
+            batches: one whole, validated batch of format v2 each.
+            headers: the batches' headers, in the same order.
+            leader_epoch: this leader's epoch; never below the log's latest.
+            now_ms: wall clock; the timestamp of LogAppendTime, and the clock of segment.ms.
             verification: as `ProducerState.check` takes it.
         Returns:
-            The offsets of the first and last record. A single batch that is one of its producer's last five again
-            gets the offsets it had.
+            The offsets of the first and last record (inclusive). A single batch that repeats one of its producer's
+            last five is not appended; the result has its first offsets.
         Raises:
             ApiError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE, RECORD_LIST_TOO_LARGE,
                 KAFKA_STORAGE_ERROR (disk full; nothing was written).
@@ -230,9 +230,9 @@ class Log:
     def _give_offsets(
         self, batches: Sequence[MutableBatch | bytes], headers: Sequence[BatchHeader], leader_epoch: int, stamp_ms: int
     ) -> tuple[list[MutableBatch], list[BatchHeader]]:
-        """The batches and their headers with the offsets from the log's end on; those that may be changed are.
+        """Copies of the batches and headers with offsets from the log end on; writable batches change in place.
 
-        `stamp_ms` is the time that LogAppendTime gives their records; -1 leaves them the times of their producers.
+        `stamp_ms` is the timestamp of LogAppendTime in ms; -1 keeps the timestamps of the producers.
         """
         offset = self.log_end_offset
         chunks: list[MutableBatch] = []
@@ -252,7 +252,7 @@ class Log:
         return chunks, placed
 
     def append_placed(self, chunks: Sequence[MutableBatch], headers: Sequence[BatchHeader], now_ms: int) -> None:
-        """Write batches that bear their offsets and leader epochs. Raises as `append_as_leader`."""
+        """Write batches that have their offsets and leader epochs. Raises as `append_as_leader`."""
         size, segments = total_bytes(headers), self.segments
         assert headers[0].base_offset >= self.log_end_offset, "no offset is given twice"
         try:
@@ -280,7 +280,7 @@ class Log:
                 self.producers.update(header)
 
     def _assign_epochs(self, headers: Sequence[BatchHeader]) -> None:
-        """Note the epochs that begin with these batches, before they are written."""
+        """Record the leader epochs that begin with these batches, before they are written."""
         for header in headers:
             if header.partition_leader_epoch > self.epochs.latest_epoch:
                 self.assign_epoch(header.partition_leader_epoch, header.base_offset)
@@ -291,7 +291,7 @@ class Log:
                 raise no_space(self.log_dir)
 
     def _append_failed(self, error: ApiError | OSError) -> NoReturn:
-        """Nothing was written: take back what was noted before. Raises as `append_as_leader`."""
+        """Revert the epochs of batches that were not written. Raises as `append_as_leader`."""
         if isinstance(error, OSError) and not is_out_of_descriptors(error):
             raise self.partition_dir.failed(error) from error
         if self.epochs.truncate_from_end(self.log_end_offset + 1):
@@ -301,8 +301,8 @@ class Log:
         raise error
 
     def assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
-        """A leader's epoch begins here. Truncation is decided by it: it is durable before the recovery point passes its
-        records, which recovery reads epochs from."""
+        """Record that a leader epoch begins at `start_offset`. It is durable before the recovery point passes its
+        records: followers truncate by it, and recovery reads epochs only from records behind the recovery point."""
         if self.epochs.assign(leader_epoch, start_offset):
             self.flush_state.epoch_began()
 
@@ -322,13 +322,14 @@ class Log:
         """Batches from the one that holds `offset` on, out of one segment.
 
         Args:
-            upper_offset: exclusive; None for the log's end. Batches that reach beyond are left out.
-            at_least_one: the first batch is given whole, even when it is larger than `max_bytes`.
+            upper_offset: exclusive; None for the log end offset. Batches that reach beyond are omitted.
+            at_least_one: the first batch is returned whole, even when it is larger than `max_bytes`.
         Returns:
-            Slices of at most `max_bytes`; the last batch may be cut off, as Kafka's clients expect.
+            Slices of at most `max_bytes`; the last batch may be incomplete, as Kafka's clients expect.
         Raises:
             ApiError: OFFSET_OUT_OF_RANGE below the log start or above the log end; CORRUPT_MESSAGE where the first
-                batch is not what was written: no reader gets it. StorageError.
+                batch is damaged.
+            StorageError: the read failed; this directory must go offline.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise ApiError(
@@ -371,42 +372,42 @@ class Log:
         return NOTHING
 
     def end_of(self, segment: Segment) -> int:
-        """Where a segment of this log ends (exclusive offset)."""
+        """The offset (exclusive) at which a segment of this log ends."""
         return self.segments.end_of(segment, self.log_end_offset)
 
     # -- flushing, leaving --------------------------------------------------------------------------------------
 
     def remove_later(self, paths: list[Path]) -> None:
-        """These files are no longer the log's; they are removed after file.delete.delay.ms."""
+        """Remove files that the log no longer uses, after file.delete.delay.ms."""
         self._remove_later(paths, self.config.file_delete_delay_ms)
 
     def begin_flush(self) -> tuple[int, Callable[[], None]]:
-        """What must be done to make the log durable up to its end as it is now.
+        """Prepare a flush of the log up to its present end.
 
         Returns:
-            (end offset, blocking work to run off the loop); then call `finish_flush(end offset)`. The work raises
-            StorageError, after which the directory is lost and must not be tried again.
+            (end offset, blocking function to run off the loop); then call `finish_flush(end offset)`. The function
+            raises StorageError, after which the directory is offline and must not be flushed again.
         """
         return self.log_end_offset, self.flush_state.begin(self.log_end_offset)
 
     def finish_flush(self, end_offset: int) -> None:
-        """The work of `begin_flush` is done: all below is durable. Raises StorageError."""
+        """Advance the recovery point after the function of `begin_flush` has run. Raises StorageError."""
         self.flush_state.finish(end_offset, self.log_end_offset)
 
     def flush(self) -> None:
-        """Make all durable; blocks. For starts, stops and tools."""
+        """Flush the whole log; blocks. For start, shutdown and tools."""
         end, work = self.begin_flush()
         work()
         self.finish_flush(end)
 
     def leave(self) -> None:
-        """The directory is no partition's any more, and may be renamed or removed under work that is under way."""
+        """Detach the log from its directory, which may be renamed or removed while a flush or compaction runs."""
         self.partition_dir.has_left = True
         self._clear_listeners()
 
     def _clear_listeners(self) -> None:
-        # They and the log form reference cycles: of thousands that are deleted, all would be garbage that Python's
-        # collector must find, in one turn of the loop.
+        # Listeners and the log form reference cycles. After thousands of deletions Python's garbage collector would
+        # have to find them all in one iteration of the loop.
         self.on_cleaned_range_truncated: Callable[[], None] = _nothing
         self.on_cut: Callable[[], None] = _nothing
         self.damage.clear_listener()

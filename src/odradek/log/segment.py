@@ -1,7 +1,7 @@
 """One segment: a file of batches from `base_offset` on, with its indexes.
 
-Positions are bytes in the file. Reading never copies: `locate` finds batches by their headers, and what is read are
-`FileSlice`s. Appending is one write; the size, and with it everything that readers see, moves only after it.
+Positions are bytes in the file. Reads do not copy: `locate` finds batches by their headers, and `read` returns a
+`FileSlice`. An append is one write; the size, which bounds all reads, grows after it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from odradek.record.batch import BatchHeader
 
 
 class DamagedBatchError(Exception):
-    """At this position, in bytes, is no whole batch: a disk or somebody has changed what was written."""
+    """There is no whole batch at this position (in bytes): the file has changed since it was written."""
 
     def __init__(self, segment: Segment, position: int) -> None:
         super().__init__(f"no whole batch at byte {position} of {segment.path}")
@@ -32,15 +32,15 @@ class Segment:
     Attributes:
         batches: the `.log` file.
         indexes: offsets, times and aborted transactions.
-        verification: what readers may get without another look.
-        scan_end: where the last `locate` stopped: at the batch that it found, at damage, or at the end.
-        has_unsynced_indexes: no start would look for what sealing wrote, after a loss of power.
+        verification: the ranges of the file that were verified since the start.
+        scan_end: the position at which the last `locate` stopped: of the batch found, of damage, or the end.
+        has_unsynced_indexes: the indexes were sealed and not synced since: a loss of power may lose them.
     """
 
     def __init__(
         self, files: FileCache, directory: Path, base_offset: int, *, created_ms: int, suffix: str = ""
     ) -> None:
-        """`suffix` ends the names of files that are not the log's yet."""
+        """`suffix` ends the names of the files of a segment that is not yet part of the log."""
         self.base_offset = base_offset
         self.created_ms = created_ms
         self.batches = SegmentFile(files, directory, base_offset, suffix)
@@ -49,10 +49,10 @@ class Segment:
         self.scan_end = 0
         self.has_unsynced_indexes = False
         self._first_timestamp_ms: int | None = None
-        self._last_batch: tuple[int, int] | None = None  # offset and position of what was written last
+        self._last_batch: tuple[int, int] | None = None  # (base offset, position)
 
     def open(self, *, create: bool = False) -> None:
-        """Learn the size from the file, which stays closed until it is used; raises OSError."""
+        """Read the size of the file, which stays closed until its first use; raises OSError."""
         batches = self.batches
         if create:
             batches.size_bytes = batches.files.get(batches.path, create=True).file.size()
@@ -73,19 +73,19 @@ class Segment:
         return self.batches.size_bytes
 
     def paths(self) -> list[Path]:
-        """All of its files, the batches' first."""
+        """The paths of the segment's files, the `.log` file first."""
         return [self.batches.path, *self.indexes.paths()]
 
     # -- writing ------------------------------------------------------------------------------------------------
 
     def write(self, chunks: Sequence[Buffer]) -> int:
-        """Write batches whose headers already bear their offsets, by one write; returns the position they lie at.
+        """Append batches that have their offsets, with one write; returns the position of the first.
 
-        The caller moves the log's end, and then calls `index_batch` for each: an index that fails must not make the
-        log give an offset twice (KAFKA-7866).
+        The caller advances the log end offset, and then calls `index_batch` for each: after a failure of an index the
+        log must not assign the same offset twice (KAFKA-7866).
 
         Raises:
-            ApiError: KAFKA_STORAGE_ERROR, the disk is full; nothing of it is in the log, and a later append may fit.
+            ApiError: KAFKA_STORAGE_ERROR, the disk is full; nothing was appended, and a later append may fit.
             StorageError: the write failed in another way; the directory must go offline.
         """
         batches = self.batches
@@ -98,12 +98,12 @@ class Segment:
         return position
 
     def index_batch(self, header: BatchHeader, position: int, index_interval_bytes: int) -> None:
-        """Note a batch that was written, whose header bears its offset."""
+        """Add a batch that was written to the indexes; its header has its offset."""
         self.indexes.add(header, position, index_interval_bytes)
         self._last_batch = (header.base_offset, position)
 
     def first_timestamp_ms(self) -> int | None:
-        """Of the first batch: the age that segment.ms means is counted from it. None where the segment is empty."""
+        """The first batch's timestamp, from which segment.ms counts the age; None where the segment is empty."""
         if self._first_timestamp_ms is None:
             for _, header in self.headers(0):
                 self._first_timestamp_ms = header.max_timestamp
@@ -111,17 +111,17 @@ class Segment:
         return self._first_timestamp_ms
 
     def would_overflow(self, last_offset: int) -> bool:
-        """Whether an offset no longer fits into the 32 bits that indexes have for it."""
+        """Whether `last_offset`, relative to the base offset, does not fit into the indexes' 32 bits."""
         return last_offset - self.base_offset > MAX_RELATIVE_OFFSET
 
     def was_cut(self) -> None:
-        """Batches at the end are gone, or come back (`segment_cut`)."""
+        """Forget the positions of batches after `segment_cut` has truncated the file or restored its end."""
         self._last_batch = None
         if not self.size_bytes:
             self._first_timestamp_ms = None
 
     def seal(self) -> None:
-        """No more batches come."""
+        """Finish the indexes: the segment gets no more batches."""
         self.has_unsynced_indexes = True
         self.indexes.seal()
 
@@ -141,7 +141,7 @@ class Segment:
         return self.batches.headers(position)
 
     def hold(self) -> SharedFile:
-        """The open file, good as long as it is held, whatever becomes of the segment; raises OSError."""
+        """The open file, usable as long as the caller holds it, even after the segment's removal; raises OSError."""
         return self.batches.hold()
 
     def batch_bytes(self, position: int, header: BatchHeader) -> bytes:
@@ -150,7 +150,7 @@ class Segment:
     def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
         """(position, header) of the first batch that holds `offset` or a later one; None where there is none.
 
-        An index that was damaged below the recovery point is found out here, and rebuilt.
+        Recovery verifies no index below the recovery point: a damaged one is detected and rebuilt here.
         """
         if self._last_batch is not None and offset >= self._last_batch[0]:
             start = self._last_batch[1]  # most readers are at the end, and need no index
@@ -162,7 +162,7 @@ class Segment:
         for position, header in self.batches.headers(start):
             is_whole = True
             if not is_entry_right and not self.base_offset <= header.base_offset <= offset:
-                break  # the entry says that a batch before the offset is here
+                break  # an index entry must point to a batch at or before the offset
             is_entry_right = True
             if header.last_offset >= offset:
                 return position, header
@@ -178,7 +178,7 @@ class Segment:
         return None
 
     def _ends_at(self, boundary: int) -> bool:
-        """Whether a batch ends where the index has a boundary: then damage alone is why no whole one begins there."""
+        """Whether a batch ends at this index entry: then the entry is right, and the batch behind it is damaged."""
         position = self.indexes.offsets.boundary_before(boundary - 1)
         for at, header in self.batches.headers(position):
             position = at + header.size_bytes
@@ -187,7 +187,7 @@ class Segment:
         return position == boundary
 
     def position_of(self, offset: int) -> int:
-        """Where the first batch is that holds `offset` or a later one; where the batches end if there is none."""
+        """The position of the first batch that holds `offset` or a later one; the end of the batches if none does."""
         self.locate(offset)
         return self.scan_end
 
@@ -202,13 +202,13 @@ class Segment:
         end_offset: int,
         at_least_one: bool,
     ) -> FileSlice | None:
-        """The bytes from a batch on, up to `max_bytes` and `end_position`; ends at a known boundary where it can.
+        """The bytes from a batch on, up to `max_bytes` and `end_position`; ends at an index entry where there is one.
 
         Args:
-            offset: what is looked for, which is in the first batch or before it.
-            end_offset: where the segment ends (exclusive).
+            offset: the reader's offset, which is in the first batch or before it.
+            end_offset: the offset (exclusive) at which the segment ends.
         Raises:
-            DamagedBatchError: the first batch is not what was written. A later one ends the answer before it.
+            DamagedBatchError: the first batch is damaged. The slice ends before a later one that is.
         """
         available = end_position - position
         length = min(available, max_bytes)
@@ -217,7 +217,7 @@ class Segment:
                 return None
             length = first.size_bytes
         elif length < available:
-            # A client drops a batch that is cut off: where the index knows a boundary, nothing is sent twice.
+            # Clients drop an incomplete last batch: a slice that ends at an index entry sends no byte twice.
             self.indexes.load()
             boundary = self.indexes.offsets.boundary_before(position + length)
             if boundary >= position + first.size_bytes:
@@ -231,11 +231,11 @@ class Segment:
     # -- its files ----------------------------------------------------------------------------------------------
 
     def share_files(self, files: FileCache) -> None:
-        """Open files of these from now on."""
+        """Open files through another cache from now on."""
         self.batches.files = files
         self.indexes.files_changed()
 
     def moved_to(self, directory: Path) -> None:
-        """The directory has another name; who holds an open file keeps it."""
+        """Use the directory's new name; open files that are held stay valid."""
         self.batches.moved_to(directory)
         self.indexes.files_changed()

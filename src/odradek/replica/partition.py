@@ -1,8 +1,8 @@
-"""One partition on this broker: a log, whether we lead it, who is in sync, and who waits for its offsets.
+"""One partition on this broker: its log, its leadership, its in-sync replicas, and the requests that wait for offsets.
 
-The way of a record passes here between the handler of Produce and the log: am I the leader, are enough in sync, append,
-move the high watermark, wake who waits. All methods run to completion on the broker's loop. Log marks are read once per
-call: a consumer must never see bytes beyond the watermark that it got (KAFKA-9835).
+Between the Produce handler and the log, a partition checks leadership and min.insync.replicas, appends, advances the
+high watermark and completes waiting requests. All methods run to completion on the broker's loop. Log offsets are read
+once per call: a consumer must never see bytes beyond the high watermark that it got (KAFKA-9835).
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ class Partition:
     """A replica of one partition, leader or follower.
 
     Attributes:
-        request_flush: called when the topic's flush.messages wants the log durable; `flushed` follows.
-        request_isr: called when `in_sync.pending` is to be asked of the controller; `isr_answered` follows.
-        monotonic_ms: the time by which followers lag.
-        isr_counts: of the broker; shrinks and expansions are counted there.
-        may_be_in_sync: whether a broker (id, epoch) lives and is neither fenced nor stopping; -1: any epoch.
-        cut_off: others may lead by now, see `isolation`.
+        request_flush: called when flush.messages requires a flush of the log; `flushed` follows.
+        request_isr: called when the controller must be asked for `in_sync.pending`; `isr_answered` follows.
+        monotonic_ms: the clock that measures how long followers lag.
+        isr_counts: the broker's counters of ISR shrinks and expansions.
+        may_be_in_sync: whether a broker (id, epoch) is registered, unfenced and not stopping; -1: any epoch.
+        cut_off: the broker is isolated and another may lead by now, see `isolation`.
         is_mirror: its records come from another cluster, with that one's leader epochs (ADR 0018).
         first_own_epoch: of a topic that was a mirror, under which it ended to be one (ADR 0020); else 0.
         own_from: transactions that began under earlier leader epochs are of its source; -1 is `first_own_epoch`.
-        is_failing_back: it may have records that its source has not, and is cut before any comes (ADR 0021).
-        repair: of what is damaged: its readers wait for it.
-        replicated, durable, data_waits: who waits for acknowledgements, flushes and data.
+        is_failing_back: it may have records that its source has not, and is truncated before any comes (ADR 0021).
+        repair: the repair of damaged batches that runs; readers of these wait for it.
+        replicated, durable, data_waits: the waits for acknowledgements, flushes and data.
     """
 
     topic: str
@@ -103,7 +103,7 @@ class Partition:
 
     @property
     def name(self) -> str:
-        """As Kafka writes it, and as the directory is called."""
+        """The name in Kafka's form, `topic-0`, which is also the directory's name."""
         return f"{self.topic}-{self.partition_id}"
 
     @property
@@ -111,7 +111,7 @@ class Partition:
         return self.leader_id == self.broker_id and not self.closed
 
     def config_changed(self) -> None:
-        """The log has other settings: go by them from now on."""
+        """Apply the log's new settings."""
         self._take_config()
         if self.is_leader:
             self.advance_high_watermark()
@@ -122,21 +122,23 @@ class Partition:
         self.min_in_sync_replicas, self._flush_messages = config.min_insync_replicas, config.flush_messages
 
     def switch_log(self, log: Log) -> None:
-        """The log is in another directory from now on: another object, with the same records and marks."""
+        """Replace the log by the one in another log directory, which has the same records and offsets."""
         self.log = log
         self.durable.advance_to(log.recovery_point)
 
     def close(self) -> None:
-        """The partition is gone from this broker: deleted, moved, or its disk failed. Everyone waiting looks again."""
+        """End all waits: the partition has left this broker, as it was deleted or moved, or its disk failed."""
         self.closed = True
         self.end_waits(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.name} is no longer here"))
 
     def check_leader(self, current_leader_epoch: int = -1) -> None:
-        """
+        """Check that this broker leads the partition in the client's leader epoch.
+
         Args:
-            current_leader_epoch: what the client believes; -1 where it does not say (KIP-320).
+            current_leader_epoch: the leader epoch that the client knows; -1 skips the check of epochs (KIP-320).
         Raises:
-            ApiError: NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH (the client is behind), UNKNOWN_LEADER_EPOCH (we are).
+            ApiError: NOT_LEADER_OR_FOLLOWER; FENCED_LEADER_EPOCH where the client's epoch is older,
+                UNKNOWN_LEADER_EPOCH where it is newer.
         """
         self.check_epoch(current_leader_epoch)
         if not self.is_leader:
@@ -161,7 +163,7 @@ class Partition:
         return self.repair is not None
 
     def wait_repaired(self) -> asyncio.Future[None] | None:
-        """None where no damage is being repaired, else a future of the end of that, well or not."""
+        """A future that ends with the repair, whether it succeeds or not; None where none runs."""
         return None if self.repair is None else asyncio.shield(self.repair)
 
     # Writing
@@ -175,16 +177,16 @@ class Partition:
         now_ms: int,
         verification: Verification | None = NOT_REQUIRED,
     ) -> AppendInfo:
-        """Append checked batches, and move the high watermark as far as that alone allows.
+        """Append validated batches, and advance the high watermark where no follower must acknowledge them.
 
         Args:
             batches, headers, verification: as `log.Log.append_as_leader` takes them.
             required_acks: -1 asks for min.insync.replicas before anything is written.
             now_ms: wall clock.
         Returns:
-            Offsets given. With acks=-1 the caller answers once `wait_replicated(last_offset + 1)` ends.
+            The assigned offsets. With acks=-1 the caller answers once `wait_replicated(last_offset + 1)` ends.
         Raises:
-            ApiError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, and what the log refuses.
+            ApiError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, and the errors of `Log.append_as_leader`.
             StorageError: the log's directory must go offline.
         """
         before = self.log.log_end_offset
@@ -203,7 +205,7 @@ class Partition:
         return info
 
     def append_mirrored(self, records: Buffer, *, now_ms: int) -> None:
-        """Append what the source of a mirror sent, as a follower does: offsets and epochs stay. Raises as that."""
+        """Append batches from a mirror's source, with their offsets and epochs; raises as `append_as_follower`."""
         before = self.log.log_end_offset
         append_as_follower(self.log, records, now_ms=now_ms, leader_epoch=self.leader_epoch)
         if self.log.log_end_offset > before:
@@ -211,7 +213,7 @@ class Partition:
             self._appended(self.log.log_end_offset, len(records))
 
     def append_control(self, batch: bytes, *, now_ms: int) -> None:
-        """Append a control batch of the leader's own, also into what is read-only. Raises as `Log.append_as_leader`."""
+        """Append a control batch of the leader's own, even to a read-only log; raises as `Log.append_as_leader`."""
         header = BatchHeader.read(batch)
         self.log.append_as_leader([batch], [header], leader_epoch=self.leader_epoch, now_ms=now_ms)
         self.append_count += 1
@@ -234,7 +236,7 @@ class Partition:
             )
 
     def wait_replicated(self, end_offset: int) -> asyncio.Future[None] | None:
-        """None where everything below `end_offset` (exclusive) is on all in-sync replicas, else a future of that.
+        """A future that completes when all in-sync replicas have the records below `end_offset`; None if they have.
 
         The future fails with ApiError(NOT_LEADER_OR_FOLLOWER) where the leadership ends first.
         """
@@ -243,9 +245,9 @@ class Partition:
         return self.replicated.wait(end_offset)
 
     def wait_durable(self, end_offset: int) -> asyncio.Future[None] | None:
-        """None where the topic does not ask that this be flushed before it is acknowledged, else a future of that.
+        """A future of the flush that flush.messages requires before the acknowledgement; None where none is required.
 
-        The future fails with ApiError(NOT_LEADER_OR_FOLLOWER) where the partition goes first.
+        The future fails with ApiError(NOT_LEADER_OR_FOLLOWER) where the partition leaves this broker first.
         """
         if not self.flush_is_due or self.log.recovery_point >= end_offset:
             return None
@@ -254,28 +256,28 @@ class Partition:
 
     @property
     def flush_is_due(self) -> bool:
-        """Whether flush.messages records or more are not durable; nothing above is acknowledged before they are."""
+        """Whether flush.messages records or more are not durable; later ones are acknowledged after a flush only."""
         return self._flush_messages < NEVER and self.log.unflushed_count >= self._flush_messages
 
     def flushed(self) -> None:
-        """The log was made durable up to its recovery point."""
+        """Complete the waits for a flush, which has advanced the log's recovery point."""
         self.durable.advance_to(self.log.recovery_point)
         if self.is_leader:
             self.advance_high_watermark()
 
     def too_few_in_sync(self) -> bool:
-        """Whether what was just replicated is on fewer replicas than min.insync.replicas asks for."""
+        """Whether the in-sync set is smaller than min.insync.replicas, or than all replicas where these are fewer."""
         return len(self.isr) < effective_min_in_sync(self.min_in_sync_replicas, len(self.assigned_replicas))
 
     def offsets_are_known(self) -> bool:
-        """Whether the watermark has reached what the last leader may have committed; until then it lags (KIP-207)."""
+        """Whether the high watermark has reached this leader epoch's start; until then it may lag (KIP-207)."""
         return self.log.high_watermark >= self.leader_epoch_start_offset
 
     def _appended(self, end_offset: int, size_bytes: int) -> None:
         alone = self.isr == (self.broker_id,) and self.in_sync.pending is None
         alone = alone and (self.min_in_sync_replicas <= 1 or not self.too_few_in_sync())
         if alone and not self.unreplicated and not self.flush_is_due:
-            # The way of most records where there is one replica: nothing is to be computed.
+            # Most appends to a partition of one replica: there is nothing to compute.
             self.set_high_watermark(end_offset, size_bytes)
         else:
             self.unreplicated.add(end_offset, size_bytes)
@@ -285,7 +287,7 @@ class Partition:
                 wait.bytes_available(size_bytes)
 
     def advance_high_watermark(self) -> None:
-        """Move the watermark as far as those allow who may be in sync, or who are to be after a change in flight."""
+        """Advance the high watermark to the lowest end of all replicas in the ISR or in a requested change of it."""
         old = self.log.high_watermark
         own_end = self.log.log_end_offset
         if self.flush_is_due:
@@ -305,7 +307,7 @@ class Partition:
             self.set_high_watermark(new, max(1, self.unreplicated.take_below(new)))
 
     def set_high_watermark(self, offset: int, gained_bytes: int) -> None:
-        """Move the watermark, and wake those for whom it was waited; `gained_bytes` are new for consumers."""
+        """Set the high watermark and wake the requests that wait for it; `gained_bytes` are new to consumers."""
         stable_before = self.log.last_stable_offset if self.data_waits else 0
         self.log.update_high_watermark(offset)
         if len(self.replicated):
@@ -320,13 +322,13 @@ class Partition:
                     wait.bytes_available(gained_bytes)
 
     def end_waits(self, error: ApiError) -> None:
-        """Who waits for an acknowledgement gets this error; readers look again."""
+        """Fail the waits for acknowledgements and flushes with `error`, and wake the readers."""
         self.replicated.fail(error)
         self.durable.fail(error)
         self.wake_readers()
 
     def wake_readers(self) -> None:
-        """What they wait for may not come here, or not as they think: let them look again."""
+        """Wake all waiting readers, so that they check the partition's leadership again."""
         for wait in tuple(self.data_waits):
             wait.wake()
 
@@ -342,17 +344,17 @@ class Partition:
         isolation_level: int = 0,
         last_fetched_epoch: int = -1,
     ) -> PartitionRead:
-        """Whole batches from `fetch_offset` (inclusive) on, up to what the reader may see.
+        """Whole batches from `fetch_offset` (inclusive) to the end that the reader may see.
 
         Args:
-            max_bytes: of this partition, in this answer.
-            at_least_one: the first batch is given even where it is larger than `max_bytes` (KIP-74).
+            max_bytes: the limit of this partition in this response.
+            at_least_one: the first batch is returned even where it is larger than `max_bytes` (KIP-74).
             replica_id: a follower reads to the log's end, CONSUMER to the high watermark.
             isolation_level: READ_COMMITTED reads to the last stable offset, and gets the aborted transactions.
-            last_fetched_epoch: leader epoch of the reader's last record; -1 skips the check of histories (KIP-595).
+            last_fetched_epoch: leader epoch of the reader's last record; -1 skips the check for divergence (KIP-595).
         Raises:
-            ApiError: OFFSET_OUT_OF_RANGE; OFFSET_NOT_AVAILABLE on a follower that has not come so far (KIP-392).
-        Concurrency: the marks are read once, before the bytes.
+            ApiError: OFFSET_OUT_OF_RANGE; OFFSET_NOT_AVAILABLE where a follower's log ends before it (KIP-392).
+        Concurrency: the log's offsets are read once, before the bytes.
         """
         log = self.log
         start, end, watermark = log.log_start_offset, log.log_end_offset, log.high_watermark
@@ -373,19 +375,19 @@ class Partition:
 
     def _out_of_range(self, fetch_offset: int, start: int, end: int, replica_id: int) -> ApiError:
         if fetch_offset > end and replica_id < 0 and not self.is_leader:
-            # Its leader may have the offset: the consumer asks again, and resets nothing.
+            # The leader may have the offset: with this error the consumer retries and does not reset its position.
             return ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{self.name} has come to {end} only, and follows")
         return ApiError(
             ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.name} holds offsets {start} to {end - 1}, not {fetch_offset}"
         )
 
     def diverges(self, fetch_offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
-        """(epoch, end offset) up to which a reader's history may be ours, None where all of it is (KIP-595).
+        """(epoch, end offset) at which the reader's log diverges from this one; None where it does not (KIP-595).
 
         Args:
             last_fetched_epoch: leader epoch of the reader's last record; -1 skips the check.
         Raises:
-            ApiError: OFFSET_OUT_OF_RANGE, where we know nothing of that epoch.
+            ApiError: OFFSET_OUT_OF_RANGE, where this log has no epoch as old as that one.
         """
         if last_fetched_epoch < 0:
             return None

@@ -1,27 +1,26 @@
 """Fetch: key 1, versions 4-18, for consumers and for followers alike.
 
-Behaviour: reads each partition from the asked offset up to the reader's bound (high watermark, last stable offset for
-READ_COMMITTED, log end for followers), in the order of the request or session. The first batch of the first partition
-that has one is given even where it is larger than the limits (KIP-74). An answer waits for min_bytes, or for max_bytes
-where that is less, up to max_wait_ms, except where a partition that is there has an error. A follower's fetch offset is
-its acknowledgement.
+Behaviour: reads each partition from its fetch offset to the reader's end (high watermark, last stable offset for
+READ_COMMITTED, log end offset for followers), in the order of the request or session. The first batch of the first
+partition that has one is returned even where it is larger than the limits (KIP-74). A response waits for min_bytes, or
+for max_bytes where that is less, up to max_wait_ms; an error of an existing partition ends the wait. A follower's fetch
+offset is its acknowledgement.
 
-A consumer above its quota gets an empty answer with the wait, and its session stays as it was (KIP-219).
+A consumer above its quota gets an empty response with throttle_time_ms, and its session does not change (KIP-219).
 
-The function decides at once, in the order of the requests; a long poll is a future that new data wakes (no timer scan).
-Records are slices of the log's files: they do not pass through here, except that the log verifies
-what was on disk before this start. A leader may send a consumer to a replica in its
-rack (KIP-392), and a follower serves consumers of versions from 11 on, up to the watermark that it knows of.
+`handle` reads at once, in the order of the requests; a long poll is a future that an append completes (no timer scan).
+Records are slices of the log's files and are not copied; the log verifies those that were on disk before this start.
+A leader may send a consumer to a replica in its rack (KIP-392), and a follower serves consumers from version 11 on, up
+to the high watermark that it knows.
 
 Versions: 7 sessions (KIP-227); 9 leader epoch fencing (KIP-320); 11 rack; 12 flexible, divergence by last_fetched_epoch
 (KIP-595), leader hints (KIP-951); 13 topic ids (KIP-516); 15 replica state with broker epoch (KIP-903); 16 node
 endpoints; 17 directory ids; 18 the follower's high watermark.
 
-A fetch with a replica id is a follower's. It is taken from brokers alone (`server.authorization.may_act_as_broker`;
-others get TOPIC_AUTHORIZATION_FAILED), and counts only with the epoch under which that broker is registered.
+A Fetch with a replica id is a follower's. Only brokers may send it (`server.authorization.may_act_as_broker`; others
+get TOPIC_AUTHORIZATION_FAILED), and it acknowledges records only with that broker's registered epoch.
 
-Permissions: ClusterAction of followers; Read of consumers, on each topic. The permission is asked before whether the
-topic exists.
+Permissions: ClusterAction for followers; Read on each topic for consumers, checked before the topic's existence.
 
 Not done: tiered storage.
 """
@@ -60,13 +59,13 @@ if TYPE_CHECKING:
 
 _FIRST_WITH_TOPIC_IDS = 13
 _FIRST_WITH_REPLICA_STATE = 15
-# Long polls over all connections; beyond it a Fetch is answered at once with what there is.
+# Long polls over all connections; beyond this number a Fetch is answered at once with the data that exists.
 MAX_PARKED = 50_000
-# Of thousands of partitions those that were not reached by then get what they would have got had max_bytes been less:
-# their marks, and no records this time.
+# A request may have thousands of partitions. After this time the rest get their offsets and no records, as if
+# max_bytes were reached, so that one request does not block the event loop.
 READ_MS = 20
-# No reason to answer before max_wait_ms where other partitions are waited for: a reader of a topic that was just
-# deleted would ask again and again. A follower pauses by itself, and may have heard of a new topic before us.
+# These errors do not end a consumer's long poll, or a consumer of a topic that was just deleted would send requests
+# without pause. A follower gets them at once: it backs off by itself, and may know a new topic before this broker does.
 _NOT_THERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
@@ -77,7 +76,7 @@ def _is_damage(error: ApiError | StorageError) -> bool:
 def handle(
     context: RequestContext, request: FetchRequest
 ) -> FetchResponse | asyncio.Future[FetchResponse] | Coroutine[object, object, FetchResponse]:
-    """Read what is there; a response where that is enough, else a future of one."""
+    """Read the partitions; returns the response where that is enough data, else a future of it."""
     if context.broker.replicas.is_making_logs and logs_pending(context, (topic.partitions for topic in request.topics)):
         return after_logs_created(context, request, handle)
     by_id = context.api_version >= _FIRST_WITH_TOPIC_IDS
@@ -94,13 +93,13 @@ def handle(
 
 
 class PendingFetch:
-    """One request under way; read again from the start whenever it wakes.
+    """One Fetch request that is not yet answered; each wake-up of its long poll reads all partitions again.
 
     Attributes:
-        answers: in the order of the partitions; quiet ones of a follower's session have none.
-        partitions: those that were read, whose new data is worth waiting for.
-        answer_now: a partition has something that is no record, and does not wait for any: an error, a mark.
-        wants_marks: a watermark that moved is such a thing.
+        answers: the partitions' responses, in order; a follower's session has none for partitions without news.
+        partitions: the partitions that were read and whose new data the long poll waits for.
+        answer_now: a partition has an error or a new offset, which ends the wait for records.
+        wants_marks: a high watermark that advanced ends the wait, too.
     """
 
     __slots__ = (
@@ -132,7 +131,7 @@ class PendingFetch:
     def __init__(self, context: RequestContext, request: FetchRequest, by_id: bool) -> None:
         """
         Raises:
-            ApiError: the session that the request names is not there, or not at this epoch.
+            ApiError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH.
         """
         self._context = context
         self._request = request
@@ -143,9 +142,9 @@ class PendingFetch:
         self._follower = (
             FollowerFetch(context.broker, self._replica_id, replica_epoch) if self._replica_id >= 0 else None
         )
-        # Once: a follower's session may have thousands of partitions.
+        # Checked once per request: a follower's session may have thousands of partitions.
         self._is_unauthorized = self._replica_id >= 0 and not may_act_as_broker(context)
-        # The topics that a consumer was allowed or refused; None where all may be read.
+        # Topic -> whether the consumer may read it; None where there is no authorizer to ask.
         self._may_read: dict[str, bool] | None = None
         if self._replica_id < 0 and context.broker.authorizer is not None:
             self._may_read = {}
@@ -155,14 +154,14 @@ class PendingFetch:
             max_bytes = min(max_bytes, context.broker.replicas.fetch_max_bytes)
         if context.payer is not None and context.payer.max_fetch_bytes < max_bytes:
             max_bytes = context.payer.max_fetch_bytes
-        # Who waits for more than an answer may hold would wait to the end for what cannot come.
+        # A min_bytes above max_bytes can never be reached: every response would wait for max_wait_ms.
         self._max_bytes, self._min_bytes = max_bytes, min(request.min_bytes, max_bytes)
         self.session, self._asked, self._is_incremental = context.broker.fetch_sessions.resolve(
             request, by_id=by_id, is_follower=self._replica_id >= 0
         )
-        # A follower acknowledges once by where it is. What waits may be read again long after it died.
+        # Only the first read acknowledges: a long poll may be read again long after its follower has died.
         self._is_first_read = True
-        # Where followers serve consumers, they get a watermark that moved without waiting for data.
+        # Followers that serve consumers get an advanced high watermark at once, without waiting for data.
         serves_consumers = context.broker.replicas.selector is not None
         self.wants_marks = self._replica_id >= 0 and serves_consumers and self.session is not None
         self._selects_replica = self._replica_id < 0 and serves_consumers
@@ -194,9 +193,9 @@ class PendingFetch:
             self._read_partition(asked, answer, follower if is_first else None)
 
     def _skips_quiet(self, is_first: bool) -> FollowerFetch | None:
-        """The follower for whom quiet partitions are skipped: an incremental answer names none of them.
+        """The follower whose partitions without news are skipped, as an incremental response omits them; else None.
 
-        One whose registration is not the one that we know goes the whole way.
+        A first read of a follower whose broker epoch is not the registered one skips none.
         """
         follower = self._follower
         if follower is None or not self._is_incremental or self._is_unauthorized:
@@ -219,7 +218,7 @@ class PendingFetch:
             read = self._read_records(partition, asked)
         except (ApiError, StorageError) as error:
             if partition is not None and partition.is_being_repaired and _is_damage(error):
-                # What is damaged here is on its way from another replica: until then there is nothing new.
+                # The damaged batches are being fetched from another replica: until then there is no new data.
                 self.partitions.append(partition)
                 self._fill(answer, nothing_of(partition.log))
             else:
@@ -248,7 +247,7 @@ class PendingFetch:
         )
 
     def _note_read(self, partition: Partition, asked: CachedPartition, read: PartitionRead) -> None:
-        """Count what a partition gave, and remember where a follower has all there is."""
+        """Count the bytes read from a partition, and remember that a follower has all its records."""
         self.size_bytes += read.size_bytes
         self._bytes_left = max(0, self._bytes_left - read.size_bytes)
         follower = self._follower
@@ -263,7 +262,8 @@ class PendingFetch:
     def _partition(self, asked: CachedPartition) -> Partition:
         """
         Raises:
-            ApiError: unknown, not to be read by this client, not led here, or at another leader epoch.
+            ApiError: the partition is unknown, the client may not read it, this broker may not serve it, or its leader
+                epoch is another.
         """
         context, image = self._context, self._image
         topic = asked.topic
@@ -325,17 +325,17 @@ class PendingFetch:
 
     @property
     def missing_bytes(self) -> int:
-        """So many more make an answer."""
+        """The number of bytes that are missing for min_bytes."""
         return self._min_bytes - self.size_bytes
 
     def is_enough(self) -> bool:
-        """Whether this is to be answered now."""
+        """Whether the request can be answered now."""
         return self.answer_now or self.size_bytes >= self._min_bytes or not self.partitions
 
     def response(self) -> FetchResponse:
-        """The answer to what was just read, in the terms of its session.
+        """The response with what was just read; in an incremental session, only the partitions that changed.
 
-        There is nothing in it where a quota makes the client wait.
+        It has no partitions where a quota throttles the client.
         """
         session, payer = self.session, self._context.payer
         if payer is not None and payer.fetch is not None:
@@ -375,7 +375,7 @@ class PendingFetch:
 
 
 def _topic_of(response: FetchResponse, key: TopicKey) -> FetchableTopicResponse:
-    """The last topic of the response where that is the one, else a new one: partitions stay in the reader's order."""
+    """The response's last topic where it is this one, else a new one: partitions keep the order of the request."""
     if response.responses and key in (response.responses[-1].topic, response.responses[-1].topic_id):
         return response.responses[-1]
     topic = FetchableTopicResponse(topic=key) if isinstance(key, str) else FetchableTopicResponse(topic_id=key)

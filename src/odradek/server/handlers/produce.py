@@ -1,20 +1,20 @@
 """Produce: key 0, versions 3-13, advertised from 0.
 
-Behaviour: each partition's batch is checked, with all its records, appended, and answered on its own. acks=0 gets no
-answer, and loses its connection where something failed, as there is no other way to say so; acks=1 is answered after
-the append; acks=-1 when all in-sync replicas have it, or with REQUEST_TIMED_OUT after timeout_ms. This function
-decides at once, in the order of the requests; only the waiting for replicas runs beside what follows on the
-connection. A batch whose records take long to look at, or are recompressed (compression.type), is prepared off the
-loop and decided when its turn comes, before everything that was sent later for its partition.
+Behaviour: each partition's batch is validated with all its records, appended, and answered separately. A request with
+acks=0 gets no response; the broker closes its connection where a batch fails, the only way to report that. acks=1 is
+answered after the append, acks=-1 when all in-sync replicas have the batch, or with REQUEST_TIMED_OUT after timeout_ms.
+`handle` appends at once, in the order of the requests; later requests of the connection run while this one waits for
+replicas. A batch that takes long to validate, or is recompressed (compression.type), is prepared off the event loop,
+and appended before every batch that was sent later for its partition.
 
 Versions: 3 format v2 only; 7 zstd (KIP-110); 8 record errors (KIP-467); 9 flexible; 10 the current leader with
 NOT_LEADER_OR_FOLLOWER (KIP-951); 12 partitions join a transaction by this request (KIP-890); 13 topic ids (KIP-516).
 0-2 are offered and then refused: librdkafka before 2.15 takes their absence for missing compression (KAFKA-18659).
 
-Transactions: the first batch of a transaction in a partition is written once the transaction's coordinator has said
-that the partition is part of it; from version 12 on the question makes it so. Until then the connection waits.
+Transactions: the first batch of a transaction in a partition is written once the transaction coordinator has confirmed
+that the partition is part of it; from version 12 on this request adds the partition. Until then the connection waits.
 
-Permissions: Write on the topic, which is asked before whether the topic exists, and Write on the transactional id.
+Permissions: Write on the topic, checked before the topic's existence, and Write on the transactional id.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _FIRST_WITH_TOPIC_IDS = 13
 def handle(
     context: RequestContext, request: ProduceRequest
 ) -> ProduceResponse | asyncio.Future[Any] | Coroutine[Any, Any, Any] | None:
-    """Append everything now; return the response, None for acks=0, or a future where replicas are waited for."""
+    """Append all batches; returns the response, None for acks=0, or a future of a response that waits for replicas."""
     if context.broker.replicas.is_making_logs and logs_pending(
         context, (topic.partition_data for topic in request.topic_data)
     ):
@@ -69,12 +69,12 @@ def handle(
 
 
 class _Appends:
-    """The batches of one request: what each partition is answered, and what that waits for."""
+    """The appends of one request, with each partition's response and the futures that it waits for."""
 
     __slots__ = ("_acks", "_context", "_image", "_request", "_response", "_unless_verified", "_verified", "_waiting")
 
     def __init__(self, context: RequestContext, request: ProduceRequest, verified: Verified = _NONE_VERIFIED) -> None:
-        """`verified` has the partitions whose transaction the coordinator was asked about."""
+        """`verified` has the coordinator's result for each partition that was verified."""
         self._context = context
         self._request = request
         self._acks = request.acks
@@ -82,7 +82,7 @@ class _Appends:
         self._response = ProduceResponse()
         self._waiting: list[Waiting] = []
         self._verified = verified
-        # Of transactional batches.
+        # The error of transactional batches in partitions that were not verified.
         self._unless_verified: ApiError | None = None
         if request.transactional_id is None:
             self._unless_verified = _NAMELESS
@@ -90,7 +90,7 @@ class _Appends:
             self._unless_verified = _FORBIDDEN_ID
 
     def run(self) -> ProduceResponse | asyncio.Future[Any] | None:
-        """Append what can be appended; a partition that is refused does not keep the others from it."""
+        """Append each partition's batch; an error of one partition does not affect the others."""
         response, image = self._response, self._image
         by_id = self._context.api_version >= _FIRST_WITH_TOPIC_IDS
         for topic in self._request.topic_data:
@@ -140,7 +140,7 @@ class _Appends:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is internal: clients may not write to it")
 
     def _append(self, partition: Partition, records: Any, answer: PartitionProduceResponse) -> None:
-        """Check and append one batch, now or, where it must be prepared off the loop first, when its turn comes."""
+        """Validate and append one batch: at once, or in the partition's order after preparation off the loop."""
         if records is None or not len(records):
             raise ApiError(ErrorCode.INVALID_RECORD, "a partition without records")
         broker, rules = self._context.broker, partition.rules
@@ -175,7 +175,7 @@ class _Appends:
     def _write(
         self, partition: Partition, records: Any, header: BatchHeader, answer: PartitionProduceResponse
     ) -> asyncio.Future[None] | None:
-        """Append a checked batch; returns what its acknowledgement waits for."""
+        """Append a validated batch; returns the future that its acknowledgement waits for, None for no wait."""
         broker, acks = self._context.broker, self._acks
         check: Check = self._unless_verified
         if self._verified:
@@ -205,7 +205,7 @@ class _Appends:
 async def _verify_and_append(
     context: RequestContext, request: ProduceRequest, unverified: list[Unverified]
 ) -> ProduceResponse | None:
-    """Ask the coordinator, then append as ever."""
+    """Verify the partitions with the transaction coordinator, then append."""
     verified = await verify(context, request, unverified)
     outcome = _Appends(context, request, verified).run()
     return await outcome if isinstance(outcome, asyncio.Future) else outcome

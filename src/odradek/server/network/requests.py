@@ -1,8 +1,8 @@
-"""The requests of one connection: decoded, given to their handlers, answered in the order in which they came.
+"""The requests of one connection: they are decoded, handled, and answered in the order in which they came.
 
-A handler that is a plain function decides at once and returns its response, or a future where only waiting is left (an
-acknowledgement, new data); requests behind it may then be begun. A handler that is a coroutine has the connection to
-itself until it ends, as Kafka's muted channels have. When the next request is begun is the connection's to say.
+A handler that is a plain function decides at once. It returns its response, or a future where it waits (for an
+acknowledgement or new data); the connection may begin the next request meanwhile. While a handler that is a coroutine
+runs, the connection begins no other request, as a muted channel in Kafka. `Connection` decides when to begin the next.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _FIXED_HEADER = struct.Struct(">hhih")
 
 
 class Requests:
-    """What a connection does with whole frames.
+    """Decodes the frames of one connection, calls their handlers and queues the responses.
 
     Attributes:
-        is_timed: whether times of requests are taken; of frequent ones, some.
-        is_exclusive: a handler that is a coroutine, or a long decoding, has the connection to itself.
-        responses: those that are waited for, and those behind them.
+        is_timed: whether request times are measured; of frequent requests, a sample.
+        is_exclusive: a coroutine handler or a long decoding runs, and the connection begins no other request.
+        responses: the responses that are pending, and the finished ones behind them.
     """
 
     __slots__ = ("_connection", "_dispatcher", "_waits", "is_exclusive", "is_timed", "responses")
@@ -51,12 +51,12 @@ class Requests:
         self.responses = ResponseOrder()
 
     def cancel_waits(self) -> None:
-        """The peer is gone: no answer is waited for any more."""
+        """Cancel the futures of pending responses: the peer has disconnected."""
         for wait in tuple(self._waits):
             wait.cancel()
 
     def begin(self, frame: Buffer) -> asyncio.Future[Any] | None:
-        """Decode one request and let its handler decide; returns the task of a handler that goes on."""
+        """Decode one request and call its handler; returns the task of a handler that is a coroutine, else None."""
         gate = self._connection.gate
         if gate is not None and gate.is_bare and gate.is_talking:
             return answer_bare(self._dispatcher, self._connection, gate, bytes(frame))
@@ -74,7 +74,7 @@ class Requests:
                 return None
             if gate is not None and refuse_before_login(self._connection, gate, context, route):
                 return None
-            # Bytes behind the request are passed over, as Kafka does: librdkafka 2.16 sends some behind Metadata 13.
+            # Bytes behind the request are ignored, as in Kafka: librdkafka 2.16 sends some behind Metadata 13.
             if len(frame) < IN_STEPS_BYTES:
                 request, _ = decode_prefix(route.request, frame, context.api_version, body_offset)
             else:
@@ -94,7 +94,7 @@ class Requests:
     def handle(
         self, context: RequestContext, route: Route, request: Any, frame_bytes: int
     ) -> asyncio.Future[Any] | None:
-        """Let the handler decide; returns its task where it goes on."""
+        """Call the handler; returns its task where it is a coroutine, else None."""
         route.request_count += 1
         route.request_bytes += frame_bytes
         quotas = self._dispatcher.quotas
@@ -114,9 +114,10 @@ class Requests:
         return self._await(context, route, outcome)
 
     def _read_header(self, frame: Buffer) -> tuple[RequestContext, Route, int]:
-        """
+        """Decode the request header; the int is the position in the frame at which the body begins.
+
         Raises:
-            ProtocolError: no header, or an API that is not served on this listener.
+            ProtocolError: the frame has no header, or this listener does not serve the API.
         """
         if len(frame) < _FIXED_HEADER.size:
             raise ProtocolError(f"a request of {len(frame)} bytes has no header")
@@ -139,7 +140,7 @@ class Requests:
         return context, route, end
 
     def _await(self, context: RequestContext, route: Route, outcome: Any) -> asyncio.Future[Any] | None:
-        """Give an answer its place; returns the task that was begun where there is one."""
+        """Reserve the place of a pending response; returns the task of a coroutine, None for a future."""
         slot = self.responses.place()
         if asyncio.isfuture(outcome):
             wait: asyncio.Future[Any] = outcome
@@ -167,7 +168,7 @@ class Requests:
             else:
                 with self._connection.quotas.working_for(self._connection):
                     self._answer(slot, context, route, response)
-            # Others may end in this turn of the loop: their answers leave in one write.
+            # Other requests may finish in this iteration of the loop: one write sends all their responses.
             self._connection.answer_queued(others_wait=bool(self._waits))
 
         wait.add_done_callback(finished)
@@ -176,7 +177,7 @@ class Requests:
     def _answer(
         self, slot: ResponseSlot | None, context: RequestContext, route: Route, response: Message | None
     ) -> None:
-        """Queue an answer in its place; None where the client wants no answer (acks=0)."""
+        """Queue a response in its place; `response` is None where the client expects none (acks=0)."""
         if self._dispatcher.silent_scopes and self._connection.is_silent:
             return
         if context.payer is not None:
