@@ -163,7 +163,8 @@ class MirrorReader(FollowingReader):
     def judge_markers(self, key: tuple[str, int]) -> None:
         """Report markers that were there twice, and that no end of the mirror came behind."""
         for name, producer_id, epoch in self._aborted.pop(key, []):
-            super()._marker(key, name, producer_id, epoch, ControlType.ABORT)
+            # Judged as any marker, and what it ended is over: the producer's next transaction may be under way by now.
+            super()._marker(key, name, producer_id, epoch, ControlType.COMMIT)
 
 
 async def begin_when_asked(promotion: Promotion, client: Any, *, early: bool) -> None:
