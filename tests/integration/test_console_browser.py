@@ -191,9 +191,9 @@ def test_a_mirror_is_paused_after_a_question(console: ConsoleProcess, driver: Ch
 
 def test_pipelines_say_how_far_they_are(console: ConsoleProcess, driver: Chrome, node: Node) -> None:
     flows: list[dict[str, object]] = [
-        {"flow": "visits", "target": "visits", "status": "running", "rows": 18_204, "lag": 12, "rate": 812.4},
-        {"flow": "tell_of_long_visits", "target": "long_visits", "status": "running", "rows": 417, "lag": None},
-        {"flow": "pages", "target": "pages", "status": "done", "rows": None},
+        {"flow": "visits", "target": "visits", "status": "running", "rows_read": 18_204, "lag": 12, "rate": 812.4},
+        {"flow": "tell_of_long_visits", "target": "long_visits", "status": "running", "rows_read": 417, "lag": None},
+        {"flow": "pages", "target": "pages", "status": "done", "rows_read": None},
     ]
     kept = {"batches": 9, "batch_ms": 121, "state_rows": 5, "state_bytes": 4096}
     status = {"pipeline": "shop", "mode": "continuous", "state": "running", "started": 1.0, "error": ""}

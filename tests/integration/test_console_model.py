@@ -117,7 +117,7 @@ async def running(watch: Watch) -> AsyncIterator[None]:
 
 async def test_pipelines_write_how_far_they_are(node: Node) -> None:
     def status(name: str, rows: int) -> dict[str, Any]:
-        flow = {"flow": "visits", "target": "visits", "status": "running", "rows": rows, "lag": 0, "error": ""}
+        flow = {"flow": "visits", "target": "visits", "status": "running", "rows_read": rows, "lag": 0, "error": ""}
         return {
             "pipeline": name,
             "mode": "continuous",
@@ -136,7 +136,9 @@ async def test_pipelines_write_how_far_they_are(node: Node) -> None:
                 published.put(status("shop", rows - 1))
                 published.put(status("shop", rows))
             found = await reader.read(cluster)
-            assert [flow["rows"] for flow in found["shop"]["flows"]] == [rows], "the last word is written at the end"
+            assert [flow["rows_read"] for flow in found["shop"]["flows"]] == [rows], (
+                "the last word is written at the end"
+            )
         await write_progress(cluster, status("other", 7))
         await produce_record(cluster, PROGRESS, Record(b"x", b"no status", (), 0))
         assert sorted(await reader.read(cluster)) == sorted(await ProgressReader().read(cluster)) == ["other", "shop"]

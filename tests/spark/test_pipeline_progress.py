@@ -22,7 +22,17 @@ def test_a_batch_counts_once_however_often_it_is_looked_at() -> None:
     tally = Tally("visits", "visits")
     tally.take([batch(0, 5), batch(1, 7, durationMs={"triggerExecution": 120})])
     tally.take([batch(1, 7, durationMs={"triggerExecution": 120}), batch(2, 0), batch(2, 3)])
-    assert (tally.rows, tally.batches, tally.rate, tally.batch_ms) == (15, 3, 30.0, None)
+    assert (tally.rows_read, tally.batches, tally.rate, tally.batch_ms) == (15, 3, 30.0, None)
+
+
+def test_rows_written_are_the_rows_that_the_sink_reports() -> None:
+    tally = Tally("visits", "visits")
+    tally.take([batch(0, 5, sink={"numOutputRows": -1})])
+    assert tally.rows_written is None, "this sink does not count"
+    tally.take([batch(1, 5, sink={"numOutputRows": 2}), batch(2, 0, sink={"numOutputRows": -1})])
+    closed_windows = batch(2, 0, sink={"numOutputRows": 4})
+    tally.take([closed_windows, closed_windows])
+    assert (tally.rows_read, tally.rows_written) == (10, 6)
 
 
 def test_lag_is_what_the_topics_have_beyond_the_batch() -> None:
@@ -52,7 +62,7 @@ def test_expectations_are_summed_over_batches() -> None:
 
 
 def test_the_status_says_a_run_that_died_from_one_that_runs() -> None:
-    tally = Tally("visits", "visits", rows=12, lag=None, rate=3.25, status="running")
+    tally = Tally("visits", "visits", rows_read=12, rows_written=9, lag=None, rate=3.25, status="running")
     tally.expectations = {"short": {"action": "count", "rows": 12, "broken": 1}}
     status = {
         "pipeline": "shop",
@@ -66,7 +76,7 @@ def test_the_status_says_a_run_that_died_from_one_that_runs() -> None:
     text = report.text_of(status, 77, now=100.0)
     assert "shop: running (continuous, process 77), began 1970-01-01 00:00:00 UTC, as of 5 s ago" in text
     row = next(line.split() for line in text.splitlines() if line.startswith("visits"))
-    assert row == ["visits", "visits", "running", "12", "0", "-", "3.2", "-", "0", "0"]
+    assert row == ["visits", "visits", "running", "12", "9", "0", "-", "3.2", "-", "0", "0"]
     assert next(line.split() for line in text.splitlines() if "short" in line)[1:] == ["short", "count", "12", "1"]
     assert "shop: died" in report.text_of(status, None, now=100.0)
 
@@ -107,11 +117,14 @@ def test_a_flow_that_has_lost_records_is_not_started_again() -> None:
 
 
 def test_a_view_has_no_batches_and_several_flows_of_one_table_are_summed() -> None:
-    flows = [Tally("a", "t", rows=5, status="done"), Tally("b", "t", rows=7, status="failed")]
+    flows = [
+        Tally("a", "t", rows_read=5, status="done"),
+        Tally("b", "t", rows_read=7, rows_written=1200, status="failed"),
+    ]
     flows += [Tally("v", "v", streaming=False, status="done")]
     status = {"flows": [flow.as_json() for flow in flows]}
-    assert report.by_target(status) == {"t": "12 rows, done, failed", "v": "done"}
-    assert (status["flows"][2]["rows"], status["flows"][2]["state_bytes"]) == (None, None)
+    assert report.by_target(status) == {"t": "12 rows read, 1,200 rows written, done, failed", "v": "done"}
+    assert (status["flows"][2]["rows_read"], status["flows"][2]["state_bytes"]) == (None, None)
 
 
 def test_a_run_is_looked_at_while_spark_says_nothing() -> None:

@@ -162,7 +162,7 @@ def test_the_status_says_of_rows_lag_and_expectations(shop: Shop) -> None:
     status = shop.status()
     assert (status["state"], status["mode"], status["process"]) == ("finished", "triggered", None)
     visits = next(flow for flow in status["flows"] if flow["flow"] == "visits")
-    assert (visits["status"], visits["rows"], visits["lag"]) == ("done", len(LINES), 0)
+    assert (visits["status"], visits["rows_read"], visits["lag"]) == ("done", len(LINES), 0)
     assert visits["expectations"] == {
         "short": {"action": "count", "rows": 5, "broken": 2},
         "readable": {"action": "quarantine", "rows": 5, "broken": 1},
@@ -179,7 +179,7 @@ def test_the_graph_is_a_picture_without_spark(shop: Shop) -> None:
     shop.call("graph", "--last", "--html", "shop.html")
     page = (shop.folder / "shop.html").read_text()
     assert page.count("<rect ") == 8, "seven nodes and the topic"
-    assert "5 rows, done" in page
+    assert "5 rows read" in page
 
 
 @pytest.mark.slow  # the words are those of test_pipeline_compatibility; a run says them at its start, too

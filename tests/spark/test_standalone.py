@@ -155,7 +155,7 @@ def test_a_pipeline_runs_on_the_cluster(
     lines = "".join(f"  {name}: '{value}'\n" for name, value in configuration.items())
     spec.write_text(f"{spec.read_text()}configuration:\n{lines}")
     reported = pipeline("run", "--master", cluster.master, "--json", where=spec.parent)
-    rows = {flow["flow"]: flow["rows"] for flow in json.loads(reported)["flows"]}
+    rows = {flow["flow"]: flow["rows_read"] for flow in json.loads(reported)["flows"]}
     assert (rows["visits"], rows["tell_of_long_visits"], rows["pages"]) == (3, 2, None)
     assert [message.key() for message in read_committed(odradek, f"{topic}-long")] == [b"/b"]
     assert "executor" in (cluster.folder / "master.Master-0.log").read_text()

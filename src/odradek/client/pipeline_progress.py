@@ -133,7 +133,7 @@ def take(found: dict[str, dict[str, Any]], key: bytes | None, value: bytes | Non
     found[name] = taken
 
 
-NUMBERS = ("rows", "batches", "lag", "rate", "batch_ms", "state_rows", "state_bytes")
+NUMBERS = ("rows_read", "rows_written", "batches", "lag", "rate", "batch_ms", "state_rows", "state_bytes")
 
 
 def _number(value: object) -> float | int | None:

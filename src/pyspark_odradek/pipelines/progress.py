@@ -1,4 +1,4 @@
-"""What a flow has done and how far behind it is, from the progress that Spark reports of each batch. Plain data."""
+"""The progress of a flow, from Spark's reports of its micro-batches. Plain data."""
 
 from __future__ import annotations
 
@@ -14,15 +14,21 @@ from pyspark_odradek.progress import lags_of, rate_of, states_of
 class Tally:
     """One flow's progress in this run.
 
-    `lag` is records that the sources had and the last batch did not take, None where it is unknown; `rate` is rows a
-    second while at work; `batch_ms` is the last batch's duration.
+    Attributes:
+        rows_read: Spark's numInputRows, of all batches.
+        rows_written: the sink's numOutputRows, of all batches; None where the sink reports none.
+        lag: records of the sources that the last batch did not read; None where unknown.
+        rate: rows read a second, of the last batch that had rows.
+        batch_ms: duration of that batch.
+        last_read_batch_id, last_written_batch_id: the last batches that the counts include.
     """
 
     flow: str
     target: str
     streaming: bool = True
     status: str = "waiting"
-    rows: int = 0
+    rows_read: int = 0
+    rows_written: int | None = None
     batches: int = 0
     lag: int | None = None
     rate: float | None = None
@@ -31,34 +37,44 @@ class Tally:
     state_bytes: int = 0
     expectations: dict[str, dict[str, Any]] = field(default_factory=dict)
     error: str = ""
-    seen: int = -1
+    last_read_batch_id: int = -1
+    last_written_batch_id: int = -1
 
     def take(self, reports: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """Count reports in; those that were counted before are known by their batch. Returns those that were not."""
-        fresh = []
+        """Count the reports of batches that were not counted yet; returns those that have rows read."""
+        new_reports = []
         for report in reports:
-            self._look(report)
+            self._update_lag_and_state(report)
+            self._count_written(report)
             batch_id = int(report["batchId"])
-            if not report.get("numInputRows") or batch_id <= self.seen:
+            if not report.get("numInputRows") or batch_id <= self.last_read_batch_id:
                 continue  # an idle trigger reports the number of the batch to come
-            self.seen = batch_id
+            self.last_read_batch_id = batch_id
             self.batches += 1
-            self.rows += int(report["numInputRows"])
+            self.rows_read += int(report["numInputRows"])
             self.rate = rate_of(report.get("processedRowsPerSecond"))
             self.batch_ms = report.get("durationMs", {}).get("triggerExecution")
-            self._observed(report.get("observedMetrics") or {})
-            fresh.append(report)
-        return fresh
+            self._count_expectations(report.get("observedMetrics") or {})
+            new_reports.append(report)
+        return new_reports
 
-    def _look(self, report: Mapping[str, Any]) -> None:
-        """What holds of the latest report whether it had rows or not."""
+    def _count_written(self, report: Mapping[str, Any]) -> None:
+        """Count the sink's rows. A batch that reads none may write some: windows that the watermark has closed."""
+        batch_id, count = int(report["batchId"]), (report.get("sink") or {}).get("numOutputRows")
+        # Spark reports -1 for a trigger without a batch, and for sinks that do not count.
+        if count is not None and int(count) >= 0 and batch_id > self.last_written_batch_id:
+            self.last_written_batch_id = batch_id
+            self.rows_written = (self.rows_written or 0) + int(count)
+
+    def _update_lag_and_state(self, report: Mapping[str, Any]) -> None:
+        """Take the lag and the size of the state from a report; an idle trigger's has them, too."""
         behind = [lag for source in report.get("sources", ()) if (lag := lag_of(source)) is not None]
         self.lag = sum(behind) if behind else self.lag
         if states := tuple(states_of(report)):
             self.state_rows = sum(state.rows for state in states)
             self.state_bytes = sum(state.memory_bytes for state in states)
 
-    def _observed(self, metrics: Mapping[str, Any]) -> None:
+    def _count_expectations(self, metrics: Mapping[str, Any]) -> None:
         for name, counts in metrics.items():
             if not name.startswith(OBSERVED + ":"):
                 continue
@@ -72,15 +88,15 @@ class Tally:
                 entry["broken"] += int(broken or 0)
 
     def as_json(self) -> dict[str, Any]:
-        """For the notes and `--json`. What is computed whole reports no batches, so that its rows are not known."""
+        """The fields for the notes and `--json`. A materialized view reports no batches: its counts are None."""
         content = asdict(self)
-        del content["seen"]
+        del content["last_read_batch_id"], content["last_written_batch_id"]
         if not self.streaming:
-            content |= {"rows": None, "batches": None, "state_rows": None, "state_bytes": None}
+            content |= {"rows_read": None, "batches": None, "state_rows": None, "state_bytes": None}
         return content
 
 
 def lag_of(source: Mapping[str, Any]) -> int | None:
-    """Records between what a batch took and what the topics had; None where the source does not tell."""
+    """Records of a source's topics behind a batch's end offsets; None where the source reports no latest offsets."""
     lags = lags_of(source)
     return None if lags is None else sum(lags.values())

@@ -1,4 +1,4 @@
-"""`odradek pipeline status`: what the notes of a pipeline say, as text. No Spark is started for it."""
+"""`odradek pipeline status`: the notes of a pipeline as text. It starts no Spark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ _COLUMNS = {
     "FLOW": "flow",
     "TO": "target",
     "STATUS": "status",
-    "ROWS": "rows",
+    "ROWS READ": "rows_read",
+    "ROWS WRITTEN": "rows_written",
     "BATCHES": "batches",
     "LAG": "lag",
     "ROWS/S": "rate",
@@ -22,15 +23,15 @@ _COLUMNS = {
 
 
 def text_of(status: Mapping[str, Any], runner: int | None, *, now: float) -> str:
-    """One line on the pipeline, a table of its flows, and the expectations that were looked at."""
+    """One line about the pipeline, a table of its flows, and a table of its expectations."""
     lines = [_head(status, runner, now)]
-    of_run = status.get("error") or ""
-    if of_run:
-        lines.append(f"error: {of_run}")
-    rows = [[_cell(flow[name]) for name in _COLUMNS.values()] for flow in status["flows"]]
+    run_error = status.get("error") or ""
+    if run_error:
+        lines.append(f"error: {run_error}")
+    rows = [[_cell(flow.get(name)) for name in _COLUMNS.values()] for flow in status["flows"]]
     lines += ["", *_table([tuple(_COLUMNS), *rows])]
     lines += [
-        f"{f['flow']}: {f['error']}" for f in status["flows"] if f["status"] == "failed" and f["error"] not in of_run
+        f"{f['flow']}: {f['error']}" for f in status["flows"] if f["status"] == "failed" and f["error"] not in run_error
     ]
     rules = _rules(status)
     if rules:
@@ -57,14 +58,18 @@ def _head(status: Mapping[str, Any], runner: int | None, now: float) -> str:
 
 
 def by_target(status: Mapping[str, Any]) -> dict[str, str]:
-    """For each node that flows fill, how far they are: rows of all of them together, and what each is at."""
+    """For each target of flows, the rows that these read and wrote together, and the status of each."""
     summaries = {}
     for target in dict.fromkeys(flow["target"] for flow in status["flows"]):
         flows = [flow for flow in status["flows"] if flow["target"] == target]
-        counts = [flow["rows"] for flow in flows if flow["rows"] is not None]
-        rows = [f"{sum(counts):,} rows"] if counts else []
-        summaries[target] = ", ".join([*rows, *dict.fromkeys(flow["status"] for flow in flows)])
+        counts = [*_sum_text(flows, "rows_read", "rows read"), *_sum_text(flows, "rows_written", "rows written")]
+        summaries[target] = ", ".join([*counts, *dict.fromkeys(flow["status"] for flow in flows)])
     return summaries
+
+
+def _sum_text(flows: Sequence[Mapping[str, Any]], name: str, label: str) -> list[str]:
+    counts = [flow[name] for flow in flows if flow.get(name) is not None]
+    return [f"{sum(counts):,} {label}"] if counts else []
 
 
 def _cell(value: object) -> str:

@@ -304,7 +304,7 @@ class Run:
                 if self._may_start_again(name, why, again[name]):
                     start(name)
             self.write(self.state)
-            total = sum(tally.rows for tally in self.tallies.values())
+            total = sum(tally.rows_read for tally in self.tallies.values())
             if views and total > rows and time.monotonic() - refreshed >= refresh_every_s:
                 rows = total
                 self._views(views)

@@ -17,7 +17,7 @@ from odradek.client.pipeline_progress import (
     take,
 )
 
-FLOW: dict[str, Any] = {"flow": "visits", "target": "t", "status": "running", "rows": 5, "rate": 1.5, "lag": None}
+FLOW: dict[str, Any] = {"flow": "visits", "target": "t", "status": "running", "rows_read": 5, "rate": 1.5, "lag": None}
 STATUS: dict[str, Any] = {
     "pipeline": "shop",
     "mode": "triggered",
@@ -44,7 +44,7 @@ def test_a_status_is_taken_by_the_name_of_its_key() -> None:
         2.5,
     )
     (flow,) = status["flows"]
-    assert (flow["rows"], flow["rate"], flow["lag"], flow["batches"], flow["error"]) == (5, 1.5, None, None, "")
+    assert (flow["rows_read"], flow["rate"], flow["lag"], flow["batches"], flow["error"]) == (5, 1.5, None, None, "")
     many = taken({**STATUS, "flows": [FLOW] * (MAX_FLOWS + 1)})["shop"]["flows"]
     assert len(many) == MAX_FLOWS
 
@@ -70,8 +70,8 @@ def test_what_is_no_status_is_left_out(value: Any) -> None:
 
 
 def test_what_is_no_number_is_none() -> None:
-    (status,) = taken({**STATUS, "flows": [{**FLOW, "rows": "<b>", "lag": True}]}).values()
-    assert (status["flows"][0]["rows"], status["flows"][0]["lag"]) == (None, None)
+    (status,) = taken({**STATUS, "flows": [{**FLOW, "rows_read": "<b>", "lag": True}]}).values()
+    assert (status["flows"][0]["rows_read"], status["flows"][0]["lag"]) == (None, None)
     assert taken({**STATUS, "started": "x"})["shop"]["started"] == 0
 
 

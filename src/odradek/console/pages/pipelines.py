@@ -26,7 +26,10 @@ _FLOWS: list[Column[Row]] = [
     Column("pipeline", "Pipeline", lambda row: row["pipeline"]),
     Column("target", "To", lambda row: row["target"], wide=True),
     Column("status", "State", lambda row: row["status"]),
-    Column("rows", "Rows", lambda row: number(row["rows"]), lambda row: row["rows"], right=True),
+    Column("read", "Rows read", lambda row: number(row["rows_read"]), lambda row: row["rows_read"], right=True),
+    Column(
+        "written", "Rows written", lambda row: number(row["rows_written"]), lambda row: row["rows_written"], right=True
+    ),
     Column("lag", "Lag", lambda row: number(row["lag"]), lambda row: row["lag"], right=True),
     Column("rate", "Rate", lambda row: rate_text(row["rate"]), lambda row: row["rate"], right=True, wide=True),
     Column("ms", "Batch, ms", lambda row: number(row["batch_ms"]), lambda row: row["batch_ms"], right=True, wide=True),
