@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
+from pyspark_odradek import exact_sink
 from pyspark_odradek.errors import ClusterError, FencedError, OptionError, StagingError
 from pyspark_odradek.offsets import TopicPartition
 from pyspark_odradek.sink import stream_writer
@@ -222,7 +223,9 @@ def test_rows_that_are_read_from_their_file_are_checked(ours: Query, monkeypatch
     ours.check(1)
 
 
-def test_a_process_that_is_ended_leaves_its_file_to_the_batch(ours: Query) -> None:
+def test_a_process_that_is_ended_leaves_its_file_to_the_batch(ours: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exact_sink, "CHUNK_BYTES", 1)  # each row is staged as it comes
+
     def ended() -> Iterator[Any]:
         yield rows("1" * 1000)
         raise KeyboardInterrupt
