@@ -11,7 +11,7 @@ import pytest
 
 from pyspark_odradek.pipelines import report
 from pyspark_odradek.pipelines.progress import Tally, lag_of
-from pyspark_odradek.pipelines.running import SENTENCE, RetryPolicy, heard, is_final
+from pyspark_odradek.pipelines.running import FLOW_EVENT, RetryPolicy, event_messages, is_final
 
 
 def batch(number: int, rows: int, **more: Any) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def test_a_run_is_looked_at_while_spark_says_nothing() -> None:
         silent.wait(60)
         raise ValueError("it broke")
 
-    reported = heard(answers())
+    reported = event_messages(answers())
     assert next(message for message in reported if message is not None) == "Flow a is RUNNING."
     assert next(reported) is None
     silent.set()
@@ -165,5 +165,5 @@ def test_a_run_is_looked_at_while_spark_says_nothing() -> None:
     ],
 )
 def test_sparks_sentences_are_understood(message: str, reported: tuple[str | None, ...] | None) -> None:
-    said = SENTENCE.fullmatch(message)
+    said = FLOW_EVENT.fullmatch(message)
     assert (said and said.group("flow", "word", "rest", "reason")) == reported

@@ -1,9 +1,9 @@
-"""A run: once to the end, or on and on, by Spark's engine; progress is written down while it goes.
+"""A run of a pipeline by Spark's engine, triggered or continuous, with its progress in the notes.
 
-Once: Spark makes or alters the tables, runs every streaming flow up to what is there now and computes every view. On
-and on: the same once, and then Spark's own writer of each streaming flow again, upon the same checkpoint, with a
-trigger that does not end; views are computed again whenever something new has come and the last time is long enough
-ago.
+A triggered run creates or alters the tables, runs every streaming flow to the present end of its sources, and computes
+every materialized view. A continuous run does the same, and then starts Spark's writer of each streaming flow again on
+the same checkpoint, with a processing-time trigger; views are computed again when flows have read rows since, at most
+once in `refresh_every_s`.
 """
 
 from __future__ import annotations
@@ -34,28 +34,31 @@ from pyspark_odradek.query_metrics import QueryMetrics
 
 CATCHING_UP, RUNNING, FINISHED, STOPPED, FAILED = "catching up", "running", "finished", "stopped", "failed"
 LOOK_EVERY_S = 1.0
-VIEW_S = 3.0  # an end is waited for by supervisors for ten seconds or longer, before they kill
+VIEW_S = 3.0  # supervisors wait ten seconds or longer for a process to end before they kill it
 PAUSE_S = 5.0
 _ATTEMPTS = "spark.sql.pipelines.maxFlowRetryAttempts"
-# Spark says what a flow does in sentences, of which one word is the state.
-SENTENCE = re.compile(
+# Spark reports the state of a flow as one word of a sentence.
+FLOW_EVENT = re.compile(
     r"Flow '?(?P<flow>.+?)'? (?:is |has )?(?P<word>[A-Z]{6,})\b(?P<rest>[^\n]*)(?:\nError: (?P<reason>.*))?", re.DOTALL
 )
-# Spark gives an error of a Python process with the name of its class.
+# Spark reports an error of a Python process with the name of its class.
 _LOSS = f"{DataLossError.__module__}.{DataLossError.__name__}: "
-_SAID = {"QUEUED": "waiting", "STARTING": "starting", "RUNNING": "running", "COMPLETED": "done", "SKIPPED": "skipped"}
+_STATUS = {
+    "QUEUED": "waiting",
+    "STARTING": "starting",
+    "RUNNING": "running",
+    "COMPLETED": "done",
+    "SKIPPED": "skipped",
+}
 
 
 def is_final(reason: str) -> bool:
-    """Whether a failed stream may not be started again: Spark says that records were lost.
-
-    Each start would meet the same, until somebody agrees to the loss.
-    """
+    """Whether a failed stream may not be started again, as records were lost: each start would fail alike."""
     return _LOSS in reason
 
 
 class RetryPolicy:
-    """When a flow that has failed is started again: some times without a batch between, after longer pauses."""
+    """Decides when a failed flow restarts: after growing pauses, a limited number of times without a batch between."""
 
     def __init__(self, attempts: int) -> None:
         self.left = self.attempts = attempts
@@ -64,10 +67,12 @@ class RetryPolicy:
         self._batches = -1
 
     def due(self, now: float, batches: int, *, final: bool = False) -> bool:
-        """Whether a flow that is seen to have failed starts now; it has done so many batches in all.
+        """Whether a failed flow restarts now.
 
         Args:
-            final: it never does.
+            now: seconds, of a monotonic clock.
+            batches: the number of batches that the flow has completed in all.
+            final: the flow never restarts.
         """
         if final:
             self.given_up = True
@@ -99,7 +104,7 @@ class Run:
         metrics: QueryMetrics | None = None,
         published: Published | None = None,
     ) -> None:
-        """`published` gets each status, too."""
+        """`published` writes each status to a topic, too."""
         self.metrics, self.published = metrics, published
         self.loaded, self.graph, self.notes, self.say, self.mode = loaded, graph, notes, say, mode
         self.engine: Engine = loaded.engine
@@ -108,17 +113,17 @@ class Run:
             flow.name: Tally(flow.name, flow.target, flow.streaming) for flow in graph.flows if flow.target not in views
         }
         self.started = time.time()
-        self.going: dict[str, Any] = {}
-        self.looked: dict[str, str] = {}
+        self.writers: dict[str, Any] = {}
+        self.last_report_times: dict[str, str] = {}
         self.failure = ""
         self.ends: Ends | None = None
         self.state = CATCHING_UP if mode == "continuous" else RUNNING
 
     def once(self, *, refresh: Sequence[str], full_refresh: Sequence[str], full_refresh_all: bool) -> None:
-        """Run to the end of what is there. Raises PipelineError with the reason of the first flow that failed.
+        """Run to the present end of the sources. Raises PipelineError with the reason of the first flow that failed.
 
-        Spark tries a flow again, but not one that has lost records: that one ends the run. While the run goes on, an
-        end that was asked for ends this one, too, in the midst of a view.
+        Spark restarts a failed flow, except one that has lost records: that one ends the run. In a continuous run a
+        signal ends this run, too, even while a view is computed.
         """
         from pyspark.errors import PySparkException
         from pyspark.pipelines.spark_connect_pipeline import start_run
@@ -135,12 +140,12 @@ class Run:
                 dry=False,
                 storage=self.engine.project.storage,
             )
-            if not self._followed(heard(answers)):
+            if not self._followed(event_messages(answers)):
                 return
         except PySparkException as error:
-            self._look()
+            self._count_progress()
             raise PipelineError(self.failure or first_line(error)) from None
-        self._look()
+        self._count_progress()
         tables.keep(self.engine, self.notes, self.graph)
         self.notes.begun(Checkpoints(self.engine.project.root / "_checkpoints"))
         ran = [tally for tally in self.tallies.values() if not refresh or tally.target in refresh]
@@ -148,7 +153,7 @@ class Run:
             raise PipelineError(self.failure or "a flow was left out")
 
     def _followed(self, messages: Iterable[str | None]) -> bool:
-        """Take in what Spark says of its run to the end of it; False where the run was ended before."""
+        """Handle the events of Spark's run until it ends; returns False where a signal ended it before."""
         noted = False
         for message in messages:
             if message is not None:
@@ -157,7 +162,7 @@ class Run:
                     tables.keep(self.engine, self.notes, self.graph)
                     self.notes.keep_flows(self.graph)
                 self._handle_event(message)
-            self._look()
+            self._count_progress()
             if self.ends is not None and self.ends.patience_is_over():
                 self._end()
                 return False
@@ -165,25 +170,25 @@ class Run:
         return True
 
     def _handle_event(self, message: str) -> None:
-        """Take in one sentence of Spark's about a flow."""
-        said = SENTENCE.fullmatch(message)
+        """Update a flow's status from the text of one event."""
+        said = FLOW_EVENT.fullmatch(message)
         if said is None or (flow := short(said["flow"].replace("`", ""))) not in self.tallies:
             return
         tally = self.tallies[flow]
         if said["word"] == "FAILED":
             self._fail(tally, said["reason"] or "", will_be_restarted="not be restarted" not in said["rest"])
             return
-        status = _SAID.get(said["word"])
+        status = _STATUS.get(said["word"])
         if status == "done" and self._has_failed(flow):
             return  # Spark first reports the end of its query, and then that it failed
         if status is not None and status != tally.status:
-            self._turn(tally, status)
+            self._set_status(tally, status)
             if status in ("running", "done", "skipped"):
                 self.say(f"{flow}: {status}")
 
     def _fail(self, tally: Tally, reason: str, *, will_be_restarted: bool) -> None:
-        """Take in that a flow has failed. Raises PipelineError where to try it again would be wrong."""
-        self._turn(tally, "failed", first_line(reason or "it failed"))
+        """Record that a flow has failed. Raises PipelineError where it may not restart."""
+        self._set_status(tally, "failed", first_line(reason or "it failed"))
         self.failure = f"{tally.flow}: {tally.error}"
         if tally.streaming and is_final(reason):
             self._end()
@@ -192,14 +197,14 @@ class Run:
             self.say(f"{tally.flow}: tried again after: {tally.error}")
 
     def _end(self) -> None:
-        """End all flows of Spark's run, before it tries one again: it waits for seconds first."""
+        """Stop all flows of Spark's run, in the pause before Spark restarts the failed one."""
         last = self._execution()
         if last is not None:
             with suppress(Py4JError):  # the last of its flows ends the run, which has no other event then
                 last[1].stop()
 
-    def _turn(self, tally: Tally, status: str, error: str | None = None) -> None:
-        """A flow is at another state; the error of the last failure stays until there is another one."""
+    def _set_status(self, tally: Tally, status: str, error: str | None = None) -> None:
+        """Set the status of a flow; the error of its last failure stays until `error` replaces it."""
         tally.status, tally.error = status, tally.error if error is None else error
         if self.metrics is None:
             return
@@ -218,7 +223,7 @@ class Run:
         )
 
     def _writers(self) -> list[tuple[str, Any]]:
-        """What runs the flows of the last run, in the JVM."""
+        """The flow executions of the last run, by flow name; the objects are the JVM's."""
         last = self._execution()
         return (
             []
@@ -227,43 +232,43 @@ class Run:
         )
 
     def _execution(self) -> Any:
-        """The engine's run that was the last one, in the JVM, or None before there was one."""
+        """The engine's last run as (context, graph execution) of the JVM; None before the first."""
         context = self.engine.holder.getPipelineExecution(self.loaded.graph_id)
         if context.isEmpty():
             return None
         execution = context.get().pipelineExecution().graphExecution()
         return None if execution.isEmpty() else (context.get(), execution.get())
 
-    def _look(self) -> None:
-        """Take in what Spark reports of the queries of this run."""
-        for name, execution in {**dict(self._writers()), **self.going}.items():
+    def _count_progress(self) -> None:
+        """Count Spark's new progress reports of this run's queries."""
+        for name, execution in {**dict(self._writers()), **self.writers}.items():
             if name in self.tallies and execution.isStreaming():
                 query = execution.getStreamingQuery()
                 if query is not None:
-                    reports = self._fresh(name, query)
+                    reports = self._new_reports(name, query)
                     for report in self.tallies[name].take(reports):
                         if self.metrics is not None:
                             self.metrics.take(read_progress({**report, "name": name}))
 
-    def _fresh(self, name: str, query: Any) -> list[dict[str, Any]]:
-        """The reports of a query that were not looked at yet, the oldest first; Spark keeps the last hundred."""
+    def _new_reports(self, name: str, query: Any) -> list[dict[str, Any]]:
+        """The progress reports of a query since the last call, the oldest first; Spark keeps the last hundred."""
         reports = query.recentProgress()
         found: list[dict[str, Any]] = []
         for index in range(len(reports) - 1, -1, -1):
-            if str(reports[index].timestamp()) <= self.looked.get(name, ""):
+            if str(reports[index].timestamp()) <= self.last_report_times.get(name, ""):
                 break
             found.append(json.loads(reports[index].json()))
         if found:
-            self.looked[name] = found[0]["timestamp"]
+            self.last_report_times[name] = found[0]["timestamp"]
         return found[::-1]
 
     def run_continuously(self, ends: Ends, *, trigger: str, refresh_every_s: float) -> None:
-        """Go on after `once`, until `ends` is set. Raises PipelineError with the reason where a flow ends by itself.
+        """Run the streaming flows after `once` until `ends` is set. Raises PipelineError where a flow fails for good.
 
         Args:
             ends: set by a signal.
             trigger: time from batch to batch, as Spark writes it, such as `1 second`.
-            refresh_every_s: at least so long between two computations of the materialized views.
+            refresh_every_s: the least time between two computations of the materialized views.
         """
         last = self._execution()
         assert last is not None, "the run that makes the tables has been"
@@ -277,9 +282,9 @@ class Run:
         streams = {name: flow for name, flow in flows.items() if flow.df().isStreaming()}
 
         def start(name: str) -> None:
-            self.going[name] = planner.plan(streams[name])
-            self.going[name].executeAsync()
-            self._turn(self.tallies[name], "running")
+            self.writers[name] = planner.plan(streams[name])
+            self.writers[name].executeAsync()
+            self._set_status(self.tallies[name], "running")
 
         try:
             for name in streams:
@@ -287,17 +292,17 @@ class Run:
             self.state, self.ends, ends.at_once = RUNNING, ends, False
             self._watch(ends, start, views, refresh_every_s)
         finally:
-            for writer in self.going.values():
+            for writer in self.writers.values():
                 writer.stop()
 
     def _watch(self, ends: Ends, start: Callable[[str], None], views: list[str], refresh_every_s: float) -> None:
         rows, refreshed = 0, time.monotonic()
         attempts = int(self.engine.session.conf().get(_ATTEMPTS, "2"))
-        again = {name: RetryPolicy(attempts) for name in self.going}
+        again = {name: RetryPolicy(attempts) for name in self.writers}
         self.say("running on; Ctrl-C ends it")
         while not ends.wait(LOOK_EVERY_S):
-            self._look()
-            for name, writer in list(self.going.items()):
+            self._count_progress()
+            for name, writer in list(self.writers.items()):
                 why = _why_ended(writer)
                 if why is None:
                     continue
@@ -311,10 +316,10 @@ class Run:
                 refreshed = time.monotonic()
 
     def _may_start_again(self, name: str, why: str, retries: RetryPolicy) -> bool:
-        """Whether it is time for it. Raises PipelineError where the flow has failed for good."""
+        """Whether a failed flow restarts now. Raises PipelineError where it has failed for good."""
         tally = self.tallies[name]
         if tally.status != "failed":  # else it waits to be started again
-            self._turn(tally, "failed", first_line(why))
+            self._set_status(tally, "failed", first_line(why))
         if retries.due(time.monotonic(), tally.batches, final=is_final(why)):
             self.say(f"{name}: starts again after: {tally.error}")
             return True
@@ -331,7 +336,7 @@ class Run:
             self.say = say
 
     def write(self, state: str, error: str = "") -> None:
-        """The status, as `odradek pipeline status` prints it."""
+        """Write the status that `odradek pipeline status` prints."""
         if state in (STOPPED, FAILED):
             for tally in self.tallies.values():
                 tally.status = "stopped" if tally.status in ("starting", "running") else tally.status
@@ -349,10 +354,10 @@ class Run:
             self.published.put(status)
 
 
-def heard(answers: Iterable[Mapping[str, Any]]) -> Iterator[str | None]:
-    """What Spark says of a run while it goes, and None for each second without a word. Raises what `answers` raises.
+def event_messages(answers: Iterable[Mapping[str, Any]]) -> Iterator[str | None]:
+    """The text of each event of a run, and None for each second without one. Raises what `answers` raises.
 
-    A caller that waited for Spark's next event would miss the progress of a long flow, and signals.
+    While it waited for Spark's next event, a caller could not report the progress of a long flow or handle signals.
     """
     events: queue.SimpleQueue[tuple[str | None, BaseException | None]] = queue.SimpleQueue()
 
@@ -380,7 +385,7 @@ def heard(answers: Iterable[Mapping[str, Any]]) -> Iterator[str | None]:
 
 
 class Ends:
-    """What SIGINT and SIGTERM do: end the run at once, or, while it runs on, ask it to end after its batch."""
+    """The handler of SIGINT and SIGTERM: it ends a triggered run at once, a continuous one after its batch."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -388,11 +393,11 @@ class Ends:
         self.at_once = True
 
     def wait(self, seconds: float) -> bool:
-        """Wait so long, or until the end is asked for; returns whether it is."""
+        """Wait for a signal, at most `seconds`; returns whether one has come."""
         return self._event.wait(seconds)
 
     def patience_is_over(self) -> bool:
-        """Whether the end was asked for so long ago that a view, which Spark empties first, is not waited for."""
+        """Whether the signal came more than VIEW_S ago: then the run no longer waits for a view to be computed."""
         return self._asked_at is not None and time.monotonic() - self._asked_at > VIEW_S
 
     def __call__(self, number: int, frame: object) -> None:
@@ -404,7 +409,7 @@ class Ends:
 
 
 def _why_ended(writer: Any) -> str | None:
-    """Why a writer of a view has ended; None while it goes on."""
+    """The reason for which a flow's writer has ended; None while it runs."""
     reason = writer.exception()
     if reason.isDefined():
         return str(reason.get().getMessage())
@@ -413,7 +418,7 @@ def _why_ended(writer: Any) -> str | None:
 
 @contextmanager
 def ended_by_signals() -> Iterator[Ends]:
-    """Take both signals; after Spark has started, which takes SIGINT for itself."""
+    """Handle SIGINT and SIGTERM in this context, entered after Spark has set a SIGINT handler of its own."""
     ends = Ends()
     before = {number: signal.signal(number, ends) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
