@@ -1,7 +1,7 @@
-"""Metadata records and control records as record batches, and back.
+"""Metadata records and control records as record batches: encoding and decoding.
 
-Control records carry what the quorum itself must know: who leads, the voters, where a snapshot begins and ends. Their
-key is (int16 version 0, int16 type) as in every control batch.
+Control records hold the quorum's own state: the leader, the voters, the header and footer of a snapshot. Their key is
+(int16 version 0, int16 type), as in every control batch.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class DecodedBatch:
 
     Attributes:
         base_offset, last_offset: inclusive.
-        position, size_bytes: where it is in the bytes that were read.
-        records: (offset, record); of a control batch its control messages of known types.
+        position, size_bytes: of the batch, in the bytes that were read.
+        records: (offset, record); of a control batch the control messages of known types.
     """
 
     base_offset: int
@@ -60,13 +60,13 @@ class DecodedBatch:
 
 
 def data_batch(values: Sequence[bytes], *, base_offset: int, leader_epoch: int, now_ms: int) -> bytes:
-    """A batch of encoded metadata records."""
+    """Return a batch of encoded metadata records."""
     records = [Record(key=None, value=value, timestamp_ms=now_ms) for value in values]
     return bytes(build_batch(records, base_offset=base_offset, leader_epoch=leader_epoch))
 
 
 def control_batch(messages: Sequence[Message], *, base_offset: int, leader_epoch: int, now_ms: int) -> bytes:
-    """A batch of control messages; each is written in the version that its own `version` field names."""
+    """Return a batch of control messages; each is encoded in the version of its `version` field."""
     records = [
         Record(
             key=_CONTROL_KEYS[type(message)],
@@ -79,10 +79,10 @@ def control_batch(messages: Sequence[Message], *, base_offset: int, leader_epoch
 
 
 def prepare(records: Sequence[Message], *, atomic: bool, metadata_version: int) -> Prepared:
-    """One operation's records, the same encoded, and whether they must lie in one batch.
+    """Encode one operation's records; returns the records, their encoding, and whether they must be in one batch.
 
     Args:
-        metadata_version: finalized before; a record among these that finalizes another counts for all of them.
+        metadata_version: finalized before this operation; a record that finalizes another applies to all.
     Raises:
         ApiError: MESSAGE_TOO_LARGE for an atomic operation above 8 MiB.
     """
@@ -98,12 +98,12 @@ def prepare(records: Sequence[Message], *, atomic: bool, metadata_version: int) 
 def pack(
     groups: Sequence[Prepared], *, base_offset: int, leader_epoch: int, now_ms: int
 ) -> tuple[list[bytes], list[tuple[int, Message]]]:
-    """Operations' records as batches, several operations to a batch, those of an atomic one never in two.
+    """Pack operations' records into batches: several operations share a batch, an atomic one is never split.
 
     Args:
-        groups: of each operation its records, the same encoded, and whether it is atomic; an atomic one fits a batch.
+        groups: for each operation its records, their encoding, and whether it is atomic; an atomic one fits a batch.
     Returns:
-        the batches, and the records with their offsets.
+        The batches, and the records with their offsets.
     """
     offset = base_offset
     batches: list[bytes] = []
@@ -134,10 +134,10 @@ def pack(
 
 
 def decode_batches(data: Buffer) -> Iterator[DecodedBatch]:
-    """Read whole batches one after the other, checking length and checksum of each.
+    """Decode whole batches in order and verify the length and checksum of each.
 
     Raises:
-        ValueError: the bytes from some position on are no whole and undamaged batch; the text says which.
+        ValueError: a batch is incomplete or damaged; the text has its position.
     """
     end = 0
     view = memoryview(data)
@@ -178,5 +178,5 @@ def _decode_records(batch: Buffer, header: BatchHeader) -> Iterator[tuple[int, M
 
 
 def _control_type(key: Buffer | None) -> type[Message] | None:
-    """What a control record holds; None for what this version does not know."""
+    """The message type of a control record; None for a type that this version does not know."""
     return CONTROL_TYPES.get(int.from_bytes(key[2:4], "big")) if key is not None and len(key) >= 4 else None

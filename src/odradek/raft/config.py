@@ -7,7 +7,7 @@ from odradek.settings.options import config, option
 
 @config
 class RaftConfig:
-    """What the raft driver and node go by."""
+    """The settings of the raft driver and node."""
 
     election_timeout_ms: int = option(
         "controller.quorum.election.timeout.ms",

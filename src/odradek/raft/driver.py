@@ -1,12 +1,12 @@
-"""The quorum's only IO: the metadata log's files, fsync, timers, requests; it asks the node what to do, and does it.
+"""The quorum's only IO: the metadata log's files, fsync, timers and requests. The driver does what the node decides.
 
-Way of a record: `append` gives it an offset and writes it; the sync task makes all that was appended durable with one
-fsync off the loop, while further appends gather for the next; the node then says how far the log is committed; what is
-committed goes to the publisher, and who waits for it goes on. Followers fetch what was written (`fetch`), and their
-next fetch says that they have it; where this node does not lead, it does the same with its leader (`follower`).
+A record takes this path: `append` assigns an offset and writes it. The sync task makes all appended records durable
+with one fsync off the loop, while further appends gather for the next one. The node then computes the high watermark;
+the driver publishes the committed records and wakes the callers that wait for them. Followers fetch what was written
+(`fetch`); their next fetch acknowledges it. A node that does not lead fetches from its leader (`follower`).
 
-A snapshot is written, off the loop, when enough bytes or time have passed; then a new segment begins, and snapshots and
-segments that the limits no longer cover are removed. Source: KIP-595, KIP-630, KIP-853.
+The driver writes a snapshot, off the loop, when enough bytes or time have passed. Then a new segment begins, and
+snapshots and segments beyond the limits are removed. Source: KIP-595, KIP-630, KIP-853.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ from odradek.raft.voters import Endpoint, Leader, ReplicaKey, VoterSet
 if TYPE_CHECKING:
     from random import Random
 
-# How long a stopping leader waits for the voters to hear of it.
+# How long a stopping leader waits for the voters to receive its resignation.
 RESIGN_TIMEOUT_MS = 1000
-# How often a replica looks whether it should ask for something.
+# How often a replica checks whether it should send the leader a membership request.
 VOTER_CHANGE_INTERVAL_MS = 500
 _log = get_logger("raft.driver")
 T = TypeVar("T")
@@ -66,11 +66,11 @@ M = TypeVar("M", bound=WireMessage)
 
 
 class RaftDriver:
-    """One replica of the metadata log. As a leader it is the log beneath the controller's runtime (`MachineLog`).
+    """One replica of the metadata log. On a leader it is the log of the controller's runtime (`MachineLog`).
 
-    `start` returns when the log is open; a node that is not a voter alone then looks for the leader in the background.
-    Its controller listener must be open, and serve the quorum's APIs, before there is a leader: no voter could else
-    elect one. All callbacks run on the loop and must not block.
+    `start` returns when the log is open; a node that is not the only voter then looks for the leader in the background.
+    The node's controller listener must be open and serve the quorum's APIs before that: voters need it for an election.
+    All callbacks run on the loop and must not block.
     """
 
     def __init__(
@@ -97,17 +97,17 @@ class RaftDriver:
         """
         Args:
             directory: `__cluster_metadata-0` in the metadata directory.
-            voters: of a static quorum; those recorded in the log or a snapshot count for more.
-            publisher: gets committed records, on the loop; its image's `controller_id` is the leader, -1 where unknown.
-            peers: how other replicas are asked; None for a voter alone.
-            bootstrap: controller.quorum.bootstrap.servers as (host, port): who, beside the voters, may know the leader.
-            listener_name: the first of controller.listener.names: which of a voter's endpoints to dial.
-            endpoints: this node's own controller listeners by name, as others dial them; none on a node that is only a
+            voters: of a static quorum; voters recorded in the log or a snapshot take precedence.
+            publisher: gets committed records, on the loop; `controller_id` of its image is the leader, -1 if unknown.
+            peers: sends requests to other replicas; None for a voter alone.
+            bootstrap: controller.quorum.bootstrap.servers as (host, port): more nodes that may know the leader.
+            listener_name: the first of controller.listener.names: the listener at which to connect to a voter.
+            endpoints: this node's own controller listeners by name, as others reach them; none on a node that is only a
                 broker. A node with endpoints can be a voter; one without always stays an observer.
-            on_elected: called with the epoch when this node begins to lead.
-            on_resigned: this node leads no more; what waits for a commit gets NOT_CONTROLLER before.
-            on_leader_change: called with `leader()` whenever it changed, on every node, leader included.
-            on_failed: called once when the log is lost: the node must stop.
+            on_elected: called with the leader epoch when this node becomes leader.
+            on_resigned: called when this node stops leading, after callers that wait for a commit got NOT_CONTROLLER.
+            on_leader_change: called with `leader()` after each change of it, on every node, leader included.
+            on_failed: called once after the log failed: the node must stop.
         """
         self._disk = disk
         self._clock = clock
@@ -152,11 +152,11 @@ class RaftDriver:
         return self.storage.log
 
     async def start(self) -> None:
-        """Open the log, replay its snapshot to the publisher, take part in the quorum. A voter alone leads on return.
+        """Open the log, replay its snapshot to the publisher, join the quorum. A voter alone leads on return.
 
         Raises:
             StorageError: the log, a snapshot or the quorum-state file is damaged.
-            ConfigError: several voters, and no way to reach them.
+            ConfigError: there are several voters, and `peers` is None.
         """
         state = self.storage.open()
         voters = self.storage.history.voters
@@ -214,7 +214,7 @@ class RaftDriver:
         self.apply_ready(self.node.start(now_ms))
 
     def _make_node(self, state: ElectionState) -> RaftNode:
-        """This replica by what its log and its quorum-state file say."""
+        """Create the node from the log and the stored election state."""
         history = self.storage.history
         node = RaftNode(
             self._me,
@@ -230,7 +230,7 @@ class RaftDriver:
         return node
 
     async def stop(self) -> None:
-        """Tell the voters, make everything durable and close; who waits gets NOT_CONTROLLER."""
+        """Resign, flush and close; callers that wait for a commit get NOT_CONTROLLER."""
         self._stopping = True
         await self._snapshots.close()
         await self.resign()
@@ -247,7 +247,7 @@ class RaftDriver:
         self.log.close()
 
     async def resign(self) -> None:
-        """Give up leading for good, so that the others need not wait for a time-out (KIP-595)."""
+        """Resign for good, so that the other voters need not wait for a timeout (KIP-595)."""
         if self._failure is None:
             ready = Ready()
             self.node.retire(self._clock.monotonic_ms(), ready)
@@ -264,7 +264,7 @@ class RaftDriver:
         return self.node.leader_epoch
 
     def leader(self) -> Leader | None:
-        """Who leads, None where that is unknown."""
+        """The leader; None if unknown."""
         node_id = self.node.leader_id
         if node_id == NO_NODE or (node_id == self._me.node_id and self.node.role is not Role.LEADER):
             return None
@@ -280,7 +280,7 @@ class RaftDriver:
 
     @property
     def end_offset(self) -> int:
-        """Exclusive."""
+        """The log end offset (exclusive)."""
         return self.log.log_end_offset
 
     @property
@@ -290,8 +290,8 @@ class RaftDriver:
 
     @property
     def metadata_lag(self) -> int | None:
-        """Records that are committed, as the leader said last, and are not known here to be; None: no leader answers.
-        What is known to be committed is published at once."""
+        """The number of records that the leader has committed and this node has not; None if no leader answers.
+        First publishes all records that are known to be committed."""
         if self.leads:
             return 0
         known = self._follower.leader_high_watermark
@@ -303,7 +303,7 @@ class RaftDriver:
         return prepare(records, atomic=atomic, metadata_version=self._publisher.image.metadata_version)
 
     def append(self, groups: Sequence[Prepared]) -> int:
-        """Write operations' records, several to a batch, those of an atomic one never in two; see `MachineLog`."""
+        """Append operations' records; operations share batches, an atomic one is never split. See `MachineLog`."""
         if not self.leads:
             raise ApiError(ErrorCode.NOT_CONTROLLER)
         first_offset, leader_epoch = self.end_offset, self.leader_epoch
@@ -316,7 +316,7 @@ class RaftDriver:
         return end_offset
 
     async def wait_committed(self, end_offset: int) -> None:
-        """Return when all below `end_offset` is committed. Raises what made that impossible."""
+        """Return when all records below `end_offset` are committed. Raises the error that prevents it."""
         if self._failure is not None:
             raise self._failure
         if self.node.high_watermark >= end_offset:
@@ -326,7 +326,7 @@ class RaftDriver:
         await self._commits.wait(end_offset)
 
     async def wait_committed_within(self, end_offset: int, timeout_ms: int) -> None:
-        """As `wait_committed`; raises ApiError REQUEST_TIMED_OUT after `timeout_ms`, and it may be committed yet."""
+        """As `wait_committed`; after `timeout_ms` raises ApiError REQUEST_TIMED_OUT; a later commit is possible."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 await self.wait_committed(end_offset)
@@ -334,14 +334,14 @@ class RaftDriver:
             raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"not committed within {timeout_ms} ms") from None
 
     async def read_all(self) -> AsyncIterator[Sequence[tuple[int, WireMessage]]]:
-        """The newest snapshot's records, then those of the log behind it up to its present end."""
+        """Yield the newest snapshot's records, then those of the log behind it up to its present end."""
         for records in self.storage.slices():
             yield records
 
     # -- what other replicas ask ------------------------------------------------------------------------------------
 
     def vote(self, request: VoteRequest) -> VoteResponse:
-        """Answer Vote; a vote that is given is durable before. Raises StorageError."""
+        """Answer Vote; a granted vote is durable before the answer. Raises StorageError."""
         ready, answer = self._serving.vote(request, self._clock.monotonic_ms())
         self.apply_ready(ready)
         self._space.withhold(answer)
@@ -361,7 +361,7 @@ class RaftDriver:
         return answer
 
     async def fetch(self, request: FetchRequest) -> FetchResponse:
-        """Answer a replica's Fetch; without news, when there is some, or the request's wait is over."""
+        """Answer a replica's Fetch; if there is nothing new, wait for news for up to the request's max_wait_ms."""
         began_ms = self._clock.monotonic_ms()
         self._serving.fetched(request, began_ms)
         self.committed(self.node.high_watermark)
@@ -380,10 +380,10 @@ class RaftDriver:
         return self._serving.fetch_snapshot(request, self._clock.monotonic_ms())
 
     def describe(self) -> DescribeQuorumResponse:
-        """What DescribeQuorum answers.
+        """Answer DescribeQuorum.
 
         Raises:
-            ApiError: NOT_LEADER_OR_FOLLOWER where this node does not lead.
+            ApiError: NOT_LEADER_OR_FOLLOWER if this node does not lead.
         """
         if not self.leads:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -392,11 +392,11 @@ class RaftDriver:
     # -- doing what the node says -----------------------------------------------------------------------------------
 
     def apply_ready(self, ready: Ready) -> None:
-        """Do what the node says, in its order. Blocks for the state's fsync: elections are rare, and nothing may be
-        served before it.
+        """Carry out the fields of `ready` in their order. Blocks for the fsync of the election state: elections are
+        rare, and the node may serve nothing before it.
 
         Raises:
-            StorageError: what was decided could not be made durable, and this node must say nothing.
+            StorageError: the election state could not be made durable; the node must send nothing.
         """
         try:
             self._space.persist(ready)
@@ -409,7 +409,7 @@ class RaftDriver:
         if ready.elected:
             self._begin_epoch(ready)
         for node_id, message in ready.messages:
-            if not isinstance(message, VoteAnswered):  # those are the answers of requests
+            if not isinstance(message, VoteAnswered):  # VoteAnswered is the answer of a request
                 self._courier.enqueue(node_id, message)
         self._tell_leader()
         if ready.elected:
@@ -424,10 +424,10 @@ class RaftDriver:
         except ApiError as error:
             if error.code is not ErrorCode.NOT_CONTROLLER:
                 raise
-            ready.elected, ready.messages = False, []  # it resigns
+            ready.elected, ready.messages = False, []  # the append failed, and this node resigns
 
     def append_control(self, records: Sequence[WireMessage]) -> int:
-        """Write control records as this node's, in one batch; returns the end offset. Raises as `append`."""
+        """Append control records as the leader, in one batch; returns the end offset. Raises as `append`."""
         batch = control_batch(
             records, base_offset=self.end_offset, leader_epoch=self.leader_epoch, now_ms=self._clock.now_ms()
         )
@@ -446,7 +446,7 @@ class RaftDriver:
             raise
 
     def written(self, voters_changed: bool) -> None:
-        """Something was written or cut: it must become durable, and replicas wait for it; the voters may be others."""
+        """The log was appended to or truncated: sync it and wake the fetches that wait; the voters may have changed."""
         self._sync_soon()
         if voters_changed:
             history = self.storage.history
@@ -454,19 +454,19 @@ class RaftDriver:
         self._signal_news()
 
     async def durable(self) -> None:
-        """Return when all that was written is durable and no sync is under way."""
+        """Return when all written records are durable and no sync is under way."""
         while not self._idle.is_set():
             await self._idle.wait()
 
     def committed(self, high_watermark: int) -> None:
-        """All below is committed: publish it, and let who waits for it go on."""
+        """Publish the records below the high watermark (exclusive), and wake the callers that wait for them."""
         self.storage.publish(high_watermark)
         self._commits.committed(high_watermark)
         if high_watermark > self._told_high_watermark:
             self._told_high_watermark = high_watermark
             self._signal_news()
         removed = self.leads and not self.node.is_voter and self.storage.history.voters_offset < high_watermark
-        if removed:  # what removed this leader is committed: its leadership ends (KIP-853)
+        if removed:  # the removal of this leader is committed: its leadership ends (KIP-853)
             ready = Ready()
             self.node.resign(self._clock.monotonic_ms(), ready)
             self.apply_ready(ready)
@@ -489,13 +489,13 @@ class RaftDriver:
         self._on_leader_change(leader)
 
     async def ask(self, endpoint: Endpoint, request: WireMessage, response: type[M], min_version: int) -> M:
-        """Send a request; LeaderChangedError where the leader changes first, else as `QuorumPeers.send`."""
+        """Send a request; raises LeaderChangedError if the leader changes first, else as `QuorumPeers.send`."""
         return await self._courier.ask(endpoint, request, response, min_version)
 
     # -- following, syncing, time -----------------------------------------------------------------------------------
 
     async def _follow(self) -> None:
-        """Fetch from the leader while there is one, look for it while there is none."""
+        """Fetch from the leader; while there is none, look for one."""
         backoff = Backoff(self._config.retry_backoff_ms, MAX_BACKOFF_MS)
         while True:
             self._leader_news.clear()
@@ -518,7 +518,7 @@ class RaftDriver:
                     await self._leader_news.wait()
 
     async def _voter_change_loop(self) -> None:
-        """Ask the leader now and then for what this replica lacks: to be a voter, or to be known where it is."""
+        """Periodically ask the leader to add this replica as a voter, or to update its endpoints."""
         while True:
             await asyncio.sleep(VOTER_CHANGE_INTERVAL_MS / 1000)
             try:
@@ -528,19 +528,19 @@ class RaftDriver:
                 return
 
     def soon(self, work: Callable[[], None]) -> None:
-        """Do something once the caller has returned to the loop."""
+        """Call `work` after the caller has returned to the loop."""
         asyncio.get_running_loop().call_soon(work)
 
     async def pause(self, pause_ms: int) -> None:
-        """Let time pass."""
+        """Sleep for `pause_ms`."""
         await asyncio.sleep(pause_ms / 1000)
 
     async def send(self, endpoint: Endpoint, request: WireMessage, response: type[M], min_version: int) -> M:
-        """Send a request, whichever replica leads; as `QuorumPeers.send`."""
+        """Send a request, whether or not the leader changes; raises as `QuorumPeers.send`."""
         return await self._courier.send(endpoint, request, response, min_version)
 
     async def _sync(self) -> None:
-        """Group commit: one fsync for all that was appended while the one before ran. Old files go between two."""
+        """Group commit: one fsync for all records appended during the last. Old files are removed between two syncs."""
         while True:
             await self._dirty.wait()
             self._dirty.clear()
@@ -583,14 +583,14 @@ class RaftDriver:
         self._dirty.set()
 
     async def write_snapshot(self) -> SnapshotId:
-        """Write what is committed as a snapshot; soon after, a new segment begins and old files go."""
+        """Write the committed state as a snapshot; soon after, a new segment begins and old files are removed."""
         return await self._snapshots.write()
 
     def _fail(self, error: BaseException) -> None:
         if self._failure is None:
             self._failure = error
             self._commits.fail(error)
-            ready = Ready()  # others need not wait for a time-out
+            ready = Ready()  # the other voters need not wait for a timeout
             self.node.out_of_space(self._clock.monotonic_ms(), ready)
             for node_id, message in ready.messages:
                 self._courier.enqueue(node_id, message)

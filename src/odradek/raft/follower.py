@@ -1,8 +1,8 @@
-"""A replica that does not lead: it asks the leader for what follows its log, or others for who leads.
+"""A replica that does not lead: it fetches from the leader, or asks other nodes for the leader.
 
-One `round` is one request and what its answer asks for: records are written and made durable before the next request,
-which tell the leader so; a diverging log is truncated; a log that begins too late is replaced by a snapshot,
-fetched piece by piece. Source: KIP-595, KIP-630, KIP-853.
+One `round` sends one request and handles its answer. Fetched records are written and made durable before the next
+request, which acknowledges them; a diverging log is truncated; a log that ends before the leader's log start offset is
+replaced by a snapshot, fetched in chunks. Source: KIP-595, KIP-630, KIP-853.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from odradek.raft.snapshot import (
 from odradek.raft.storage import QuorumStorage
 from odradek.raft.voters import Endpoint, Leader, ReplicaKey
 
-# Kafka's: how long a leader without news may keep a Fetch waiting.
+# Kafka's value: how long a leader may hold a Fetch when it has nothing new.
 MAX_WAIT_MS = 500
 _log = get_logger("raft.follower")
 
@@ -44,11 +44,11 @@ M = TypeVar("M", bound=Message)
 
 
 class LeaderChangedError(OdradekError):
-    """A request was given up, because its receiver leads no more."""
+    """A request was cancelled, because the node that it was sent to no longer leads."""
 
 
 class Host(Protocol):
-    """What a follower needs of the driver."""
+    """What a follower uses of the driver."""
 
     def leader(self) -> Leader | None: ...
 
@@ -57,19 +57,19 @@ class Host(Protocol):
         ...
 
     async def ask(self, endpoint: Endpoint, request: Message, response: type[M], min_version: int) -> M:
-        """Send a request; LeaderChangedError where the leader changes first, else as `QuorumPeers.send`."""
+        """Send a request; raises LeaderChangedError if the leader changes first, else as `QuorumPeers.send`."""
         ...
 
     async def durable(self) -> None:
-        """Return when all that was written is durable and no sync is under way."""
+        """Return when all written records are durable and no sync is under way."""
         ...
 
     def written(self, voters_changed: bool) -> None:
-        """Something was written or cut: it must become durable; the voters may be others."""
+        """The log was appended to or truncated: sync it; the voters may have changed."""
         ...
 
     def committed(self, high_watermark: int) -> None:
-        """All below is committed: publish it."""
+        """Publish the records below the high watermark (exclusive)."""
         ...
 
 
@@ -90,7 +90,7 @@ class Follower:
         bootstrap: Sequence[Endpoint],
         own_endpoints: Sequence[Endpoint],
     ) -> None:
-        """`bootstrap`: whom to ask for the leader beside the voters; `own_endpoints` are never asked."""
+        """`bootstrap`: nodes beside the voters that may know the leader; `own_endpoints` are never asked."""
         self._host = host
         self._node = node
         self._storage = storage
@@ -114,7 +114,7 @@ class Follower:
     # -- whom to ask ------------------------------------------------------------------------------------------------
 
     def target(self) -> Endpoint | None:
-        """Whom to ask next; None while this node leads or stands for election, or knows no other."""
+        """The endpoint to ask next; None while this node leads, is a candidate, or knows no other node."""
         if self._node.role not in (Role.FOLLOWER, Role.UNATTACHED):
             return None
         leader = self._host.leader()
@@ -128,19 +128,19 @@ class Follower:
         return candidates[self._next_candidate - 1]
 
     def _others(self, known: Endpoint | None) -> list[Endpoint]:
-        """Where other nodes of the quorum may be, each once, the one that is known to lead first."""
+        """The endpoints of other nodes that may know the leader, each once, the known leader's first."""
         voters = [voter.endpoints.get(self._listener_name) for voter in self._node.voters]
         found = dict.fromkeys([known, *voters, *self._bootstrap])
         return [endpoint for endpoint in found if endpoint is not None and endpoint not in self._own_endpoints]
 
     def update_leader_endpoint(self, known: wire.Known) -> None:
-        """Take where the leader is."""
+        """Store the leader's endpoint of an answer."""
         endpoint = known.endpoints.get(known.leader_id)
         if endpoint is not None and known.leader_epoch >= self._node.leader_epoch:
             self.learned = (known.leader_id, endpoint)
 
     def handle_leader_info(self, known: wire.Known) -> None:
-        """Take what an answer says of the leader."""
+        """Pass the leader and epoch of an answer to the node."""
         self.update_leader_endpoint(known)
         if known.leader_epoch >= 0:
             self._host.apply_ready(
@@ -148,7 +148,7 @@ class Follower:
             )
 
     def accept_begin_epoch_endpoints(self, request: BeginQuorumEpochRequest, answer: BeginQuorumEpochResponse) -> None:
-        """Take where a leader says it is, where it is believed to lead."""
+        """Store the endpoints of a BeginQuorumEpoch request if this node accepted its sender as leader."""
         believed = [part.leader_id for topic in answer.topics for part in topic.partitions if not part.error_code]
         for endpoint in request.leader_endpoints if believed else ():
             if endpoint.name == self._listener_name:
@@ -157,11 +157,11 @@ class Follower:
     # -- one round --------------------------------------------------------------------------------------------------
 
     async def round(self) -> bool:
-        """Ask once and take the answer; whether to go on at once (else after a pause).
+        """Send one request and handle the answer; returns whether to send the next at once (else after a pause).
 
         Raises:
-            ApiError: KAFKA_STORAGE_ERROR, there is no space for what the leader sent.
-            StorageError: the local log failed, or the leader contradicts what is committed.
+            ApiError: KAFKA_STORAGE_ERROR, there is no space for the fetched records.
+            StorageError: the local log failed, or the leader's log contradicts committed records.
         """
         endpoint = self.target()
         if endpoint is None:
@@ -206,7 +206,7 @@ class Follower:
         return True
 
     def _check_denial(self, endpoint: Endpoint, known: wire.Known) -> None:
-        """Where the presumed leader itself denies leading this epoch, the epoch has no leader."""
+        """If the presumed leader itself denies that it leads this epoch, set the epoch's leader to unknown."""
         leader = self._host.leader()
         asked_leader = leader is not None and leader.endpoint == endpoint
         if asked_leader and known.leader_id == NO_NODE and known.leader_epoch == self._node.leader_epoch:
@@ -214,11 +214,11 @@ class Follower:
             self._host.apply_ready(Ready())
 
     def _follows(self, leader_epoch: int) -> bool:
-        """Whether this node still follows the leader that it asked; an await may have changed that."""
+        """Whether this node still follows the leader of its request; that may change during an await."""
         return self._node.role is Role.FOLLOWER and self._node.leader_epoch == leader_epoch
 
     def _not_answered(self, endpoint: Endpoint, error: OdradekError) -> bool:
-        """A lost connection is tried once more at once: where it is refused, the process is dead."""
+        """Handle a failed request; returns whether to retry at once: a lost connection is, a refused one is not."""
         leader = self._host.leader()
         is_leader = leader is not None and leader.endpoint == endpoint
         if is_leader and isinstance(error, RefusedError):
@@ -243,8 +243,8 @@ class Follower:
                 _log.info("no metadata from a replica", peer=peer, reason=reason)
 
     async def _take_and_note(self, endpoint: Endpoint, fetched: wire.Fetched, leader_epoch: int) -> None:
-        # Records are noted once they are here: while they are written, this replica is no further behind than any is.
-        # A snapshot takes long, and who waits for it is behind.
+        # Records count as soon as they have arrived: while they are written, this replica is not behind others.
+        # A snapshot takes long to fetch, and a replica that waits for one is behind.
         if fetched.snapshot_id is not None:
             self._note_leader(fetched.high_watermark)
         try:
@@ -271,18 +271,18 @@ class Follower:
             try:
                 self._host.written(storage.append_fetched(fetched.records, leader_epoch))
             except ApiError:
-                # The parts of this node that follow the metadata, as brokers do, need not wait for space.
+                # The parts of this node that follow the metadata, such as the broker, need not wait for disk space.
                 self._host.committed(self._node.leader_committed(fetched.high_watermark))
                 storage.publish_unwritten(fetched.high_watermark)
                 raise
             await self._host.durable()
-        # True also where the leader is another by then: what it has committed stays committed.
+        # This holds also after a change of leader: what a leader has committed stays committed.
         self._host.committed(self._node.leader_committed(fetched.high_watermark))
 
     # -- snapshots --------------------------------------------------------------------------------------------------
 
     async def _fetch_snapshot(self, endpoint: Endpoint, snapshot_id: SnapshotId, leader_epoch: int) -> None:
-        """Fetch a snapshot of the leader's and restart behind it; given up where the leader changes."""
+        """Fetch a snapshot from the leader and restart the log behind it; stops if the leader changes."""
         try:
             snapshot = await self._fetch_file(endpoint, snapshot_id, leader_epoch)
             await self._host.durable()
@@ -297,7 +297,7 @@ class Follower:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"No space left for the leader's snapshot: {error}") from None
 
     async def _fetch_file(self, endpoint: Endpoint, snapshot_id: SnapshotId, leader_epoch: int) -> Snapshot | None:
-        """A snapshot, durable in its place; None where it is given up. Raises OSError."""
+        """Fetch a snapshot file; durable on return. None if the leader changes or no longer has it. Raises OSError."""
         directory = self._storage.directory
         file = partial_snapshot(self._disk, directory, snapshot_id)
         try:
@@ -327,7 +327,7 @@ class Follower:
     async def _fetch_chunk(
         self, endpoint: Endpoint, snapshot_id: SnapshotId, leader_epoch: int, position: int
     ) -> wire.Chunk | None:
-        """One piece; None where this leader has it no more, or leads no more."""
+        """Fetch one chunk; None if this leader no longer has the snapshot, or no longer leads."""
         request = wire.fetch_snapshot(
             self._me,
             self._cluster_id,

@@ -1,7 +1,7 @@
-"""What a replica answers the others: votes, the begin and end of an epoch, Fetch, FetchSnapshot, DescribeQuorum.
+"""Answers of a replica to the others: votes, begin and end of an epoch, Fetch, FetchSnapshot, DescribeQuorum.
 
-Everything is checked before anything changes: cluster, topic, who is meant, offsets and epochs. What a request changes
-is in the returned `Ready`, which the driver carries out before the answer goes. Source: KIP-595, 630, 836, 853, 996.
+A request is validated before any state changes: cluster, topic, receiver, offsets and epochs. State changes are in the
+returned `Ready`, which the driver carries out before it sends the answer. Source: KIP-595, 630, 836, 853, 996.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from odradek.raft.storage import Diverging, QuorumStorage
 from odradek.raft.voters import ZERO_DIRECTORY, Leader, ReplicaKey
 from odradek.raft.wire import METADATA_TOPIC_ID
 
-# A Fetch that names no bound of its own gets no more than this.
+# The limit of an answer to a Fetch whose `max_bytes` is larger or missing.
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
 _UNKNOWN_HIGH_WATERMARK = INT64_MAX
 
 
 class IncomingRequests:
-    """Answers for one replica."""
+    """Handles the requests of other replicas."""
 
     def __init__(
         self, storage: QuorumStorage, node: RaftNode, cluster_id: str, leader: Callable[[], Leader | None]
     ) -> None:
-        """`leader` says who leads, as this node knows it."""
+        """`leader` returns the leader that this node knows."""
         self._storage = storage
         self._node = node
         self._cluster_id = cluster_id
@@ -52,7 +52,7 @@ class IncomingRequests:
     # -- elections --------------------------------------------------------------------------------------------------
 
     def vote(self, request: VoteRequest, now_ms: int) -> tuple[Ready, vote_response.VoteResponse]:
-        """Give a vote, or say why not."""
+        """Grant or deny a vote."""
         ready, granted = Ready(), False
         try:
             self._check_cluster(request.cluster_id)
@@ -94,7 +94,7 @@ class IncomingRequests:
         return self._check_static(asked.replica_id)
 
     def _check_static(self, voter_id: int) -> ErrorCode:
-        """In a static quorum both sides know the voters. In a dynamic one either may not have heard of the newest."""
+        """In a static quorum all nodes know the voters. In a dynamic one a node may lack the newest voter set."""
         if self._storage.history.kraft_version > 0:
             return ErrorCode.NONE
         node = self._node
@@ -104,7 +104,7 @@ class IncomingRequests:
     def begin_quorum_epoch(
         self, request: BeginQuorumEpochRequest, now_ms: int
     ) -> tuple[Ready, begin_response.BeginQuorumEpochResponse]:
-        """Hear of a leader."""
+        """Handle BeginQuorumEpoch of a new leader."""
         ready = Ready()
         try:
             self._check_cluster(request.cluster_id)
@@ -127,7 +127,7 @@ class IncomingRequests:
     def end_quorum_epoch(
         self, request: EndQuorumEpochRequest, now_ms: int
     ) -> tuple[Ready, end_response.EndQuorumEpochResponse]:
-        """Hear that a leader resigned."""
+        """Handle EndQuorumEpoch of a leader that resigned."""
         ready = Ready()
         try:
             self._check_cluster(request.cluster_id)
@@ -148,7 +148,7 @@ class IncomingRequests:
         return ready, end_response.EndQuorumEpochResponse(topics=[topic], node_endpoints=endpoints)
 
     def _check_claim(self, leader_id: int, leader_epoch: int) -> ErrorCode:
-        """Whether somebody may have led an epoch, as far as this node can tell."""
+        """Check the leader and epoch of a request against this node's; NONE if it may be that epoch's leader."""
         node = self._node
         if leader_id < 0 or leader_epoch < 0 or leader_id == node.me.node_id:
             return ErrorCode.INVALID_REQUEST
@@ -161,7 +161,7 @@ class IncomingRequests:
     # -- replication ------------------------------------------------------------------------------------------------
 
     def fetched(self, request: FetchRequest, now_ms: int) -> None:
-        """Take note of who fetches from where; nothing where the request is refused."""
+        """Record the fetch position of a replica; does nothing if the request is refused."""
         if self._refusal(request) is not None:
             return
         asked: FetchPartition = _only_fetch(request)
@@ -170,7 +170,7 @@ class IncomingRequests:
             self._node.step(Fetched(key, asked.current_leader_epoch, asked.fetch_offset), now_ms)
 
     def fetch(self, request: FetchRequest) -> tuple[fetch_response.FetchResponse, bool]:
-        """The answer to a Fetch as things are; and whether there is nothing new, so that it may wait for news."""
+        """Answer a Fetch from the present log; returns the answer, and whether it is empty and may wait for news."""
         refusal = self._refusal(request)
         if isinstance(refusal, fetch_response.FetchResponse):
             return refusal, False
@@ -194,7 +194,7 @@ class IncomingRequests:
         return self._fetch_answer(request, answer), idle
 
     def _refusal(self, request: FetchRequest) -> fetch_response.FetchResponse | ErrorCode | None:
-        """Why a Fetch is not served: all of it, or its partition."""
+        """The reason not to serve a Fetch: a response for the whole request, an error for its partition, or None."""
         try:
             self._check_cluster(request.cluster_id)
             asked = _only_fetch(request)
@@ -206,7 +206,7 @@ class IncomingRequests:
             return ErrorCode.INVALID_REQUEST
         code = self._check_leads(asked.current_leader_epoch)
         if code is ErrorCode.NONE and self._is_own_key(_replica_id(request), asked.replica_directory_id):
-            return ErrorCode.INVALID_REQUEST  # this node alone may say how far its own log is durable
+            return ErrorCode.INVALID_REQUEST  # only this node knows how far its own log is durable
         return None if code is ErrorCode.NONE else code
 
     def _fetch_answer(
@@ -229,7 +229,7 @@ class IncomingRequests:
     def fetch_snapshot(
         self, request: FetchSnapshotRequest, now_ms: int
     ) -> fetch_snapshot_response.FetchSnapshotResponse:
-        """A piece of a snapshot file."""
+        """Answer FetchSnapshot with a chunk of a snapshot file."""
         try:
             self._check_cluster(request.cluster_id)
             asked: PartitionSnapshot = _only(request.topics, "name")
@@ -264,7 +264,7 @@ class IncomingRequests:
     # -- description ------------------------------------------------------------------------------------------------
 
     def describe(self, wall_ms: int, now_ms: int) -> quorum_response.DescribeQuorumResponse:
-        """What DescribeQuorum answers of this node as the leader (KIP-595, 836, 853)."""
+        """Answer DescribeQuorum as the leader (KIP-595, 836, 853)."""
         node = self._node
         voters: list[quorum_response.ReplicaState] = []
         observers: list[quorum_response.ReplicaState] = []
@@ -319,7 +319,7 @@ class IncomingRequests:
         return ErrorCode.NONE if node.role is Role.LEADER else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def _is_me(self, voter_id: int, directory_id: UUID) -> bool:
-        """Whether a request means this node; older versions do not say whom they mean."""
+        """Whether a request is addressed to this node; older versions have no receiver."""
         return voter_id == NO_NODE or self._is_own_key(voter_id, directory_id)
 
     def _is_own_key(self, node_id: int, directory_id: UUID) -> bool:
@@ -342,7 +342,7 @@ def _replica_id(request: FetchRequest) -> int:
 
 
 def _only(topics: Sequence[Any], name_field: str) -> Any:
-    """The one partition of a request. Raises ApiError INVALID_REQUEST."""
+    """Return the only partition of a request. Raises ApiError INVALID_REQUEST."""
     if len(topics) == 1 and getattr(topics[0], name_field) == METADATA_TOPIC and len(topics[0].partitions) == 1:
         partition = topics[0].partitions[0]
         if getattr(partition, "partition_index", getattr(partition, "partition", 0)) == 0:
@@ -351,7 +351,7 @@ def _only(topics: Sequence[Any], name_field: str) -> Any:
 
 
 def _only_fetch(request: FetchRequest) -> FetchPartition:
-    """The one partition of a Fetch. Raises ApiError INVALID_REQUEST."""
+    """Return the only partition of a Fetch. Raises ApiError INVALID_REQUEST."""
     if len(request.topics) == 1 and len(request.topics[0].partitions) == 1:
         topic, partition = request.topics[0], request.topics[0].partitions[0]
         is_metadata = topic.topic == METADATA_TOPIC or topic.topic_id == METADATA_TOPIC_ID
@@ -361,5 +361,5 @@ def _only_fetch(request: FetchRequest) -> FetchPartition:
 
 
 def _wall(then_ms: int, wall_ms: int, now_ms: int) -> int:
-    """A monotonic time as wall-clock ms; -1 stays."""
+    """Convert a monotonic time to wall-clock ms; -1 stays -1."""
     return -1 if then_ms < 0 else wall_ms - (now_ms - then_ms)

@@ -1,4 +1,4 @@
-"""What replicas of the quorum say to each other, and what a replica's decision asks of its driver. Values alone."""
+"""Messages between replicas of the quorum, and the decisions that the node returns to its driver. Values only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from odradek.raft.voters import ReplicaKey
 
 @dataclass(frozen=True, slots=True, order=True)
 class LogEnd:
-    """How far a log reaches; a larger one is more up to date: by the epoch of the last record, then by offset."""
+    """The end of a log. A larger one is more up to date: the last record's epoch is compared first, then the offset."""
 
     last_epoch: int
     end_offset: int
@@ -18,7 +18,7 @@ class LogEnd:
 
 @dataclass(frozen=True, slots=True)
 class VoteAsked:
-    """A candidate asks for a vote in `leader_epoch` (in a pre-vote: its present epoch)."""
+    """A candidate requests a vote in `leader_epoch` (for a pre-vote: its present epoch)."""
 
     candidate: ReplicaKey
     leader_epoch: int
@@ -28,7 +28,7 @@ class VoteAsked:
 
 @dataclass(frozen=True, slots=True)
 class VoteAnswered:
-    """A voter's answer; `leader_epoch` and `leader_id` are what the voter knows."""
+    """A voter's answer; `leader_epoch` and `leader_id` are the voter's."""
 
     voter_id: int
     leader_epoch: int
@@ -39,7 +39,7 @@ class VoteAnswered:
 
 @dataclass(frozen=True, slots=True)
 class EpochBegun:
-    """A leader says that it leads."""
+    """A new leader announces its epoch."""
 
     leader_id: int
     leader_epoch: int
@@ -47,7 +47,7 @@ class EpochBegun:
 
 @dataclass(frozen=True, slots=True)
 class EpochEnded:
-    """A leader resigns; `successors` are its voters, the one with the longest log first."""
+    """A leader resigns; `successors` are the voters, the one with the longest log first."""
 
     leader_id: int
     leader_epoch: int
@@ -56,7 +56,7 @@ class EpochEnded:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A replica asks the leader for records from `fetch_offset` on, which says that it has all below."""
+    """A replica fetches from `fetch_offset` (inclusive) on, and thereby acknowledges all records below."""
 
     replica: ReplicaKey
     leader_epoch: int
@@ -68,12 +68,12 @@ Message = VoteAsked | VoteAnswered | EpochBegun | EpochEnded | Fetched
 
 @dataclass(slots=True)
 class Ready:
-    """What the driver must do now, in the order of the fields.
+    """The actions that the driver must take now, in the order of the fields.
 
     Attributes:
-        persist: store before anything below is done.
-        elected: this node leads `leader_epoch` from now on: append the leader-change record.
-        lost_leadership: it leads no more.
+        persist: store this state durably before the rest.
+        elected: this node now leads `leader_epoch`: append the leader-change record.
+        lost_leadership: this node no longer leads.
         messages: (node id, message) to send.
     """
 

@@ -1,14 +1,15 @@
 """The files of the metadata log: `__cluster_metadata-0/<base offset>.log`, in Kafka's format.
 
-Simpler than a topic's log, and stricter. Where each batch lies is kept in memory: there are few, because snapshots keep
-the log short. At start every checksum is looked at. A loss of power may tear what was not synced, in any order: that is
-cut. What was synced must be there: a log that is damaged or ends below the offset in `synced-offset` is not opened, and
-the error names the place (Apache Kafka 4.3 reads past a flipped bit there). That file is written after each flush and
-not synced itself, so after a loss of power it may be some seconds old, never too high. In a directory of Apache Kafka,
-which has none, damage with whole batches behind it is taken for a disk that forgets.
+It is simpler and stricter than a topic's log. The position of each batch is kept in memory: there are few batches,
+because snapshots keep the log short. At start every checksum is verified. A loss of power may tear records that were
+not synced, in any order: such a tail is truncated. Synced records must be intact: a log that is damaged or ends below
+the offset in `synced-offset` is not opened, and the error names the position (Apache Kafka 4.3 reads past a flipped bit
+there). That file is written after each flush and not synced itself, so after a loss of power it may be some seconds
+old, but never too high. In a directory of Apache Kafka, which has no such file, a log is not opened if whole batches
+follow the damage.
 
 Durability: `append` writes, `flush` makes durable; `flush` may run off the loop while the loop appends. After a failed
-write or flush nothing more is accepted. Not thread-safe otherwise.
+write or flush all further writes are refused. Not thread-safe otherwise.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ DIRECTORY = METADATA_LOG
 _PARTITION_METADATA = b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n"
 _NAME = re.compile(r"(\d{20})\.log\Z")
 SYNCED_OFFSET = "synced-offset"
-# The offset and a checksum of its digits. What an earlier version wrote has none.
+# The offset and a checksum of its digits. Earlier versions wrote no checksum.
 _SYNCED_TEXT = re.compile(rb"(?P<offset>\d{20})( (?P<check>[0-9a-f]{8}))?\n\Z")
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where one batch lies; offsets inclusive."""
+    """The position of one batch; offsets are inclusive."""
 
     base_offset: int
     last_offset: int
@@ -51,16 +52,16 @@ class _Place:
 
 
 class MetadataLog:
-    """An open metadata log. Marks: `log_start_offset` inclusive, `log_end_offset` exclusive."""
+    """An open metadata log. `log_start_offset` is inclusive, `log_end_offset` exclusive."""
 
     def __init__(self, disk: Disk, directory: Path, *, covered_offset: int = 0) -> None:
-        """Open or create, checking every batch and cutting a torn tail.
+        """Open or create the log, verify every batch and truncate a torn tail.
 
         Args:
-            covered_offset: what lies below it (exclusive) is in a snapshot too. Where a crash ended `restart_at`, some
-                of that is gone, and the rest goes.
+            covered_offset: records below it (exclusive) are in a snapshot too. If a crash interrupted `restart_at`,
+                some of these are missing, and the rest is removed.
         Raises:
-            StorageError: damage that is no torn write, a gap between segments, or the disk fails.
+            StorageError: damage other than a torn write, a gap between segments, or the disk fails.
         """
         self._disk = disk
         self.directory = directory
@@ -88,7 +89,7 @@ class MetadataLog:
 
     @property
     def last_epoch(self) -> int:
-        """The leader epoch of the last batch, 0 where there is none."""
+        """The leader epoch of the last batch; 0 for an empty log."""
         return self._places[-1].leader_epoch if self._places else 0
 
     @property
@@ -96,14 +97,14 @@ class MetadataLog:
         return sum(place.size_bytes for place in self._places)
 
     def bytes_from(self, offset: int) -> int:
-        """How many bytes of batches lie at and above `offset`."""
+        """The size in bytes of all batches at and above `offset`."""
         return sum(place.size_bytes for place in self._places[self._index_of(offset) :])
 
     def append(self, batches: Sequence[bytes]) -> int:
         """Write batches that continue the log; returns the new end offset (exclusive).
 
         Raises:
-            ApiError: KAFKA_STORAGE_ERROR, the disk is full; the log is as before, and a later append may fit.
+            ApiError: KAFKA_STORAGE_ERROR, the disk is full; the log is unchanged, and a later append may fit.
             StorageError: the disk failed, now or before.
         """
         if self._failed is not None:
@@ -130,7 +131,7 @@ class MetadataLog:
         return self.log_end_offset
 
     def _check_continues(self, headers: Sequence[BatchHeader]) -> None:
-        """Before anything is written: what a start would take for damage (`_load_segment`) must not get into a file."""
+        """Check before the write that recovery (`_load_segment`) will not take these batches for damage."""
         end_offset, last_epoch = self.log_end_offset, self.last_epoch
         for header in headers:
             assert header.base_offset == end_offset, f"a batch of {header.base_offset} at the end {end_offset}"
@@ -144,8 +145,8 @@ class MetadataLog:
             raise self._fail(error) from error
 
     def begin_flush(self) -> Callable[[], None]:
-        """Say, on the loop, what to make durable: all that was appended so far. The returned work blocks: run it off
-        the loop. It raises StorageError where the disk failed; it is never tried again.
+        """Prepare, on the loop, a flush of all records appended so far. The returned function blocks: run it off the
+        loop. It raises StorageError if the disk failed; the flush is never retried.
         """
         if self._failed is not None:
             raise self._failed
@@ -162,19 +163,19 @@ class MetadataLog:
         return sync
 
     def flush(self) -> None:
-        """Make durable all that was appended. Blocks. Raises StorageError as `begin_flush`."""
+        """Flush all appended records. Blocks. Raises StorageError as `begin_flush`."""
         self.begin_flush()()
         self.note_synced(self.log_end_offset)
 
     def note_synced(self, offset: int) -> None:
-        """All below `offset` (exclusive) is durable now, or was cut off on purpose. Raises StorageError."""
+        """Record that all below `offset` (exclusive) is durable, or was truncated on purpose. Raises StorageError."""
         assert self._synced_file is not None
         assert offset <= self.log_end_offset, f"{offset} is durable of a log that ends at {self.log_end_offset}"
         self._synced_offset = offset
         try:
             self._synced_file.write_at(0, [_synced_text(offset)])
         except OSError as error:
-            if not is_disk_full(error):  # it may be older than the truth
+            if not is_disk_full(error):  # a `synced-offset` that is too low is safe
                 raise self._fail(error) from error
 
     def _lower_synced(self, offset: int) -> None:
@@ -187,7 +188,7 @@ class MetadataLog:
             raise self._fail(error) from error
 
     def read(self, offset: int, max_bytes: int, *, upper_offset: int | None = None) -> bytes:
-        """Whole batches from the one that holds `offset` on, at least one, below `upper_offset` (exclusive).
+        """Read whole batches from the one that holds `offset` on, at least one, below `upper_offset` (exclusive).
 
         Raises:
             StorageError: the disk cannot be read.
@@ -210,10 +211,10 @@ class MetadataLog:
             raise StorageError(self.directory, f"the metadata log cannot be read: {error}") from error
 
     def batches(self, offset: int) -> Iterator[DecodedBatch]:
-        """Decoded batches from `offset` on.
+        """Yield decoded batches from `offset` on.
 
         Raises:
-            StorageError: the disk cannot be read, or a batch cannot be read as metadata.
+            StorageError: the disk cannot be read, or a batch is not valid metadata.
         """
         for place in self._places[self._index_of(offset) :]:
             data = self._read(place)
@@ -224,8 +225,8 @@ class MetadataLog:
                 raise StorageError(self.directory, f"the metadata log is damaged: {where}: {error}") from None
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
-        """(largest epoch up to `leader_epoch`, its end offset exclusive); (-1, -1) where there is none (KIP-101)."""
-        # Asked by every fetch: a log of many batches is not walked. Epochs never fall.
+        """(largest epoch up to `leader_epoch`, its end offset exclusive); (-1, -1) if there is none (KIP-101)."""
+        # Every fetch calls this: a bisection, not a scan of all batches. Epochs never decrease.
         count = bisect_right(self._places, leader_epoch, key=lambda place: place.leader_epoch)
         if not count:
             return (-1, -1)
@@ -233,12 +234,12 @@ class MetadataLog:
         return (last.leader_epoch, last.last_offset + 1)
 
     def truncate_to(self, offset: int) -> None:
-        """Drop all batches that reach to or above `offset`. For followers; never below a watermark.
+        """Remove all batches that reach to or above `offset`. For followers; never below the high watermark.
 
         Raises:
             StorageError: the disk failed.
-        Durability: what counts as synced is lowered, durably, before anything is cut: after a crash in between, or a
-            loss of power behind it, a log without the batches must not look like one that lost them. Blocks for that.
+        Durability: the synced offset is lowered durably before the truncation: after a crash in between, or a later
+            loss of power, a log without the batches must not look like one that lost them. Blocks for that.
         """
         if self._synced_offset is not None and offset < self._synced_offset:
             self._lower_synced(offset)
@@ -259,17 +260,17 @@ class MetadataLog:
         assert self.log_end_offset <= max(offset, self.log_start_offset), f"cut to {self.log_end_offset}, not {offset}"
 
     def roll(self) -> None:
-        """Begin a new segment at the log's end, unless the active one is empty."""
+        """Begin a new segment at the log end offset, unless the active one is empty."""
         end_offset = self.log_end_offset
         if end_offset not in self._files:
             try:
                 self._create_segment(end_offset)
             except OSError as error:
-                if not is_disk_full(error):  # the active one goes on
+                if not is_disk_full(error):  # the active segment stays in use
                     raise
 
     def delete_before(self, offset: int) -> int:
-        """Remove segments that lie wholly below `offset` (exclusive); returns how many."""
+        """Remove segments whose records are all below `offset` (exclusive); returns how many."""
         segments = sorted(self._files)
         removed = 0
         for segment_offset, following in pairwise(segments):
@@ -283,20 +284,20 @@ class MetadataLog:
         return removed
 
     def epoch_of(self, offset: int) -> int | None:
-        """The leader epoch of the record at `offset`, None where the log does not hold it."""
+        """The leader epoch of the record at `offset`; None if the log does not have that record."""
         index = self._index_of(offset)
         if index >= len(self._places) or self._places[index].base_offset > offset:
             return None
         return self._places[index].leader_epoch
 
     def restart_at(self, offset: int) -> None:
-        """Forget everything and go on at `offset`: the log was behind a snapshot.
+        """Remove all records and continue at `offset`: the log ended before a snapshot.
 
         Raises:
-            OSError: a new segment cannot begin; what lies below `offset` is as before.
-            StorageError: the disk failed later. The next start goes on from what is left, and the snapshot.
+            OSError: a new segment cannot be created; the records below `offset` are unchanged.
+            StorageError: the disk failed later. The next start continues from the remaining files and the snapshot.
         """
-        if self.log_end_offset > offset:  # by another history
+        if self.log_end_offset > offset:  # a diverging log
             self.truncate_to(offset)
         if offset not in self._files:
             self._create_segment(offset)
@@ -307,13 +308,13 @@ class MetadataLog:
         self.note_synced(offset)
 
     def _drop_before(self, offset: int) -> None:
-        """Forget all that was read up to now; segments below `offset` go."""
+        """Discard the state of all batches read so far, and remove segments below `offset`."""
         for segment_offset in [each for each in self._files if each < offset]:
             self._remove_segment(segment_offset)
         self._places, self._bases = [], []
 
     def write_checkpoints(self) -> None:
-        """Write `leader-epoch-checkpoint`, which other readers of this directory expect; we keep epochs in memory."""
+        """Write `leader-epoch-checkpoint` for other readers of this directory; this class keeps epochs in memory."""
         starts: dict[int, int] = {}
         for place in self._places:
             starts.setdefault(place.leader_epoch, place.base_offset)
@@ -322,11 +323,11 @@ class MetadataLog:
         try:
             write_file_durably(self._disk, self.directory / "leader-epoch-checkpoint", text.encode())
         except OSError as error:
-            if not is_disk_full(error):  # it may be older than the truth
+            if not is_disk_full(error):  # an old checkpoint is harmless
                 raise
 
     def close(self) -> None:
-        """Close all files; flush before, where it matters."""
+        """Close all files, without a flush."""
         for file in self._files.values():
             file.close()
         if self._synced_file is not None:
@@ -363,25 +364,25 @@ class MetadataLog:
         self._disk.sync_dir(self.directory.parent)
 
     def _make_durable(self) -> None:
-        """Batches that a crash left in the page cache are built upon from now on, so first they become durable.
+        """Make the batches durable that a crash left in the page cache: from now on the log builds upon them.
 
-        They are written again before the sync: after a failed fsync the page cache shows what the disk has not, and the
-        next fsync says that all is well.
+        They are rewritten before the sync: after a failed fsync the page cache has data that the disk does not, and the
+        next fsync reports success.
         """
         unsure = self._places[self._index_of(self._synced_offset or 0) :]
         for place in unsure:
             file = self._files[place.segment_offset]
             batch = file.read_at(place.position, place.size_bytes)
             if not crc_is_valid(batch, BatchHeader.read(batch)):
-                # A bit that flipped on the way up must not become what is stored.
+                # A bit that flipped during the read must not be stored.
                 raise StorageError(self.directory, f"offset {place.base_offset} was whole, and is read damaged")
             file.write_at(place.position, [batch])
-        # A segment that was rolled before it was synced is among them, though it begins below what is certain.
+        # A segment that was rolled before it was synced is included, though it begins below the synced offset.
         for segment_offset in sorted({*(place.segment_offset for place in unsure), max(self._files)}):
             self._files[segment_offset].sync()
 
     def _load_segment(self, segment_offset: int, *, last: bool) -> bool:
-        """Read a segment; whether it is whole, and the one behind it follows. What may be torn is cut."""
+        """Read a segment and truncate a torn tail; returns whether it is whole, so that the next segment follows."""
         path = self._segment_path(segment_offset)
         if self._files and segment_offset != self.log_end_offset:
             given_up = self._give_up(segment_offset)
@@ -395,11 +396,11 @@ class MetadataLog:
         for position, header in read_batches(data):
             follows = header.base_offset == (self._places[-1].last_offset + 1 if self._places else segment_offset)
             batch = memoryview(data)[position : position + header.size_bytes]
-            # The checksum covers neither offset nor leader epoch; both only rise, which shows a flipped bit there too.
+            # The checksum covers neither offset nor leader epoch; both only rise: a fall shows a flipped bit there.
             follows = follows and header.partition_leader_epoch >= self.last_epoch
             if header.magic != MAGIC or not follows:
                 break
-            # Once more from the disk: what is damaged there stays so, a bit that flipped on the way does not.
+            # Read again from the disk: damage on the disk is permanent, a bit that flipped during the read is not.
             if not crc_is_valid(batch, header) and not crc_is_valid(file.read_at(position, len(batch)), header):
                 break
             self._remember(header, segment_offset, position)
@@ -422,20 +423,20 @@ class MetadataLog:
         return last
 
     def _give_up(self, segment_offset: int) -> bool | None:
-        """What to do with a segment that does not begin where the one before it ends.
+        """Decide what to do with a segment that does not begin where the one before it ends.
 
         Returns:
-            None where what lies before it goes instead; else it goes itself: True where those behind it may still
-            follow, False where they go too.
+            None: the segments before it are removed and it stays. True: it is removed, and those behind it may still
+            follow. False: it is removed, and those behind it too.
         Raises:
-            StorageError: what lies between is missed.
+            StorageError: records between the two segments are missing.
         """
         end_offset, covered = self.log_end_offset, self._covered_offset
         path = self._segment_path(segment_offset)
         if segment_offset < end_offset and not self._disk.size(path):
-            return True  # its name was not made durable when it was created, and was given up
+            return True  # its name was not durable when it was created, and the segment was abandoned
         if segment_offset == covered or (segment_offset < covered and end_offset <= covered):
-            self._drop_before(segment_offset)  # it is in the snapshot, or of another history
+            self._drop_before(segment_offset)  # the earlier records are in the snapshot, or diverge
             return None
         if self._may_be_torn():
             return False
@@ -445,7 +446,7 @@ class MetadataLog:
         )
 
     def _may_be_torn(self) -> bool:
-        """Whether what follows the batches that were read was never known to be durable."""
+        """Whether the bytes behind the batches read so far may never have been synced."""
         return self._synced_offset is not None and self.log_end_offset >= self._synced_offset
 
     def _remember(self, header: BatchHeader, segment_offset: int, position: int) -> None:
@@ -475,7 +476,7 @@ class MetadataLog:
         try:
             self._disk.sync_dir(self.directory)
         except OSError:
-            # The next start would take a name for durable that no later sync of the directory brings to the disk.
+            # The next start would treat the file as durable, though no later sync makes its name durable.
             file.close()
             with suppress(OSError):
                 self._disk.remove(path)
@@ -499,7 +500,7 @@ def _synced_text(offset: int) -> bytes:
 
 
 def _read_synced(data: bytes) -> int | None:
-    """What `_synced_text` made; None for anything else, such as two texts of which a write that failed made one."""
+    """Parse `_synced_text`; None for anything else, such as a mix of two texts after a failed write."""
     match = _SYNCED_TEXT.match(data)
     if match is None or (match["check"] and int(match["check"], 16) != zlib.crc32(match["offset"])):
         return None
@@ -509,7 +510,7 @@ def _read_synced(data: bytes) -> int | None:
 def _whole_batch_behind(data: bytes, position: int, offset: int) -> bool:
     """Whether any undamaged batch of a later offset begins behind `position`."""
     magic = bytes((MAGIC,))
-    # The magic byte of a batch lies 16 bytes behind its begin: look at each place where one could be.
+    # The magic byte is 16 bytes behind the begin of a batch: check each position where a batch could begin.
     found = data.find(magic, position + 17)
     while found >= 0:
         start = found - 16

@@ -1,9 +1,9 @@
-"""The quorum as a pure function: messages and ticks in; state to persist, messages to send and roles out.
+"""The quorum as a pure function. Input: messages and ticks; output: state to persist, messages to send, role changes.
 
-Kafka's Raft (KIP-595, 853, 996): followers pull with Fetch, so the leader learns their positions from what they ask.
+In Kafka's Raft (KIP-595, 853, 996) followers pull with Fetch, so the leader learns their positions from their requests.
 
 `roles` has the roles and their transitions. A voter alone passes through UNATTACHED, CANDIDATE and LEADER at `start`.
-The driver must do what a `Ready` says in this order: persist `persist` durably, append what leading needs, then send
+The driver must carry out a `Ready` in this order: store `persist` durably, append the leader's first records, then send
 `messages`.
 """
 
@@ -33,28 +33,28 @@ if TYPE_CHECKING:
 
 
 IDLE_TICK_MS = 1000
-# Ticks that come later than this say that the process waited for the processor.
+# A tick that is later than this shows that the process had no processor time.
 LATE_MS = 50
-# Kafka's: an observer that has not fetched for so long is described no more.
+# Kafka's value: an observer that has not fetched for so long is no longer described.
 OBSERVER_TIMEOUT_MS = 300_000
-# Any client may call itself an observer; beyond this many, new ones are served and not described.
+# Any client may claim to be an observer; beyond this many, new ones are served but not described.
 MAX_REPLICAS = 10_000
 
 
 @dataclass(slots=True)
 class ReplicaState:
-    """What a leader knows of one replica. Times are monotonic ms, -1 for never."""
+    """The leader's state of one replica. Times are monotonic ms; -1 for never."""
 
     end_offset: int = -1
     last_fetch_ms: int = -1
     last_caught_up_ms: int = -1
     fetch_leader_end: int = -1
     reminded_ms: int = -1
-    excused_ms: int = 0  # since the last fetch this leader could not have heard of another for so long
+    excused_ms: int = 0  # time since the last fetch in which this process was stalled
 
 
 class RaftNode:
-    """One replica's part in the quorum."""
+    """One replica's state in the quorum."""
 
     def __init__(
         self,
@@ -70,8 +70,8 @@ class RaftNode:
     ) -> None:
         """
         Args:
-            state: what was persisted.
-            log_end: where the local log ends now, written or not yet durable.
+            state: the stored election state.
+            log_end: returns the end of the local log, including records that are not yet durable.
             election_timeout_ms, fetch_timeout_ms, election_backoff_max_ms: as in the settings `controller.quorum.*`.
         """
         self.me = me
@@ -81,11 +81,11 @@ class RaftNode:
         self.epoch_start_offset = 0
         self.high_watermark = 0
         self.replicas: dict[ReplicaKey, ReplicaState] = {}
-        self.directories: dict[int, UUID] = {}  # of the voters of a static quorum, as they name them to this leader
-        self.removed_at = -1  # the offset of the voter set that removed this voter, -1 where it is not the newest one
-        self.granting: frozenset[int] = frozenset()  # by whose votes this node leads
-        self.may_stand = True  # not while it could not write what a leader must, unless no other voter can lead
-        self._stops = False  # this process stops: it votes and answers, and stands no more
+        self.directories: dict[int, UUID] = {}  # of the voters of a static quorum, from their Fetch requests
+        self.removed_at = -1  # offset of the newest voter set if it removed this voter, else -1
+        self.granting: frozenset[int] = frozenset()  # the voters whose votes elected this node
+        self.may_stand = True  # false while the disk is full, unless no other voter can lead
+        self._stops = False  # the process stops: it still votes and answers, and is no candidate
         self._log_end = log_end
         self._random = random
         self._election_timeout_ms = election_timeout_ms
@@ -93,14 +93,14 @@ class RaftNode:
         self._election_backoff_max_ms = election_backoff_max_ms
         self._deadline_ms = 0
         self._heard_leader = False
-        self._over: tuple[int, int] | None = None  # (leader, epoch) of a leadership that is certainly over
+        self._over: tuple[int, int] | None = None  # (leader, epoch) of a leadership that has ended
         self._lost_count = 0
         self._granted: set[int] = set()
         self._rejected: set[int] = set()
 
     @property
     def leader_id(self) -> int:
-        """The leader of the present epoch, NO_NODE where unknown."""
+        """The leader of the present epoch; NO_NODE if unknown."""
         return self.state.leader_id
 
     @property
@@ -113,17 +113,17 @@ class RaftNode:
 
     @property
     def is_alone(self) -> bool:
-        """Whether it is the only voter."""
+        """Whether this node is the only voter."""
         return self.is_voter and len(self.voters) == 1
 
     @property
     def is_electable(self) -> bool:
-        """Whether it stands for election: a voter, and one that was removed until that is committed. Voters that lack
-        the removal may need the vote of this node, whose log is longer than theirs (Ongaro's dissertation, 4.2.2)."""
+        """Whether this node may become a candidate: a voter, or one whose removal is not yet committed. Voters
+        that lack the removal may need the vote of this node, whose log is longer (Ongaro's dissertation, 4.2.2)."""
         return self.is_voter or self.high_watermark <= self.removed_at
 
     def wait_ms(self, now_ms: int) -> int:
-        """How long nothing is due: when to call `tick` next."""
+        """Time in ms until the next `tick` is due."""
         if self.role is Role.LEADER:
             return max(1, self._fetch_timeout_ms // 8) if len(self.voters) > 1 else IDLE_TICK_MS
         if not self.is_electable:
@@ -131,16 +131,16 @@ class RaftNode:
         return min(IDLE_TICK_MS, max(1, self._deadline_ms - now_ms))
 
     def leader_silent(self, now_ms: int) -> bool:
-        """Whether a follower should look for a leader elsewhere: its own has not answered for a fetch timeout."""
+        """Whether a follower should ask other nodes for the leader: its own has not answered for a fetch timeout."""
         return self.role is not Role.FOLLOWER or now_ms >= self._deadline_ms
 
     def start(self, now_ms: int) -> Ready:
-        """Begin after a start of the process. A voter alone leads at once; a former leader has resigned by dying."""
+        """Start the node. A voter alone leads at once; a former leader has resigned by its crash."""
         ready = Ready()
         if self.state.leader_id == self.me.node_id:
             self.state = ElectionState(self.state.leader_epoch, NO_NODE, self.state.voted)
         self._become(Role.UNATTACHED, now_ms)
-        # Asking soon does no harm: while others hear a leader they deny, and name it.
+        # A soon pre-vote is harmless: voters that hear a leader deny it, and their answers name the leader.
         tenth_ms = max(1, self._election_timeout_ms // 10)
         self._deadline_ms = now_ms + tenth_ms + self._random.randrange(2 * tenth_ms)
         if self.is_alone:
@@ -148,7 +148,7 @@ class RaftNode:
         return ready
 
     def tick(self, now_ms: int) -> Ready:
-        """Let time pass: elections start, a leader without a majority resigns."""
+        """Handle deadlines: elections start, and a leader that a majority no longer fetches from resigns."""
         ready = Ready()
         if self.role is Role.LEADER:
             if now_ms - self._majority_heard_ms(now_ms) > self._fetch_timeout_ms * 3 // 2:
@@ -161,7 +161,7 @@ class RaftNode:
         return ready
 
     def _stand(self, now_ms: int, ready: Ready) -> None:
-        # One that was removed may know only voters of long ago: between two attempts it asks others who leads.
+        # A removed voter may know only an old voter set: between two elections it asks other nodes for the leader.
         asked_in_vain = not self.is_voter and self.role in (Role.PROSPECTIVE, Role.CANDIDATE)
         if self._stops or asked_in_vain or not (self.may_stand or self.is_alone):
             self._look_for_leader(now_ms, ready)
@@ -171,10 +171,12 @@ class RaftNode:
             self._start_election(now_ms, ready)
 
     def extend_deadlines_after_stall(self, late_ms: int) -> None:
-        """A tick came so late: this process had no processor, and what others sent meanwhile may lie unread. That time
-        is not their silence. A machine with too much to do, as while a thousand partitions change their leaders, would
-        otherwise elect one leader after the other, and never end what all wait for. No more is excused at once than a
-        fetch timeout: who stood still for longer must ask whether it is still what it was."""
+        """Extend the deadlines after a tick that was `late_ms` late.
+
+        This process had no processor time, and messages of others may be unread: the time is not their silence. An
+        overloaded machine, such as one where a thousand partitions change leaders, would otherwise hold one election
+        after the other and never finish its work. At most a fetch timeout is added at once: after a longer stall a node
+        must verify its role."""
         if late_ms < LATE_MS:
             return
         excused_ms = min(late_ms, self._fetch_timeout_ms)
@@ -184,7 +186,7 @@ class RaftNode:
             known.excused_ms += excused_ms
 
     def step(self, message: Message, now_ms: int) -> Ready:
-        """Take one message from another replica."""
+        """Handle one message from another replica."""
         ready = Ready()
         if isinstance(message, VoteAsked):
             self._vote_asked(message, now_ms, ready)
@@ -203,13 +205,13 @@ class RaftNode:
         return ready
 
     def leader_heard(self, now_ms: int) -> None:
-        """A Fetch answer of the leader came: it lives."""
+        """The leader answered a Fetch: it is alive."""
         if self.role is Role.FOLLOWER:
             self._heard_leader, self._over, self._lost_count = True, None, 0
             self._deadline_ms = now_ms + self._fetch_timeout_ms
 
     def leader_learned(self, leader_id: int, leader_epoch: int, now_ms: int) -> Ready:
-        """Another replica said in an answer who leads (NO_NODE: it knows of none) in which epoch."""
+        """Handle the leader (NO_NODE if unknown) and epoch of another replica's answer."""
         ready = Ready()
         if leader_epoch > self.leader_epoch:
             self._see_epoch(leader_epoch, leader_id, now_ms, ready)
@@ -218,14 +220,14 @@ class RaftNode:
         return ready
 
     def _accept_leader(self, leader_id: int, leader_epoch: int, now_ms: int, ready: Ready) -> bool:
-        """Follow whom another replica names, unless that leadership is known to be over; whether that is so."""
+        """Follow the leader that another replica names; returns False if that leadership is known to be over."""
         over = (leader_id, leader_epoch) == self._over
         if not over:
             self._follow(leader_id, leader_epoch, now_ms, ready)
         return over
 
     def leader_gone(self, now_ms: int) -> None:
-        """The leader's process is certainly dead: its host answers and its port does not. No need to wait."""
+        """The leader's process is dead: its host refuses connections. Start an election without the fetch timeout."""
         leadership = (self.leader_id, self.leader_epoch)
         if self.role is Role.FOLLOWER and self._over != leadership:
             self._over, self._heard_leader = leadership, False
@@ -233,24 +235,24 @@ class RaftNode:
             self._deadline_ms = min(self._deadline_ms, soon_ms)
 
     def voter_refused(self, voter_id: int, now_ms: int) -> None:
-        """A voter that was asked for its vote does not run: it will not give one."""
+        """The process of a voter is not running: count its vote as denied."""
         if self.role in (Role.PROSPECTIVE, Role.CANDIDATE):
             self._reject(voter_id, now_ms)
 
     def leader_committed(self, high_watermark: int) -> int:
-        """The leader sent its high watermark; returns what that is here: never beyond the local log, never less."""
+        """Handle the leader's high watermark; returns this node's: at most the local log end, never decreasing."""
         if self.role is Role.FOLLOWER:
             self.high_watermark = max(self.high_watermark, min(high_watermark, self._log_end().end_offset))
         return self.high_watermark
 
     def heard_of(self, replica: ReplicaKey, now_ms: int) -> None:
-        """A replica asked this leader for something other than records: it lives."""
+        """A replica sent this leader a request other than Fetch: it is alive."""
         known = self.replicas.get(self._known_key(replica))
         if self.role is Role.LEADER and known is not None:
             known.last_fetch_ms, known.excused_ms = now_ms, 0
 
     def voters_changed(self, voters: VoterSet, now_ms: int, removed_at: int = -1) -> None:
-        """Go by another voter set, committed or not (KIP-853): from the moment it is in the log."""
+        """Use another voter set from the moment it is in the log, committed or not (KIP-853)."""
         self.voters, self.removed_at = voters, removed_at
         if not self.is_voter and self.role in (Role.PROSPECTIVE, Role.CANDIDATE, Role.RESIGNED):
             self._become(Role.UNATTACHED, now_ms)
@@ -261,13 +263,13 @@ class RaftNode:
             self._advance()
 
     def _name_directory(self, key: ReplicaKey) -> None:
-        """A voter was known without its directory: it is still one replica, and counts once."""
+        """Merge the state of a voter whose directory was unknown: it is one replica, and counts once."""
         nameless = ReplicaKey(key.node_id)
         if key != nameless and nameless in self.replicas and key != self.me:
             self.replicas[key] = self.replicas.pop(nameless)
 
     def log_synced(self, end_offset: int, now_ms: int) -> int:
-        """All below `end_offset` (exclusive) of the local log is durable; returns the high watermark."""
+        """Record that all below `end_offset` (exclusive) is durable in the local log; returns the high watermark."""
         if self.role is Role.LEADER:
             mine = self.replicas.setdefault(self.me, ReplicaState())
             mine.end_offset = max(mine.end_offset, end_offset)
@@ -276,7 +278,7 @@ class RaftNode:
         return self.high_watermark
 
     def resign(self, now_ms: int, ready: Ready) -> None:
-        """Give up leading; tell the voters, so that they need not wait."""
+        """Resign, and notify the voters, so that they need not wait for a timeout."""
         if self.role is Role.LEADER:
             others = [(known.end_offset, key.node_id) for key, known in self.replicas.items() if key != self.me]
             ranked = sorted(
@@ -288,13 +290,13 @@ class RaftNode:
             self._become(Role.RESIGNED if self.is_voter else Role.UNATTACHED, now_ms)
 
     def out_of_space(self, now_ms: int, ready: Ready) -> None:
-        """Nothing can be written here: leave it to others to lead, if there are any, until `may_stand` is set again."""
+        """The disk is full: resign if there are other voters, and be no candidate until `may_stand` is set again."""
         self.may_stand = False
         self._leave_to_others(now_ms, ready)
 
     def retire(self, now_ms: int, ready: Ready) -> None:
-        """This process stops: leave it to others to lead, if there are any. An election that it won while its parts
-        are being stopped would end under it, and cost the others a time-out."""
+        """The process stops: resign if there are other voters, and be no candidate. A leadership that it won during the
+        shutdown would end with it, and cost the others a timeout."""
         self._stops = True
         self._leave_to_others(now_ms, ready)
 
@@ -313,7 +315,7 @@ class RaftNode:
         self._deadline_ms = now_ms + timeout + self._random.randrange(timeout)
 
     def _leader_ended(self, successors: tuple[int, ...], now_ms: int) -> None:
-        """The first successor stands at once, the others one after the other should it fail."""
+        """The leader resigned: the first successor becomes a candidate at once, the others after growing delays."""
         step_ms = max(1, self._election_timeout_ms // 10)
         mine = self.me.node_id
         place = successors.index(mine) if mine in successors else len(successors)
@@ -321,7 +323,7 @@ class RaftNode:
         self._deadline_ms = now_ms + (place * step_ms * 2 + self._random.randrange(step_ms) if place else 0)
 
     def _resend_begin_epoch(self, now_ms: int, ready: Ready) -> None:
-        """Voters that do not fetch may not know who leads."""
+        """Repeat BeginQuorumEpoch for voters that do not fetch: they may not know the leader."""
         for key, known in self.replicas.items():
             silent = now_ms - max(known.last_fetch_ms, known.reminded_ms) > self._fetch_timeout_ms // 2
             if silent and key != self.me and self.voters.is_voter(key):
@@ -338,9 +340,9 @@ class RaftNode:
             del self.replicas[key]
 
     def _persist(self, state: ElectionState, ready: Ready) -> None:
-        """Go by another state. Only an epoch or a vote must outlive this process: others know who leads, and two
-        cannot lead in one epoch where votes are kept. So an election costs each voter one fsync, while nothing else
-        is served, and not three."""
+        """Change the election state. Only an epoch or a vote must be durable: other nodes know the leader, and durable
+        votes exclude two leaders in one epoch. So an election costs each voter one fsync instead of three, and the node
+        serves nothing meanwhile."""
         if state != self.state:
             before, self.state = self.state, state
             assert state.leader_epoch >= before.leader_epoch, f"an epoch never falls: {before} -> {state}"
@@ -374,7 +376,7 @@ class RaftNode:
         self._maybe_lead(now_ms, ready)
 
     def _grant_itself(self) -> None:
-        if self.is_voter:  # the vote of one that was removed does not count
+        if self.is_voter:  # a removed voter's own vote does not count
             self._granted.add(self.me.node_id)
 
     def _maybe_lead(self, now_ms: int, ready: Ready) -> None:
@@ -397,9 +399,9 @@ class RaftNode:
 
     def _follow(self, leader_id: int, leader_epoch: int, now_ms: int, ready: Ready) -> None:
         if leader_id == self.me.node_id:
-            return  # others remember the leadership that this node gave up or died in
+            return  # other nodes still name the leadership that this node resigned or lost in a crash
         if leader_epoch == self.leader_epoch and self.leader_id not in (NO_NODE, leader_id):
-            return  # an epoch has one leader: a replica that says otherwise lies or has lost its votes
+            return  # an epoch has one leader: a replica that names another is faulty or has lost its votes
         if self.role is Role.FOLLOWER and (leader_id, leader_epoch) == (self.leader_id, self.leader_epoch):
             self._deadline_ms = now_ms + self._fetch_timeout_ms
             return
@@ -409,7 +411,7 @@ class RaftNode:
         self._become(Role.FOLLOWER, now_ms)
 
     def _see_epoch(self, leader_epoch: int, leader_id: int, now_ms: int, ready: Ready) -> None:
-        """Somebody knows a higher epoch."""
+        """Another node knows a higher epoch: move to it."""
         if leader_epoch <= self.leader_epoch:
             return
         if leader_id not in (NO_NODE, self.me.node_id):
@@ -428,8 +430,8 @@ class RaftNode:
             and self.role not in (Role.LEADER, Role.CANDIDATE if not asked.pre_vote else Role.LEADER)
         )
         if asked.pre_vote:
-            # A follower that hears its leader denies: a node that cannot hear it must not disturb those who do. One
-            # that only knows of a leader by others does not deny, or all would go on naming a dead one to each other.
+            # A follower that hears its leader denies: a node that cannot hear the leader must not disturb the others. A
+            # follower that knows its leader only from other nodes does not deny, or all would keep naming a dead one.
             hears_leader = self.role is Role.FOLLOWER and self._heard_leader and now_ms < self._deadline_ms
             granted = granted and not hears_leader
         else:
@@ -447,7 +449,7 @@ class RaftNode:
         if self.role is not wanted or answer.leader_epoch > self.leader_epoch:
             return
         if not answer.pre_vote and answer.leader_epoch < self.leader_epoch:
-            return  # it was given in an epoch that has passed
+            return  # a vote of an earlier epoch
         if answer.voter_id not in self.voters.node_ids:
             return
         if not answer.granted:
@@ -463,7 +465,7 @@ class RaftNode:
             self._maybe_lead(now_ms, ready)
 
     def _reject(self, voter_id: int, now_ms: int) -> None:
-        """An election that cannot be won any more is retried after a pause that grows, drawn so that no two meet."""
+        """Count a denied vote. An election that cannot be won is retried after a growing random pause."""
         self._rejected.add(voter_id)
         if len(self._rejected) == len(self.voters) - self.voters.majority + 1:
             tenth_ms = max(1, self._election_timeout_ms // 10)
@@ -486,7 +488,7 @@ class RaftNode:
         if fetched.fetch_offset >= end_offset:
             known.last_caught_up_ms = now_ms
         elif known.last_fetch_ms >= 0 and fetched.fetch_offset >= known.fetch_leader_end >= 0:
-            # It has all that there was when it asked last.
+            # The replica has all records that existed at its previous fetch.
             known.last_caught_up_ms = known.last_fetch_ms
         known.last_fetch_ms, known.excused_ms = now_ms, 0
         known.fetch_leader_end = end_offset
@@ -501,7 +503,7 @@ class RaftNode:
         return [known for key, known in self.replicas.items() if self.voters.is_voter(key)]
 
     def _advance(self) -> None:
-        """The high watermark is what a majority has, once that reaches into the leader's own epoch (Raft, 5.4.2)."""
+        """Advance the high watermark to a majority's end offset, once in the leader's own epoch (Raft, 5.4.2)."""
         ends = sorted((known.end_offset for known in self._voter_states()), reverse=True)
         if len(ends) >= self.voters.majority:
             majority_end = ends[self.voters.majority - 1]
@@ -511,7 +513,7 @@ class RaftNode:
                 self.high_watermark = majority_end
 
     def _majority_heard_ms(self, now_ms: int) -> int:
-        """When a majority, this leader included, was last heard of."""
+        """The latest time at which a majority, this leader included, had been heard."""
         heard = sorted(
             (
                 now_ms if key == self.me else known.last_fetch_ms + known.excused_ms

@@ -1,7 +1,7 @@
-"""Sends what the node wants sent: messages to voters, again and again while they matter, and a follower's questions.
+"""Requests to other replicas: the node's messages, which are repeated while they matter, and a follower's requests.
 
-At most one message of a kind is on its way to a voter, and one question to a leader; every task is known here until it
-has ended, and `close` ends those that are left. Beside that, callers that wait for what they wrote to be committed.
+At most one message of a kind is under way to a voter, and one request to a leader. Every task is kept until it ends;
+`close` cancels the rest. `Commits` has the callers that wait until their records are committed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from odradek.raft.voters import Endpoint, Voter
 if TYPE_CHECKING:
     from random import Random
 
-# A failing request is tried again after the configured pause, then twice that, up to this.
+# A failed request is retried after the configured pause, which doubles up to this.
 MAX_BACKOFF_MS = 200
 _RESPONSES: dict[type[Message], type[VoteResponse | BeginQuorumEpochResponse | EndQuorumEpochResponse]] = {
     VoteAsked: VoteResponse,
@@ -52,13 +52,13 @@ class Commits:
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
 
     async def wait(self, end_offset: int) -> None:
-        """Return when all below `end_offset` is committed. Raises what made that impossible."""
+        """Return when all records below `end_offset` are committed. Raises the error that prevents it."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((end_offset, future))
         await future
 
     def committed(self, high_watermark: int) -> None:
-        """All below is committed: let who waits for it go on."""
+        """Wake the callers that wait for offsets up to `high_watermark`."""
         waiting, self._waiting = self._waiting, []
         for end_offset, future in waiting:
             if end_offset > high_watermark:
@@ -67,7 +67,7 @@ class Commits:
                 future.set_result(None)
 
     def fail(self, error: BaseException) -> None:
-        """Nothing more is committed here: all who wait get this."""
+        """Raise `error` in all callers that wait: nothing more is committed here."""
         waiting, self._waiting = self._waiting, []
         for _, future in waiting:
             if not future.done():
@@ -75,7 +75,7 @@ class Commits:
 
 
 class OutgoingRequests:
-    """What one replica has on its way to others."""
+    """The requests of one replica that are under way."""
 
     def __init__(
         self,
@@ -95,10 +95,11 @@ class OutgoingRequests:
     ) -> None:
         """
         Args:
-            peers: None where this node is alone; then nothing is sent.
+            peers: None for a voter alone; then nothing is sent.
             endpoints: this node's own, which a leader sends to the voters.
-            hear, learn: called with what responses say of the leader, or only of where it is.
-            apply_ready: carries out what an answer makes the node decide.
+            handle_leader_info: called with the leader and epoch of a response.
+            update_leader_endpoint: called with a response of which only the leader's endpoint is used.
+            apply_ready: carries out the node's decision after an answer.
         """
         self._peers = peers
         self._node = node
@@ -117,7 +118,7 @@ class OutgoingRequests:
         self._posting: dict[asyncio.Task[None], None] = {}
 
     async def close(self) -> None:
-        """End what is on its way, and the connections."""
+        """Cancel the requests under way, and close the connections."""
         tasks = [*self._posting]
         for task in tasks:
             task.cancel()
@@ -126,18 +127,18 @@ class OutgoingRequests:
             self._peers.close()
 
     def cancel_vote_requests(self) -> None:
-        """The replica that was asked leads no more."""
+        """Cancel follower requests: the leader that they were sent to no longer leads."""
         if self._asking is not None:
             self._asking.cancel()
 
     async def resigned(self, timeout_s: float) -> None:
-        """Wait until the voters have heard that this node leads no more, or `timeout_s` is over."""
+        """Wait until the voters have answered EndQuorumEpoch, for at most `timeout_s`."""
         posted = [task for (_, kind), task in self._posts.items() if kind is EpochEnded]
         if posted:
             await asyncio.wait(posted, timeout=timeout_s)
 
     async def ask(self, endpoint: Endpoint, request: WireMessage, response: type[M], min_version: int) -> M:
-        """Send a request; LeaderChangedError where the leader changes first, else as `QuorumPeers.send`."""
+        """Send a request; raises LeaderChangedError if the leader changes first, else as `QuorumPeers.send`."""
         assert self._peers is not None
         sending = self.send(endpoint, request, response, min_version)
         self._asking = task = asyncio.get_running_loop().create_task(sending)
@@ -160,7 +161,7 @@ class OutgoingRequests:
         return await self._peers.send(endpoint, request, response, timeout_ms=timeout_ms, min_version=min_version)
 
     def enqueue(self, node_id: int, message: Message) -> None:
-        """Send a message of the node to a voter; a newer one of its kind takes the place of an older one."""
+        """Send a message of the node to a voter; a newer message of its kind replaces an older one."""
         older = self._posts.get((node_id, type(message)))
         if older is not None:
             older.cancel()
@@ -177,7 +178,7 @@ class OutgoingRequests:
             self._on_failed(error)
 
     async def _deliver(self, node_id: int, message: Message) -> None:
-        """Send until it is answered, or does not matter any more."""
+        """Send a message until it is answered or obsolete."""
         backoff = Backoff(self._config.retry_backoff_ms, MAX_BACKOFF_MS, jitter=0.5, random=self._random)
         while self._is_current(message):
             voter = self._node.voters.get(node_id)
@@ -194,7 +195,7 @@ class OutgoingRequests:
                 )
                 known, granted = wire.read_answer(answer)
             except UnsupportedRequestError:
-                # It knows no pre-vote, and so has nothing against an election.
+                # A voter without pre-votes (KIP-996) cannot deny one: count it as granted.
                 granted = isinstance(message, VoteAsked) and message.pre_vote
                 known = wire.Known(0, NO_NODE, self._node.leader_epoch, {})
             except (UnreachableError, RequestTimeoutError, ProtocolError) as error:
@@ -237,9 +238,9 @@ class OutgoingRequests:
         if not isinstance(message, VoteAsked):
             self._hear(known)
         else:
-            # Whom a voter takes for the leader counts where it denies its vote, which the node decides.
+            # Use the leader's endpoint; whether the voter's leader matters for its vote is decided by the node.
             self._learn(known)
-            # An answer that does not know the present epoch was given in it all the same, unless it says another.
+            # An answer without an epoch belongs to the epoch of the request.
             epoch = known.leader_epoch if known.leader_epoch >= 0 else message.leader_epoch
             answer = VoteAnswered(node_id, epoch, known.leader_id, granted, message.pre_vote)
             self._obey(self._node.step(answer, self._clock.monotonic_ms()))

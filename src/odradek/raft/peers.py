@@ -1,7 +1,7 @@
-"""The other replicas of the quorum, as this node asks them: one open connection for each endpoint and API.
+"""Connections to the other replicas of the quorum: one for each endpoint and API.
 
-A Fetch waits at the leader for news, and answers come in the order of the requests: a vote must not stand behind it, so
-APIs do not share connections. A connection that fails is forgotten; the next request makes another.
+A Fetch waits at the leader for news, and answers arrive in the order of the requests. APIs do not share connections, so
+that a vote need not wait behind a Fetch. A failed connection is dropped; the next request opens another.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class QuorumPeers:
     def __init__(self, network: Network, node_id: int, security: OutgoingSecurity = PLAINTEXT) -> None:
         """
         Args:
-            node_id: this node's, for the client id that others see.
+            node_id: this node's, for the client id of its requests.
             security: of the controller listener.
         """
         self._network = network
@@ -40,7 +40,7 @@ class QuorumPeers:
         """Send one request and return its answer.
 
         Args:
-            min_version: the lowest version of the API that can say what is meant (inclusive).
+            min_version: the lowest version of the API that has the fields of this request (inclusive).
         Raises:
             RefusedError: the connection is refused; UnreachableError, RequestTimeoutError, UnsupportedRequestError.
         """
@@ -66,7 +66,7 @@ class QuorumPeers:
         )
         other = self._open.get(lane)
         if self._closed or (other is not None and other.is_open):
-            # Two requests found no connection at the same time; one of the two is enough.
+            # Two requests opened a connection at the same time; only one is kept.
             made.close()
         if self._closed:
             raise UnreachableError("this node stops")
@@ -76,13 +76,13 @@ class QuorumPeers:
         return made
 
     def drop(self, endpoint: Endpoint, key: ApiKey) -> None:
-        """Close the connection for one API, on which a response is outstanding that is of no use any more."""
+        """Close the connection for one API whose outstanding response is no longer needed."""
         connection = self._open.pop((endpoint, int(key)), None)
         if connection is not None:
             connection.close()
 
     def close(self) -> None:
-        """Close everything; nothing is sent any more."""
+        """Close all connections; no further request is sent."""
         self._closed = True
         for connection in self._open.values():
             connection.close()

@@ -1,7 +1,7 @@
-"""What a node must remember of elections: the `quorum-state` file beside the metadata log, in Kafka's JSON.
+"""The election state of a node: the `quorum-state` file beside the metadata log, in Kafka's JSON.
 
-Data version 0 is that of static quorums (kraft.version 0), version 1 that of dynamic ones, which adds the directory id
-of the vote. A vote or an epoch counts only once this file is durable.
+Data version 0 is for static quorums (kraft.version 0); version 1, for dynamic ones, adds the directory id of the vote.
+A vote or an epoch counts only once this file is durable.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NO_NODE = -1
 
 @dataclass(frozen=True, slots=True)
 class ElectionState:
-    """The newest epoch this node has heard of, its leader where known, and whom it voted for in it."""
+    """The newest epoch that this node knows, its leader if known, and the node's vote in it."""
 
     leader_epoch: int = 0
     leader_id: int = NO_NODE
@@ -42,7 +42,7 @@ def uuid_of(text: str) -> UUID:
 
 
 def encode_state(state: ElectionState, *, kraft_version: int, cluster_id: str, voters: Sequence[int]) -> bytes:
-    """The file's bytes."""
+    """Encode the file."""
     voted_id = state.voted.node_id if state.voted else NO_NODE
     if kraft_version == 0:
         data: dict[str, object] = {
@@ -67,7 +67,7 @@ def encode_state(state: ElectionState, *, kraft_version: int, cluster_id: str, v
 
 
 def decode_state(data: bytes) -> ElectionState:
-    """Read the file's bytes. Raises ValueError where they are not such a file."""
+    """Decode the file. Raises ValueError if the bytes are not valid."""
     try:
         fields = json.loads(data)
     except RecursionError:
@@ -92,10 +92,10 @@ def _number(fields: dict[str, object], name: str) -> int:
 
 
 def load_state(disk: Disk, directory: Path) -> ElectionState | None:
-    """Read the file, None where there is none.
+    """Read the file; None if it does not exist.
 
     Raises:
-        StorageError: it is damaged: to go on without it could vote twice in one epoch.
+        StorageError: the file is damaged. Without it the node could vote twice in one epoch.
     """
     path = directory / FILE_NAME
     if not disk.exists(path):

@@ -1,9 +1,9 @@
 """Snapshots of the metadata: `<end offset>-<epoch>.checkpoint` beside the log, in Kafka's format (KIP-630).
 
-A snapshot is a file of record batches with offsets of their own from 0: a control batch with the header (and the
-quorum's version and voters), metadata records, a control batch with the footer. Without its footer a snapshot is not
-one: it is written under another name and renamed when it is durable. The same format, without an offset in its name, is
-`bootstrap.checkpoint`: what `storage format` decided for a new cluster.
+A snapshot is a file of record batches with their own offsets from 0: a control batch with the header (and the quorum's
+version and voters), metadata records, a control batch with the footer. A file without a footer is incomplete: snapshots
+are written under another name and renamed when they are durable. `bootstrap.checkpoint` has the same format, without an
+offset in its name: the records that `storage format` wrote for a new cluster.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from odradek.protocol.record_types import encode_metadata_record
 from odradek.raft.batches import control_batch, data_batch, decode_batches
 
 BOOTSTRAP_FILE = "bootstrap.checkpoint"
-# Kafka reads batches of up to 8 MiB; a snapshot's are kept small enough to be replayed in slices.
+# Kafka reads batches of up to 8 MiB; smaller batches let a snapshot be replayed in slices.
 BATCH_BYTES = 512 * 1024
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint\Z")
 _PARTIAL = ".checkpoint.part"
@@ -33,7 +33,7 @@ _PARTIAL = ".checkpoint.part"
 
 @dataclass(frozen=True, slots=True, order=True)
 class SnapshotId:
-    """A snapshot holds everything below `end_offset` (exclusive), whose last record is of `leader_epoch`."""
+    """Identifies a snapshot of all records below `end_offset` (exclusive); the last of them is of `leader_epoch`."""
 
     end_offset: int
     leader_epoch: int
@@ -45,7 +45,7 @@ class SnapshotId:
 
 @dataclass(slots=True)
 class Snapshot:
-    """What a snapshot file says: its metadata records, and of the quorum what is in it."""
+    """The contents of a snapshot file: its metadata records, and the quorum's version and voters if present."""
 
     records: list[Message] = field(default_factory=list)
     kraft_version: KRaftVersionRecord | None = None
@@ -55,13 +55,13 @@ class Snapshot:
 
 
 def snapshot_ids(disk: Disk, directory: Path) -> list[SnapshotId]:
-    """The snapshots in a directory, oldest first. Unfinished ones do not count."""
+    """The snapshots in a directory, oldest first, without incomplete ones."""
     found = (_NAME.match(name) for name in disk.list_dir(directory))
     return sorted(SnapshotId(int(match[1]), int(match[2])) for match in found if match)
 
 
 def remove_partial_snapshots(disk: Disk, directory: Path) -> None:
-    """Remove what a crash left half written."""
+    """Remove the incomplete snapshots that a crash left."""
     for name in disk.list_dir(directory):
         if name.endswith(_PARTIAL):
             disk.remove(directory / name)
@@ -81,7 +81,7 @@ def encode_snapshot(
 
     Args:
         last_timestamp_ms: append time of the last record that the snapshot contains, wall-clock ms.
-        kraft_version, voters: written where the quorum is dynamic (kraft.version 1).
+        kraft_version, voters: written if the quorum is dynamic (kraft.version 1).
     """
     first: list[Message] = [SnapshotHeaderRecord(version=0, last_contained_log_timestamp=last_timestamp_ms)]
     if kraft_version > 0:
@@ -109,7 +109,7 @@ def encode_snapshot(
 
 
 def write_snapshot(disk: Disk, directory: Path, snapshot_id: SnapshotId, data: bytes) -> None:
-    """Put a snapshot's bytes in place durably; a crash leaves the whole file or none. Blocks."""
+    """Write a snapshot file durably; a crash leaves the whole file or none. Blocks."""
     file = partial_snapshot(disk, directory, snapshot_id)
     try:
         file.write_at(0, [data])
@@ -123,17 +123,17 @@ def write_snapshot(disk: Disk, directory: Path, snapshot_id: SnapshotId, data: b
 
 
 def partial_snapshot(disk: Disk, directory: Path, snapshot_id: SnapshotId) -> File:
-    """A new file for a snapshot's bytes, which is no snapshot yet."""
+    """Create the file of a snapshot under its temporary name."""
     partial = directory / (snapshot_id.file_name + ".part")
     disk.remove(partial)
     return disk.open(partial, create=True)
 
 
 def finish_snapshot(disk: Disk, directory: Path, snapshot_id: SnapshotId) -> Snapshot:
-    """Make a fetched file, whose bytes are durable, a snapshot, and read it. Blocks.
+    """Rename a fetched file, whose bytes are durable, to a snapshot, and read it. Blocks.
 
     Raises:
-        ProtocolError: the bytes are no snapshot; the file is removed.
+        ProtocolError: the bytes are not a snapshot; the file is removed.
     """
     partial = directory / (snapshot_id.file_name + ".part")
     try:
@@ -151,10 +151,10 @@ def _name_partial(disk: Disk, directory: Path, snapshot_id: SnapshotId) -> None:
 
 
 def decode_snapshot(data: bytes) -> Snapshot:
-    """Read a snapshot file's bytes.
+    """Decode the bytes of a snapshot file.
 
     Raises:
-        ValueError: damaged, or it has no footer.
+        ValueError: the file is damaged or has no footer.
     """
     snapshot = Snapshot()
     for batch in decode_batches(data):
@@ -178,7 +178,7 @@ def read_snapshot(disk: Disk, path: Path) -> Snapshot:
     """Read a snapshot file.
 
     Raises:
-        StorageError: damaged. There is no reading past it: everything in the log before it may be gone.
+        StorageError: damaged. It cannot be skipped: the log before it may have been removed.
     """
     try:
         return decode_snapshot(read_file(disk, path))
@@ -187,7 +187,7 @@ def read_snapshot(disk: Disk, path: Path) -> Snapshot:
 
 
 def read_bootstrap(disk: Disk, metadata_directory: Path) -> Sequence[Message]:
-    """The records of `bootstrap.checkpoint` in the root of the metadata directory; none where there is no such file.
+    """The records of `bootstrap.checkpoint` in the root of the metadata directory; empty if the file does not exist.
 
     Raises:
         StorageError: damaged.

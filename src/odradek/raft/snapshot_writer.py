@@ -1,6 +1,6 @@
-"""When a replica writes a snapshot of the metadata, and when files that it makes superfluous are removed.
+"""Decides when a replica writes a snapshot of the metadata and when it removes obsolete files.
 
-A snapshot is due after so many bytes or so much time. It is written off the loop; between two syncs after it, a new
+A snapshot is due after a number of bytes or a time. It is written off the loop. Between two syncs after it, a new
 segment begins, and snapshots and segments beyond the limits are removed.
 """
 
@@ -31,8 +31,8 @@ class SnapshotWriter:
     ) -> None:
         """
         Args:
-            sync_soon: makes the driver sync, after which it calls `clean` and `write_if_due`.
-            on_failed: called where the log is lost.
+            sync_soon: makes the driver sync; it then calls `clean` and `write_if_due`.
+            on_failed: called if the log failed.
         """
         self._storage = storage
         self._disk = disk
@@ -45,35 +45,35 @@ class SnapshotWriter:
         self._closed = False
 
     def begin(self) -> None:
-        """The log is open: the time to the next snapshot begins."""
+        """The log is open: start the timer of the next snapshot."""
         self._began_ms = self._clock.monotonic_ms()
 
     async def close(self) -> None:
-        """Wait for a snapshot that is being written; begin no other."""
+        """Wait for a snapshot that is being written; start no other."""
         self._closed = True
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
 
     @property
     def is_due(self) -> bool:
-        """Whether to write one now."""
+        """Whether a snapshot should be written now."""
         if self._closed or (self._task is not None and not self._task.done()):
             return False
         return self._storage.snapshot_due(self._clock.monotonic_ms() - self._began_ms)
 
     def write_if_due(self) -> None:
-        """Begin to write one in the background, where it is time."""
+        """If a snapshot is due, start to write it in the background."""
         if self.is_due:
             self._task = asyncio.get_running_loop().create_task(self._try_to_write())
 
     def clean(self) -> None:
-        """Remove what the last snapshot made superfluous. Not while a sync is under way. Raises StorageError."""
+        """Remove files that the last snapshot made obsolete. Not during a sync. Raises StorageError."""
         if self._clean_due:
             self._clean_due = False
             self._storage.clean(self._clock.now_ms())
 
     async def write(self) -> SnapshotId:
-        """Write what is committed as a snapshot. Raises OSError."""
+        """Write the committed state as a snapshot. Raises OSError."""
         self._began_ms = self._clock.monotonic_ms()
         snapshot_id, write = self._storage.snapshot_writer(self._clock.now_ms())
         await self._disk.run_blocking(write)
@@ -87,7 +87,7 @@ class SnapshotWriter:
             await self.write()
         except OSError as error:
             if is_disk_full(error):
-                # The log holds what would have been in it; after as many bytes again it is retried.
+                # The log still has these records; the snapshot is retried after as many bytes again.
                 _log.warning("no space for a snapshot of the metadata", error=error)
             else:
                 self._on_failed(error)

@@ -1,9 +1,9 @@
-"""What a replica of the metadata log does while its disk is full: it leaves leading to others until it can write.
+"""Behaviour of a replica whose disk is full: it does not lead until it can write again.
 
-A leader that cannot append resigns, and does not stand again before a trial write succeeds: elsewhere the quorum goes
-on at once. A vote that cannot be made durable is not given; an epoch alone need not be durable, because each voter that
-helped to elect its leader has kept the vote, and each replica with its records has the epoch in the log. A single voter
-has no other to leave it to: it refuses what it cannot write, and goes on when it can.
+A leader that cannot append resigns, and becomes a candidate only after a trial write succeeds: meanwhile another voter
+leads. A vote that cannot be made durable is not granted. An epoch alone need not be durable: each voter that elected
+its leader has stored the vote, and each replica with the leader's records has the epoch in its log. A single voter
+cannot resign to another: it refuses appends until it can write.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from odradek.raft.node import RaftNode
 from odradek.raft.roles import Role
 from odradek.raft.storage import QuorumStorage
 
-# How often a replica without space tries to write.
+# How often a replica with a full disk tries to write.
 PROBE_MS = 500
 _log = get_logger("raft.space")
 
 
 class Host(Protocol):
-    """What is needed of the driver."""
+    """What `Space` uses of the driver."""
 
     def apply_ready(self, ready: Ready) -> None:
         """Carry out what the node decided."""
         ...
 
     def soon(self, work: Callable[[], None]) -> None:
-        """Do something once the caller has returned to the loop."""
+        """Call `work` after the caller has returned to the loop."""
         ...
 
     async def pause(self, pause_ms: int) -> None:
-        """Let time pass."""
+        """Sleep for `pause_ms`."""
         ...
 
 
 class Space:
-    """Whether one replica can write, and what of its elections is durable."""
+    """Tracks whether one replica can write, and whether its election state is durable."""
 
     def __init__(
         self, host: Host, node: RaftNode, storage: QuorumStorage, *, disk: Disk, clock: Clock, cluster_id: str
@@ -53,14 +53,14 @@ class Space:
         self._disk = disk
         self._clock = clock
         self._cluster_id = cluster_id
-        self._owing = False  # the node's epoch and vote are not durable
+        self._owing = False  # the node's epoch or vote is not durable
         self._full = False
 
     def persist(self, ready: Ready) -> None:
-        """Make durable what was decided in an election. Without space nothing that needs it is said.
+        """Store the election state durably. If the disk is full, remove from `ready` what depends on it.
 
         Raises:
-            StorageError: this node must answer nothing any more: the disk failed, or is full and no other can lead.
+            StorageError: the disk failed, or is full and no other voter can lead; this node must answer nothing more.
         """
         if ready.persist is None and not self._owing:
             return
@@ -75,21 +75,21 @@ class Space:
             self.ran_out()
 
     def withhold(self, answer: VoteResponse) -> None:
-        """Deny in an answer the vote that was not made durable, and the pre-vote, as no vote could follow it."""
+        """Deny a vote that could not be made durable, and a pre-vote, because no vote could follow it."""
         for topic in answer.topics if self._owing else ():
             for partition in topic.partitions:
                 partition.vote_granted = False
 
     def refused(self, error: ApiError) -> ApiError:
-        """A leader could not append: its caller retries, where there are others to lead."""
+        """The error for a failed append of a leader: retriable if other voters can lead."""
         if self._node.is_alone:
             return error
-        # Not at once: the caller has an operation under way, which must hear of this first.
+        # Not at once: the caller's operation must fail first.
         self._host.soon(self.ran_out)
         return ApiError(ErrorCode.NOT_CONTROLLER, error.message)
 
     def ran_out(self) -> None:
-        """There is no space: lead no more, and try from now on whether there is."""
+        """The disk is full: resign, and start the trial writes."""
         if not self._full:
             self._full = True
             leads = self._node.role is Role.LEADER
@@ -100,7 +100,7 @@ class Space:
             self._host.apply_ready(ready)
 
     async def watch(self, on_failed: Callable[[BaseException], None]) -> None:
-        """See to it that this replica may lead again once it can write."""
+        """Run the trial writes, and let this replica lead again once one succeeds."""
         while True:
             await self._host.pause(PROBE_MS)
             if not self._full:

@@ -1,8 +1,8 @@
-"""What a replica of the metadata log keeps: log, snapshots, voters by offset, and the records that are not read yet.
+"""The state of a replica of the metadata log: log, snapshots, voters by offset, and records that are not committed.
 
-Decides and writes, and knows no clock and no loop; the driver says when, and makes durable what was written. Records
-are `held` from the moment they are written until the high watermark passes them; then the publisher gets them. What is
-truncated was never published: that is asserted. Source: KIP-595, KIP-630, KIP-853.
+It decides and writes, without a clock or a loop; the driver calls it and syncs what was written. Records are `held`
+from the write until the high watermark passes them; then the publisher gets them. Truncated records were never
+published: this is asserted. Source: KIP-595, KIP-630, KIP-853.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ from odradek.raft.voters import VoterSet
 from odradek.record.reader import read_batches
 
 RECORDS_PER_SLICE = 1000
-# A trial write: so much must fit before a replica whose disk was full may lead again.
+# The size of a trial write, which must succeed before a replica whose disk was full may lead again.
 PROBE_FILE, PROBE_BYTES = "space.tmp", 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Diverging:
-    """Two logs agree at most up to `end_offset` (exclusive), where the leader's `epoch` ends."""
+    """Two logs agree at most up to `end_offset` (exclusive), at which the leader's `epoch` ends."""
 
     epoch: int
     end_offset: int
 
 
 class QuorumStorage:
-    """The files of one replica and what is known of their contents."""
+    """The files of one replica, and their contents in memory."""
 
     def __init__(
         self, disk: Disk, directory: Path, config: RaftConfig, publisher: MetadataPublisher, voters: VoterSet
     ) -> None:
-        """`voters` are those of a static quorum; those recorded in the log or a snapshot count for more."""
+        """`voters`: of a static quorum; voters recorded in the log or a snapshot take precedence."""
         self._disk = disk
         self.directory = directory
         self._config = config
@@ -67,14 +67,14 @@ class QuorumStorage:
         self._unwritten: list[DecodedBatch] = []
         self.published_offset = 0
         self.bytes_since_snapshot = 0
-        # How many read the log from its snapshot on, slice by slice: nothing that they have yet to read may go.
+        # The number of open `slices` iterators: files that they have yet to read must stay.
         self._readers = 0
         self.log: MetadataLog
 
     # -- opening ----------------------------------------------------------------------------------------------------
 
     def open(self) -> ElectionState:
-        """Open files, publish the newest snapshot, decode what lies behind it; what was persisted of elections.
+        """Open the files, publish the newest snapshot, decode the records behind it; returns the election state.
 
         Raises:
             StorageError: the log, a snapshot or the quorum-state file is damaged.
@@ -84,7 +84,7 @@ class QuorumStorage:
         self._disk.remove(self.directory / PROBE_FILE)
         self.snapshots = snapshot_ids(self._disk, self.directory)
         newest = self.snapshots[-1] if self.snapshots else None
-        # Before the log: what the snapshot has is not missed there, so it must be whole.
+        # Before the log: the log may begin behind the snapshot, so the snapshot must be intact.
         snapshot = None if newest is None else read_snapshot(self._disk, self.directory / newest.file_name)
         from_offset = 0 if newest is None else newest.end_offset
         self.log = MetadataLog(self._disk, self.directory, covered_offset=from_offset)
@@ -103,7 +103,7 @@ class QuorumStorage:
         return state if state.leader_epoch >= last_epoch else ElectionState(last_epoch)
 
     def _take_snapshot(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> None:
-        """Go on from a snapshot; a log that ends before it, or diverges, is restarted behind it."""
+        """Continue from a snapshot; a log that ends before it, or diverges, is restarted behind it."""
         self.history.load(snapshot.kraft_version, snapshot.voters)
         self._publisher.kraft_version = self.history.kraft_version
         if snapshot_id.end_offset > self.published_offset:
@@ -117,7 +117,7 @@ class QuorumStorage:
         self.published_offset = max(self.published_offset, snapshot_id.end_offset)
 
     def _hold(self, batch: DecodedBatch) -> bool:
-        """Keep a batch for the publisher; whether it changes the voters."""
+        """Hold a batch for the publisher; returns whether it changes the voters."""
         if not batch.control:
             fresh = [item for item in batch.records if item[0] >= self.published_offset]
             self._hold_records(batch.last_offset, batch.leader_epoch, fresh)
@@ -135,7 +135,7 @@ class QuorumStorage:
         return [self._hold(batch) for batch in batches].count(True) > 0
 
     def store_state(self, state: ElectionState, cluster_id: str) -> None:
-        """Make durable what was decided in an election. Blocks."""
+        """Store the election state durably. Blocks."""
         store_state(
             self._disk,
             self.directory,
@@ -146,19 +146,19 @@ class QuorumStorage:
         )
 
     def probe(self) -> None:
-        """Write something, and take it away again. Blocks. Raises OSError."""
+        """Do a trial write, and remove its file. Blocks. Raises OSError."""
         probe_space(self._disk, self.directory / PROBE_FILE, PROBE_BYTES)
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
     @property
     def _kept_offset(self) -> int:
-        """What was published of this log (exclusive); without space more was, see `publish_unwritten`."""
+        """The end (exclusive) of the published records of this log; `publish_unwritten` may have published more."""
         return min(self.published_offset, self.log.log_end_offset)
 
     @property
     def log_end(self) -> LogEnd:
-        """Epoch of the last record and end offset; a log that is empty behind a snapshot ends in the snapshot's."""
+        """Epoch of the last record and log end offset; of an empty log behind a snapshot, the snapshot's."""
         end_offset = self.log.log_end_offset
         last_epoch = self.log.last_epoch
         if self.snapshots and self.snapshots[-1].end_offset == end_offset:
@@ -166,7 +166,7 @@ class QuorumStorage:
         return LogEnd(last_epoch, end_offset)
 
     def append_own(self, batches: Sequence[bytes], leader_epoch: int, decoded: Sequence[tuple[int, Message]]) -> int:
-        """Write a leader's batches; returns the new end offset. Raises StorageError."""
+        """Append a leader's batches; returns the new log end offset. Raises StorageError."""
         self.bytes_since_snapshot += sum(map(len, batches))
         end_offset = self.log.append(batches)
         if decoded:
@@ -176,22 +176,22 @@ class QuorumStorage:
         return end_offset
 
     def append_control(self, batch: bytes) -> bool:
-        """Write a leader's batch of control records; whether it changes the voters. Raises StorageError."""
+        """Append a leader's batch of control records; returns whether it changes the voters. Raises StorageError."""
         self.log.append([batch])
         return self._hold_all(decode_batches(batch))
 
     def append_fetched(self, data: bytes, leader_epoch: int) -> bool:
-        """Write what the leader of `leader_epoch` sent; whether it changes the voters.
+        """Append batches fetched from the leader of `leader_epoch`; returns whether they change the voters.
 
         Raises:
-            ProtocolError: it does not continue the log, is damaged, or is of a later epoch than its leader; nothing
+            ProtocolError: they do not continue the log, are damaged, or of a later epoch than the leader's; nothing
                 was written.
             ApiError: KAFKA_STORAGE_ERROR, the disk is full; see `publish_unwritten`.
             StorageError: the disk failed.
         """
         batches: list[bytes] = []
         end_offset, last_epoch = self.log.log_end_offset, self.log.last_epoch
-        for position, header in read_batches(data):  # a batch cut off at the end is fetched again
+        for position, header in read_batches(data):  # an incomplete last batch is fetched again
             epoch = header.partition_leader_epoch
             if header.base_offset != end_offset or not last_epoch <= epoch <= leader_epoch:
                 raise ProtocolError(
@@ -214,10 +214,10 @@ class QuorumStorage:
         return self._hold_all(decoded)
 
     def truncate_to(self, end_offset: int, high_watermark: int) -> bool:
-        """Cut off all at and above `end_offset`, which a leader's log contradicts; whether that changes the voters.
+        """Remove all records at and above `end_offset`, which diverge; returns whether that changes the voters.
 
         Raises:
-            StorageError: that would undo what is committed: this replica or the leader has lost what it had promised.
+            StorageError: committed records would be removed: this replica or the leader has lost durable records.
         """
         floor = max(high_watermark, self._kept_offset)
         if end_offset < floor:
@@ -233,12 +233,12 @@ class QuorumStorage:
         return changed
 
     def diverges_at(self, found: Diverging) -> int:
-        """Where to truncate, given where the leader says that an epoch ends in its log."""
+        """The offset to truncate to, from the leader's epoch and its end offset in the leader's log."""
         epoch, end_offset = self.end_of_epoch(found.epoch)
         return min(end_offset, found.end_offset) if epoch == found.epoch else end_offset
 
     def publish(self, high_watermark: int) -> None:
-        """Give the publisher what is committed (below `high_watermark`)."""
+        """Pass committed records (below `high_watermark`, exclusive) to the publisher."""
         end_offset = self.log.log_end_offset
         assert high_watermark <= end_offset, f"{high_watermark} is committed of a log that ends at {end_offset}"
         records: list[tuple[int, Message]] = []
@@ -255,8 +255,8 @@ class QuorumStorage:
             self._publisher.committed(records, leader_epoch)
 
     def publish_unwritten(self, high_watermark: int) -> None:
-        """Give the publisher what is committed of what the leader sent last, though there is no space to keep it: it is
-        fetched again until it is written, and published once. All that is written was published before."""
+        """Publish committed records of the leader's last answer that could not be written for lack of space. They are
+        fetched again until they are written, and published once. All written records were published before."""
         unwritten, self._unwritten = self._unwritten, []
         for batch in unwritten:
             if batch.last_offset >= high_watermark:
@@ -269,7 +269,7 @@ class QuorumStorage:
     # -- reading ----------------------------------------------------------------------------------------------------
 
     def check_fetch(self, fetch_offset: int, last_fetched_epoch: int) -> Diverging | SnapshotId | None:
-        """What a leader answers a replica whose log ends at `fetch_offset` in `last_fetched_epoch`; None: read on."""
+        """The answer to a replica whose log ends at `fetch_offset` in `last_fetched_epoch`; None: send records."""
         start_offset = self.log.log_start_offset
         if fetch_offset == 0 and start_offset == 0:
             return None
@@ -288,12 +288,12 @@ class QuorumStorage:
         return None
 
     def _epoch_at_start(self) -> int:
-        """The epoch of the last record before the log's start, which a snapshot covers."""
+        """The epoch of the last record before the log start offset, from its snapshot."""
         found = [known.leader_epoch for known in self.snapshots if known.end_offset == self.log.log_start_offset]
         return found[0] if found else -1
 
     def end_of_epoch(self, leader_epoch: int) -> tuple[int, int]:
-        """(largest epoch up to `leader_epoch`, its end offset exclusive), as log and snapshot tell; (0, 0) of none."""
+        """(largest epoch up to `leader_epoch`, its end offset exclusive) of log and snapshot; (0, 0) if none."""
         epoch, end_offset = self.log.end_offset_for_epoch(leader_epoch)
         if epoch >= 0:
             return epoch, end_offset
@@ -303,7 +303,7 @@ class QuorumStorage:
         return 0, 0
 
     def _read_newest(self) -> tuple[int, Sequence[Message]] | None:
-        """Where the newest snapshot ends, and its records; None while no descriptor is free."""
+        """The end offset and the records of the newest snapshot; None while no file descriptor is free."""
         newest = self.snapshots[-1]
         try:
             return newest.end_offset, read_snapshot(self._disk, self.directory / newest.file_name).records
@@ -313,11 +313,11 @@ class QuorumStorage:
             raise
 
     def slices(self) -> Iterator[Sequence[tuple[int, Message]]]:
-        """The newest snapshot's records, then those of the log behind it up to its present end.
+        """Yield the newest snapshot's records, then those of the log behind it up to its present end.
 
         `clean` removes nothing until the last slice is read, or the iterator closed.
 
-        An empty slice means that it cannot be read just now, as no file can be opened.
+        An empty slice means that no file can be opened at present.
         """
         self._readers += 1
         try:
@@ -358,7 +358,7 @@ class QuorumStorage:
     # -- snapshots --------------------------------------------------------------------------------------------------
 
     def snapshot_writer(self, now_ms: int) -> tuple[SnapshotId, Callable[[], None]]:
-        """A snapshot of what is published: its id, and the work that writes it, which blocks. Begin it on the loop."""
+        """Prepare a snapshot of the published state, on the loop: its id, and the blocking function that writes it."""
         image = self._publisher.image
         snapshot_id = SnapshotId(image.offset + 1, image.leader_epoch)
         kraft_version, voters = self.history.at(snapshot_id.end_offset)
@@ -381,16 +381,16 @@ class QuorumStorage:
         return snapshot_id, write
 
     def snapshot_written(self) -> None:
-        """Take note of the snapshots in the directory."""
+        """Update the list of snapshots in the directory."""
         self.snapshots = snapshot_ids(self._disk, self.directory)
 
     def install(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> None:
-        """Replace everything by a snapshot of the leader's, which is in the directory, durable.
+        """Replace the log and the state by a fetched snapshot, which is durable in the directory.
 
         Raises:
-            StorageError: it is older than what was published here.
-            OSError: there is no space for a new segment, or no descriptor; the snapshot is gone again, and what the log
-                has below its end is as before.
+            StorageError: the snapshot is older than the published records.
+            OSError: there is no space or file descriptor for a new segment. The snapshot was removed again, and the
+                log's records below its end offset are unchanged.
         """
         if snapshot_id.end_offset < self._kept_offset:
             raise StorageError(
@@ -400,7 +400,7 @@ class QuorumStorage:
         try:
             self.log.restart_at(snapshot_id.end_offset)
         except OSError:
-            self._disk.remove(self.directory / snapshot_id.file_name)  # it would be one of what the log has not reached
+            self._disk.remove(self.directory / snapshot_id.file_name)  # the log does not reach this snapshot
             raise
         self.snapshot_written()
         for older in self.snapshots[:]:
@@ -411,8 +411,8 @@ class QuorumStorage:
         self.bytes_since_snapshot = 0
 
     def clean(self, now_ms: int) -> None:
-        """Begin a new segment; remove snapshots beyond the limits, oldest first, never the newest; and segments before
-        the oldest that is left. The next snapshot removes them where `slices` are being read."""
+        """Begin a new segment. Remove snapshots beyond the limits, oldest first, never the newest, and the segments
+        before the oldest that remains. While `slices` are open nothing is removed until the next snapshot."""
         self.log.roll()
         if self._readers:
             return
@@ -434,16 +434,16 @@ class QuorumStorage:
             self.history.forget_before(snapshots[0].end_offset)
 
     def snapshot_due(self, ms_since_snapshot: int) -> bool:
-        """Whether enough bytes or time have passed for a snapshot, and there is anything new to be in it."""
+        """Whether enough bytes or time have passed for a snapshot, and there are new records for it."""
         interval_ms = self._config.snapshot_interval_ms
         due = self.bytes_since_snapshot >= self._config.snapshot_bytes or 0 < interval_ms <= ms_since_snapshot
         newest = self.snapshots[-1].end_offset if self.snapshots else 0
         return due and self._publisher.image.offset + 1 > newest
 
     def first_records(self, leader_id: int, granting: Collection[int]) -> list[Message]:
-        """What the first batch of an epoch says: who leads it, by whose votes; and once, who the voters are."""
+        """The records of an epoch's first batch: the leader, its granting voters and, once, the quorum's voters."""
         voters = [ChangeVoter(voter_id=voter.key.node_id) for voter in self.history.voters]
-        # Version 1 has directory ids too, but Kafka 4.3 reads this record as version 0, whatever it says of itself.
+        # Version 1 has directory ids too, but Kafka 4.3 decodes this record as version 0, whatever its version field.
         change = LeaderChangeMessage(
             version=0,
             leader_id=leader_id,
@@ -453,8 +453,8 @@ class QuorumStorage:
         return [change, *self.first_quorum_records()]
 
     def first_quorum_records(self) -> list[Message]:
-        """What the first leader of a dynamic quorum must write into the log, for replicas that begin with nothing: its
-        version and voters, which are known only from what `storage format` wrote. Empty where the log says them."""
+        """The quorum's version and voters, which the first leader of a dynamic quorum appends for replicas that start
+        empty: until then only the files of `storage format` have them. Empty if the log has these records."""
         only_formatted = not self.snapshots or self.snapshots[-1].end_offset == 0
         if self.history.kraft_version == 0 or self.history.voters_offset >= 0 or not only_formatted:
             return []

@@ -1,8 +1,8 @@
 """Adding, removing and moving voters of a dynamic quorum, one at a time (KIP-853), and joining by oneself (KIP-1186).
 
-A change is a VotersRecord in the log. It counts from the moment that it is written, for the majority that commits it
-too, so a second one must wait until the first is committed; and none is made before the leader has committed something
-of its own epoch. A new voter must have caught up before, or it would cost the quorum a majority.
+A change is a VotersRecord in the log. It counts from the moment it is written, also for the majority that commits it;
+so a second change must wait until the first is committed, and none is made before the leader has committed a record of
+its own epoch. A new voter must have caught up first, or the quorum might lose its majority.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from odradek.raft.storage import QuorumStorage
 from odradek.raft.voter_history import record_of
 from odradek.raft.voters import ZERO_DIRECTORY, Endpoint, Leader, ReplicaKey, Voter, VoterSet
 
-# The one version of the quorum in which its voters may change.
+# The only version of the quorum in which the voters can change.
 DYNAMIC = 1
-# How long a replica may have been behind for the last time, before it counts as not caught up.
+# A replica that was last caught up longer ago than this (ms) counts as not caught up.
 CAUGHT_UP_MS = 3_600_000
 _ASK_AGAIN_MS = 100
 _log = get_logger("raft.voters")
@@ -42,7 +42,7 @@ _Answer = AddRaftVoterResponse | RemoveRaftVoterResponse | UpdateRaftVoterRespon
 
 
 class Host(Protocol):
-    """What a change of voters needs of the driver."""
+    """What a change of voters uses of the driver."""
 
     @property
     def leads(self) -> bool: ...
@@ -50,11 +50,11 @@ class Host(Protocol):
     def leader(self) -> Leader | None: ...
 
     def append_control(self, records: Sequence[Message]) -> int:
-        """Write control records; returns the end offset."""
+        """Append control records; returns the log end offset."""
         ...
 
     async def wait_committed_within(self, end_offset: int, timeout_ms: int) -> None:
-        """Raises ApiError REQUEST_TIMED_OUT, or NOT_CONTROLLER where this node stops leading first."""
+        """Wait for a commit. Raises ApiError REQUEST_TIMED_OUT, or NOT_CONTROLLER if this node stops leading first."""
         ...
 
     async def pause(self, pause_ms: int) -> None: ...
@@ -63,7 +63,7 @@ class Host(Protocol):
 
 
 class VoterChanges:
-    """The voters, as the leader changes them and as a replica asks for it."""
+    """Changes of the voter set: the leader's side, and the requests of a replica."""
 
     def __init__(
         self,
@@ -81,8 +81,8 @@ class VoterChanges:
         """
         Args:
             endpoints: this node's own.
-            auto_join: whether it asks to become a voter where it is none.
-            timeout_ms: how long a change may take whose request does not say.
+            auto_join: whether an observer asks to become a voter.
+            timeout_ms: for a request that has no timeout of its own.
         """
         self._timeout_ms = timeout_ms
         self._host = host
@@ -119,7 +119,7 @@ class VoterChanges:
         return AddRaftVoterResponse()
 
     async def _until_addable(self, key: ReplicaKey, request: AddRaftVoterRequest) -> None:
-        """Wait until a replica has caught up, and no other change is under way. Raises ApiError as `add`."""
+        """Wait until a replica has caught up and no other change is under way. Raises ApiError as `add`."""
         began_ms = self._clock.monotonic_ms()
         while True:
             self._check_changeable(request.cluster_id)
@@ -133,7 +133,7 @@ class VoterChanges:
             await self._host.pause(_ASK_AGAIN_MS)
 
     async def remove(self, request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
-        """Make a voter an observer; a leader that is removed so gives up leading once that is committed.
+        """Make a voter an observer; a leader that is removed resigns once the removal is committed.
 
         Raises:
             ApiError: as `add`, and VOTER_NOT_FOUND; INVALID_REQUEST for the last voter.
@@ -149,7 +149,7 @@ class VoterChanges:
         return RemoveRaftVoterResponse()
 
     async def update(self, request: UpdateRaftVoterRequest) -> UpdateRaftVoterResponse:
-        """Take a voter's new endpoints. Raises ApiError as `remove`; FENCED_ and UNKNOWN_LEADER_EPOCH."""
+        """Store a voter's new endpoints. Raises ApiError as `remove`; also FENCED_ and UNKNOWN_LEADER_EPOCH."""
         self._check_changeable(request.cluster_id)
         if request.current_leader_epoch != self._node.leader_epoch:
             older = request.current_leader_epoch < self._node.leader_epoch
@@ -179,18 +179,18 @@ class VoterChanges:
 
     @property
     def kraft_version(self) -> int:
-        """0 where the voters are those of the setting, 1 where they may change."""
+        """0: the voters are those of the setting. 1: they can change."""
         return self._storage.history.kraft_version
 
     async def upgrade(self, level: int, *, validate_only: bool = False) -> None:
-        """Raise kraft.version: a static quorum becomes a dynamic one, of the voters that it has (KIP-853).
+        """Raise kraft.version: a static quorum becomes a dynamic one with the same voters (KIP-853).
 
-        The voters' directories are those that they fetch with, their endpoints those of the setting; who is to be found
-        elsewhere says so itself from then on.
+        The voters' directories are those of their Fetch requests, their endpoints those of the setting; a voter with
+        other endpoints sends UpdateRaftVoter from then on.
 
         Raises:
-            ApiError: NOT_LEADER_OR_FOLLOWER; INVALID_UPDATE_VERSION for a lower level, and where a voter's directory is
-                not known, as it has not fetched since this leadership began; REQUEST_TIMED_OUT.
+            ApiError: NOT_LEADER_OR_FOLLOWER; INVALID_UPDATE_VERSION for a lower level, and if a voter's directory is
+                unknown because it has not fetched since this leader's election; REQUEST_TIMED_OUT.
         """
         if not self._host.leads:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not lead the quorum")
@@ -239,7 +239,7 @@ class VoterChanges:
             raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "another change of voters is not committed yet")
 
     def _is_pending(self) -> bool:
-        """Whether the newest voter set, or the begin of this leader's epoch, is not committed."""
+        """Whether the newest voter set, or the first record of this leader's epoch, is not committed."""
         high_watermark = self._node.high_watermark
         return self._storage.history.voters_offset >= high_watermark or (
             high_watermark <= self._node.epoch_start_offset
@@ -265,7 +265,7 @@ class VoterChanges:
     # -- as a replica -----------------------------------------------------------------------------------------------
 
     def next_membership_request(self) -> Message | None:
-        """What a follower of a dynamic quorum asks of its leader: to be a voter, or to be found at another address."""
+        """The request of a follower of a dynamic quorum: to become a voter, or to update its endpoints."""
         node, voters = self._node, self._node.voters
         if node.role is not Role.FOLLOWER or not self._endpoints or self._storage.history.kraft_version < DYNAMIC:
             return None
@@ -275,7 +275,7 @@ class VoterChanges:
         if not self._auto_join or node.high_watermark < self._storage.log.log_end_offset:
             return None
         if known is not None:
-            # The voter that this node was before its disk was lost; only then may it be one with the disk it has.
+            # Remove the voter that this node was before it lost its disk; then it can be added with its new disk.
             return RemoveRaftVoterRequest(
                 cluster_id=self._cluster_id, voter_id=known.key.node_id, voter_directory_id=known.key.directory_id
             )
@@ -310,7 +310,7 @@ class VoterChanges:
         )
 
     async def ask_leader(self) -> None:
-        """Tell the leader this replica's wish, where it has one; what it refuses is asked again later."""
+        """Send this replica's membership request, if it has one; a refused request is repeated later."""
         request, leader = self.next_membership_request(), self._host.leader()
         if request is None or leader is None or leader.endpoint is None:
             return

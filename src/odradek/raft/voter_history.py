@@ -1,7 +1,7 @@
-"""Which voters the log names, by offset: a set counts from the moment it is written, and is undone with its record.
+"""Voter sets of the log by offset. A set counts from the moment it is written, until its record is truncated.
 
 A dynamic quorum (kraft.version 1) keeps its voters as control records in the log and in snapshots (KIP-853); a static
-one has those of `controller.quorum.voters` for ever.
+one always has those of `controller.quorum.voters`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BEFORE_THE_LOG = -1
 
 
 def voters_of(record: VotersRecord) -> VoterSet:
-    """The voter set that a control record names."""
+    """The voter set of a control record."""
     return VoterSet(
         Voter(
             ReplicaKey(voter.voter_id, voter.voter_directory_id),
@@ -30,7 +30,7 @@ def voters_of(record: VotersRecord) -> VoterSet:
 
 
 def record_of(voters: VoterSet) -> VotersRecord:
-    """The control record that names a voter set."""
+    """The control record of a voter set."""
     return VotersRecord(
         version=0,
         voters=[
@@ -59,16 +59,16 @@ class VoterHistory:
 
     @property
     def voters(self) -> VoterSet:
-        """Those that count now, committed or not."""
+        """The present voters, committed or not."""
         return self._voters[-1][1]
 
     @property
     def voters_offset(self) -> int:
-        """Where the newest voter set is in the log, BEFORE_THE_LOG where it is in no record behind a snapshot."""
+        """The offset of the newest voter set; BEFORE_THE_LOG if it is in no record behind a snapshot."""
         return self._voters[-1][0]
 
     def removed_at(self, replica: ReplicaKey) -> int:
-        """Where the newest voter set is, if it is the one that removed this voter; else BEFORE_THE_LOG."""
+        """The offset of the newest voter set if it removed this voter; else BEFORE_THE_LOG."""
         was_voter = any(voters.is_voter(replica) for _, voters in self._voters[-2:-1])
         return self.voters_offset if was_voter and not self.voters.is_voter(replica) else BEFORE_THE_LOG
 
@@ -78,12 +78,12 @@ class VoterHistory:
         return self._versions[-1][1]
 
     def at(self, end_offset: int) -> tuple[int, VoterSet]:
-        """(kraft version, voters) as the log says them below `end_offset` (exclusive)."""
+        """(kraft version, voters) from the log's records below `end_offset` (exclusive)."""
         voters = [value for offset, value in self._voters if offset < end_offset][-1]
         return [value for offset, value in self._versions if offset < end_offset][-1], voters
 
     def replay(self, offset: int, record: object) -> bool:
-        """Take a control record of the log; whether it says anything of voters."""
+        """Replay a control record of the log; returns whether it concerns the voters."""
         if isinstance(record, KRaftVersionRecord):
             assert offset > self._versions[-1][0], "versions are replayed in the log's order"
             self._versions.append((offset, record.k_raft_version))
@@ -95,23 +95,23 @@ class VoterHistory:
         return False
 
     def load(self, kraft_version: KRaftVersionRecord | None, voters: VotersRecord | None) -> None:
-        """Restart with what a snapshot says; what it does not say stays as it was configured."""
+        """Restart with the contents of a snapshot; None keeps the configured value."""
         self._versions = [(BEFORE_THE_LOG, kraft_version.k_raft_version if kraft_version is not None else 0)]
         self._voters = [(BEFORE_THE_LOG, voters_of(voters) if voters is not None else self._configured)]
 
     def truncate_to(self, end_offset: int) -> bool:
-        """Forget what lies at and above `end_offset`; whether anything did."""
+        """Remove the records at and above `end_offset`; returns whether there were any."""
         undone = max(self._voters[-1][0], self._versions[-1][0]) >= end_offset
         self._filter(lambda offset: offset < end_offset)
         return undone
 
     def forget_before(self, offset: int) -> None:
-        """A snapshot covers all below `offset`: of what is there only the newest counts."""
+        """Drop all but the newest record below `offset`: a snapshot covers these."""
         self._voters = self._voters[_last_below(self._voters, offset) :]
         self._versions = self._versions[_last_below(self._versions, offset) :]
 
     def _filter(self, keep: Callable[[int], bool]) -> None:
-        # What was configured, or what a snapshot said, is at no offset of the log, and stays.
+        # Configured values, and those of a snapshot, have no offset in the log, and stay.
         self._voters = [entry for entry in self._voters if keep(entry[0])]
         self._versions = [entry for entry in self._versions if keep(entry[0])]
 

@@ -1,4 +1,4 @@
-"""Who votes: the voter set, from configuration (static quorum) or from the log's control records (KIP-853)."""
+"""The voter set, from configuration (static quorum) or from the log's control records (KIP-853)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Endpoint = tuple[str, int]
 
 
 class Leader(NamedTuple):
-    """Who leads the quorum, as a node knows it; `endpoint`: (host, port) of its controller listener, where known."""
+    """The quorum's leader as a node knows it; `endpoint`: (host, port) of its controller listener, if known."""
 
     node_id: int
     leader_epoch: int
@@ -23,17 +23,17 @@ class Leader(NamedTuple):
 
 @dataclass(frozen=True, slots=True, order=True)
 class ReplicaKey:
-    """A replica of the metadata log: the node and the directory that holds its copy.
+    """A replica of the metadata log: a node and the directory of its copy.
 
-    A voter that comes back with an empty disk has another directory id and is not the voter that it was; where the id
-    is zero (static quorums), any directory of that node is meant.
+    A voter that returns with an empty disk has another directory id and is another voter. A zero id (static quorums)
+    means any directory of that node.
     """
 
     node_id: int
     directory_id: UUID = ZERO_DIRECTORY
 
     def is_same(self, other: ReplicaKey) -> bool:
-        """Whether both may be the same replica: ids equal, and directories too where both are known."""
+        """Whether both may be the same replica: node ids are equal, and directory ids too if both are known."""
         if self.node_id != other.node_id:
             return False
         return ZERO_DIRECTORY in (self.directory_id, other.directory_id) or self.directory_id == other.directory_id
@@ -73,7 +73,7 @@ class VoterSet:
 
     @property
     def majority(self) -> int:
-        """How many make a quorum."""
+        """The size of a majority."""
         return len(self._voters) // 2 + 1
 
     @property
@@ -85,16 +85,16 @@ class VoterSet:
         return self._voters.get(node_id)
 
     def is_voter(self, replica: ReplicaKey) -> bool:
-        """Whether this replica votes; a known directory id must be the voter's."""
+        """Whether this replica is a voter; a known directory id must be the voter's."""
         voter = self._voters.get(replica.node_id)
         return voter is not None and voter.key.is_same(replica)
 
 
 def parse_static_voters(text: str, listener_name: str) -> VoterSet:
-    """Read `controller.quorum.voters`, as `1@host1:9093,2@host2:9093`; an IPv6 host stands in brackets.
+    """Parse `controller.quorum.voters`, as `1@host1:9093,2@host2:9093`; an IPv6 host is in brackets.
 
     Raises:
-        ValueError: not of this form, or a node id is given twice; the text says which part.
+        ValueError: the text is malformed, or has a node id twice; the message has the part.
     """
     voters: dict[int, Voter] = {}
     for part in filter(None, (piece.strip() for piece in text.split(","))):

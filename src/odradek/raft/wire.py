@@ -1,6 +1,6 @@
-"""Between the quorum's decisions and Kafka's messages: requests to other replicas, and what their answers say.
+"""Conversion between the node's values and Kafka's messages: requests to other replicas, and their answers.
 
-All requests name one topic and one partition. An answer that names anything else is the peer's fault: ProtocolError.
+All requests have one topic and one partition. An answer with another is the peer's fault: ProtocolError.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from odradek.raft.storage import Diverging
 from odradek.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 
 METADATA_TOPIC_ID = UUID(int=1)
-# A vote in which nothing is promised is known from this version on (KIP-996); a Fetch that says who fetches, from that.
+# The first version with pre-votes (KIP-996); the first Fetch version with the replica's state (KIP-903).
 PRE_VOTE_VERSION = 2
 FETCH_VERSION = 15
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What an answer says of the quorum; `endpoints` are of nodes by id, as their one listener for us."""
+    """The quorum's state in an answer; `endpoints` by node id, of the one listener that this node uses."""
 
     error: int
     leader_id: int
@@ -45,7 +45,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """The leader's answer to a Fetch, beside what it knows of the quorum."""
+    """The leader's answer to a Fetch, without its quorum state."""
 
     known: Known
     high_watermark: int
@@ -56,7 +56,7 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of a snapshot of `size` bytes."""
+    """A chunk of a snapshot of `size` bytes."""
 
     known: Known
     snapshot_id: SnapshotId
@@ -66,7 +66,7 @@ class Chunk:
 
 
 def vote_asked(asked: VoteAsked, cluster_id: str, voter: Voter) -> vote_request.VoteRequest:
-    """Ask a voter for its vote."""
+    """Build a Vote request."""
     partition = vote_request.PartitionData(
         partition_index=0,
         replica_epoch=asked.leader_epoch,
@@ -84,7 +84,7 @@ def vote_asked(asked: VoteAsked, cluster_id: str, voter: Voter) -> vote_request.
 def epoch_begun(
     begun: EpochBegun, cluster_id: str, voter: Voter, endpoints: Mapping[str, Endpoint]
 ) -> begin_request.BeginQuorumEpochRequest:
-    """Tell a voter who leads and where."""
+    """Build a BeginQuorumEpoch request with the leader and its endpoints."""
     partition = begin_request.PartitionData(
         partition_index=0,
         voter_directory_id=voter.key.directory_id,
@@ -104,7 +104,7 @@ def epoch_begun(
 def epoch_ended(
     ended: EpochEnded, cluster_id: str, voters: VoterSet, endpoints: Mapping[str, Endpoint]
 ) -> end_request.EndQuorumEpochRequest:
-    """Tell a voter that this leader leads no more, and who should stand first."""
+    """Build an EndQuorumEpoch request with the successors in their order."""
     known = [voter.key for node_id in ended.successors if (voter := voters.get(node_id)) is not None]
     partition = end_request.PartitionData(
         partition_index=0,
@@ -135,7 +135,7 @@ def fetch(
     max_wait_ms: int,
     max_bytes: int,
 ) -> fetch_request.FetchRequest:
-    """Ask for what follows the local log."""
+    """Build a Fetch request for the records behind the local log."""
     partition = fetch_request.FetchPartition(
         partition=0,
         current_leader_epoch=leader_epoch,
@@ -161,7 +161,7 @@ def fetch(
 def fetch_snapshot(
     me: ReplicaKey, cluster_id: str, *, leader_epoch: int, snapshot_id: SnapshotId, position: int, max_bytes: int
 ) -> fetch_snapshot_request.FetchSnapshotRequest:
-    """Ask for the bytes of a snapshot from `position` on."""
+    """Build a FetchSnapshot request for the bytes from `position` on."""
     partition = fetch_snapshot_request.PartitionSnapshot(
         partition=0,
         current_leader_epoch=leader_epoch,
@@ -180,7 +180,7 @@ def fetch_snapshot(
 
 
 def read_answer(answer: VoteResponse | BeginQuorumEpochResponse | EndQuorumEpochResponse) -> tuple[Known, bool]:
-    """What a voter answered, and whether it gave its vote."""
+    """Decode a voter's answer; returns the quorum's state, and whether the vote was granted."""
     endpoints = {node.node_id: (node.host, node.port) for node in answer.node_endpoints}
     if answer.error_code:
         return Known(answer.error_code, NO_NODE, -1, endpoints), False
@@ -190,7 +190,7 @@ def read_answer(answer: VoteResponse | BeginQuorumEpochResponse | EndQuorumEpoch
 
 
 def read_fetched(answer: FetchResponse) -> Fetched:
-    """What the leader, or a node that knows who leads, answered a Fetch."""
+    """Decode an answer to a Fetch, from the leader or a node that knows the leader."""
     endpoints = {node.node_id: (node.host, node.port) for node in answer.node_endpoints}
     if answer.error_code:
         return Fetched(Known(answer.error_code, NO_NODE, -1, endpoints), -1, None, None, b"")
@@ -206,7 +206,7 @@ def read_fetched(answer: FetchResponse) -> Fetched:
 
 
 def read_chunk(answer: FetchSnapshotResponse) -> Chunk:
-    """What the leader answered a FetchSnapshot."""
+    """Decode the leader's answer to a FetchSnapshot."""
     endpoints = {node.node_id: (node.host, node.port) for node in answer.node_endpoints}
     if answer.error_code:
         return Chunk(Known(answer.error_code, NO_NODE, -1, endpoints), SnapshotId(-1, -1), -1, -1, b"")
@@ -217,12 +217,12 @@ def read_chunk(answer: FetchSnapshotResponse) -> Chunk:
     return Chunk(known, SnapshotId(snapshot.end_offset, snapshot.epoch), partition.size, partition.position, data)
 
 
-# What to do where a node of the quorum takes another one for a client (CLUSTER_AUTHORIZATION_FAILED).
+# The hint after CLUSTER_AUTHORIZATION_FAILED: another node does not recognize this one as part of the cluster.
 CLUSTER_ACTION_HINT = "the principal of this node needs ClusterAction: name it in super.users of all nodes"
 
 
 def error_name(code: int) -> str:
-    """The name of an error code, of an unknown one its number."""
+    """The name of an error code; its number if unknown."""
     return ErrorCode(code).name if code in set(ErrorCode) else f"error {code}"
 
 
