@@ -295,6 +295,8 @@ class MarkerTopic:
             return None
         try:
             found = json.loads(entry.value)
+            if not isinstance(found, dict):
+                raise ValueError("not a JSON object")
             before = tuple(map(str, found.get("before", ())))
             marker = Marker(int(found["batch"]), str(found["run"]), str(found["plan"]), before=before)
             if "tasks" not in found:
