@@ -72,9 +72,9 @@ async def test_without_a_majority_nothing_is_acknowledged(tmp_path: Path) -> Non
 async def test_a_replica_with_an_empty_disk_fetches_the_snapshot(tmp_path: Path) -> None:
     limits = {"snapshot_bytes": 20_000, "retention_bytes": 60_000, "fetch_snapshot_max_bytes": 500}
     async with Quorum(tmp_path, **limits) as quorum:
-        leader = await quorum.leader()
         for number in range(800):
-            await leader.set("v" * 40 + str(number), f"g{number % 20}")
+            await quorum.write("v" * 40 + str(number), f"g{number % 20}")
+        leader = await quorum.leader()
         await eventually_async(lambda: leader.driver.log.log_start_offset > 0)
         observer = await quorum.observer()
         last = "v" * 40 + "799"

@@ -18,6 +18,7 @@ from uuid import UUID
 
 from odradek.client.connection import Connection as ClientConnection
 from odradek.client.connection import connect
+from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.metrics import Metrics
 from odradek.common.ports import Clock, Disk, Network
 from odradek.common.real_io import RealClock, RealDisk, RealNetwork
@@ -301,7 +302,12 @@ class Quorum:
         """Write one record of metadata through the active controller; on a busy machine that may be another by then."""
 
         async def is_written() -> bool:
-            return await (await self.leader()).set(value, name) == 0
+            try:
+                return await (await self.leader()).set(value, name) == 0
+            except ApiError as error:
+                if error.code is not ErrorCode.NOT_CONTROLLER:
+                    raise
+                return False
 
         await eventually_async(is_written)
 
