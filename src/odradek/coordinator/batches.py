@@ -1,7 +1,7 @@
-"""Coordinator records to record batches and back: the content of a partition of a coordinator's topic.
+"""Conversion of coordinator records to record batches and back: the content of a partition of a coordinator's topic.
 
-What a record's key and value mean is its `RecordCodec`'s business. Here records are put into batches: plain ones
-together, those of one producer's transaction together, and each marker that ends a transaction in a batch of its own.
+A `RecordCodec` defines a record's key and value. This module builds the batches: plain records together, those of one
+producer's transaction together, and each marker that ends a transaction in a batch of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from odradek.record.record import Record
 
 _log = get_logger("coordinator.batches")
 
-# Room for a batch's header and the framing of one record, on top of key and value.
+# The size of a batch's header and the framing of one record, in addition to key and value.
 RECORD_OVERHEAD_BYTES = 32
 BATCH_OVERHEAD_BYTES = 128
 
@@ -28,7 +28,7 @@ RecordT = TypeVar("RecordT")
 
 
 class EncodedRecord(NamedTuple):
-    """A record's bytes, and the producer in whose transaction it is written; `value` None removes."""
+    """The bytes of a record, and the producer of its transaction; a `value` of None is a tombstone."""
 
     key: bytes
     value: bytes | None
@@ -38,31 +38,31 @@ class EncodedRecord(NamedTuple):
 
 
 class RecordCodec(Protocol[RecordT]):
-    """How one kind of coordinator writes its records."""
+    """The encoding of one kind of coordinator's records."""
 
     @property
     def topic(self) -> str:
-        """The topic that they lie in."""
+        """The topic of the records."""
         ...
 
     def encode(self, record: RecordT, /) -> EncodedRecord: ...
 
     def decode(self, key: bytes, value: bytes | None, header: BatchHeader, /) -> RecordT | None:
-        """What a record says; None for a kind that is not this coordinator's. Raises ProtocolError."""
+        """Decode a record; None for a kind of record of another coordinator. Raises ProtocolError."""
         ...
 
     def decode_marker(self, header: BatchHeader, committed: bool, /) -> RecordT | None:
-        """What the end of a transaction means here, if anything."""
+        """The record for the end of a transaction; None if it has no effect here."""
         ...
 
 
 def encode_batches(
     codec: RecordCodec[RecordT], records: Sequence[RecordT], *, atomic: bool, max_batch_bytes: int, now_ms: int
 ) -> list[bytes]:
-    """The batches that carry one operation's records, with offsets from 0: one where it is atomic.
+    """Encode one operation's records as batches with offsets from 0; an atomic operation gets one batch.
 
     Raises:
-        ApiError: RECORD_LIST_TOO_LARGE where an atomic operation, MESSAGE_TOO_LARGE where one record does not fit.
+        ApiError: RECORD_LIST_TOO_LARGE for an atomic operation, MESSAGE_TOO_LARGE for one record, that does not fit.
     """
     batches: list[bytes] = []
     pending: list[Record] = []
@@ -97,10 +97,10 @@ def _build(records: Sequence[Record], owner: EncodedRecord) -> bytes:
 
 
 def decode_batches(codec: RecordCodec[RecordT], data: Buffer) -> tuple[list[tuple[int, RecordT]], int]:
-    """The records of the whole batches in `data` with their offsets, and the offset behind the last batch (-1: none).
+    """Decode whole batches; returns (offset, record) pairs and the offset behind the last batch (-1: none).
 
-    A record that is not ours to read is left out with a warning: another release may have written it, and what it
-    says of its group or transaction must not cost the others their coordinator.
+    A record that cannot be decoded is skipped with a warning: another release may have written it, and it must not
+    make the coordinator of all other groups or transactions unavailable.
     """
     records: list[tuple[int, RecordT]] = []
     next_offset = -1

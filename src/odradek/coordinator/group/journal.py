@@ -1,11 +1,11 @@
-"""What happened to each group of one shard lately, and why: what `odradek groups explain` shows.
+"""Recent events of each group of one shard, with reasons: the content of `odradek groups explain`.
 
-Soft and bounded: the last events of a group, the last of the shard, and how long partitions have had no owner. It
-begins when the shard is loaded and ends with the leadership. Nothing is decided by it. An event that repeats (a fenced
-member that goes on asking) is counted, not written again. What a client names is cut to `MAX_TEXT`.
+It is soft and bounded: the last events of a group and of the shard, and how long partitions have had no owner. It
+begins when the shard is loaded and ends with the leadership. No decision depends on it. A repeated event (a fenced
+member that keeps sending requests) is counted, not added again. Texts of clients are cut to `MAX_TEXT`.
 
-Operations write while they are decided; their records may yet be refused. So what they write is held back until the
-records are through, and shows what could not be stored otherwise.
+Operations record events while they are decided, and their records may be refused. So events are buffered until the
+records are committed; if they are not, the journal shows what could not be stored.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from odradek.coordinator.group.classic.group import Moment
 MAX_EVENTS_PER_GROUP = 256
 MAX_EVENTS = 1000
 MAX_GROUPS = 500
-# Partitions of one group whose missing owners are watched; a group of more has these alone.
+# Limit of the partitions of one group whose missing owners are tracked; the rest is not tracked.
 MAX_WATCHED = 10_000
 MAX_TEXT = 256
-# How far back an event is looked for that would only be repeated.
+# How many recent events are searched for one that would only be repeated.
 REPEATS_AMONG = 8
 
 Partition = tuple[str, int]
 
-# Refusals that end a member, or keep one out.
+# Errors that end a membership or refuse one.
 REFUSALS = frozenset(
     {
         ErrorCode.FENCED_INSTANCE_ID,
@@ -56,7 +56,7 @@ FENCED = frozenset(
 
 
 class MemberIdentity(NamedTuple):
-    """A member, or somebody who says to be one. `client_host` is as Kafka writes it: "/127.0.0.1"."""
+    """A member, or a client that claims to be one. `client_host` is in Kafka's form: "/127.0.0.1"."""
 
     member_id: str = ""
     instance_id: str | None = None
@@ -69,15 +69,15 @@ NO_CLIENT = MemberIdentity()
 
 @dataclass(slots=True)
 class Event:
-    """One thing that happened.
+    """One event.
 
     Attributes:
         kind: joined, returned, left, away, removed, fenced, refused, rebalance, assigned, converted, unstored, loaded.
-        at_ms: wall clock, of the first time.
-        generation: the generation, or group epoch, that it belongs to; -1 for none.
-        count: how often; of "assigned" how many partitions came to a new owner.
-        took_ms: of "assigned", since the rebalance began.
-        unowned_ms: of "assigned", the longest that one of these partitions had no owner.
+        at_ms: wall clock, of the first occurrence.
+        generation: the generation or group epoch of the event; -1 for none.
+        count: the number of occurrences; of "assigned" the number of partitions that got a new owner.
+        took_ms: of "assigned", the time since the rebalance began.
+        unowned_ms: of "assigned", the longest time for which one of these partitions had no owner.
     """
 
     kind: str
@@ -94,13 +94,13 @@ class Event:
 class _Timeline:
     events: deque[Event] = field(default_factory=deque)
     dropped: int = 0
-    # Partition -> since when, monotonic.
+    # Partition -> the monotonic time since which it has no owner.
     unowned: dict[Partition, int] = field(default_factory=dict)
     rebalancing_since_ms: int | None = None
 
 
 class Attempt(NamedTuple):
-    """What an operation was about to do, as it is shown where it came to nothing."""
+    """The intended effect of an operation, shown if its write failed."""
 
     group_id: str
     now: Moment
@@ -111,10 +111,10 @@ class Attempt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BufferedEvent:
-    """Something written, not yet visible.
+    """A recorded event that is not yet visible.
 
     Attributes:
-        tried: None where nothing is shown of what came to nothing.
+        tried: None if a failure of the operation is not shown.
     """
 
     apply: Callable[[], None]
@@ -122,12 +122,12 @@ class BufferedEvent:
 
 
 class Journal:
-    """The timelines of one shard's groups, the one that changed last at the end."""
+    """The timelines of one shard's groups; the one that changed last is at the end."""
 
     def __init__(self) -> None:
         self._timelines: dict[str, _Timeline] = {}
         self._event_count = 0
-        # Wall clock: when the shard was loaded. What happened before is not known.
+        # Wall-clock time at which the shard was loaded. Earlier events are unknown.
         self.since_ms = 0
         self._held: list[BufferedEvent] | None = None
 
@@ -135,28 +135,28 @@ class Journal:
         return self._event_count
 
     def clear(self) -> None:
-        """The leadership has ended."""
+        """Remove all events: the leadership has ended."""
         self._timelines.clear()
         self._event_count = 0
 
-    # ---- what an operation says, until its records are through
+    # ---- buffered events of an operation
 
     def hold(self) -> None:
-        """Keep back what is written until `take`: an operation is decided."""
+        """Start to buffer events, until `take`: an operation is being decided."""
         self._held = []
 
     def take(self) -> list[BufferedEvent]:
-        """What was written since `hold`; from here on everything is written at once again."""
+        """Return the events since `hold`; later events are written at once again."""
         held, self._held = self._held, None
         return held or []
 
     def write(self, held: Iterable[BufferedEvent]) -> None:
-        """What an operation says of itself is true: its records are through, or it had none."""
+        """Add the events of an operation whose records were written, or that had none."""
         for write in held:
             write.apply()
 
     def write_unstored(self, held: Iterable[BufferedEvent], code: ErrorCode) -> None:
-        """The records of an operation were refused: the journal shows what was tried, and that it came to nothing."""
+        """Add the events of an operation whose write failed: what was tried, and the error."""
         for write in held:
             if (tried := write.tried) is not None:
                 reason = f"{code.name}: {tried.what}"
@@ -179,7 +179,7 @@ class Journal:
         reason: str = "",
         generation: int = -1,
     ) -> None:
-        """Something happened. What only repeats one of the last events counts there."""
+        """Record an event. A repetition of a recent event is counted there."""
         tried = Attempt(group_id, now, who, f"{kind}: {reason}" if reason else kind, generation)
         if self._is_held(lambda: self.note(group_id, kind, now, who, reason, generation), tried):
             return
@@ -194,7 +194,7 @@ class Journal:
     def refused(
         self, group_id: str, code: ErrorCode, now: Moment, who: MemberIdentity, message: str = "", *, asked: str = ""
     ) -> None:
-        """A request was refused; of groups that nothing else is known of, nothing is kept.
+        """Record a refused request; not for groups without other events.
 
         Args:
             asked: the request's name, as "OffsetCommit".
@@ -205,7 +205,7 @@ class Journal:
             self.note(group_id, "fenced" if code in FENCED else "refused", now, who, reason)
 
     def rebalance(self, group_id: str, now: Moment, reason: str, generation: int, *, restart: bool = False) -> None:
-        """A rebalance begins that leads to this generation; `restart` where the last one is over in any case."""
+        """Record the start of a rebalance to this generation; `restart` if the last one has ended in any case."""
         tried = Attempt(group_id, now, NO_CLIENT, f"rebalance: {reason}", generation)
         if self._is_held(lambda: self.rebalance(group_id, now, reason, generation, restart=restart), tried):
             return
@@ -215,7 +215,7 @@ class Journal:
         self.note(group_id, "rebalance", now, NO_CLIENT, reason, generation)
 
     def released(self, group_id: str, partitions: Iterable[Partition], now: Moment) -> None:
-        """Partitions have no owner from now on."""
+        """Record that these partitions have no owner from now on."""
         partitions = list(partitions)
         if self._is_held(lambda: self.released(group_id, partitions, now)):
             return
@@ -225,7 +225,7 @@ class Journal:
                 unowned.setdefault(partition, now.monotonic_ms)
 
     def taken(self, group_id: str, partitions: Iterable[Partition], now: Moment, generation: int) -> None:
-        """Partitions have an owner; one event has it for a whole generation."""
+        """Record that partitions have an owner; one event covers a whole generation."""
         partitions = list(partitions)
         if self._is_held(lambda: self.taken(group_id, partitions, now, generation)):
             return
@@ -243,7 +243,7 @@ class Journal:
             event.took_ms = now.monotonic_ms - timeline.rebalancing_since_ms
 
     def rebalance_completed(self, group_id: str) -> None:
-        """The rebalance is over."""
+        """Record that the rebalance has completed."""
         if self._is_held(lambda: self.rebalance_completed(group_id)):
             return
         if (timeline := self._timelines.get(group_id)) is not None:
@@ -273,7 +273,7 @@ class Journal:
     # ---- reading
 
     def timeline(self, group_id: str, now: Moment) -> dict[str, Any] | None:
-        """The timeline of a group, oldest event first, as it goes over the wire; None where nothing is known."""
+        """A group's timeline as sent over the wire, oldest event first; None if nothing is known."""
         timeline = self._timelines.get(group_id)
         if timeline is None:
             return None

@@ -1,8 +1,8 @@
-"""A classic group in memory: its members, votes and parked requests, between what the log knows and what clients do.
+"""A classic group in memory: its members, votes and parked requests.
 
-Only the generation that was stored is durable (see `registry`); everything else here is soft and ends with the
-leadership, as in Kafka: after a failover members find their generation again, or rejoin. Nothing here reads a clock or
-answers a client: parked requests are known by their ticket, a number of the service.
+Only the stored generation is durable (see `registry`); all other state is soft and ends with the leadership, as in
+Kafka: after a failover members continue their generation, or rejoin. This module reads no clock and answers no client:
+a parked request is identified by its ticket, a number from the service.
 
 Source: Kafka ClassicGroup, ClassicGroupMember; KIP-62, KIP-345 (static members), KIP-394 (pending members).
 """
@@ -21,14 +21,14 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 
 class Moment(NamedTuple):
-    """Both clocks at once: `wall_ms` goes into records, `monotonic_ms` moves deadlines."""
+    """The time of both clocks: `wall_ms` is for records, `monotonic_ms` for deadlines."""
 
     wall_ms: int
     monotonic_ms: int
 
 
 class Completion(NamedTuple):
-    """A parked request, by its ticket, and the answer it gets."""
+    """The ticket of a parked request, and its response."""
 
     ticket: int
     response: object
@@ -36,11 +36,11 @@ class Completion(NamedTuple):
 
 @dataclass(slots=True)
 class Member:
-    """One member. `protocols` are its choices in falling preference, with its metadata for each.
+    """One member. `protocols` are its protocols with their metadata, most preferred first.
 
     Attributes:
         awaiting_join, awaiting_sync: the ticket of its parked request, or None.
-        is_new: it has not got its id yet, so it cannot send heartbeats.
+        is_new: it has not received its member id yet, so it cannot send heartbeats.
     """
 
     member_id: str
@@ -62,23 +62,23 @@ class Member:
 
     @property
     def satisfies_heartbeat(self) -> bool:
-        """A member that waits for us cannot send heartbeats; a new one may be gone without our seeing it."""
+        """Whether no heartbeat is due: a parked request keeps its member from sending one. A new one may be dead."""
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
     @property
     def least_metadata_bytes(self) -> int:
-        """How much of a group's record its metadata takes at least, whichever protocol is chosen."""
+        """The minimum size in bytes of its metadata in a group's record, for any protocol."""
         return min((len(metadata) for _, metadata in self.protocols), default=0)
 
     def metadata(self, protocol_name: str) -> bytes:
-        """What the member sent for one protocol; empty where it does not support it."""
+        """The member's metadata for one protocol; empty if it does not support it."""
         for name, metadata in self.protocols:
             if name == protocol_name:
                 return metadata
         return b""
 
     def vote(self, candidates: Iterable[str]) -> str:
-        """Its first choice among the candidates, which it supports all."""
+        """The member's preferred protocol among `candidates`, all of which it supports."""
         wanted = set(candidates)
         return next(name for name, _ in self.protocols if name in wanted)
 
@@ -100,11 +100,11 @@ class ClassicGroup:
         self.pending_joins: dict[str, None] = {}  # member ids given out by MEMBER_ID_REQUIRED, in order
         self.pending_syncs: dict[str, None] = {}
         self.subscribed_topics: frozenset[str] | None = None
-        # While the first rebalance of an empty group is delayed: this delay, what may still be added, and whether
-        # somebody joined during it. None once members are there.
+        # (this delay in ms, the rest that may be added, whether a member joined during it) of the delayed first
+        # rebalance of an empty group. None once the group has members.
         self.initial_delay: tuple[int, int] | None = None
         self.new_member_added = False
-        # A number that the log may hold already, though no member ever got it.
+        # A generation that may be in the log already, though no member received it.
         self.reserved_generation = 0
 
     def transition_to(self, state: GroupState, now: Moment) -> None:
@@ -121,7 +121,7 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest that any member asked for."""
+        """The longest rebalance timeout of the members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     @property
@@ -138,14 +138,14 @@ class ClassicGroup:
 
     @property
     def next_generation(self) -> int:
-        """The generation that the next rebalance leads to."""
+        """The generation of the next rebalance."""
         return max(self.generation_id, self.reserved_generation) + 1
 
     def is_leader(self, member_id: str) -> bool:
         return self.leader_id == member_id
 
     def add(self, member: Member) -> None:
-        """Add a member; the first one sets the protocol type and leads."""
+        """Add a member; the first one sets the protocol type and becomes the leader."""
         assert member.member_id not in self.members
         if member.group_instance_id is not None:
             assert member.group_instance_id not in self.static_members
@@ -158,7 +158,7 @@ class ClassicGroup:
         self.pending_joins.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> None:
-        """Forget a member, pending or not; another one leads where the leader went."""
+        """Remove a member, pending or not; if it was the leader, another member becomes leader."""
         member = self.members.pop(member_id, None)
         if member is not None and member.group_instance_id is not None:
             self.static_members.pop(member.group_instance_id, None)
@@ -169,7 +169,7 @@ class ClassicGroup:
         self.pending_syncs.pop(member_id, None)
 
     def rename_static(self, group_instance_id: str, new_member_id: str) -> Member:
-        """Give a static member a new id; its place, assignment and leadership stay."""
+        """Give a static member a new id; it keeps its position, assignment and leadership."""
         old_member_id = self.static_members[group_instance_id]
         member = self.members[old_member_id]
         member.member_id = new_member_id
@@ -184,7 +184,7 @@ class ClassicGroup:
         return member
 
     def elect_joined_leader(self) -> bool:
-        """Make sure that the leader is a member that joined this round; False where none joined."""
+        """Ensure that the leader has joined this round; False if no member has."""
         leader = self.members.get(self.leader_id or "")
         if leader is not None and leader.awaiting_join is not None:
             return True
@@ -203,7 +203,7 @@ class ClassicGroup:
         return [name for name, count in counts.items() if count == len(self.members)]
 
     def select_protocol(self) -> str:
-        """The common protocol with the most first votes; at a tie the one voted for first."""
+        """The common protocol with the most votes; of several, the one with the earliest vote."""
         candidates = self.candidate_protocols()
         votes: dict[str, int] = {}
         for member in self.members.values():
@@ -212,7 +212,7 @@ class ClassicGroup:
         return max(votes, key=lambda name: votes[name])
 
     def supports_protocols(self, protocol_type: str, names: Iterable[str]) -> bool:
-        """Whether a member with these protocols can join without leaving the group without a common one."""
+        """Whether the group still has a common protocol if a member with these protocols joins."""
         names = list(names)
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and bool(names)
@@ -222,7 +222,7 @@ class ClassicGroup:
         return any(name in candidates for name in names)
 
     def start_generation(self, now: Moment) -> None:
-        """Fix the members that joined as the next generation; Empty where there are none."""
+        """Make the members that joined the next generation; Empty if there are none."""
         before, self.generation_id = self.generation_id, self.next_generation
         assert self.generation_id > before, f"group {self.group_id}: generation {before} -> {self.generation_id}"
         self.initial_delay = None
@@ -232,9 +232,9 @@ class ClassicGroup:
         self.transition_to(GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY, now)
 
     def refresh_subscription(self) -> None:
-        """Work out the topics that the members consume: expiry and OffsetDelete spare their offsets.
+        """Compute the topics that the members consume: expiry and OffsetDelete keep their offsets.
 
-        None where that is unknown, because the group does not speak the consumer protocol or its bytes do not parse.
+        None if unknown, because the group does not use the consumer protocol or its bytes do not parse.
         """
         self.subscribed_topics = None
         if not self.uses_consumer_protocol:
@@ -246,7 +246,7 @@ class ClassicGroup:
             self.subscribed_topics = subscribed_topics(member.metadata(name) for member in self.members.values())
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member may consume `topic`; where the topics are unknown, every one."""
+        """Whether a member may consume `topic`; True if the topics are unknown."""
         if self.subscribed_topics is not None:
             return topic in self.subscribed_topics
         return self.uses_consumer_protocol
@@ -255,10 +255,10 @@ class ClassicGroup:
         return {member_id: member.assignment for member_id, member in self.members.items()}
 
     def check_member(self, member_id: str, group_instance_id: str | None) -> Member:
-        """The member, where the request may speak for it.
+        """Return the member of a request after checking its identity.
 
         Raises:
-            ApiError: FENCED_INSTANCE_ID where another member has taken the instance id; UNKNOWN_MEMBER_ID.
+            ApiError: FENCED_INSTANCE_ID if another member has the instance id; UNKNOWN_MEMBER_ID.
         """
         if group_instance_id is not None:
             holder = self.static_members.get(group_instance_id)

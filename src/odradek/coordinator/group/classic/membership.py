@@ -1,7 +1,7 @@
 """JoinGroup, SyncGroup, Heartbeat and LeaveGroup of classic groups: each decides in one call and returns a `Result`.
 
-Soft state (who joined, who waits) changes at once; what a generation is worth remembering for is returned as a record
-and settled when the log has it (`settle`). A refusal is an ApiError, raised before anything was changed.
+Soft state (joined members, parked requests) changes at once; a generation that must be durable is returned as a record
+and settled when it is committed (`settle`). A refusal is an ApiError, raised before any change.
 
 Source: Kafka GroupMetadataManager; KIP-345 (static members), KIP-394 (MEMBER_ID_REQUIRED), KIP-559 (protocol checks),
 KIP-800 (reasons), KIP-814 (skip_assignment).
@@ -29,22 +29,22 @@ from odradek.protocol.messages.sync_group_request import SyncGroupRequest
 from odradek.protocol.messages.sync_group_response import SyncGroupResponse
 from odradek.statemachine.machine import Result
 
-# From this version on a dynamic member is given its id before it counts, so that a retry does not add a second member.
+# From this version on a dynamic member gets its id before it is added, so that a retry does not add a second member.
 MEMBER_ID_REQUIRED_VERSION = 4
 SKIP_ASSIGNMENT_VERSION = 9
-# Ids that were given out and not used yet, per group; group.max.size bounds only those that came back (KAFKA-7610).
+# Ids that were given out and not used yet, per group; group.max.size bounds only members that joined (KAFKA-7610).
 MAX_PENDING_JOINS = 10_000
-# A record keeps a member's metadata for one protocol. For all of them together a member has room as for this many.
+# A record has a member's metadata for one protocol. All its protocols together may be this many times as large.
 PROTOCOLS_OF_FULL_SIZE = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who sent a request, and what the service gave it.
+    """The sender of a request, and the values that the service adds.
 
     Attributes:
-        client_host: as Kafka writes it into group metadata: "/127.0.0.1".
-        ticket: under which its answer is awaited where it is parked.
+        client_host: as in Kafka's group metadata: "/127.0.0.1".
+        ticket: identifies the response if the request is parked.
         id_suffix: makes a member id unique; random, from the service.
     """
 
@@ -56,12 +56,12 @@ class Caller:
 
 
 class Membership:
-    """The requests of members, over one shard."""
+    """The requests of classic members, of one shard."""
 
     def __init__(self, groups: GroupRegistry, rebalance: Rebalance, max_record_bytes: Callable[[], int]) -> None:
         """
         Args:
-            max_record_bytes: the largest record that the offsets topic takes.
+            max_record_bytes: the largest record that the offsets topic accepts.
         """
         self._max_record_bytes = max_record_bytes
         self._groups = groups
@@ -78,10 +78,10 @@ class Membership:
     def join(
         self, request: JoinGroupRequest, caller: Caller, now: Moment
     ) -> Result[CoordinatorRecord, Outcome[JoinGroupResponse]]:
-        """Answer at once with the generation, an error or an id to come back with; or park until all have joined."""
+        """Answer at once with the generation, an error or a new member id; or park until all members have joined."""
         protocols = distinct_protocols(request)
         if not self._can_be_stored(request, protocols):
-            # What the write would fail with. Kept until then, it would only fill the memory.
+            # The write would fail with this error. Parked until then, the request would only use memory.
             return self._result([], join_error(ErrorCode.UNKNOWN_SERVER_ERROR, request.member_id))
         if not request.member_id:
             group = self._groups.get_or_create(request.group_id)
@@ -100,7 +100,7 @@ class Membership:
         return self._join_known(found, request, protocols, caller, now)
 
     def _can_be_stored(self, request: JoinGroupRequest, protocols: Protocols) -> bool:
-        """Whether some generation with this member could be a record: it holds everybody's metadata for a protocol."""
+        """Whether a generation with this member fits a record, which has every member's metadata for one protocol."""
         limit = self._max_record_bytes()
         sizes = [len(metadata) for _, metadata in protocols]
         if max(sizes, default=0) > limit or sum(sizes) > PROTOCOLS_OF_FULL_SIZE * limit:
@@ -118,7 +118,7 @@ class Membership:
             return True
         member = group.members.get(member_id)
         if group.is_in(GroupState.PREPARING_REBALANCE):
-            # Those who joined count, so that a group above a lowered limit loses the last who come back.
+            # Members that joined count, so that a group above a lowered limit loses those that rejoin last.
             already = member is not None and member.awaiting_join is not None
             return already or group.awaiting_join_count < self._config.max_size
         return member is not None or len(group.members) < self._config.max_size
@@ -185,13 +185,13 @@ class Membership:
             return self._result([], join_error(error.code, member_id))
         same = member.protocols == protocols
         if group.is_in(GroupState.COMPLETING_REBALANCE) and same:
-            # It may never have seen the answer to its first JoinGroup.
+            # The member may not have received the answer to its first JoinGroup.
             return self._result([], self._rebalance.joined_response(group, member))
         if group.is_in(GroupState.STABLE) and same and not group.is_leader(member_id):
             return self._result([], self._rebalance.joined_response(group, member))
         if group.is_in(GroupState.EMPTY, GroupState.DEAD):
             return self._result([], join_error(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
-        # A leader that rejoins asks for a rebalance: it has seen something change that its metadata does not show.
+        # A leader that rejoins requests a rebalance: it may have seen a change that its metadata does not show.
         self._rebalance.note_joins_again(group, member, protocols[0][1], now)
         self._update(member, request, protocols, caller.ticket)
         why = f"member {member_id} joined again"
@@ -204,7 +204,7 @@ class Membership:
         return self._result(self._rebalance.rebalance_or_complete(group, now, why))
 
     def _update(self, member: Member, request: JoinGroupRequest, protocols: Protocols, ticket: int) -> None:
-        """A member joins again. A JoinGroup of it that is still parked has lost its client, which sent this one."""
+        """A member rejoins. The client of its parked JoinGroup, if any, has disconnected and sent this one."""
         if member.awaiting_join is not None:
             self._rebalance.complete_member_join(member, join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
         member.protocols = protocols
@@ -221,7 +221,7 @@ class Membership:
         new_member_id: str,
         now: Moment,
     ) -> Result[CoordinatorRecord, Outcome[JoinGroupResponse]]:
-        """A static member is back without its id: it takes its old place, and the old id is fenced."""
+        """A static member rejoins without its id: it replaces its old member id, which is fenced."""
         instance_id = request.group_instance_id
         assert instance_id is not None
         old_member_id = group.static_members[instance_id]
@@ -250,7 +250,7 @@ class Membership:
         self._update(member, request, protocols, caller.ticket)
         self._rebalance.renew_session(group, member, now)
         if group.is_in(GroupState.STABLE) and group.select_protocol() == group.protocol_name:
-            # The assignment still holds, so no other need stop: only the new id is stored (KIP-345).
+            # The assignment is unchanged, so the other members continue: only the new id is stored (KIP-345).
             return self._result([group_record(group, dict(group.assignments()))], None, pending)
         why = f"static member {instance_id} came back with other protocols, or during a rebalance"
         return self._result(self._rebalance.rebalance_or_complete(group, now, why))
@@ -260,7 +260,7 @@ class Membership:
     def sync(
         self, request: SyncGroupRequest, caller: Caller, now: Moment
     ) -> Result[CoordinatorRecord, Outcome[SyncGroupResponse]]:
-        """Take the leader's assignment; give each member its own, or park it until there is one.
+        """Store the leader's assignment; answer each member with its own, or park it until there is one.
 
         Raises:
             ApiError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL,
@@ -297,7 +297,7 @@ class Membership:
     def heartbeat(
         self, request: HeartbeatRequest, now: Moment
     ) -> Result[CoordinatorRecord, Outcome[HeartbeatResponse]]:
-        """The member lives; in a rebalance it gets that it has to join again.
+        """Extend the member's session; during a rebalance the answer is REBALANCE_IN_PROGRESS.
 
         Raises:
             ApiError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS.
@@ -316,7 +316,7 @@ class Membership:
     # ---- LeaveGroup
 
     def leave(self, request: LeaveGroupRequest, now: Moment) -> Result[CoordinatorRecord, Outcome[LeaveGroupResponse]]:
-        """Take members out, by their id or, for static ones, by their instance id alone (KIP-345)."""
+        """Remove members by their id or, for static ones, by their instance id alone (KIP-345)."""
         group = self._groups.find(request.group_id)
         answers: list[MemberResponse] = []
         left = False
@@ -353,12 +353,12 @@ class Membership:
         self._rebalance.note_gone(group, member, "left", identity.reason or "", now)
         self._rebalance.remove_member(group, member)
 
-    # ---- what was written
+    # ---- after the write
 
     def settle(
         self, pending: StoreAssignment | StoreStaticMember, error: ErrorCode, now: Moment
     ) -> Result[CoordinatorRecord, Outcome[None]]:
-        """A write is through (`error` NONE) or failed: answer those who waited for it, where it still matters."""
+        """A write is committed (`error` NONE) or failed: answer the requests that still wait for it."""
         group = self._groups.find(pending.group_id)
         if group is None:
             return self._result([])
@@ -381,7 +381,7 @@ class Membership:
     def _settle_static(self, group: ClassicGroup, pending: StoreStaticMember, error: ErrorCode, now: Moment) -> None:
         member = group.members.get(pending.new_member_id)
         if member is None or member.awaiting_join != pending.ticket:
-            return  # replaced again, gone, or already answered by a rebalance
+            return  # replaced again, removed, or already answered by a rebalance
         if error is not ErrorCode.NONE:
             self._rebalance.complete_member_join(member, join_error(error))
             self._rebalance.end_session(group, member.member_id)
@@ -398,7 +398,7 @@ class Membership:
         if skip:
             response.skip_assignment = group.is_leader(member.member_id)
         else:
-            # With its old id as the leader, it does not assign: before version 9 no response could say to skip that.
+            # With the old id as the leader it does not assign: before version 9 a response had no skip_assignment.
             response.leader = pending.old_leader_id or ""
         self._rebalance.complete_member_join(member, response)
 
@@ -408,12 +408,12 @@ def join_error(error: ErrorCode, member_id: str = "") -> JoinGroupResponse:
 
 
 def rebalance_timeout_of(request: JoinGroupRequest) -> int:
-    """Version 0 has none: the session timeout counts."""
+    """The rebalance timeout in ms; version 0 has none and uses the session timeout."""
     return request.session_timeout_ms if request.rebalance_timeout_ms < 0 else request.rebalance_timeout_ms
 
 
 def distinct_protocols(request: JoinGroupRequest) -> Protocols:
-    """The protocols in the request's order; of two with one name the first."""
+    """The protocols in the request's order; of several with one name the first."""
     chosen: dict[str, bytes] = {}
     for protocol in request.protocols:
         chosen.setdefault(protocol.name, bytes(protocol.metadata))

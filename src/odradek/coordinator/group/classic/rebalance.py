@@ -1,9 +1,9 @@
-"""How a group moves from one generation to the next: the phases, their timers, and who is answered when.
+"""The rebalance of a classic group: its phases, timers, and answers to parked requests.
 
-    prepare()  --all joined, or time is up-->  complete_join()  --the leader's assignment stored-->  propagate()
+    prepare()  --all joined, or timeout-->  complete_join()  --the leader's assignment stored-->  propagate()
 
-Every function here is called inside an operation of `membership` or by a timer, changes soft state alone, and returns
-the records to write. Answers to parked requests are collected and taken out once per operation.
+Operations of `membership` and timers call these functions. They change soft state only, and return the records to
+write. Answers to parked requests are collected and taken once per operation.
 
 Source: Kafka GroupMetadataManager (prepareRebalance, completeClassicGroupJoin, ...); KIP-62, KIP-134.
 """
@@ -24,13 +24,13 @@ from odradek.protocol.messages.sync_group_response import SyncGroupResponse
 
 Records = list[CoordinatorRecord]
 
-# A new member cannot send heartbeats before it knows its id, and a parked socket does not show that its client is gone.
-# So its first JoinGroup is given up after this long; a client that is there retries. Kafka's constant (KAFKA-7610).
+# A new member cannot send heartbeats before it knows its id, and a parked request does not show whether its client
+# lives. So its first JoinGroup expires after this time; a live client retries. Kafka's constant (KAFKA-7610).
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 
 
 class Rebalance:
-    """The phases of a rebalance, over the groups and timers of one shard."""
+    """The phases of a rebalance, for the groups and timers of one shard."""
 
     def __init__(self, config: GroupConfig, groups: GroupRegistry, timers: Timers, journal: Journal) -> None:
         self.config = config
@@ -44,13 +44,13 @@ class Rebalance:
         taken, self._completions = self._completions, []
         return taken
 
-    # ---- answering those who wait
+    # ---- answering parked requests
 
     def complete(self, ticket: int, response: object) -> None:
         self._completions.append(Completion(ticket, response))
 
     def complete_member_join(self, member: Member, response: JoinGroupResponse) -> None:
-        """Answer the member's parked JoinGroup, where it has one."""
+        """Answer the member's parked JoinGroup, if any."""
         if member.awaiting_join is not None:
             self.complete(member.awaiting_join, response)
             member.awaiting_join = None
@@ -66,7 +66,7 @@ class Rebalance:
     # ---- timers
 
     def renew_session(self, group: ClassicGroup, member: Member, now: Moment, timeout_ms: int | None = None) -> None:
-        """The member was heard of: it has `timeout_ms`, by default its session timeout, until it must be again."""
+        """Restart the member's session: it must be heard again within `timeout_ms`, by default its session timeout."""
         timeout_ms = member.session_timeout_ms if timeout_ms is None else timeout_ms
         self.timers.set(TimerKey("session", group.group_id, member.member_id), now.monotonic_ms + timeout_ms)
 
@@ -79,11 +79,11 @@ class Rebalance:
     # ---- the phases
 
     def rebalance_or_complete(self, group: ClassicGroup, now: Moment, why: str) -> Records:
-        """After a change of the members: begin a rebalance, or, in one already, see whether it can go on."""
+        """After a change of the members: begin a rebalance, or check whether the present one can complete."""
         return self.prepare(group, now, why) if group.can_rebalance else self.maybe_complete_join(group, now)
 
     def prepare(self, group: ClassicGroup, now: Moment, why: str) -> Records:
-        """Ask everyone to join again. The first rebalance of an empty group waits for more members instead."""
+        """Ask all members to rejoin. The first rebalance of an empty group waits for more members instead."""
         self.journal.rebalance(group.group_id, now, why, group.next_generation)
         if group.is_in(GroupState.COMPLETING_REBALANCE):
             self.reset_assignments(group, ErrorCode.REBALANCE_IN_PROGRESS, now)
@@ -103,13 +103,13 @@ class Rebalance:
         return []
 
     def maybe_complete_join(self, group: ClassicGroup, now: Moment) -> Records:
-        """Go on where all members have joined; an initial rebalance always waits for its delay."""
+        """Complete the join phase if all members have joined; an initial rebalance always waits for its delay."""
         if not group.is_in(GroupState.PREPARING_REBALANCE) or group.initial_delay is not None:
             return []
         return self.complete_join(group, now) if group.all_members_joined else []
 
     def complete_join(self, group: ClassicGroup, now: Moment) -> Records:
-        """Fix the next generation with those who joined; dynamic members who did not are out, static ones stay."""
+        """Start the next generation with the members that joined; other dynamic members are removed."""
         self.timers.cancel(TimerKey("join", group.group_id))
         for member in list(group.members.values()):
             if member.awaiting_join is None and not member.is_static:
@@ -117,7 +117,7 @@ class Rebalance:
                 group.remove(member.member_id)
                 self.end_session(group, member.member_id)
         if group.members and not group.elect_joined_leader():
-            # Only silent static members are left: until their sessions end none could lead.
+            # Only silent static members remain: until their sessions expire there is no leader.
             group.initial_delay = None
             self._set_group_timer("join", group, group.rebalance_timeout_ms, now)
             return []
@@ -135,7 +135,7 @@ class Rebalance:
     def joined_response(
         self, group: ClassicGroup, member: Member, *, with_members: bool | None = None
     ) -> JoinGroupResponse:
-        """The present generation, as one member gets it; the leader gets everyone's metadata to assign by."""
+        """A member's JoinGroup response for the present generation; the leader's has all members' metadata."""
         members: list[JoinGroupResponseMember] = []
         if group.is_leader(member.member_id) if with_members is None else with_members:
             name = group.protocol_name or ""
@@ -155,7 +155,7 @@ class Rebalance:
         )
 
     def reset_assignments(self, group: ClassicGroup, error: ErrorCode, now: Moment) -> None:
-        """No member owns anything in this generation; those who wait for their assignment get the error."""
+        """Clear the assignments of this generation; parked SyncGroups get the error."""
         for member in group.members.values():
             member.assignment = b""
         self.propagate(group, error, now)
@@ -171,18 +171,19 @@ class Rebalance:
                 assignment=member.assignment,
             )
             if self.complete_member_sync(member, response):
-                # A session that ran out while it waited was let pass, so nothing watches it now.
+                # A session that expired while the request was parked was ignored, so the member has no session timer
+                # now.
                 self.renew_session(group, member, now)
 
     def remove_member(self, group: ClassicGroup, member: Member) -> None:
-        """Take a member out; a JoinGroup of it that is parked learns that its id is gone, and may join again."""
+        """Remove a member; its parked JoinGroup gets UNKNOWN_MEMBER_ID, and the client may rejoin."""
         self.end_session(group, member.member_id)
         self.complete_member_join(member, JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
         self.complete_member_sync(member, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
         group.remove(member.member_id)
 
     def retire(self, group: ClassicGroup) -> None:
-        """The group is none of this protocol any more: waiting members ask again, and no deadline counts."""
+        """The group changes its protocol: parked requests get a retriable error, and its timers are cancelled."""
         self.retire_id(group.group_id)
         for member in group.members.values():
             busy = JoinGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id)
@@ -190,7 +191,7 @@ class Rebalance:
             self.complete_member_sync(member, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
 
     def retire_id(self, group_id: str) -> None:
-        """Forget the live group and its deadlines."""
+        """Remove the live group and its timers."""
         group = self.groups.forget(group_id)
         for kind in ("join", "sync"):
             self.timers.cancel(TimerKey(kind, group_id))
@@ -198,20 +199,20 @@ class Rebalance:
             for member_id in [*group.members, *group.pending_joins]:
                 self.timers.cancel(TimerKey("session", group_id, member_id))
 
-    # ---- what is noted for those who ask why
+    # ---- events of the journal
 
     def note(self, group: ClassicGroup, member: Member, kind: str, reason: str, now: Moment) -> None:
         self.journal.note(group.group_id, kind, now, who(member), reason, group.generation_id)
 
     def note_gone(self, group: ClassicGroup, member: Member, kind: str, reason: str, now: Moment) -> None:
-        """A member is out, and its partitions have no owner."""
+        """A member was removed, and its partitions have no owner."""
         self.note(group, member, kind, reason, now)
         if group.uses_consumer_protocol:
             assigned, _ = held_after_join(member.assignment, member.metadata(group.protocol_name or ""))
             self.journal.released(group.group_id, sorted(assigned), now)
 
     def note_joins_again(self, group: ClassicGroup, member: Member, subscription: bytes, now: Moment) -> None:
-        """What it does not say to own any more has no owner until the rebalance is over."""
+        """A member rejoins: partitions that it no longer owns have no owner until the rebalance completes."""
         if group.uses_consumer_protocol:
             assigned, owned = held_after_join(member.assignment, subscription)
             self.journal.released(group.group_id, sorted(assigned - owned), now)
@@ -224,10 +225,10 @@ class Rebalance:
                 self.journal.taken(group.group_id, sorted(assigned - owned), now, group.generation_id)
         self.journal.rebalance_completed(group.group_id)
 
-    # ---- what the timers do
+    # ---- timers
 
     def on_join_timer(self, group: ClassicGroup, now: Moment) -> Records:
-        """The rebalance timeout, or the end of the initial delay, which newcomers extend up to that timeout."""
+        """The rebalance timeout, or the end of the initial delay, which new members extend up to that timeout."""
         if not group.is_in(GroupState.PREPARING_REBALANCE):
             return []
         if group.initial_delay is not None:
@@ -241,7 +242,7 @@ class Rebalance:
         return self.complete_join(group, now)
 
     def on_sync_timer(self, group: ClassicGroup, now: Moment) -> Records:
-        """Members that got the generation and never asked for their assignment are out (KAFKA-12890)."""
+        """Remove members that did not send SyncGroup for this generation (KAFKA-12890)."""
         late = list(group.pending_syncs)
         if not late or not group.is_in(GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
             return []
@@ -253,7 +254,7 @@ class Rebalance:
         return self.prepare(group, now, "members did not ask for their assignment in time")
 
     def on_session_timer(self, group: ClassicGroup, member_id: str, now: Moment) -> Records:
-        """A member was not heard of for its session timeout."""
+        """A member's session expired."""
         if member_id in group.pending_joins:
             group.remove(member_id)
             records = self.maybe_complete_join(group, now)
@@ -268,12 +269,12 @@ class Rebalance:
         return self.after_removal(group, now, f"the session of member {member_id} timed out")
 
     def after_removal(self, group: ClassicGroup, now: Moment, why: str) -> Records:
-        """One or more members are gone: rebalance, or go on with the one that runs."""
+        """After a removal of members: begin a rebalance, or check whether the present one can complete."""
         if group.is_in(GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
             return self.prepare(group, now, why)
         return self.maybe_complete_join(group, now)
 
 
 def who(member: Member) -> MemberIdentity:
-    """A member, as it is noted."""
+    """A member's identity in the journal."""
     return MemberIdentity(member.member_id, member.group_instance_id, member.client_id, member.client_host)

@@ -1,10 +1,10 @@
 """The states of a classic group, and every transition between them.
 
-    Empty                no members; offsets may be there. A simple group (commits without membership) is always here.
+    Empty                no members, perhaps offsets. A simple group (commits without membership) is always Empty.
     PreparingRebalance   members are (re)joining; JoinGroup is parked until all joined or the rebalance timeout.
     CompletingRebalance  the generation is fixed; SyncGroup is parked until the leader's assignment is in the log.
     Stable               every member has, or may fetch, its assignment.
-    Dead                 removed; a holder of the group looks for its coordinator again.
+    Dead                 removed; clients look up the coordinator again.
 
 | from                | to                  | when                                                              |
 |---------------------|---------------------|-------------------------------------------------------------------|

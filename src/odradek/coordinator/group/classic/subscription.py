@@ -1,7 +1,7 @@
-"""The embedded consumer protocol: what a classic member's bytes say of its subscription and its assignment.
+"""The embedded consumer protocol: the subscription and the assignment in a classic member's bytes.
 
-A subscription and an assignment are an int16 version and a body of that version; a later version than we know begins
-with the body of the last one that we know. Source: Kafka ConsumerProtocol.
+A subscription and an assignment are an int16 version and a body of that version; a later version than the last known
+one begins with the body of that one. Source: Kafka ConsumerProtocol.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ NamedPartitions = frozenset[tuple[str, int]]
 
 
 def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """All topics of some members' subscriptions; None where one of them is not a subscription."""
+    """All topics of the members' subscriptions; None if one of them does not parse."""
     topics: set[str] = set()
     try:
         for subscription in subscriptions:
             _version(subscription)
-            # The body of version 0, which every later one begins with, is enough.
+            # The body of version 0, with which every later one begins, is enough.
             body, _ = decode_prefix(ConsumerProtocolSubscription, subscription, 0, 2)
             topics.update(body.topics)
     except ProtocolError:
@@ -40,12 +40,12 @@ def read_subscription(data: bytes) -> ConsumerProtocolSubscription:
 
 
 def owned_partitions(subscription: ConsumerProtocolSubscription) -> NamedPartitions:
-    """What the member says to own; nothing where it gives everything up before it joins."""
+    """The partitions that the member owns by its own statement; empty if it revokes all before it joins."""
     return frozenset((each.topic, index) for each in subscription.owned_partitions for index in each.partitions)
 
 
 def read_assignment(data: bytes) -> NamedPartitions:
-    """The partitions of an assignment; none of empty bytes. Raises ProtocolError."""
+    """The partitions of an assignment; none for empty bytes. Raises ProtocolError."""
     if not data:
         return frozenset()
     body, _ = decode_prefix(ConsumerProtocolAssignment, data, min(_version(data), LAST_VERSION), 2)
@@ -53,7 +53,7 @@ def read_assignment(data: bytes) -> NamedPartitions:
 
 
 def has_user_data(assignment: bytes) -> bool:
-    """Whether an assignment holds more than partitions. Raises ProtocolError."""
+    """Whether an assignment has user data beside partitions. Raises ProtocolError."""
     if not assignment:
         return False
     body, _ = decode_prefix(ConsumerProtocolAssignment, assignment, min(_version(assignment), LAST_VERSION), 2)
@@ -61,7 +61,7 @@ def has_user_data(assignment: bytes) -> bool:
 
 
 def held_after_join(assignment: bytes, subscription: bytes) -> tuple[NamedPartitions, NamedPartitions]:
-    """What a member was assigned, and what of all it says to own now that it joins; nothing where bytes are no such."""
+    """(assigned partitions, those that it still owns when it joins); empty if the bytes do not parse."""
     try:
         return read_assignment(assignment), owned_partitions(read_subscription(subscription))
     except ProtocolError:
@@ -69,7 +69,7 @@ def held_after_join(assignment: bytes, subscription: bytes) -> tuple[NamedPartit
 
 
 def write_assignment(partitions: Mapping[str, list[int]], like: bytes) -> bytes:
-    """An assignment, topic by topic, in the version of the subscription `like` (version 0 where that is none)."""
+    """Encode an assignment in the version of the subscription `like` (version 0 if that does not parse)."""
     try:
         version = min(_version(like), LAST_VERSION)
     except ProtocolError:

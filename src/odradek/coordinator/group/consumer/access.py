@@ -1,4 +1,4 @@
-"""Whether a request about offsets may speak for a consumer group. Source: Kafka ConsumerGroup."""
+"""Checks of requests about offsets of a consumer group. Source: Kafka ConsumerGroup."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from uuid import UUID
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.coordinator.group.consumer.state import ConsumerGroup
 
-# The first version of OffsetCommit that members of the consumer protocol may use: it knows STALE_MEMBER_EPOCH.
+# The first version of OffsetCommit for members of the consumer protocol: it has STALE_MEMBER_EPOCH.
 MEMBER_EPOCH_VERSION = 9
 
 
 def check_max_size(group: ConsumerGroup, member_id: str, max_size: int) -> None:
-    """Raises ApiError(GROUP_MAX_SIZE_REACHED) where a member that is not in the group yet finds it full."""
+    """Raises ApiError(GROUP_MAX_SIZE_REACHED) if the group is full and does not have this member."""
     if member_id not in group.members and len(group.members) >= max_size:
         raise ApiError(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
@@ -28,11 +28,11 @@ def check_commit(
     api_version: int,
     partitions: Iterable[tuple[UUID, int]],
 ) -> None:
-    """A member commits in its present epoch, or in an earlier one in which it had the partitions already (KIP-1251):
-    the response with the new one may be on its way. Any client commits where there are no members.
+    """Check a commit. A member commits in its present epoch, or in an earlier one in which it had the partitions
+    already (KIP-1251): it may not have received the new epoch yet. Any client may commit if there are no members.
 
     Args:
-        partitions: that are committed, by topic id.
+        partitions: (topic id, partition id) of each commit.
     Raises:
         ApiError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH (ILLEGAL_GENERATION for a member of the classic
             protocol), UNSUPPORTED_VERSION.
@@ -51,7 +51,7 @@ def check_commit(
 
 
 def check_fetch(group: ConsumerGroup, member_id: str | None, member_epoch: int) -> None:
-    """A client that says to be a member must be one, in its present epoch; others may always look.
+    """Check a fetch. A client that names a member must be it, in its present epoch; other clients may always fetch.
 
     Raises:
         ApiError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION of a member of the classic protocol.

@@ -1,9 +1,9 @@
-"""The assignors that run in the coordinator: `uniform` and `range`. Pure, and the same for every order of members.
+"""The server-side assignors `uniform` and `range`. Pure functions, independent of the order of the members.
 
-Both get each member's subscription and what it was meant to have before, and return what it shall have. `uniform`
-spreads partitions evenly and moves as few as it can; among members that may take one it prefers those in a rack where
-the partition has a replica. `range` gives each member a run of neighbouring partitions of every topic, so that equal
-partitions of equal-sized topics meet in one member. Source: KIP-848, KIP-881.
+Both get each member's subscription and its previous target, and return its new target. `uniform` spreads partitions
+evenly and moves as few as possible; among members that may take one it prefers those in a rack of the partition's
+replicas. `range` gives each member a run of neighbouring partitions of every topic, so that equal partitions of
+equal-sized topics go to one member. Source: KIP-848, KIP-881.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Topics = Mapping[UUID, TopicFacts]
 
 @dataclass(frozen=True, slots=True)
 class Subscriber:
-    """One member as an assignor sees it. `topic_ids` are the topics that exist; `previous` is its last target."""
+    """One member as input of an assignor. `topic_ids` are existing topics; `previous` is its last target."""
 
     topic_ids: frozenset[UUID]
     previous: Partitions = NO_PARTITIONS
@@ -34,7 +34,7 @@ Assignor = Callable[[Mapping[str, Subscriber], Topics], dict[str, Partitions]]
 
 
 def range_assignment(members: Mapping[str, Subscriber], topics: Topics) -> dict[str, Partitions]:
-    """Each topic cut into runs, in the order of instance ids and member ids; the first runs are longer by one."""
+    """Split each topic into runs, in the order of instance ids and member ids; the first runs are longer by one."""
     given: dict[str, set[Partition]] = {member_id: set() for member_id in members}
     ranked = sorted(members, key=lambda each: (members[each].instance_id or each, each))
     for topic_id in sorted(topics, key=lambda each: each.int):
@@ -51,14 +51,14 @@ def range_assignment(members: Mapping[str, Subscriber], topics: Topics) -> dict[
 
 
 def uniform_assignment(members: Mapping[str, Subscriber], topics: Topics) -> dict[str, Partitions]:
-    """Evenly over members, sticky; see the module's head."""
+    """Assign evenly and stickily; see the module docstring."""
     if not members:
         return {}
     return _Uniform(members, topics).assignment()
 
 
 class _Uniform:
-    """One computation: keep what may be kept, give away the rest, then even out."""
+    """One computation: keep previous partitions, assign the rest, then balance."""
 
     def __init__(self, members: Mapping[str, Subscriber], topics: Topics) -> None:
         self._members = {member_id: members[member_id] for member_id in sorted(members)}
@@ -80,7 +80,7 @@ class _Uniform:
         return {member_id: frozenset(given) for member_id, given in self._given.items()}
 
     def _keep(self) -> None:
-        """What a member had, still subscribes to, and no member before it claimed."""
+        """Keep what a member had and still subscribes to, unless an earlier member claimed it."""
         for member_id, member in self._members.items():
             for partition in in_order(member.previous):
                 topic = self._topics.get(partition[0])
@@ -90,7 +90,7 @@ class _Uniform:
                     self._given[member_id][partition] = None
 
     def _limits(self) -> dict[str, int]:
-        """How many each may have where all subscribe to the same: those that have most keep the longer shares."""
+        """The limit of each member if all have one subscription: members that keep most get the larger shares."""
         subscribed = next(iter(self._members.values())).topic_ids
         total = sum(
             self._topics[topic_id].partition_count for topic_id in sorted(subscribed, key=lambda each: each.int)
@@ -100,7 +100,7 @@ class _Uniform:
         return {member_id: share + (index < longer) for index, member_id in enumerate(ranked)}
 
     def _shed(self) -> None:
-        """Take from those above their limit, first what is not in their rack."""
+        """Take partitions from members above their limit, first those not in their rack."""
         for member_id, limit in self._limits().items():
             given = self._given[member_id]
             surplus = len(given) - limit
@@ -113,17 +113,17 @@ class _Uniform:
                 self._taken.discard(partition)
 
     def _fill(self) -> None:
-        """Give each partition without an owner to a member with the fewest: first, up to an even share, in its rack."""
+        """Assign each free partition to a member with the fewest; first, up to an even share, in its rack."""
         subscribers: dict[UUID, list[str]] = {}
         for member_id, member in self._members.items():
             for topic_id in sorted(member.topic_ids, key=lambda each: each.int):
                 subscribers.setdefault(topic_id, []).append(member_id)
-        # Topics that few may read come first: their partitions have the least choice.
+        # Topics with few subscribers come first: their partitions have the fewest candidates.
         ranked = sorted(subscribers, key=lambda each: (len(subscribers[each]), each.int))
         if self._homogeneous:
             total = sum(self._topics[topic_id].partition_count for topic_id in ranked)
             self._fill_racks(ranked, total // len(self._members))
-        # Topics with the same subscribers share what finds the lightest of them.
+        # Topics with the same subscribers share one `_Lightest`.
         by_subscribers: dict[tuple[str, ...], _Lightest] = {}
         for topic_id in ranked:
             key = tuple(subscribers[topic_id])
@@ -174,7 +174,7 @@ class _Uniform:
                         del self._given[donor][partition]
                         self._given[taker][partition] = None
                         moved = fell = True
-                # While it gives it takes none, so that only those after it need to know what it has left.
+                # While a donor gives it takes none, so only later lookups need its new count.
                 for lightest in readers[donor] if fell else ():
                     lightest.fell(donor)
 
@@ -188,9 +188,9 @@ class _Uniform:
 
 
 class _Lightest:
-    """Finds the member with the fewest partitions, as they change hands, without looking at all members.
+    """Finds the member with the fewest partitions while they move, without a scan of all members.
 
-    The heap has an entry for each member that is not above what it has; `first` puts right those that it meets.
+    The heap has an entry for each member, never above its real count; `first` corrects the entries that it pops.
     """
 
     def __init__(self, member_ids: Iterable[str], given: Mapping[str, Mapping[Partition, None]]) -> None:
@@ -199,7 +199,7 @@ class _Lightest:
         heapq.heapify(self._heap)
 
     def first(self) -> str:
-        """The lightest member, the first by name among equals. There is at least one."""
+        """The member with the fewest partitions, of several the first by name. There is at least one."""
         while True:
             count, member_id = self._heap[0]
             present = len(self._given[member_id])
@@ -208,7 +208,7 @@ class _Lightest:
             heapq.heapreplace(self._heap, (present, member_id))
 
     def fell(self, member_id: str) -> None:
-        """A member has fewer partitions than it had."""
+        """A member's count has decreased."""
         heapq.heappush(self._heap, (len(self._given[member_id]), member_id))
 
 

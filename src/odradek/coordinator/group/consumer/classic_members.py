@@ -1,8 +1,8 @@
 """JoinGroup, SyncGroup, Heartbeat and LeaveGroup of members that speak the classic protocol inside a consumer group.
 
-Such a member's generation is its member epoch. It never leads: the coordinator assigns. JoinGroup says what the member
-subscribes to and still owns, and takes one step towards its target; SyncGroup returns what it has; Heartbeat says
-REBALANCE_IN_PROGRESS as long as joining again would get it further. No request waits for another member's.
+Such a member's generation is its member epoch. It never leads: the coordinator assigns. JoinGroup has the member's
+subscription and owned partitions, and moves it one step towards its target; SyncGroup returns its assignment; Heartbeat
+returns REBALANCE_IN_PROGRESS while a rejoin would change its assignment. No request waits for another member.
 
 Source: KIP-848 (online migration); Kafka GroupMetadataManager (classicGroup...ToConsumerGroup).
 """
@@ -50,7 +50,7 @@ from odradek.protocol.messages.sync_group_response import SyncGroupResponse
 
 
 class ClassicMembers:
-    """The four requests, over one shard's consumer groups."""
+    """The four requests, for one shard's consumer groups."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class ClassicMembers:
     ) -> None:
         """
         Args:
-            assignment_interval_ms: group id → how old an assignment of it must be before the next one.
+            assignment_interval_ms: group id → minimum age in ms of its assignment before the next one is made.
         """
         self._journal = journal
         self._config = config
@@ -79,7 +79,7 @@ class ClassicMembers:
     def join(
         self, group: ConsumerGroup, request: JoinGroupRequest, caller: Caller, now: Moment
     ) -> tuple[Change, JoinGroupResponse]:
-        """A member joins, or joins again: it gets its epoch as its generation.
+        """Join or rejoin a member; its generation is its member epoch.
 
         Raises:
             ApiError: GROUP_MAX_SIZE_REACHED, INCONSISTENT_GROUP_PROTOCOL, MEMBER_ID_REQUIRED (the message is the id),
@@ -92,7 +92,7 @@ class ClassicMembers:
         _check_protocols(group, member_id, request.protocol_type, protocols)
         instance_id = request.group_instance_id
         if is_unknown and instance_id is None and caller.api_version >= MEMBER_ID_REQUIRED_VERSION:
-            # Nothing is remembered of it: a client that comes back with an id is a new member under it.
+            # The id is not stored: a client that returns with it is a new member of this id.
             raise ApiError(ErrorCode.MEMBER_ID_REQUIRED, member_id)
         subscription = can_be_read(protocols)
         if subscription is None:
@@ -135,7 +135,7 @@ class ClassicMembers:
     def _find(
         self, group: ConsumerGroup, draft: GroupUpdate, member_id: str, instance_id: str | None, is_unknown: bool
     ) -> tuple[str | None, MemberMetadata | None, CurrentAssignment]:
-        """The id that a static member had before, what the member said so far, and what it has.
+        """Return the former id of a static member, the member's metadata so far, and its assignment.
 
         Raises:
             ApiError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
@@ -150,7 +150,7 @@ class ClassicMembers:
                 raise ApiError(ErrorCode.FENCED_INSTANCE_ID, f"{instance_id} is now the member {holder}")
         if holder is None or holder == member_id:
             return None, group.members.get(member_id), group.current_of(member_id)
-        # It is back without its id: it takes its place at once, and a user of the old id is fenced (KIP-345).
+        # A static member returns without its id: it replaces the old id at once, which is fenced (KIP-345).
         before, current = group.members[holder], group.current_of(holder)
         draft.replace_static(holder, member_id)
         epoch = current.member_epoch if current.member_epoch > JOINING_EPOCH else draft.assignment_epoch
@@ -165,7 +165,7 @@ class ClassicMembers:
     # ---- SyncGroup, Heartbeat
 
     def sync(self, group: ConsumerGroup, request: SyncGroupRequest, now: Moment) -> SyncGroupResponse:
-        """What the member has.
+        """Return the member's assignment.
 
         Raises:
             ApiError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL,
@@ -180,7 +180,7 @@ class ClassicMembers:
             raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the member's protocol is {name}")
         is_behind = group.assignment_epoch.value > current.member_epoch
         if is_behind and current.state is not MemberState.UNREVOKED_PARTITIONS:
-            # One that has partitions to give up gets what to keep first, and joins again without being asked to.
+            # A member that must revoke partitions first gets those that it keeps, and rejoins by itself.
             self._deadlines.expect(JOIN, group.group_id, request.member_id, metadata, now)
             raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS, "join again")
         self._deadlines.met(SYNC, group.group_id, request.member_id)
@@ -192,7 +192,7 @@ class ClassicMembers:
         )
 
     def heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest, now: Moment) -> HeartbeatResponse:
-        """The member lives; it gets that it has to join again where that gets it further.
+        """Extend the member's session; REBALANCE_IN_PROGRESS if a rejoin would change its assignment.
 
         Raises:
             ApiError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS.
@@ -211,7 +211,7 @@ class ClassicMembers:
     # ---- LeaveGroup
 
     def leave(self, group: ConsumerGroup, request: LeaveGroupRequest, now: Moment) -> tuple[Change, LeaveGroupResponse]:
-        """Take members out, by their id or, for static ones of either protocol, by their instance id alone."""
+        """Remove members by their id or, for static ones of either protocol, by their instance id alone."""
         answers: list[MemberResponse] = []
         gone: dict[str, str] = {}
         for identity in request.members:
@@ -226,16 +226,16 @@ class ClassicMembers:
 
 
 def new_member_id(request: JoinGroupRequest, caller: Caller) -> str:
-    """The id that a member gets which joins without one."""
+    """The id for a member that joins without one."""
     return f"{caller.client_id if request.group_instance_id is None else request.group_instance_id}-{caller.id_suffix}"
 
 
 def must_join_again(group: ConsumerGroup, member_id: str, current: CurrentAssignment, *, is_due: bool) -> bool:
-    """A new assignment is there, it has something to give up, or all that it waited for is free.
+    """Whether a rejoin would help: a new assignment exists, partitions must be revoked, or all awaited ones are free.
 
     Args:
-        is_due: whether an assignment for a new group epoch need not wait: joining makes it, which no other member may
-            be there to do.
+        is_due: whether the assignment of a new group epoch may be made now: the rejoin makes it, as perhaps no other
+            request of a member will.
     """
     newest = group.group_epoch.value if is_due else group.assignment_epoch.value
     if current.member_epoch < newest or current.state is MemberState.UNREVOKED_PARTITIONS:
@@ -247,7 +247,7 @@ def must_join_again(group: ConsumerGroup, member_id: str, current: CurrentAssign
 
 
 def _check_protocols(group: ConsumerGroup, member_id: str, protocol_type: str, protocols: Protocols) -> None:
-    """Raises ApiError(INCONSISTENT_GROUP_PROTOCOL) where the member cannot work with the classic ones of the group."""
+    """Raises ApiError(INCONSISTENT_GROUP_PROTOCOL) if it shares no protocol with the group's classic members."""
     others = [classic for each, classic in group.classic_members.items() if each != member_id]
     common = [name for name, _ in protocols if all(name in dict(each.protocols) for each in others)]
     if protocol_type != CONSUMER_PROTOCOL_TYPE or not common:
@@ -255,7 +255,7 @@ def _check_protocols(group: ConsumerGroup, member_id: str, protocol_type: str, p
 
 
 def _member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> tuple[MemberMetadata, ClassicMetadata]:
-    """The member, where the request may speak for it. Raises ApiError: FENCED_INSTANCE_ID, UNKNOWN_MEMBER_ID."""
+    """Return the member after checking its identity. Raises ApiError: FENCED_INSTANCE_ID, UNKNOWN_MEMBER_ID."""
     if instance_id is not None:
         holder = group.static_members.get(instance_id)
         if holder is None:
@@ -274,7 +274,7 @@ def _check_generation(current: CurrentAssignment, generation_id: int) -> None:
 
 
 def _leaving(group: ConsumerGroup, identity: MemberIdentity) -> str:
-    """An administrator may take out members of either protocol, and static ones without naming their id."""
+    """The id of the member to remove: of either protocol, and static ones also by the instance id alone."""
     member_id = identity.member_id
     if identity.group_instance_id is not None:
         holder = group.static_members.get(identity.group_instance_id)

@@ -106,19 +106,19 @@ class ConsumerGroupConfig:
         return self.migration_policy.lower() in ("downgrade", "bidirectional")
 
     def session_timeout_of(self, overrides: Mapping[str, str]) -> int:
-        """The session timeout of a group with these settings of its own, in ms.
+        """The session timeout of a group with these group settings, in ms.
 
-        A broker may have been given other bounds since the group's own setting was checked: its bounds go first.
+        The broker's bounds may have changed since the group's setting was validated: they take precedence.
         """
         wanted = int(overrides.get("consumer.session.timeout.ms", self.session_timeout_ms))
         return min(max(wanted, self.min_session_timeout_ms), self.max_session_timeout_ms)
 
     def heartbeat_interval_of(self, overrides: Mapping[str, str]) -> int:
-        """The heartbeat interval of a group with these settings of its own, in ms, within the broker's bounds."""
+        """The heartbeat interval of a group with these group settings, in ms, within the broker's bounds."""
         wanted = int(overrides.get("consumer.heartbeat.interval.ms", self.heartbeat_interval_ms))
         return min(max(wanted, self.min_heartbeat_interval_ms), self.max_heartbeat_interval_ms)
 
     def assignment_interval_of(self, overrides: Mapping[str, str]) -> int:
-        """How old an assignment of a group with these settings must be, in ms, within the broker's bounds."""
+        """The minimum age of an assignment of a group with these group settings, in ms, within the broker's bounds."""
         wanted = int(overrides.get("consumer.assignment.interval.ms", self.assignment_interval_ms))
         return min(max(wanted, self.min_assignment_interval_ms), self.max_assignment_interval_ms)

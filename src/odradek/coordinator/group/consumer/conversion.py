@@ -1,11 +1,12 @@
-"""One group under the other protocol: a classic group as records of a consumer group, and back, and no member is lost.
+"""Conversion of a classic group to a consumer group's records, and back, without loss of a member.
 
-Upgrade, when a member of the consumer protocol joins a classic group. Every member keeps its id, its generation as its
-member epoch, and the partitions that it may have; it goes on with JoinGroup and SyncGroup (see `classic_members`).
-Downgrade, when the last member of the consumer protocol leaves: the group epoch is the generation that goes on.
+An upgrade happens when a member of the consumer protocol joins a classic group. Every member keeps its id, its
+generation as its member epoch, and its partitions; it continues with JoinGroup and SyncGroup (see
+`classic_members`). A downgrade
+happens when the last member of the consumer protocol leaves: the group epoch becomes the generation.
 
-What a member may still have is taken from the last assignment that was stored, and from what it said to own when it
-joined: a partition that is promised again too early would have two readers. Kafka takes the last assignment alone.
+A member's partitions are those of the last stored assignment, and those that it owned by its own statement when it
+joined: a partition that is assigned again too early would have two readers. Kafka uses the last assignment alone.
 
 Source: KIP-848 (online migration); Kafka ConsumerGroup.fromClassicGroup, ClassicGroup.fromConsumerGroup.
 """
@@ -54,29 +55,29 @@ from odradek.protocol.messages.consumer_protocol_subscription import ConsumerPro
 from odradek.protocol.messages.group_metadata_value import GroupMetadataValue
 from odradek.statemachine.timeline import Timeline
 
-# Of Kafka's own clients: what they assign is partitions alone.
+# Kafka's own client assignors: their assignments have partitions only.
 STOCK_ASSIGNORS = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
 
 
 @dataclass(frozen=True, slots=True)
 class Upgraded:
-    """A consumer group that is nowhere yet, and the records that make it."""
+    """A consumer group that is not yet in the registry, and the records that create it."""
 
     group: ConsumerGroup
     records: Records
 
 
 def upgraded(classic: ClassicGroup, stored: GroupMetadataValue | None, view: TopicsView) -> Upgraded:
-    """A classic group with members, of the consumer protocol type, as a consumer group.
+    """Convert a classic group with members, of the consumer protocol type, to a consumer group.
 
     Args:
         stored: its last durable generation.
     Raises:
-        ProtocolError: a member's bytes are no subscription, or no assignment.
+        ProtocolError: a member's subscription or assignment does not parse.
     """
     subscriptions = {member_id: _subscription(classic, member) for member_id, member in classic.members.items()}
     held = _held(classic, stored, subscriptions, view)
-    # A group in its first rebalance has no generation yet, and a consumer group begins with its first epoch.
+    # A group in its first rebalance has no generation yet; a consumer group begins with its first epoch.
     epoch, group_id = max(classic.generation_id, INITIAL_EPOCH), classic.group_id
     names = [topic for each in subscriptions.values() for topic in each.topics]
     records: Records = []
@@ -84,7 +85,7 @@ def upgraded(classic: ClassicGroup, stored: GroupMetadataValue | None, view: Top
         records.append(member_record(group_id, member_id, _metadata(member, subscriptions[member_id])))
     records.append(epoch_record(group_id, epoch, view.metadata_hash(names)))
     records += [target_record(group_id, member_id, partitions) for member_id, partitions in held.items()]
-    # It was made by another: a member that joins now does not wait for its age.
+    # The classic leader made this assignment: a member that joins now does not wait for its minimum age.
     records.append(target_epoch_record(group_id, epoch, 0))
     for member_id, partitions in held.items():
         epochs = dict.fromkeys(in_order(partitions), epoch)
@@ -97,13 +98,13 @@ def upgraded(classic: ClassicGroup, stored: GroupMetadataValue | None, view: Top
 
 
 def needs_its_leader(classic: ClassicGroup) -> bool:
-    """Whether members get more from their leader than partitions, as by Kafka Streams': a coordinator cannot.
+    """Whether members get user data from their leader, as in Kafka Streams, which a coordinator cannot compute.
 
-    Kafka refuses every group with such data. librdkafka's sticky assignors send along what only their next leader
-    reads, so that names of Kafka's own assignors pass here.
+    Kafka refuses every group with such data. librdkafka's sticky assignors send data that only their next leader
+    reads; so groups with the names of Kafka's own assignors are accepted here.
 
     Raises:
-        ProtocolError: a member's bytes are no assignment.
+        ProtocolError: a member's assignment does not parse.
     """
     if classic.protocol_name in STOCK_ASSIGNORS:
         return False
@@ -111,7 +112,7 @@ def needs_its_leader(classic: ClassicGroup) -> bool:
 
 
 def _subscription(classic: ClassicGroup, member: Member) -> ConsumerProtocolSubscription:
-    """Of the protocol that the group chose; where it has not yet, of the member's first choice."""
+    """The member's subscription in the group's protocol; if none is selected yet, in its preferred protocol."""
     return read_subscription(member.metadata(classic.protocol_name or "") or member.protocols[0][1])
 
 
@@ -133,7 +134,7 @@ def _held(
     subscriptions: dict[str, ConsumerProtocolSubscription],
     view: TopicsView,
 ) -> dict[str, Partitions]:
-    """What each member may have. Where two say so, the one that was assigned it."""
+    """The partitions that each member may have. If two claim one, it belongs to the member that it was assigned to."""
     remembered = {} if stored is None else {each.member_id: bytes(each.assignment) for each in stored.members}
     assigned = {
         member_id: read_assignment(member.assignment or remembered.get(member_id, b""))
@@ -151,18 +152,18 @@ def _held(
 
 
 def by_id(named: NamedPartitions, view: TopicsView) -> Partitions:
-    """Partitions by topic id; those of topics that are gone are left out."""
+    """Partitions by topic id; those of deleted topics are omitted."""
     topics = view.by_name
     return frozenset((topics[name].topic_id, index) for name, index in named if name in topics)
 
 
 def by_name(partitions: Partitions, view: TopicsView) -> dict[str, list[int]]:
-    """Partition numbers by topic name, in order; those of topics that are gone are left out."""
+    """Partition ids by topic name, in order; those of deleted topics are omitted."""
     return {view.by_id[topic_id].name: ids for topic_id, ids in by_topic(partitions).items() if topic_id in view.by_id}
 
 
 def assignment_bytes(classic: ClassicMetadata, partitions: Partitions, view: TopicsView) -> bytes:
-    """The assignment that a classic member gets, in the version that it speaks."""
+    """Encode the assignment of a classic member, in the version of its subscription."""
     return write_assignment(by_name(partitions, view), like=classic.protocols[0][1])
 
 
@@ -174,11 +175,11 @@ def downgraded(
     view: TopicsView,
     now: Moment,
 ) -> ClassicGroup | None:
-    """A Stable classic group of these members; None where they have no protocol in common.
+    """Create a Stable classic group of these members; None if they have no common protocol.
 
     Args:
-        members: all speak the classic protocol; not empty.
-        current: what each of them has.
+        members: all use the classic protocol; not empty.
+        current: the assignment of each.
     """
     classic = ClassicGroup(group_id)
     for member_id, metadata in members.items():
@@ -206,7 +207,7 @@ def downgraded(
 
 
 def can_be_read(protocols: Iterable[tuple[str, bytes]]) -> ConsumerProtocolSubscription | None:
-    """The subscription in the first of some protocols; None where it is none."""
+    """The subscription of the first protocol; None if it does not parse."""
     for _, metadata in protocols:
         try:
             return read_subscription(metadata)

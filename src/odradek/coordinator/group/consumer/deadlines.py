@@ -1,9 +1,9 @@
 """The deadlines of a consumer group's members, which are soft: after a failover they start over.
 
-session     a member was not heard of
-revocation  it has to give partitions up, and has not confirmed it (consumer protocol)
-join        it knows that a rebalance runs, and has not joined again (classic protocol)
-sync        it joined again, and has not asked what it has (classic protocol)
+session     the member has sent no request
+revocation  the member has not confirmed that it revoked partitions (consumer protocol)
+join        the member knows that it must rejoin and has not (classic protocol)
+sync        the member has joined and not sent SyncGroup (classic protocol)
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ REASONS: Mapping[str, str] = {
 
 
 class Deadlines:
-    """Sets and clears them, over the timers of one shard."""
+    """Sets and cancels the deadlines, with the timers of one shard."""
 
     def __init__(
         self, config: ConsumerGroupConfig, timers: Timers, overrides_of: Callable[[str], Mapping[str, str]]
     ) -> None:
         """
         Args:
-            overrides_of: group id → the settings of its own.
+            overrides_of: group id → the group's settings.
         """
         self._config = config
         self._timers = timers
         self._overrides_of = overrides_of
 
     def heard(self, group_id: str, member_id: str, metadata: MemberMetadata, now: Moment) -> None:
-        """The member lives: it has its session timeout until it must be heard of again."""
+        """The member sent a request: restart its session timeout."""
         if metadata.classic is not None:
             session_ms = metadata.classic.session_timeout_ms
         else:
@@ -60,7 +60,7 @@ class Deadlines:
         after: CurrentAssignment,
         now: Moment,
     ) -> None:
-        """A member of the consumer protocol has this assignment now."""
+        """Start or cancel the revocation timeout after a change of a consumer member's assignment."""
         self.heard(group_id, member_id, metadata, now)
         key = TimerKey(REVOCATION, group_id, member_id)
         if metadata.classic is not None or after.state is not MemberState.UNREVOKED_PARTITIONS:
@@ -69,32 +69,32 @@ class Deadlines:
             self._timers.set(key, now.monotonic_ms + metadata.rebalance_timeout_ms)
 
     def expect(self, kind: str, group_id: str, member_id: str, metadata: MemberMetadata, now: Moment) -> None:
-        """A classic member has its rebalance timeout to do something, counted from when it was first asked."""
+        """Start the rebalance timeout of a classic member for one step, unless it already runs."""
         key = TimerKey(kind, group_id, member_id)
         if self._timers.get(key) is None:
             self._timers.set(key, now.monotonic_ms + metadata.rebalance_timeout_ms)
 
     def met(self, kind: str, group_id: str, member_id: str) -> None:
-        """It did."""
+        """Cancel a deadline: the member did the step."""
         self._timers.cancel(TimerKey(kind, group_id, member_id))
 
     def cancel_classic(self, group_id: str, member_id: str) -> None:
-        """The member speaks the consumer protocol."""
+        """Cancel the classic deadlines: the member now uses the consumer protocol."""
         self.met(JOIN, group_id, member_id)
         self.met(SYNC, group_id, member_id)
 
     def cancel(self, group_id: str, member_id: str) -> None:
-        """The member is gone."""
+        """Cancel all deadlines of a removed member."""
         for kind in KINDS:
             self._timers.cancel(TimerKey(kind, group_id, member_id))
 
     def loaded(self, group: ConsumerGroup, now: Moment) -> None:
-        """Give every member a fresh session, and those that were to give something up as long as before."""
+        """After a load, start every member's session, and the full revocation timeout of those that must revoke."""
         for member_id, metadata in group.members.items():
             self.stepped(group.group_id, member_id, metadata, None, group.current_of(member_id), now)
 
     def is_due(self, group: ConsumerGroup, key: TimerKey) -> bool:
-        """Whether what ran out still matters."""
+        """Whether the condition of an expired deadline still holds."""
         if key.member_id not in group.members:
             return False
         return key.kind != REVOCATION or group.current_of(key.member_id).state is MemberState.UNREVOKED_PARTITIONS

@@ -1,12 +1,12 @@
-"""A consumer group as it will be once the records of one operation are replayed, and those records.
+"""The draft of a consumer group: its state after the records of one operation are replayed, and those records.
 
-    put the member -> match its regular expression -> new group epoch where something changed -> new target assignment
-    where the epoch is ahead, and the last one is old enough -> one step of this member towards its target
+    put the member -> match its regular expression -> new group epoch if something changed -> new target assignment
+    if the epoch is ahead, and the last target is old enough -> one step of this member towards its target
 
-An expression that is new to the group counts from the member's next heartbeat on, as in Kafka, which matches it after
-the answer: first come the topics that are subscribed to by name, and clients take them for an assignment of their own.
+A new expression takes effect with the member's next heartbeat, as in Kafka, which matches it after the answer: the
+topics subscribed by name come first, and clients expect an assignment with them alone.
 
-The same for both protocols: what differs is how a member says what it wants, and how it gets its assignment.
+Both protocols use it: they differ in how a member sends its subscription, and how it receives its assignment.
 Source: KIP-848, KIP-1263; Kafka GroupMetadataManager.
 """
 
@@ -48,13 +48,13 @@ Records = list[ConsumerGroupRecord]
 
 @dataclass(slots=True)
 class GroupUpdate:
-    """See the module's head. `group` itself stays as it is.
+    """See the module docstring. `group` itself is not changed.
 
     Attributes:
-        interval_ms: how old the target assignment must be before the next one is made.
-        may_describe: which topics a regular expression can match, as far as its member is concerned.
-        delay_ms: how long until then; 0 where nothing waits for it.
-        is_unresolved: the expression of the member is new to the group: what it matches counts the next time.
+        interval_ms: minimum age of the target assignment before the next one is made.
+        may_describe: which topics a regular expression may match, by its member's permissions.
+        delay_ms: time until the next target assignment; 0 if none is due.
+        is_unresolved: the member's expression is new to the group and takes effect next time.
     """
 
     group: ConsumerGroup
@@ -71,12 +71,12 @@ class GroupUpdate:
     group_epoch: int = field(init=False)
     assignment_epoch: int = field(init=False)
     records: Records = field(default_factory=list)
-    # Why there is a new group epoch; empty where there is none.
+    # The reason for a new group epoch; empty if there is none.
     cause: str = ""
     is_unresolved: bool = field(init=False, default=False)
-    # Whether the member subscribes to other topics than before.
+    # Whether the member's subscribed topics have changed.
     _changed: bool = field(init=False, default=False)
-    # Whether what its expression matches counts from now on.
+    # Whether the matches of its expression take effect in this operation.
     _resolved: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
@@ -89,7 +89,7 @@ class GroupUpdate:
         assert self.assignment_epoch <= self.group_epoch, f"{group.group_id}: {self.assignment_epoch} is assigned"
 
     def replace_static(self, old_id: str, new_id: str) -> None:
-        """The static member takes over, under its new id, all that it had under the old one."""
+        """Replace a static member's old id by its new one; it keeps its state."""
         self.members[new_id] = self.members.pop(old_id)
         self.target[new_id] = self.target.pop(old_id, NO_PARTITIONS)
         group_id = self.group.group_id
@@ -97,10 +97,10 @@ class GroupUpdate:
         self.records.append(target_record(group_id, new_id, self.target[new_id]))
 
     def put(self, member_id: str, before: MemberMetadata | None, metadata: MemberMetadata) -> None:
-        """What a member says of itself, and all that follows from it for the group.
+        """Add or update a member, with all consequences for the group.
 
         Args:
-            before: what it said until now; None where it is new.
+            before: its metadata until now; None for a new member.
         Raises:
             ApiError: INVALID_REGULAR_EXPRESSION.
         """
@@ -117,16 +117,16 @@ class GroupUpdate:
     def step(
         self, member_id: str, current: CurrentAssignment, owned: Partitions | None, former_id: str | None = None
     ) -> CurrentAssignment:
-        """One step of a member towards its target.
+        """Move a member one step towards its target; returns its assignment.
 
         Args:
-            current: what it has, as far as it is known.
-            owned: what it says to own; None where it does not say.
-            former_id: the id that a static member had until now.
+            current: its assignment so far.
+            owned: the partitions that the member reports as owned; None if it reports none.
+            former_id: the previous id of a static member.
         """
         target, unsubscribed = self.target.get(member_id, NO_PARTITIONS), NO_PARTITIONS
         if self.delay_ms:
-            # The target is of subscriptions that were.
+            # The target may be of earlier subscriptions.
             wanted = self._topic_ids(self.members[member_id])
             target = frozenset(each for each in target if each[0] in wanted)
             if self._changed:
@@ -146,7 +146,7 @@ class GroupUpdate:
         return after
 
     def note(self, journal: Journal, now: Moment, before: CurrentAssignment, after: CurrentAssignment) -> None:
-        """Tell those who ask why: the new epoch, what the member gave up, and what it got."""
+        """Record the step in the journal: the new epoch, revoked and assigned partitions."""
         group_id = self.group.group_id
         if self.cause:
             journal.rebalance(group_id, now, self.cause, self.group_epoch, restart=True)
@@ -154,7 +154,7 @@ class GroupUpdate:
         journal.taken(group_id, self.names(after.assigned - before.assigned), now, self.assignment_epoch)
 
     def names(self, partitions: Partitions) -> list[tuple[str, int]]:
-        """Partitions by name, in order; those of topics that are gone are left out."""
+        """Partitions by name, in order; those of deleted topics are omitted."""
         by_id = self.view.by_id
         return [(by_id[topic_id].name, index) for topic_id, index in in_order(partitions) if topic_id in by_id]
 
@@ -166,11 +166,11 @@ class GroupUpdate:
 
     @property
     def _version(self) -> int:
-        """Rises where an expression may match other topics than before: with the topics, and with permissions."""
+        """Rises when an expression may match other topics: with changes of topics and of permissions."""
         return self.view.version + self.may_describe.version
 
     def _resolve_regexes(self, before: MemberMetadata | None, metadata: MemberMetadata) -> None:
-        """Match the member's regular expression against the present topics; forget one that is not used any more."""
+        """Match the member's regular expression against the present topics; remove an expression without users."""
         group, regex, left = self.group, metadata.regex, before.regex if before is not None else None
         if regex is not None:
             self._resolve_regex(regex, is_new=regex != left)
@@ -180,16 +180,16 @@ class GroupUpdate:
             self.records.append(regex_tombstone(group.group_id, left))
 
     def _resolve_regex(self, regex: str, *, is_new: bool) -> None:
-        """`is_new`: the member did not have this expression until now."""
+        """`is_new`: the member did not have this expression before."""
         group, known = self.group, self.regexes.get(regex)
         if known is not None and group.matched_versions.get(regex) == self._version:
             return
-        matching = self.matches.topics(regex, self.view)  # raises for what is no expression
+        matching = self.matches.topics(regex, self.view)  # raises if the expression is invalid
         names = tuple(filter(self.may_describe.allows, matching))
         if known is None and is_new:
             self.is_unresolved = True
         elif known is not None and known.topic_names == names:
-            # A record may be refused: what was matched counts only once it is what the log says.
+            # The write of the record may fail: the version is stored only if the log already has these matches.
             group.matched_versions[regex] = self._version
         else:
             self._resolved = known is None
@@ -197,7 +197,7 @@ class GroupUpdate:
             self.records.append(regex_record(group.group_id, regex, self.regexes[regex]))
 
     def _maybe_bump(self, member_id: str, before: MemberMetadata | None, metadata: MemberMetadata) -> None:
-        """A new group epoch where a subscription, or a topic that somebody subscribes to, is not what it was."""
+        """Start a new group epoch if a subscription, or a subscribed topic, has changed."""
         group = self.group
         changed = self._changed = self._subscribes_otherwise(before, metadata)
         if not changed and (self.is_unresolved or group.checked_version.value == self._version):
@@ -219,7 +219,7 @@ class GroupUpdate:
         self.records.append(epoch_record(group.group_id, self.group_epoch, metadata_hash))
 
     def _subscribes_otherwise(self, before: MemberMetadata | None, metadata: MemberMetadata) -> bool:
-        """Until its new expression counts, a member keeps what the one before it brought."""
+        """Whether the subscription has changed. Until a new expression takes effect, the old one's topics stay."""
         if before is None or set(before.topic_names) != set(metadata.topic_names):
             return True
         return self._resolved or (before.regex != metadata.regex and not self.is_unresolved)
@@ -229,7 +229,7 @@ class GroupUpdate:
         return frozenset(topic.topic_id for topic in topics if topic is not None)
 
     def _assign(self) -> None:
-        """A target for the present group epoch; a record for each member whose part changes."""
+        """Make a target for the present group epoch, with a record for each member whose target changes."""
         view = self.view
         subscribers: dict[str, Subscriber] = {}
         for member_id, member in self.members.items():

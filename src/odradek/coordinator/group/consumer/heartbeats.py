@@ -1,10 +1,10 @@
 """ConsumerGroupHeartbeat: the one request of the consumer protocol, by which members join, stay, change and leave.
 
-    check the request -> find or make the member -> note what it says of itself, and what follows from it (`draft`)
+    check the request -> find or create the member -> store its metadata, with all consequences (`draft`)
     -> one step of this member towards its target
 
-Everything that changes is a record; the deadlines alone are soft: a member that is not heard of for its session
-timeout, or does not give up partitions within its rebalance timeout, is removed. Source: KIP-848, KIP-1082 (the client
+Every change is a record; only deadlines are soft: a member that sends no heartbeat for its session timeout, or does not
+revoke partitions within its rebalance timeout, is removed. Source: KIP-848, KIP-1082 (the client
 makes the member id); Kafka GroupMetadataManager.
 """
 
@@ -45,16 +45,16 @@ from odradek.protocol.messages.consumer_group_heartbeat_response import (
 )
 from odradek.settings.rules import ASSIGNOR_NAMES
 
-# From this version on the client makes the member id itself (KIP-1082).
+# From this version on the client generates the member id (KIP-1082).
 CLIENT_MAKES_ID_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatCaller:
-    """Who sends a heartbeat.
+    """The sender of a heartbeat.
 
     Attributes:
-        new_member_id: the id that a member of version 0 gets.
+        new_member_id: the id for a new member of version 0.
         may_describe: which topics its regular expression can match.
     """
 
@@ -67,11 +67,11 @@ class HeartbeatCaller:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The member that a heartbeat speaks for.
+    """The member of a heartbeat.
 
     Attributes:
-        metadata: None where it is new.
-        replaces: the id that a static member had before it came back under this one.
+        metadata: None for a new member.
+        replaces: the former id of a static member that returned under this one.
     """
 
     member_id: str
@@ -81,7 +81,7 @@ class Found:
 
 
 class Heartbeats:
-    """The operations of the consumer protocol, over one shard's groups and timers."""
+    """The operations of the consumer protocol, for one shard's groups and timers."""
 
     def __init__(
         self,
@@ -96,8 +96,8 @@ class Heartbeats:
     ) -> None:
         """
         Args:
-            assignment_interval_ms: group id → how old an assignment of it must be before the next one.
-            matches: what the expressions of subscriptions match.
+            assignment_interval_ms: group id → minimum age in ms of its assignment before the next one is made.
+            matches: the topics that the expressions of subscriptions match.
         """
         self._matches = matches
         self._journal = journal
@@ -117,11 +117,11 @@ class Heartbeats:
         overrides: Mapping[str, str],
         classic: ClassicGroup | None = None,
     ) -> tuple[Change, ConsumerGroupHeartbeatResponse]:
-        """One heartbeat of a member that joins, stays or leaves.
+        """Handle a heartbeat of a member that joins, stays or leaves.
 
         Args:
-            overrides: the settings of this group's own.
-            classic: the classic group that has this id, if one has.
+            overrides: the group's settings.
+            classic: the classic group of this id, if any.
 
         Raises:
             ApiError: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR, INVALID_REGULAR_EXPRESSION, GROUP_ID_NOT_FOUND,
@@ -153,7 +153,7 @@ class Heartbeats:
             self._migration.retire(classic, group, now)
         interval_ms = self._config.heartbeat_interval_of(overrides)
         if draft.delay_ms:
-            # The next assignment is made in the first heartbeat that finds it due: this member's, if no other comes.
+            # The first heartbeat after the delay makes the next assignment: this member's at the latest.
             interval_ms = min(interval_ms, draft.delay_ms)
         if draft.is_unresolved:
             interval_ms = min(interval_ms, MATCHED_AFTER_MS)
@@ -166,11 +166,11 @@ class Heartbeats:
 
     @property
     def default_assignor(self) -> str:
-        """For groups whose members ask for none."""
+        """The assignor of groups whose members request none."""
         return self._assignors[0]
 
     def regex_of(self, request: ConsumerGroupHeartbeatRequest) -> str | None:
-        """The expression by which the member of a heartbeat subscribes, if it does."""
+        """The regular expression of the member's subscription, if any."""
         group = self._groups.find(request.group_id)
         if request.subscribed_topic_regex is not None or group is None:
             return request.subscribed_topic_regex or None
@@ -184,7 +184,7 @@ class Heartbeats:
             group, self._topics(), self.default_assignor, now.wall_ms, interval_ms, self._matches, may_describe
         )
 
-    # ---- what may be asked
+    # ---- validation
 
     def _check_assignor(self, name: str | None) -> None:
         if name is not None and name not in self._assignors:
@@ -193,7 +193,7 @@ class Heartbeats:
                 f"ServerAssignor {name} is not supported. Supported assignors: {', '.join(self._assignors)}.",
             )
 
-    # ---- whose heartbeat it is
+    # ---- finding the member
 
     def _find(
         self, group: ConsumerGroup, member_id: str, request: ConsumerGroupHeartbeatRequest, owned: Partitions | None
@@ -207,8 +207,9 @@ class Heartbeats:
             return Found(member_id, None, CurrentAssignment())
         current = group.current_of(member_id)
         if request.member_epoch != JOINING_EPOCH:
-            # A member that was fenced has given everything up and joins again under its id, at the epoch that it has
-            # (KAFKA-19233). Ids are random: who has one is the member.
+            # A fenced member has revoked all partitions and rejoins with its id, at its stored epoch (KAFKA-19233).
+            # Ids are
+            # random: a client that knows one is the member.
             _check_epoch(current, request.member_epoch, owned)
         return Found(member_id, metadata, current)
 
@@ -226,7 +227,7 @@ class Heartbeats:
             return Found(member_id, metadata, current)
         if epoch != JOINING_EPOCH:
             raise ApiError(ErrorCode.FENCED_INSTANCE_ID, f"{instance_id} is now the member {holder}")
-        # The member itself, too, where it did not hear that it joined: so it is in Kafka.
+        # This also refuses the member itself if it did not get the answer to its join, as in Kafka.
         if metadata.classic is None and current.member_epoch != LEAVING_FOR_A_WHILE_EPOCH:
             raise ApiError(
                 ErrorCode.UNRELEASED_INSTANCE_ID,
@@ -281,7 +282,7 @@ class Heartbeats:
         if member_id not in group.members:
             raise _unknown_member(group.group_id, member_id)
         if request.member_epoch == LEAVING_FOR_A_WHILE_EPOCH:
-            # Its partitions stay its own until it is back or its session times out.
+            # The member keeps its partitions until it returns or its session expires.
             current = group.current_of(member_id)
             away = replace(
                 current,
@@ -314,14 +315,14 @@ def _answer(
 
 
 def check_request(request: ConsumerGroupHeartbeatRequest, api_version: int) -> None:
-    """What holds of every request, whichever machine keeps the group. Raises ApiError: INVALID_REQUEST."""
+    """Validate what holds for every request in any group. Raises ApiError: INVALID_REQUEST."""
     problem = _validate(request, api_version)
     if problem is not None:
         raise ApiError(ErrorCode.INVALID_REQUEST, problem)
 
 
 def _validate(request: ConsumerGroupHeartbeatRequest, api_version: int) -> str | None:
-    """What is wrong with the request itself; None where nothing is."""
+    """The error text of an invalid request; None if it is valid."""
     if not request.group_id:
         return "GroupId can't be empty."
     if _is_blank(request.instance_id):
@@ -341,12 +342,12 @@ def _validate(request: ConsumerGroupHeartbeatRequest, api_version: int) -> str |
 
 
 def _is_blank(text: str | None) -> bool:
-    """Given, and nothing but white space."""
+    """Whether the text is present and only white space."""
     return text is not None and not text.strip()
 
 
 def _problem_of_joining(request: ConsumerGroupHeartbeatRequest) -> str | None:
-    """A member that joins says all of itself, and owns nothing yet."""
+    """The error text of an invalid join: all fields are required, and no partition is owned yet."""
     if request.rebalance_timeout_ms == -1:
         return "RebalanceTimeoutMs must be provided in first request."
     if request.topic_partitions is None or request.topic_partitions:
@@ -363,13 +364,13 @@ def _owned(request: ConsumerGroupHeartbeatRequest) -> Partitions | None:
 
 
 def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether a member says everything of itself: it asks for everything too."""
+    """Whether a request has all fields: then its answer has all fields too."""
     subscribes = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     return subscribes and request.rebalance_timeout_ms != -1 and request.topic_partitions is not None
 
 
 def _check_epoch(current: CurrentAssignment, epoch: int, owned: Partitions | None) -> None:
-    """A member may be one step behind where the response with the new epoch was lost.
+    """Check a member epoch: it may be one step behind if the response with the new epoch was lost.
 
     Raises:
         ApiError: FENCED_MEMBER_EPOCH.
@@ -390,7 +391,7 @@ def _unknown_member(group_id: str, member_id: str) -> ApiError:
 
 
 def _updated(before: MemberMetadata, request: ConsumerGroupHeartbeatRequest, caller: HeartbeatCaller) -> MemberMetadata:
-    """What a member says of itself, on top of what it said before; a field that is not set stays as it was."""
+    """The member's metadata after a request; a field that is not set keeps its value."""
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
     return MemberMetadata(
         instance_id=request.instance_id if request.instance_id is not None else before.instance_id,

@@ -1,10 +1,10 @@
-"""When a group changes its protocol, and what that takes beside the records: its live state and its deadlines.
+"""The change of a group's protocol: records, live state and deadlines.
 
-    classic group with members  --a consumer of the consumer protocol joins-->  consumer group   (upgrade)
-    consumer group              --the last such consumer goes-->                classic group    (downgrade)
+    classic group with members  --a member of the consumer protocol joins-->          consumer group  (upgrade)
+    consumer group              --the last member of the consumer protocol leaves-->  classic group   (downgrade)
 
-`group.consumer.migration.policy` allows either. A group without members changes whatever the policy is. The soft state
-changes with the decision; where the write then fails it is made again from what is durable, as after a failover.
+`group.consumer.migration.policy` allows either. A group without members changes under every policy. The soft state
+changes with the decision; if the write fails it is rebuilt from the durable state, as after a failover.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from odradek.coordinator.group.registry import GroupRegistry
 
 
 class Change(NamedTuple):
-    """The records of an operation so far, what must be settled once they are through, and whether the group is a
-    classic one after them."""
+    """The records of an operation so far, the state to settle once they are written, and whether the group is a classic
+    one after them."""
 
     records: Records
     pending: StoreMembers | None = None
@@ -51,7 +51,7 @@ class Change(NamedTuple):
 
 
 class Migration:
-    """Members that go, and groups that change their protocol, over one shard."""
+    """Removal of members, and changes of the protocol, for one shard."""
 
     def __init__(
         self,
@@ -74,14 +74,14 @@ class Migration:
     # ---- upgrade
 
     def upgrade(self, classic: ClassicGroup, now: Moment) -> tuple[ConsumerGroup, Change]:
-        """The classic group's id for a member of the consumer protocol that joins.
+        """Prepare the upgrade of a classic group for a member of the consumer protocol that joins.
 
-        Nothing is changed yet: where its request turns out to be refused the classic group goes on. See `retire`.
+        Nothing changes yet: if the request is refused the classic group continues. See `retire`.
 
         Returns:
-            The group that it joins, which is nowhere yet, and the records that make it.
+            The group that it joins, which is not in the registry yet, and the records that create it.
         Raises:
-            ApiError: GROUP_ID_NOT_FOUND where the group may not change.
+            ApiError: GROUP_ID_NOT_FOUND if the policy or its members do not allow the upgrade.
         """
         group_id = classic.group_id
         stored = self._classics.stored.get(group_id)
@@ -102,7 +102,7 @@ class Migration:
         return made.group, Change([*records, *made.records], StoreMembers(group_id))
 
     def retire(self, classic: ClassicGroup, group: ConsumerGroup, now: Moment) -> None:
-        """The classic group is one no more: its members learn it as soon as they ask, and have their sessions."""
+        """Retire the classic group: its members learn of it with their next request, and their sessions start."""
         self._rebalance.retire(classic)
         if group.members:
             self._journal.note(group.group_id, "converted", now, NO_CLIENT, "to a consumer group: a consumer joined")
@@ -118,14 +118,14 @@ class Migration:
             return f"it has more than the {self._config.max_size} members of group.consumer.max.size"
         return None
 
-    # ---- members that go, and downgrade
+    # ---- removal of members, and downgrade
 
     def remove(self, group: ConsumerGroup, member_ids: Mapping[str, str], now: Moment, kind: str) -> Change:
-        """Some members are gone: their partitions are free, and the others get a new target, or the group goes back.
+        """Remove members: the others get a new target, or the group is downgraded.
 
         Args:
-            member_ids: why each is gone, in words.
-            kind: as it is noted: left, removed.
+            member_ids: member id → the reason, as text.
+            kind: the kind of event in the journal: left, removed.
         """
         view = self._topics()
         for member_id, reason in member_ids.items():
@@ -156,10 +156,10 @@ class Migration:
     def replaced(
         self, draft: GroupUpdate, member_id: str, former_id: str, step: CurrentAssignment, now: Moment
     ) -> Change:
-        """A classic static member has taken the place of another: was that the last of the consumer protocol?
+        """A classic static member replaced another: downgrade if that was the last of the consumer protocol.
 
         Args:
-            step: what the member has after this operation.
+            step: the member's assignment after this operation.
         """
         current = {each: draft.group.current_of(each) for each in draft.members if each != member_id}
         current[member_id] = step
@@ -182,7 +182,7 @@ class Migration:
         generation_id: int,
         rebalance: bool,
     ) -> Change | None:
-        """The group of these members as a classic one; None where it stays as it is."""
+        """Convert the group to a classic one with these members; None if it stays a consumer group."""
         if not members or not self._config.may_downgrade or len(members) > self._rebalance.config.max_size:
             return None
         if any(each.classic is None for each in members.values()):
@@ -200,8 +200,8 @@ class Migration:
         stored = group_record(classic, dict(classic.assignments()))
         if rebalance:
             assert stored.value is not None
-            # A crash forgets the rebalance that is due. The log says that a generation has begun which has no member,
-            # so that the coordinator that loads it makes all members join again.
+            # A crash loses the rebalance that is due. The log has a generation without members, so that the
+            # coordinator that loads it makes all members rejoin.
             stored.value.generation += 1
             classic.reserved_generation = stored.value.generation
         records: Records = [*group_tombstones(group), stored]
@@ -210,7 +210,7 @@ class Migration:
         return Change(records, StoreMembers(group.group_id), is_downgrade=True)
 
     def settle(self, pending: StoreMembers, error: ErrorCode, now: Moment) -> None:
-        """Where it was not written the group is what it was: only deadlines of its members are gone."""
+        """Settle a change of protocol. After a failed write the group is unchanged but for its deadlines."""
         if error is ErrorCode.NONE:
             return
         group = self._consumers.find(pending.group_id)
@@ -225,5 +225,5 @@ class Migration:
 
 
 def identity_of(member_id: str, metadata: MemberMetadata) -> MemberIdentity:
-    """A member, as it is noted."""
+    """A member's identity in the journal."""
     return MemberIdentity(member_id, metadata.instance_id, metadata.client_id, metadata.client_host)

@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe and ListGroups: what a consumer group looks like from outside."""
+"""ConsumerGroupDescribe and ListGroups for consumer groups."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def describe_consumer_groups(
     default_assignor: str,
     is_classic: Callable[[str], bool],
 ) -> list[DescribedGroup]:
-    """Each group in the order asked for; GROUP_ID_NOT_FOUND for one that is not there or is no consumer group."""
+    """Describe the groups in the order requested; GROUP_ID_NOT_FOUND for an unknown or classic group."""
     described: list[DescribedGroup] = []
     for group_id in group_ids:
         group = groups.find(group_id)
@@ -43,7 +43,7 @@ def describe_consumer_groups(
 
 
 def preferred_assignor(members: Iterable[MemberMetadata], default: str) -> str:
-    """The assignor that most members ask for; the default where none does."""
+    """The assignor that most members request; `default` if none does."""
     votes: dict[str, int] = {}
     for member in members:
         if member.server_assignor:
@@ -80,7 +80,7 @@ def _describe(group: ConsumerGroup, topics: TopicsView, default_assignor: str) -
 
 
 def _assignment(partitions: Partitions, topics: TopicsView) -> Assignment:
-    """Topics that were deleted meanwhile are left out: they have no name."""
+    """The assignment by topic; deleted topics are omitted, because they have no name."""
     return Assignment(
         topic_partitions=[
             TopicPartitions(topic_id=topic_id, topic_name=topics.by_id[topic_id].name, partitions=ids)
@@ -93,7 +93,7 @@ def _assignment(partitions: Partitions, topics: TopicsView) -> Assignment:
 def list_consumer_groups(
     groups: ConsumerGroups, wanted_states: Sequence[str], wanted_types: Sequence[str]
 ) -> list[ListedGroup]:
-    """All consumer groups in one of the states (lower case); empty filters let all pass."""
+    """All consumer groups in one of the states (lower case); an empty filter accepts all."""
     if wanted_types and CONSUMER_TYPE not in wanted_types:
         return []
     return [

@@ -1,6 +1,6 @@
-"""From what a member has towards what it shall have, one safe step for each heartbeat.
+"""The step from a member's present assignment towards its target, one safe step for each heartbeat.
 
-Nothing is given to a member before its last owner confirmed to have stopped, and a member that must give something up
+No partition is assigned before its last owner has confirmed its revocation, and a member that must revoke a partition
 stays in its epoch until it has: so a partition has at most one owner at any time. Source: KIP-848.
 """
 
@@ -26,10 +26,10 @@ def next_assignment(
     """The member's assignment after this heartbeat; `current` itself where nothing changes.
 
     Args:
-        target: what the member shall have in `target_epoch`; nothing of topics that it does not subscribe to.
-        owned: the partitions that the member says to own; None where it does not say.
+        target: the member's partitions in `target_epoch`, without topics that it does not subscribe to.
+        owned: the partitions that the member reports as owned; None if it reports none.
         is_free: whether no other member has the partition.
-        unsubscribed: what it has of topics that it has just stopped subscribing to. It gives that up without waiting
+        unsubscribed: its partitions of topics that it no longer subscribes to. It revokes these without waiting
             for the next target (KAFKA-19431).
     """
     if current.state is MemberState.UNREVOKED_PARTITIONS:

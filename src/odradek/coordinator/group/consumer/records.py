@@ -1,7 +1,7 @@
 """The records of consumer groups in __consumer_offsets, as Kafka writes them, and how they read as state.
 
-Key types: 3 a group's epoch, 5 a member, 6 the epoch and 7 a member's part of the target assignment, 8 what a member
-has, 16 what a regular expression matched; 4 (the topics' partitions) is of Kafka before 4.1 and is only removed.
+Key types: 3 group epoch, 5 member metadata, 6 target assignment epoch, 7 a member's target assignment, 8 a member's
+current assignment, 16 a resolved regular expression; 4 (partition metadata) is of Kafka before 4.1 and only removed.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ VALUE_VERSION = 0
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupRecord:
-    """One record; `value` None removes what the key names."""
+    """One record; a `value` of None is a tombstone of the key."""
 
     key: Any
     value: Any | None
@@ -79,7 +79,7 @@ class ConsumerGroupRecord:
 def decode_consumer_group_record(type_id: int, key: bytes, value: bytes | None) -> ConsumerGroupRecord:
     """
     Raises:
-        ProtocolError: the bytes are none that a coordinator writes.
+        ProtocolError: the bytes do not parse.
     """
     body: Message | None = None
     if value is not None:
@@ -155,7 +155,7 @@ def regex_tombstone(group_id: str, regex: str) -> ConsumerGroupRecord:
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[ConsumerGroupRecord]:
-    """Everything of one member, what it has first."""
+    """The tombstones of one member, its current assignment first."""
     keys = (
         ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id),
         ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
@@ -165,7 +165,7 @@ def member_tombstones(group_id: str, member_id: str) -> list[ConsumerGroupRecord
 
 
 def group_tombstones(group: ConsumerGroup) -> list[ConsumerGroupRecord]:
-    """Everything of a group, its members first and its epoch last."""
+    """The tombstones of a group, members first and the group epoch last."""
     group_id = group.group_id
     records = [record for member_id in group.members for record in member_tombstones(group_id, member_id)]
     records += [regex_tombstone(group_id, regex) for regex in group.regexes]
@@ -187,7 +187,7 @@ def _stored(partitions: Partitions, epochs: Mapping[tuple[UUID, int], int]) -> l
 
 
 def apply_record(group: ConsumerGroup, record: ConsumerGroupRecord) -> None:
-    """Change the group as the record says; a value of None takes back what the key names."""
+    """Apply a record to the group; a value of None removes the key's state."""
     _APPLY[type(record.key)](group, record.key, record.value)
 
 
@@ -251,7 +251,7 @@ def _apply_regex(
 
 
 def _apply_nothing(group: ConsumerGroup, key: ConsumerGroupPartitionMetadataKey, value: object) -> None:
-    """Kafka up to 4.0 wrote down what it knew of the topics."""
+    """Ignored: Kafka up to 4.0 stored partition counts of topics."""
 
 
 _APPLY: Mapping[type, Callable[[ConsumerGroup, Any, Any], None]] = {
@@ -286,7 +286,7 @@ def _classic(stored: ClassicMemberMetadata) -> ClassicMetadata:
 
 def _current(value: ConsumerGroupCurrentMemberAssignmentValue) -> CurrentAssignment:
     known = value.state in MemberState.__members__.values()
-    # Where a log of Kafka before 4.3 does not say since when, the present epoch is right at the latest.
+    # A log of Kafka before 4.3 has no epochs of the partitions; the present epoch is the latest possible.
     away = value.member_epoch == LEAVING_FOR_A_WHILE_EPOCH
     epoch = value.previous_member_epoch if away else value.member_epoch
     topics = [*value.assigned_partitions, *value.partitions_pending_revocation]

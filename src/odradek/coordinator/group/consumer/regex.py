@@ -1,4 +1,4 @@
-"""Regular expressions of subscriptions (KIP-848), and which topics they match."""
+"""The topics that regular expressions of subscriptions match (KIP-848)."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from odradek.coordinator.expressions import matcher
 from odradek.coordinator.group.consumer.topics import TopicsView
 
-# How many expressions are remembered: their members ask with every heartbeat after a topic was made or deleted.
+# How many expressions are cached: each heartbeat after a change of the topics needs the matches.
 MAX_REMEMBERED = 1000
-# So many topics are matched where the heartbeat is handled: about 100 ms of the worst expression, microseconds of most.
+# Up to this many topics are matched on the loop: about 100 ms for the worst expression, microseconds for most.
 MATCHED_ON_LOOP = 50
-# When a member with an expression that is new to its group is to come back for the topics that it matches.
+# Heartbeat interval of a member whose expression is new to its group, until its matches take effect.
 MATCHED_AFTER_MS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class TopicFilter:
-    """Which topics the client that asks may know of.
+    """The topics that a client may describe.
 
     Attributes:
         version: rises with each change of permissions.
@@ -33,7 +33,7 @@ EVERY_TOPIC = TopicFilter(lambda _: True)
 
 @dataclass(frozen=True, slots=True)
 class _Match:
-    """What an expression matches of the topics of one view, whose names are shared by all expressions."""
+    """The topics of one view that an expression matches; all expressions share the view's names."""
 
     version: int
     seen: Collection[str]
@@ -41,9 +41,9 @@ class _Match:
 
 
 class TopicMatches:
-    """What was matched, so that an expression sees each topic once.
+    """A cache of matches, so that an expression is matched against each topic once.
 
-    A heartbeat is decided on the loop, in one step. What takes longer is matched before, in a thread.
+    A heartbeat is handled on the loop, in one step. Longer matching is done before, in a thread.
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class TopicMatches:
         return known.names
 
     def is_long(self, regex: str, view: TopicsView) -> bool:
-        """Whether to match takes so long that it is not for the loop: see `begin`."""
+        """Whether matching is too long for the loop: see `begin`."""
         known = self._known.get(regex)
         if known is None or len(view.by_name) <= MATCHED_ON_LOOP:
             return len(view.by_name) > MATCHED_ON_LOOP
@@ -71,12 +71,12 @@ class TopicMatches:
         return sum(name not in known.seen for name in view.by_name) > MATCHED_ON_LOOP
 
     def begin(self, regex: str, view: TopicsView) -> Callable[[], _Match]:
-        """What to do in a thread; `keep` takes what it returns. It raises as `topics` does."""
+        """Return the function to run in a thread; pass its result to `keep`. It raises as `topics` does."""
         known = self._known.get(regex)
         return lambda: _match(regex, view, known)
 
     def keep(self, regex: str, match: _Match) -> None:
-        """Remember what was matched; the expression that was matched longest ago is forgotten for it."""
+        """Store a match; the expression that was matched longest ago is evicted if the cache is full."""
         self._known.pop(regex, None)
         self._known[regex] = match
         if len(self._known) > MAX_REMEMBERED:
@@ -84,7 +84,7 @@ class TopicMatches:
 
 
 def _match(regex: str, view: TopicsView, known: _Match | None) -> _Match:
-    """Only names that the expression has not seen are matched."""
+    """Match only names that the expression has not been matched against."""
     matches = matcher(regex, "SubscribedTopicRegex")
     seen: Collection[str] = known.seen if known is not None else ()
     names = {name for name in known.names if name in view.by_name} if known is not None else set()

@@ -1,4 +1,4 @@
-"""All consumer groups of one shard: made and removed by `replay` alone."""
+"""All consumer groups of one shard; only `replay` adds and removes groups."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class ConsumerGroups:
         self._groups: TimelineDict[str, ConsumerGroup] = TimelineDict(timeline)
 
     def find(self, group_id: str) -> ConsumerGroup | None:
-        """The group, or None where there is none, or a classic one, of this id."""
+        """The group; None if there is none of this id, or a classic one."""
         return self._groups.get(group_id)
 
     def new(self, group_id: str) -> ConsumerGroup:
-        """A group that is nowhere yet: the records that are decided over it make the real one."""
+        """A group outside the registry: an operation decides with it, and its records create the real one."""
         return ConsumerGroup(group_id, self._timeline)
 
     def __iter__(self) -> Iterator[ConsumerGroup]:
@@ -32,7 +32,7 @@ class ConsumerGroups:
         return len(self._groups)
 
     def replay(self, record: ConsumerGroupRecord) -> None:
-        """Apply one record. A tombstone of something that is not there changes nothing: compaction leaves such."""
+        """Apply one record. A tombstone without a target changes nothing: compaction leaves such."""
         group = self._groups.get(record.group_id)
         if group is None:
             if record.value is None:

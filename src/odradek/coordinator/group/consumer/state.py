@@ -1,15 +1,15 @@
-"""A consumer group (KIP-848) as the log knows it: members, the assignment that they shall have, the one that they have.
+"""The durable state of a consumer group (KIP-848): members, target assignment and current assignment.
 
-Three epochs drive it. The group epoch grows when what an assignment is made from changes: a member, a subscription, a
-topic. The assignment epoch is the group epoch that the target assignment was made for. Each member epoch follows the
-assignment epoch once the member has given up what the target takes from it; a partition is given to its next owner
-only when the one before has confirmed that it stopped.
+Three epochs drive it. The group epoch rises when an input of the assignment changes: a member, a subscription, a
+topic. The assignment epoch is the group epoch of the target assignment. Each member epoch follows the assignment
+epoch once the member has revoked the partitions that are not in its target; a partition is given to its next owner
+only after the previous one has confirmed that it stopped.
 
     STABLE                nothing to do in this epoch
-    UNREVOKED_PARTITIONS  the member has to give partitions up, and has not confirmed it
-    UNRELEASED_PARTITIONS it waits for partitions that others have not given up
+    UNREVOKED_PARTITIONS  the member must revoke partitions, and has not confirmed it
+    UNRELEASED_PARTITIONS it waits for partitions that others have not revoked
 
-All of it is durable and changes in `replay` alone. Source: KIP-848.
+All of it is durable and only `replay` changes it. Source: KIP-848.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from odradek.statemachine.timeline import Timeline, TimelineDict, TimelineValue
 Partitions = frozenset[tuple[UUID, int]]
 NO_PARTITIONS: Partitions = frozenset()
 
-# What group epoch and assignment epoch begin with: an assignment of nothing, for members that join before the first one
-# is made, as 0 says something else (KIP-1263).
+# The first group epoch and assignment epoch: an empty assignment, for members that join before the first one is made.
+# 0 has another meaning (KIP-1263).
 INITIAL_EPOCH = 1
-# How many answers of a new coordinator have the assignment of a member in them that does not say what it owns: one may
-# be lost as the last one of the coordinator before was. In place of a count: all, until the member owns it.
+# A member that does not report owned partitions gets its assignment in this many answers of a new coordinator: the last
+# answer of the previous coordinator may have been lost. The other value: in all answers until the member owns it.
 RESEND_COUNT = 3
 RESEND_UNTIL_OWNED = -1
-# Member epochs that say something else than an epoch.
+# Member epochs with special meaning.
 JOINING_EPOCH = 0
-LEAVING_FOR_A_WHILE_EPOCH = -2  # a static member that will be back
+LEAVING_FOR_A_WHILE_EPOCH = -2  # a static member that will return
 
 
 class MemberState(IntEnum):
-    """How far a member is on its way to its target; the numbers are those of the stored record."""
+    """A member's progress towards its target; the numbers are those of the stored record."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
@@ -46,7 +46,7 @@ class MemberState(IntEnum):
 
 
 class ConsumerGroupState(Enum):
-    """What the group looks like from outside; the value is Kafka's name on the wire."""
+    """A group's state; the value is Kafka's name on the wire."""
 
     EMPTY = "Empty"
     ASSIGNING = "Assigning"
@@ -56,10 +56,10 @@ class ConsumerGroupState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ClassicMetadata:
-    """What a member that speaks the classic protocol said beside its subscription.
+    """Metadata of a member of the classic protocol, beside its subscription.
 
     Attributes:
-        protocols: name and subscription of each assignor that it can work with, in falling preference; never empty.
+        protocols: name and subscription of each supported assignor, most preferred first; never empty.
     """
 
     session_timeout_ms: int
@@ -68,7 +68,7 @@ class ClassicMetadata:
 
 @dataclass(frozen=True, slots=True)
 class MemberMetadata:
-    """What a member said of itself. `classic` is None where it speaks the consumer protocol."""
+    """A member's metadata. `classic` is None for the consumer protocol."""
 
     instance_id: str | None = None
     rack_id: str | None = None
@@ -83,10 +83,10 @@ class MemberMetadata:
 
 @dataclass(frozen=True, slots=True)
 class CurrentAssignment:
-    """What a member has. It still owns what it is to give up (`pending_revocation`).
+    """A member's current assignment. It still owns the partitions that it must revoke (`pending_revocation`).
 
     Attributes:
-        epochs: the member epoch in which it got each partition that it holds (KIP-1251).
+        epochs: the member epoch in which it got each of its partitions (KIP-1251).
     """
 
     member_epoch: int = JOINING_EPOCH
@@ -98,7 +98,7 @@ class CurrentAssignment:
 
     @property
     def held(self) -> Partitions:
-        """All that no other member may have yet."""
+        """All partitions that no other member may get yet."""
         return self.assigned | self.pending_revocation
 
 
@@ -112,14 +112,14 @@ class ResolvedRegex:
 
 
 class ConsumerGroup:
-    """One group; see the module's head."""
+    """One group; see the module docstring."""
 
     def __init__(self, group_id: str, timeline: Timeline) -> None:
         self.group_id = group_id
         self.group_epoch: TimelineValue[int] = TimelineValue(timeline, INITIAL_EPOCH)
         self.metadata_hash: TimelineValue[int] = TimelineValue(timeline, 0)
         self.assignment_epoch: TimelineValue[int] = TimelineValue(timeline, INITIAL_EPOCH)
-        # When the target assignment was made, by the wall clock in ms; 0 where none was.
+        # Wall-clock time in ms of the target assignment; 0 if there is none.
         self.assignment_timestamp_ms: TimelineValue[int] = TimelineValue(timeline, 0)
         self.members: TimelineDict[str, MemberMetadata] = TimelineDict(timeline)
         self.current: TimelineDict[str, CurrentAssignment] = TimelineDict(timeline)
@@ -127,19 +127,19 @@ class ConsumerGroup:
         self.regexes: TimelineDict[str, ResolvedRegex] = TimelineDict(timeline)
         self.static_members: TimelineDict[str, str] = TimelineDict(timeline)
         self.owners: TimelineDict[tuple[UUID, int], str] = TimelineDict(timeline)
-        # The version of the topics that `metadata_hash` was last found to be right for; soft. Where what it was found
-        # right for is taken back, so is this.
+        # The version of the topics for which `metadata_hash` was last verified; soft. A revert of the hash reverts
+        # it too.
         self.checked_version: TimelineValue[int] = TimelineValue(timeline, -1)
-        # The version of the topics that each regular expression was last matched against; soft, and taken back as well.
+        # The version of the topics that each regular expression was last matched against; soft, and reverted too.
         self.matched_versions: TimelineDict[str, int] = TimelineDict(timeline)
-        # Member id → how many more answers have its assignment in them, though it does not change: 0 where it has said
-        # that it owns it, RESEND_UNTIL_OWNED where it is to say so first; soft, and taken back as well. Members that
-        # this coordinator has not answered yet are missing.
+        # Member id → how many more answers contain its unchanged assignment: 0 after it reported to own it,
+        # RESEND_UNTIL_OWNED if it must report that first; soft, and reverted too. Members that this coordinator has not
+        # answered yet are missing.
         self.resend_counts: TimelineDict[str, int] = TimelineDict(timeline)
 
     @property
     def state(self) -> ConsumerGroupState:
-        """The state that DescribeConsumerGroup and ListGroups show."""
+        """The state in ConsumerGroupDescribe and ListGroups."""
         if not self.members:
             return ConsumerGroupState.EMPTY
         if self.group_epoch.value > self.assignment_epoch.value:
@@ -152,25 +152,25 @@ class ConsumerGroup:
         return ConsumerGroupState.STABLE
 
     def current_of(self, member_id: str) -> CurrentAssignment:
-        """What the member has; nothing at epoch 0 where nothing is stored."""
+        """The member's current assignment; empty at epoch 0 if none is stored."""
         return self.current.get(member_id) or CurrentAssignment()
 
     def owner(self, partition: tuple[UUID, int]) -> str | None:
-        """The member that has the partition, or has not yet confirmed that it gave it up."""
+        """The member that has the partition, or has not yet confirmed its revocation."""
         return self.owners.get(partition)
 
     def is_free(self, partition: tuple[UUID, int], *member_ids: str | None) -> bool:
-        """Whether no member but these has the partition."""
+        """Whether no member except these has the partition."""
         holder = self.owners.get(partition)
         return holder is None or holder in member_ids
 
     @property
     def classic_members(self) -> dict[str, ClassicMetadata]:
-        """The members that speak the classic protocol."""
+        """The members of the classic protocol."""
         return {member_id: each.classic for member_id, each in self.members.items() if each.classic is not None}
 
     def topics_of(self, member: MemberMetadata) -> Iterator[str]:
-        """The names that a member subscribes to, by name and by its regular expression."""
+        """The topics that a member subscribes to, by name and by its regular expression."""
         yield from member.topic_names
         if member.regex is not None and (resolved := self.regexes.get(member.regex)) is not None:
             yield from resolved.topic_names
@@ -180,10 +180,10 @@ class ConsumerGroup:
         return any(topic in self.topics_of(member) for member in self.members.values())
 
     def assignment_delay_ms(self, interval_ms: int, now_ms: int) -> int:
-        """How long the next assignment must wait: changes that come together cost one, not one each (KIP-1263).
+        """Time in ms until the next assignment may be made, so that several changes cause one assignment (KIP-1263).
 
-        A group that had no member, or whose members were assigned nothing, has nothing to wait for: their topics are
-        new, or their regular expressions were not matched yet. Nor has one whose last assignment is of the future: the
+        It is 0 for a group that had no member, or whose members were assigned nothing: their topics are new, or their
+        regular expressions were not matched yet. It is also 0 if the last assignment is of the future, because the
         clock was set back.
         """
         age_ms = now_ms - self.assignment_timestamp_ms.value
@@ -193,18 +193,17 @@ class ConsumerGroup:
     def must_send_assignment(
         self, member_id: str, assigned: Partitions, owned: Partitions | None, changed: bool
     ) -> bool:
-        """Whether the answer to a heartbeat has the assignment in it; notes what the member then knows.
+        """Whether the answer to a heartbeat contains the assignment; records what the member then knows.
 
-        An answer can be lost, and clients differ in what they do then: librdkafka goes on as if nothing had been
-        asked. So an assignment is sent until the member says that it owns what was assigned. To each member that
-        another coordinator answered last it is sent RESEND_COUNT times: most own it, and say so no more. Kafka sends it
-        once, and a member that did not get it is removed at the end of its rebalance timeout, or reads its new
-        partitions never.
+        An answer can be lost, and clients differ in their reaction: librdkafka continues as if it had sent nothing. So
+        the assignment is sent until the member reports to own it. Each member that another coordinator answered last
+        gets it RESEND_COUNT times: most own it, and do not report it again. Kafka sends it once; a member that did not
+        get it is removed at the end of its rebalance timeout, or never reads its new partitions.
 
         Args:
-            assigned: what the member has now.
-            owned: the partitions that the member says to own; None where it does not say.
-            changed: whether this heartbeat changed what it has.
+            assigned: the member's present assignment.
+            owned: the partitions that the member reports as owned; None if it reports none.
+            changed: whether this heartbeat changed its assignment.
         """
         before = self.resend_counts.get(member_id)
         left = RESEND_COUNT if before is None else before
@@ -218,7 +217,7 @@ class ConsumerGroup:
             self.resend_counts[member_id] = after
         return changed or (left != 0 and owned != assigned)
 
-    # ---- what replay does
+    # ---- replay
 
     def put_member(self, member_id: str, member: MemberMetadata) -> None:
         before = self.members.get(member_id)
@@ -235,7 +234,7 @@ class ConsumerGroup:
             self._release_instance(member_id, member)
 
     def _release_instance(self, member_id: str, member: MemberMetadata) -> None:
-        # A static member that came back under a new id has taken the place already.
+        # A static member that returned under a new id has replaced this one already.
         if member.instance_id is not None and self.static_members.get(member.instance_id) == member_id:
             del self.static_members[member.instance_id]
 
@@ -262,12 +261,12 @@ def _order(partition: tuple[UUID, int]) -> tuple[int, int]:
 
 
 def in_order(partitions: Partitions) -> list[tuple[UUID, int]]:
-    """Partitions by topic id and number: what is walked over has one order in every run."""
+    """Partitions by topic id and partition id, so that iteration has the same order in every run."""
     return sorted(partitions, key=_order)
 
 
 def by_topic(partitions: Partitions) -> dict[UUID, list[int]]:
-    """Partition numbers of each topic, both in order."""
+    """Partition ids of each topic, both in order."""
     grouped: dict[UUID, list[int]] = {}
     for topic_id, partition_id in in_order(partitions):
         grouped.setdefault(topic_id, []).append(partition_id)

@@ -1,4 +1,4 @@
-"""What a group needs to know of the cluster's topics: ids, partition counts and the racks of replicas."""
+"""The properties of topics that a group needs: ids, partition counts and the racks of replicas."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from odradek.metadata.image import MetadataImage
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """One topic. `racks` holds, by partition, the racks where replicas are; empty sets where brokers name none."""
+    """One topic. `racks` has the racks of replicas by partition; empty sets if brokers have no rack."""
 
     name: str
     topic_id: UUID
@@ -22,17 +22,17 @@ class TopicFacts:
 
 @dataclass(frozen=True, slots=True)
 class TopicsView:
-    """All topics at one moment. `version` grows whenever something here may have changed."""
+    """All topics at one moment. `version` rises with each possible change."""
 
     version: int = 0
     by_name: Mapping[str, TopicFacts] = field(default_factory=dict)
     by_id: Mapping[UUID, TopicFacts] = field(default_factory=dict)
 
     def metadata_hash(self, names: Iterable[str]) -> int:
-        """An int64 that changes when one of these topics is made, deleted, grows, or moves to other racks.
+        """An int64 that changes when one of these topics is created, deleted, grows, or moves to other racks.
 
-        0 where none of them exists. Kafka computes another number from the same facts: a directory that changes hands
-        costs each group one new epoch.
+        0 if none of them exists. Kafka computes another number from the same properties: after a move of the data
+        directory between the two each group gets one new epoch.
         """
         digest = hashlib.blake2b(digest_size=8)
         found = False
