@@ -19,7 +19,7 @@ from odradek.client.epochs import epoch_end
 from odradek.client.groups import commit_offsets, committed_offsets, list_groups, list_offsets
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.link.agreement import Agreement, agree
-from odradek.settings.links import MirrorState, links_of, mirror_key, promotions_of
+from odradek.settings.links import MirrorState, links_of, mirror_key, other_source, promotions_of
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -104,7 +104,8 @@ async def compare(here: Cluster, source: Cluster, plan: FailbackPlan, topics: li
 
 async def _changes(here: Cluster, source: Cluster, link: Link, topics: list[str]) -> dict[str, str | None]:
     ours, theirs = await _topics(here, topics, "here"), await _topics(source, topics, "at the source")
-    promoted_here, promoted = promotions_of(await _settings(here)), promotions_of(await _settings(source))
+    settings = await _settings(here)
+    promoted_here, promoted = promotions_of(settings), promotions_of(await _settings(source))
     changes: dict[str, str | None] = {}
     for topic in topics:
         known = promoted.get(topic)
@@ -112,6 +113,11 @@ async def _changes(here: Cluster, source: Cluster, link: Link, topics: list[str]
             raise PlanError(
                 f"{topic} at {link.bootstrap_servers} was not promoted from this one: they have no history in "
                 "common. Delete the topic here, and mirror it"
+            )
+        if other := other_source(settings, link.name, topic, str(theirs[topic].topic_id)):
+            raise PlanError(
+                f"{topic} was failed back by link {other} before and has records of that source: what it has in "
+                f"common with {link.bootstrap_servers} is unknown. Delete the topic here, and mirror it"
             )
         if len(ours[topic].partitions) > len(theirs[topic].partitions):
             raise PlanError(

@@ -22,6 +22,7 @@ from odradek.settings.links import (
     ended_mirrors,
     floor_of,
     mirror_key,
+    other_source,
     own_from,
     parse_cut,
     split_key,
@@ -91,6 +92,9 @@ def _check_fail_back(state: ControllerState, old: Mapping[str, str], changed: Ma
         )
     if mirror_key(link, "source.id", topic) not in {**old, **changed}:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"The source's id of '{topic}' is given with its failback.")
+    if other := other_source(old, link, topic, {**old, **changed}[mirror_key(link, "source.id", topic)]):
+        # Records of two sources may have the same leader epoch and offset: so their histories cannot be compared.
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Topic '{topic}' has records of another source, by link {other}.")
     _check_room(state, topic)
 
 

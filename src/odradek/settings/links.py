@@ -170,6 +170,24 @@ def own_from(settings: Mapping[str, str]) -> dict[str, int]:
     return found
 
 
+def other_source(settings: Mapping[str, str], link: str, topic: str, source_id: str) -> str | None:
+    """The link whose source is not this one, and gave a topic records as it was failed back; None where there is none.
+
+    Where such a failback was given up, the source's id is gone: then it is the same one by the same link, and the topic
+    has no records of any source where `own.from` is 0.
+    """
+    for key in settings:
+        parts = split_key(key) if key.startswith(LINK_PREFIX) else None
+        if parts is None or parts[1:] != ("agreed.below", topic):
+            continue
+        known = settings.get(mirror_key(parts[0], "source.id", topic))
+        has_other = known is not None and known != source_id
+        is_unknown = known is None and parts[0] != link
+        if has_other or (is_unknown and own_from(settings).get(topic, 0) > 0):
+            return parts[0]
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Promotion:
     """What a cluster knows of a topic that was a mirror.

@@ -179,6 +179,19 @@ def test_a_source_that_has_changed_since_begins_nothing(here: Side, there: Side,
     assert state_of(here) is None
 
 
+@pytest.mark.parametrize("source_id", [THERE_ID, UUID(int=3)])
+def test_a_topic_with_records_of_another_source_is_refused(here: Side, there: Side, source_id: UUID) -> None:
+    """Its epochs from 5 on are of that one's elections, and the source may have given the same numbers to others."""
+    front = "odradek.link.third"
+    here.settings |= {f"{front}.mirror.t": "promoted", f"{front}.source.id.t": str(source_id)}
+    here.settings |= {f"{front}.leader.epoch.t": "9", f"{front}.agreed.below.t": "5"}
+    if source_id == THERE_ID:
+        assert planned(here, there).topics == ["t"], "another link to the same source"
+        return
+    with pytest.raises(PlanError, match="failed back by link third before"):
+        planned(here, there)
+
+
 @pytest.mark.parametrize("is_own", [True, False])
 def test_two_that_fail_back_to_each_other_do_not_end(here: Side, there: Side, *, is_own: bool) -> None:
     plan = planned(here, there)

@@ -19,7 +19,7 @@ from odradek.protocol.messages.incremental_alter_configs_request import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from odradek.settings.links import MAX_EPOCH, begun_cuts, own_from, promotions_of
+from odradek.settings.links import MAX_EPOCH, begun_cuts, mirror_key, other_source, own_from, promotions_of
 from tests.support.models.controller_harness import Harness
 
 SET, DELETE = 0, 1
@@ -225,6 +225,35 @@ def test_a_promoted_topic_is_failed_back_by_another_link_or_the_same(harness: Ha
     assert not [key for key in settings_of(harness) if ".cut." in key]
     (known,) = promotions_of(settings_of(harness)).values()
     assert known.source_id is None, "it has records below epoch 12 that its source never had: no failback to it"
+
+
+def test_a_topic_is_not_failed_back_to_two_sources_in_turn(harness: Harness) -> None:
+    """Both may have given one leader epoch to elections of their own: it would go on behind the records of another."""
+    assert failback(harness, "own") == 0
+    led = epoch_of(harness, "own")[0]
+    assert alter(harness, ("cut.0.own", f"5@{led}")) == 0
+    assert alter(harness, ("mirror.own", "active")) == 0
+    assert alter(harness, ("mirror.own", "promoted")) == 0
+    third = ("mirror.own", "failback"), ("agreed.below.own", "9"), ("source.id.own", ID.replace("7", "8"))
+    assert alter(harness, *third) == ErrorCode.INVALID_REQUEST
+    assert failback(harness, "own") == 0
+
+
+@pytest.mark.parametrize(
+    ("given_up", "other"),
+    [
+        ({"own.from": "0"}, None),
+        ({"own.from": "6"}, "west"),
+        ({"own.from": "6", "source.id": ID}, None),
+        ({"own.from": "0", "source.id": ID.replace("7", "8")}, "west"),
+    ],
+)
+def test_what_a_failback_that_was_given_up_leaves_of_a_source(given_up: dict[str, str], other: str | None) -> None:
+    settings = {mirror_key("west", "agreed.below", "t"): "9"}
+    settings |= {mirror_key("west", what, "t"): text for what, text in given_up.items()}
+    assert other_source(settings, "east", "t", ID) == other
+    assert other_source(settings, "east", "u", ID) is None
+    assert given_up.get("source.id") is not None or other_source(settings, "west", "t", ID) is None
 
 
 def test_a_cut_of_a_failback_before_is_refused(harness: Harness) -> None:
