@@ -137,9 +137,13 @@ async def _write(log: Log, offset: int, disk: Disk, waiting: Path, path: Path, t
         await disk.run_blocking(file.sync)
     finally:
         file.close()
+    await disk.run_blocking(partial(_name, disk, waiting, path))
+    return written
+
+
+def _name(disk: Disk, waiting: Path, path: Path) -> None:
     disk.rename(waiting, path)
     disk.sync_dir(path.parent)
-    return written
 
 
 def _copy(source: File, position: int, target: File, target_position: int, count: int) -> int:

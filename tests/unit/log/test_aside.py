@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -148,6 +149,28 @@ def test_a_part_of_the_disk_stays_free(log: Log, disk: SimDisk, monkeypatch: pyt
         asyncio.run(write_aside(log, 22, aside_path(log, 22, 7, TOPIC_ID)))
     usable += 1
     asyncio.run(write_aside(log, 22, aside_path(log, 22, 7, TOPIC_ID)))
+
+
+def test_the_loop_waits_for_no_fsync(log: Log, disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_loop: list[bool] = []
+    threads: list[object] = []
+    sync_dir = disk.sync_dir
+
+    async def run_blocking(work: Callable[[], Any]) -> Any:
+        threads.append(work)
+        try:
+            return work()
+        finally:
+            threads.pop()
+
+    def synced(path: Path) -> None:
+        on_loop.append(not threads)
+        sync_dir(path)
+
+    monkeypatch.setattr(disk, "run_blocking", run_blocking)
+    monkeypatch.setattr(disk, "sync_dir", synced)
+    asyncio.run(write_aside(log, 22, aside_path(log, 22, 7, TOPIC_ID)))
+    assert on_loop == [False]
 
 
 def test_progress_is_reported(log: Log) -> None:
