@@ -317,7 +317,7 @@ async def move_groups(here: Cluster, cut_to: dict[PartitionKey, int]) -> Rows:
     Transactions that are open, and may commit such an offset, are waited for (KIP-447).
 
     Raises:
-        UnfinishedError: one does not end. ApiError.
+        UnfinishedError: one does not end, or clients commit such offsets again and again. ApiError.
     """
     rows: Rows = []
     for _ in range(MOST_PASSES):
@@ -325,6 +325,12 @@ async def move_groups(here: Cluster, cut_to: dict[PartitionKey, int]) -> Rows:
         rows += found
         if not any(row["moved"] for row in found):
             break
+    else:
+        groups = ", ".join(sorted({row["group"] for row in found if row["moved"]}))
+        raise UnfinishedError(
+            f"offsets behind the cut are still committed by clients outside of groups: {groups}. Stop them, and give "
+            "`odradek links failback` once more"
+        )
     if not all(row["moved"] for row in rows):
         await asyncio.sleep(MEMBERS_S)
     return rows

@@ -217,6 +217,16 @@ def test_offsets_that_a_transaction_commits_late_are_set_back_too(here: Side) ->
     assert here.offsets == {"a": 8, "b": 8}
 
 
+def test_a_client_that_commits_behind_the_cut_for_ever_is_named(here: Side, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ignored(*_: object) -> None:
+        """Its client, which is no member, commits its old position at once."""
+
+    monkeypatch.setattr(steps, "commit_offsets", ignored)
+    here.offsets = {"a": 9, "b": 8}
+    with pytest.raises(UnfinishedError, match="outside of groups: a"):
+        move(here)
+
+
 def test_an_open_transaction_of_a_group_is_named(here: Side) -> None:
     here.offsets, here.waiting = {"a": 5}, {"a": -1}
     with pytest.raises(UnfinishedError, match="offsets of group a"):
