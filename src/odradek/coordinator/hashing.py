@@ -1,4 +1,4 @@
-"""Which partition of the offsets topic keeps a group: Kafka's hash, so that a Kafka data directory stays readable."""
+"""The partition of a group in the offsets topic, by Kafka's hash, so that a Kafka data directory stays readable."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ def java_string_hash(text: str) -> int:
 
 
 def partition_for(group_id: str, partition_count: int) -> int:
-    """The partition of __consumer_offsets that keeps `group_id`; a hash without an opposite number counts as 0."""
+    """The partition of __consumer_offsets for `group_id`; the hash -2^31, which has no absolute value, counts as 0."""
     value = java_string_hash(group_id)
     return (0 if value == INT32_MIN else abs(value)) % partition_count

@@ -1,4 +1,4 @@
-"""A partition of a coordinator's topic as the log beneath a machine: appended to under one leader epoch."""
+"""The `MachineLog` of a coordinator: a partition of its topic, appended to in one leader epoch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from odradek.record.batch import BatchHeader, crc_is_valid
 from odradek.record.reader import read_batches
 from odradek.replica.partition import Partition
 
-# Replaying this much takes a few milliseconds; then others get their turn.
+# Replay of this much takes a few milliseconds; then other tasks run.
 LOAD_SLICE_BYTES = 64 * 1024
 ALL_IN_SYNC = -1
 
@@ -22,7 +22,7 @@ RecordT = TypeVar("RecordT")
 
 
 def all_whole(data: bytes) -> bool:
-    """Whether every batch is what was written."""
+    """Whether every batch is intact."""
     return all(crc_is_valid(data[start : start + header.size_bytes], header) for start, header in read_batches(data))
 
 
@@ -41,11 +41,11 @@ class PartitionMachineLog(Generic[RecordT]):
     ) -> None:
         """
         Args:
-            codec: how the records are written.
-            leader_epoch: of the leadership; an append after the partition has moved on is refused.
+            codec: encodes the records.
+            leader_epoch: of the leadership; an append in another epoch is refused.
             max_batch_bytes: max.message.bytes of the topic.
-            on_storage_error: takes the log's directory offline: a leader that cannot write must not stay one, or its
-                groups would have a coordinator that refuses them for ever.
+            on_storage_error: takes the log's directory offline: a leader that cannot write must not stay leader, or its
+                groups would have no working coordinator.
         """
         self._partition = partition
         self._leader_epoch = leader_epoch
@@ -88,20 +88,20 @@ class PartitionMachineLog(Generic[RecordT]):
         return expected_end
 
     async def wait_committed(self, end_offset: int) -> None:
-        """Raises ApiError(NOT_LEADER_OR_FOLLOWER) where the leadership ends first."""
+        """Raises ApiError(NOT_LEADER_OR_FOLLOWER) if the leadership ends first."""
         future = self._partition.wait_replicated(end_offset)
         if future is not None:
             await future
 
     async def read_all(self) -> AsyncIterator[Sequence[tuple[int, RecordT]]]:
-        """Everything that the log holds now, in slices; an empty one where it cannot be read at the moment.
+        """Yield all records of the log in slices; an empty slice means that it cannot be read at present.
 
-        That is where no file can be opened just now, and where a batch is damaged. It is repaired from another
-        replica, and waited for; or it was damaged on the way alone, and is read again. Who gave up would leave groups
-        without a coordinator while this broker leads.
+        This happens if no file can be opened, or if a batch is damaged. A damaged batch is repaired from another
+        replica, or read again if only the read was damaged. An error here would leave groups without a coordinator
+        while this broker leads.
 
         Raises:
-            ApiError: NOT_LEADER_OR_FOLLOWER, the leadership has ended while a batch was damaged. StorageError.
+            ApiError: NOT_LEADER_OR_FOLLOWER, the leadership ended while a batch was damaged. StorageError.
         """
         log = self._partition.log
         offset, end_offset = log.log_start_offset, log.log_end_offset
@@ -112,14 +112,14 @@ class PartitionMachineLog(Generic[RecordT]):
                 continue
             records, next_offset = decode_batches(self._codec, data)
             if next_offset <= offset:
-                break  # compaction left nothing behind this place
-            # The first batch may begin below the place that was asked for.
+                break  # compaction left no record behind this offset
+            # The first batch may begin below `offset`.
             yield [each for each in records if each[0] >= offset]
             offset = next_offset
 
     async def _read(self, offset: int, end_offset: int) -> bytes | None:
-        """Whole batches from `offset` on; None where they cannot be read at the moment. Raises as `read_all`."""
-        log = self._partition.log  # another one has the same records, where it was moved to another directory
+        """Whole batches from `offset` on; None if they cannot be read at present. Raises as `read_all`."""
+        log = self._partition.log  # a new object with the same records after a move to another directory
         if log.has_left:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self._partition.name} is no longer here")
         try:
@@ -138,7 +138,7 @@ class PartitionMachineLog(Generic[RecordT]):
             failed = error if isinstance(error, StorageError) else StorageError(log.log_dir, str(error))
             self._on_storage_error(failed)
             raise failed from error
-        # A batch is damaged. While this leadership lasts it is read again, or repaired from another replica.
+        # A batch is damaged. During this leadership it is read again, or repaired from another replica.
         if self._partition.leader_epoch != self._leader_epoch:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self._partition.name} has a new leader epoch")
         return None

@@ -1,7 +1,7 @@
-"""What the coordinators of groups and of transactions share: one shard for each partition of their topic led here.
+"""The common part of the group and transaction coordinators: a shard for each partition of their topic led here.
 
-A shard is loading, active or gone; `on_elected` and `on_resigned` are its whole life. The topic is created when the
-first client asks for its coordinator.
+A shard is loading, active or closed; `on_elected` creates it and `on_resigned` closes it. The topic is created when the
+first client looks up its coordinator.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from odradek.metadata.model import Endpoint
 
 _log = get_logger("coordinator.service")
 
-# A client that asks for its coordinator before the topic exists is kept for this long at most: Kafka sends it away at
-# once, and it comes back after a back-off that is much longer than the creation.
+# How long FindCoordinator waits until the topic is created: Kafka answers at once with an error, and its client retries
+# after a back-off that is much longer than the creation.
 CREATION_WAIT_S = 2.0
 CREATION_POLL_S = 0.01
 
 # Creates a topic of (name, partition count, replication factor, configs); raises ApiError.
 CreateTopic = Callable[[str, int, int, Mapping[str, str]], Awaitable[None]]
 
-# What the log says when a write fails, in words that a coordinator's client acts on. Source: Kafka
+# The answers to a client for the log's errors of a failed write. Source: Kafka
 # CoordinatorOperationExceptionHelper, TransactionStateManager.
 WRITE_ERRORS: Mapping[ErrorCode, ErrorCode] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -44,7 +44,7 @@ WRITE_ERRORS: Mapping[ErrorCode, ErrorCode] = {
 
 
 def answer_code(error: BaseException) -> ErrorCode:
-    """What a client gets of a failed operation."""
+    """The error code of a failed operation for the client."""
     if isinstance(error, ApiError):
         return WRITE_ERRORS.get(error.code, error.code)
     return ErrorCode.NOT_COORDINATOR if isinstance(error, OdradekError) else ErrorCode.UNKNOWN_SERVER_ERROR
@@ -52,10 +52,10 @@ def answer_code(error: BaseException) -> ErrorCode:
 
 @dataclass(frozen=True, slots=True)
 class StateTopic:
-    """The topic that keeps a coordinator's state, as it is made.
+    """The topic of a coordinator's state, as it is created.
 
     Attributes:
-        factor_key: the broker setting that says how many replicas it has.
+        factor_key: the broker setting of its replication factor.
     """
 
     name: str
@@ -72,11 +72,11 @@ class HostedShard(Protocol):
     def leader_epoch(self) -> int: ...
 
     def start(self) -> None:
-        """Begin to load."""
+        """Start to load."""
         ...
 
     def resign(self) -> None:
-        """Stop at once: everyone who waits looks for the coordinator again."""
+        """Stop at once: waiting requests get NOT_COORDINATOR."""
         ...
 
     async def close(self) -> None:
@@ -88,7 +88,7 @@ ShardT = TypeVar("ShardT", bound=HostedShard)
 
 
 class ShardHost(Generic[ShardT]):
-    """The shards of one topic on this broker, and the way to those on others."""
+    """The shards of one topic on this broker, and lookups of those on others."""
 
     def __init__(
         self,
@@ -101,8 +101,8 @@ class ShardHost(Generic[ShardT]):
     ) -> None:
         """
         Args:
-            image: the cluster as this broker knows it at the time of the call.
-            create_topic: how the topic is made when the first client asks for its coordinator.
+            image: returns the present metadata image of this broker.
+            create_topic: creates the topic when the first client looks up its coordinator.
             make_shard: of (partition id, leader epoch); raises ApiError: KAFKA_STORAGE_ERROR, its log cannot be opened.
         """
         self.topic = topic
@@ -112,19 +112,19 @@ class ShardHost(Generic[ShardT]):
         self._create_topic = create_topic
         self._make_shard = make_shard
         self._creation: asyncio.Task[None] | None = None
-        # Why the topic could not be made when it was last tried.
+        # The error of the last attempt to create the topic.
         self._refusal = ""
         self._closing: dict[asyncio.Task[None], None] = {}
-        # Who led each partition before, as far as this process has seen.
+        # The previous leader of each partition, as far as this process knows.
         self._last_leaders: dict[int, int] = {}
 
-    # ---- life of the shards
+    # ---- lifecycle of the shards
 
     def on_elected(self, partition_id: int, leader_epoch: int) -> None:
         """This broker leads a partition of the topic from `leader_epoch` on: load it.
 
-        Where its log cannot be opened, as its directory is offline or there is no space for it, none coordinates until
-        the controller has heard of that and elects another, or there is space (`log_placed`).
+        If its log cannot be opened, because its directory is offline or there is no space, the partition has no
+        coordinator until the controller elects another leader, or there is space (`log_placed`).
         """
         present = self.shards.get(partition_id)
         if present is not None and present.leader_epoch >= leader_epoch:
@@ -141,13 +141,13 @@ class ShardHost(Generic[ShardT]):
         shard.start()
 
     def log_placed(self, topic: str, partition_id: int) -> None:
-        """A log for which there was no space when the metadata named it lies here."""
+        """A log for which there was no space at first has been created."""
         partition = self._image().partition(topic, partition_id) if topic == self.topic.name else None
         if partition is not None and partition.leader == self._node_id:
             self.on_elected(partition_id, partition.leader_epoch)
 
     def on_resigned(self, partition_id: int) -> None:
-        """This broker no longer leads the partition: forget what it keeps."""
+        """This broker no longer leads the partition: close its shard."""
         shard = self.shards.pop(partition_id, None)
         if shard is not None:
             shard.resign()
@@ -156,7 +156,7 @@ class ShardHost(Generic[ShardT]):
             task.add_done_callback(self._closing.pop)
 
     def why_it_leads(self, partition_id: int, leader_epoch: int) -> str:
-        """In words, what made this broker the leader of a partition, at the moment that it hears of it."""
+        """The reason for which this broker became the partition's leader, as text; called with the metadata change."""
         before = self._last_leaders.get(partition_id)
         if before is None:
             cause = "it has started, or the partition is new"
@@ -189,7 +189,7 @@ class ShardHost(Generic[ShardT]):
                 self.on_resigned(partition_id)
 
     async def close(self) -> None:
-        """Resign everything and wait for all tasks."""
+        """Close all shards and wait for their tasks."""
         for partition_id in list(self.shards):
             self.on_resigned(partition_id)
         if self._creation is not None:
@@ -197,15 +197,15 @@ class ShardHost(Generic[ShardT]):
             await asyncio.gather(self._creation, return_exceptions=True)
         await asyncio.gather(*self._closing)
 
-    # ---- where a key is kept
+    # ---- lookup
 
     def partition_for(self, key: str) -> int | None:
-        """The partition of the topic that keeps a group or a transactional id; None while there is no topic."""
+        """The partition of the topic for a group or transactional id; None if the topic does not exist."""
         topic = self._image().topic(self.topic.name)
         return None if topic is None or not topic.partitions else partition_for(key, len(topic.partitions))
 
     def shard(self, key: str) -> ShardT:
-        """The shard that keeps a key. Raises ApiError(NOT_COORDINATOR)."""
+        """The shard of a key. Raises ApiError(NOT_COORDINATOR)."""
         partition_id = self.partition_for(key)
         shard = None if partition_id is None else self.shards.get(partition_id)
         if shard is None:
@@ -213,16 +213,16 @@ class ShardHost(Generic[ShardT]):
         return shard
 
     def leader_of(self, key: str) -> int:
-        """The id of the broker that keeps a key, as this broker knows it; -1 where there is none."""
+        """The broker id of a key's coordinator in the present metadata; -1 if there is none."""
         partition_id = self.partition_for(key)
         partition = None if partition_id is None else self._image().partition(self.topic.name, partition_id)
         return -1 if partition is None else partition.leader
 
     async def find_coordinator(self, key: str, listener_name: str) -> tuple[int, Endpoint]:
-        """The broker (id, endpoint of the listener) that keeps a key; creates the topic at first use.
+        """The coordinator (broker id, endpoint of the listener) of a key; creates the topic on first use.
 
         Raises:
-            ApiError: COORDINATOR_NOT_AVAILABLE while the topic is being made, has no leader, or its leader has no such
+            ApiError: COORDINATOR_NOT_AVAILABLE while the topic is created, has no leader, or its leader has no such
                 listener.
         """
         if self.partition_for(key) is None:
@@ -235,8 +235,8 @@ class ShardHost(Generic[ShardT]):
         return broker.broker_id, endpoint
 
     def lacks_brokers(self) -> str:
-        """What is missing, and what to do, where the topic is yet to be made and has more replicas than there are
-        brokers; else nothing."""
+        """The error text, with advice, if the topic must yet be created and its replication factor exceeds the
+        number of brokers; else ""."""
         topic, image = self.topic, self._image()
         known = len(image.brokers)
         if image.topic(topic.name) is not None or not 0 < known < topic.replication_factor:
@@ -266,7 +266,7 @@ class ShardHost(Generic[ShardT]):
                 self._refusal = f"{topic.name} cannot be created: {error}"
                 return
         self._refusal = ""
-        for _ in range(int(CREATION_WAIT_S / CREATION_POLL_S)):  # until this broker has heard of it
+        for _ in range(int(CREATION_WAIT_S / CREATION_POLL_S)):  # until this broker's metadata has it
             if self._image().topic(topic.name) is not None:
                 return
             await asyncio.sleep(CREATION_POLL_S)

@@ -20,9 +20,9 @@ T = TypeVar("T")
 
 
 class CoordinatorShard(ABC, Generic[RecordT]):
-    """What the shards of groups and of transactions have in common; a `HostedShard`."""
+    """The common part of the shards of groups and transactions; a `HostedShard`."""
 
-    # Errors of a task that its caller gets, and that are no bug where the caller has gone away.
+    # Errors that a task returns to its caller, and that are no bug if the caller has disconnected.
     EXPECTED: tuple[type[BaseException], ...] = (OdradekError,)
 
     def __init__(
@@ -42,7 +42,7 @@ class CoordinatorShard(ABC, Generic[RecordT]):
         self._tasks: dict[asyncio.Task[object], None] = {}
 
     def start(self) -> None:
-        """Begin to load."""
+        """Start to load."""
         self.spawn(self.load())
 
     @abstractmethod
@@ -60,17 +60,17 @@ class CoordinatorShard(ABC, Generic[RecordT]):
         self._tasks.pop(task, None)
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, self.EXPECTED):
-            # Its caller may have gone away: it is logged nowhere else.
+            # The caller may have disconnected: the error is logged nowhere else.
             self._event_log.bug("a task of the coordinator failed", error, partition=self.partition_id)
 
     async def every(self, interval_ms: int, job: Callable[[], Awaitable[None]]) -> None:
-        """Do a job again and again while this shard is active; one that fails is not the last."""
+        """Repeat a job while this shard is active, also after a failure."""
         while self.runtime.active:
             await asyncio.sleep(interval_ms / 1000)
             try:
                 await job()
             except Exception as error:
-                # Transactions that time out hold readers back: one that cannot be ended must not be the last.
+                # Timed-out transactions block readers: a failure to end one must not stop the job.
                 self._event_log.bug("a periodic job of the coordinator failed", error, partition=self.partition_id)
 
     def _on_failed(self, error: BaseException) -> None:
@@ -78,7 +78,7 @@ class CoordinatorShard(ABC, Generic[RecordT]):
         self._leadership_ended()
 
     def _leadership_ended(self) -> None:
-        """Answer those who wait for this shard itself, and not for an operation of its machine."""
+        """Answer requests that wait for this shard itself, not for an operation of its machine."""
 
     def cancel_tasks(self) -> None:
         """End all tasks but the one that calls."""

@@ -1,9 +1,9 @@
-"""How far groups are behind: what a coordinator makes of its committed offsets and of what leaders answer.
+"""The lag of groups, computed from committed offsets and the answers of partition leaders.
 
-Records are counted up to the high watermark, as Kafka's tools do. Seconds are the age of the first record that a group
-has not read, by the record's own timestamp; markers of transactions are no records, and a group that lacks nothing else
-has a lag of 0. Many groups times many partitions are more than a scrape may have: the largest lags are shown, and the
-largest sums of groups, which count the others too.
+Records are counted up to the high watermark, as Kafka's tools do. Seconds are the age of the first record that a
+group has not read, by the record's own timestamp; transaction markers are not records, and a group that lacks
+nothing else has a lag of 0. Many groups times many partitions would be too much for a scrape: only the largest lags
+are shown, and the largest sums of groups, which include the rest.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from odradek.coordinator.group.offsets.store import OffsetStore
 
 PartitionKey = tuple[str, int]
-# Of a group.
+# (group id, topic)
 TopicKey = tuple[str, str]
 
 
 @config
 class GroupLagConfig:
-    """How the lag of groups is found out."""
+    """Settings of the computation of group lag."""
 
     interval_ms: int = option(
         "odradek.group.lag.interval.ms",
@@ -45,7 +45,7 @@ class GroupLagConfig:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What a group has committed for a partition: the next offset to read."""
+    """A group's committed offset for a partition: the next offset to read."""
 
     group: str
     topic: str
@@ -77,7 +77,7 @@ class PartitionLag:
 
 @dataclass(slots=True)
 class TopicSum:
-    """Of a group in a topic, over the partitions whose leader has answered."""
+    """The lag of a group in a topic, over the partitions whose leader has answered."""
 
     records: int = 0
     offsets: int = 0
@@ -85,14 +85,14 @@ class TopicSum:
 
 @dataclass(frozen=True, slots=True)
 class GroupLags:
-    """What was found out in one round.
+    """The result of one round.
 
     Attributes:
-        shown: the largest lags; left_out: how many more there are.
-        topics: (group, topic) of which a partition is shown -> over all partitions, those that are not shown, too.
-        sums: of the groups that lack most; groups_left_out: how many more groups there are.
-        unknown: commits whose leader did not answer.
-        at_ms: when, in ms since 1970 UTC; -1 before the first round.
+        shown: the largest lags; left_out: the number of the others.
+        topics: (group, topic) of each shown partition -> sum over all its partitions, shown or not.
+        sums: of the groups with the largest lag; groups_left_out: the number of the other groups.
+        unknown: the number of commits whose leader did not answer.
+        at_ms: time of the round, in ms since 1970 UTC; -1 before the first one.
     """
 
     shown: tuple[PartitionLag, ...] = ()
@@ -111,7 +111,7 @@ def commits_of(offsets: OffsetStore, group_id: str) -> Iterator[Commit]:
 
 
 def largest(commits: Iterable[Commit], ends: Mapping[PartitionKey, int], limit: int) -> GroupLags:
-    """The lags in records, given the ends of the partitions whose leader has answered."""
+    """Compute the lags in records from the high watermarks of the partitions whose leader has answered."""
     sums: dict[str, int] = defaultdict(int)
     topics: dict[TopicKey, TopicSum] = defaultdict(TopicSum)
     known: list[PartitionLag] = []
@@ -127,7 +127,7 @@ def largest(commits: Iterable[Commit], ends: Mapping[PartitionKey, int], limit: 
         topic.records += known[-1].records
         topic.offsets += commit.offset
     shown = heapq.nlargest(limit, known, key=lambda lag: lag.records)
-    # Those of which a partition is shown, too: a marker of a transaction may be taken from their sum.
+    # Groups of shown partitions too: a transaction marker may be subtracted from their sum.
     largest_sums = heapq.nlargest(limit, sums, key=lambda group: sums[group])
     kept = {group: sums[group] for group in (*largest_sums, *(lag.commit.group for lag in shown))}
     of_shown = {lag.commit.topic_key: topics[lag.commit.topic_key] for lag in shown}
@@ -135,11 +135,11 @@ def largest(commits: Iterable[Commit], ends: Mapping[PartitionKey, int], limit: 
 
 
 def with_seconds(lags: GroupLags, since_ms: Mapping[Commit, int | None], now_ms: int) -> GroupLags:
-    """The same with ages.
+    """Add ages to the lags.
 
     Args:
-        since_ms: the timestamp of the first record from a commit on, None where there is none; a commit that is not
-            in it was not answered.
+        since_ms: commit -> the timestamp of the first record from it on, None if there is none; commits without an
+            answer are missing.
     """
     shown, sums = [], dict(lags.sums)
     topics = {key: replace(each) for key, each in lags.topics.items()}

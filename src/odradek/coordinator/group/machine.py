@@ -1,7 +1,7 @@
-"""One shard of the group coordinator: the groups and offsets that one partition of __consumer_offsets keeps.
+"""The state machine of one shard of the group coordinator: groups and offsets of one partition of __consumer_offsets.
 
-Durable state (committed offsets, stored generations) changes in `replay` alone. The soft state of rebalances and the
-deadlines live here too, decided by plain functions with the time passed in; the service only waits until
+Only `replay` changes durable state (committed offsets, stored generations). The soft state of rebalances and the
+deadlines are here too; plain functions decide them, with the time as an argument. The service waits until
 `next_deadline_ms` and calls `on_deadline`. Transitions are in `state`, the requests in `membership` and `commits`.
 """
 
@@ -53,8 +53,8 @@ from odradek.statemachine.timeline import Timeline
 
 _log = get_logger("coordinator.group")
 
-# Bounds the work of one turn; what is left over is found by the next run, which then follows soon. Not at once: where
-# the log takes nothing (NOT_ENOUGH_REPLICAS) the same scan would be run again and again without a pause.
+# Bounds the work of one run; the next run, which follows soon, handles the rest. It does not follow at once: while
+# the log refuses appends (NOT_ENOUGH_REPLICAS) the same scan would repeat without a pause.
 MAX_EXPIRED_PER_RUN = 1000
 EXPIRY_PAUSE_MS = 100
 # The default of message.max.bytes.
@@ -79,12 +79,12 @@ class GroupMachine:
     ) -> None:
         """
         Args:
-            topics: the cluster's topics as they are.
-            group_configs: group id → the settings of its own.
-            assignment_interval_ms: group id → how old an assignment must be before the next one; as `consumer_config`
-                says where it is not given.
-            max_record_bytes: the largest record that the offsets topic takes.
-            matches: what expressions of subscriptions match, as far as it was matched before.
+            topics: returns the present topics of the cluster.
+            group_configs: group id → the group's settings.
+            assignment_interval_ms: group id → minimum age of an assignment before the next one; by default from
+                `consumer_config`.
+            max_record_bytes: the largest record that the offsets topic accepts.
+            matches: the topics that expressions of subscriptions match, as far as computed.
         """
         self._config = config
         fixed = self._consumer_config = consumer_config or ConsumerGroupConfig()
@@ -131,7 +131,7 @@ class GroupMachine:
             self.offsets.replay_transaction_end(record)
 
     def on_loaded(self) -> None:
-        """Deadlines need the time: the service runs `loaded` as its first operation."""
+        """Does nothing: deadlines need the time, so the service runs `loaded` as its first operation."""
 
     def on_unloaded(self) -> None:
         self.timers.clear()
@@ -139,10 +139,10 @@ class GroupMachine:
         self.journal.clear()
 
     def loaded(self, now: Moment, why: str = "") -> Result[CoordinatorRecord, Outcome[None]]:
-        """Give every stored member a fresh session; shrink groups that a lowered limit has made too large.
+        """Start the session of every stored member; shrink groups that exceed a lowered limit.
 
         Args:
-            why: this broker keeps the groups, in words, for those who ask what happened to a group.
+            why: the reason for which this broker coordinates the groups, as text for the journal.
         """
         self.journal.since_ms = now.wall_ms
         records: Records = []
@@ -171,7 +171,7 @@ class GroupMachine:
     def consumer_heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, caller: HeartbeatCaller, now: Moment
     ) -> Result[CoordinatorRecord, Outcome[ConsumerGroupHeartbeatResponse]]:
-        """ConsumerGroupHeartbeat; a classic group becomes a consumer group where a member joins and it may.
+        """ConsumerGroupHeartbeat; a classic group is upgraded if a member joins and the policy allows it.
 
         Raises:
             ApiError: as `Heartbeats.heartbeat`.
@@ -230,16 +230,16 @@ class GroupMachine:
         return group if group is not None and group.members else None
 
     def settle(self, pending: PendingWrite, error: ErrorCode, now: Moment) -> Result[CoordinatorRecord, Outcome[None]]:
-        """A write is through (`error` NONE) or failed."""
+        """Settle a write that is committed (`error` NONE) or failed."""
         if not isinstance(pending, StoreMembers):
             return self.membership.settle(pending, error, now)
         self._migration.settle(pending, error, now)
         return Result([], Outcome(None, self._rebalance.take_completions()))
 
-    # ---- consumer groups without members, and what groups look like from outside
+    # ---- empty consumer groups, and descriptions
 
     def make_room_for_classic(self, group_id: str) -> Result[CoordinatorRecord, Outcome[bool]]:
-        """Remove a consumer group without members, whose id a classic member wants; its offsets stay."""
+        """Remove a consumer group without members so that a classic member can use its id; its offsets stay."""
         group = self.consumers.find(group_id)
         if group is None or group.members:
             return Result([], Outcome(False))
@@ -248,13 +248,13 @@ class GroupMachine:
     def describe_classics(
         self, group_ids: Sequence[str], api_version: int
     ) -> Result[CoordinatorRecord, Outcome[list[DescribedGroup]]]:
-        """DescribeGroups, in the order asked for."""
+        """DescribeGroups, in the order requested."""
         return describe_groups(self.groups, group_ids, api_version, lambda each: self.consumers.find(each) is not None)
 
     def describe_consumers(
         self, group_ids: Sequence[str]
     ) -> Result[CoordinatorRecord, Outcome[list[DescribedConsumerGroup]]]:
-        """ConsumerGroupDescribe, in the order asked for."""
+        """ConsumerGroupDescribe, in the order requested."""
         default = self.heartbeats.default_assignor
         described = describe_consumer_groups(
             self.consumers, group_ids, self._topics(), default, lambda each: self.groups.find(each) is not None
@@ -264,17 +264,17 @@ class GroupMachine:
     def list_groups(
         self, states: Sequence[str], types: Sequence[str]
     ) -> Result[CoordinatorRecord, Outcome[list[ListedGroup]]]:
-        """All groups in one of the states and of one of the types, in any case; empty filters let all pass."""
+        """All groups in one of the states and of one of the types, in any case; an empty filter accepts all."""
         wanted_states, wanted_types = [each.lower() for each in states], [each.lower() for each in types]
         listed = list_classic_groups(self.groups, wanted_states, wanted_types)
         return Result([], Outcome(listed + list_consumer_groups(self.consumers, wanted_states, wanted_types)))
 
     def next_deadline_ms(self) -> int | None:
-        """When `on_deadline` has something to do, on the monotonic clock; None while no request waits."""
+        """The monotonic time at which `on_deadline` is due; None if there is no deadline."""
         return self.timers.next_deadline_ms()
 
     def on_deadline(self, now: Moment) -> Result[CoordinatorRecord, Outcome[None]]:
-        """Do what the earliest deadline at or before `now` asks for, if there is one."""
+        """Handle the earliest deadline at or before `now`, if any."""
         key = self.timers.pop_expired(now.monotonic_ms)
         if key is None:
             return Result([], Outcome(None))

@@ -1,4 +1,4 @@
-"""What an operation of the group machine returns to its service, beside the records to write."""
+"""The result of an operation of the group machine for its service, beside the records to write."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ResponseT = TypeVar("ResponseT")
 
 @dataclass(frozen=True, slots=True)
 class StoreAssignment:
-    """The write of a generation's assignment; once it is settled the members that wait for it are answered."""
+    """The write of a generation's assignment; when it is settled the members that wait for it are answered."""
 
     group_id: str
     generation_id: int
@@ -22,7 +22,7 @@ class StoreAssignment:
 
 @dataclass(frozen=True, slots=True)
 class StoreStaticMember:
-    """The write of a static member's new id; once it is settled its join is answered, or the old id is back."""
+    """The write of a static member's new id; when it is settled its join is answered, or the old id is restored."""
 
     group_id: str
     generation_id: int
@@ -39,9 +39,9 @@ class StoreStaticMember:
 
 @dataclass(frozen=True, slots=True)
 class StoreMembers:
-    """The write of members that went, or of a group under the other protocol.
+    """The write of removed members, or of a group that changes its protocol.
 
-    Where it fails the deadlines of the group's members must be set again.
+    If it fails the deadlines of the group's members must be set again.
     """
 
     group_id: str
@@ -52,12 +52,12 @@ PendingWrite = StoreAssignment | StoreStaticMember | StoreMembers
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[ResponseT]):
-    """The answer, and who else is answered.
+    """The response of an operation, and the parked requests that it completes.
 
     Attributes:
-        response: None where the request is parked under the ticket that it came with.
-        completions: parked requests that are answered now; they claim nothing that a failed write could undo.
-        pending: what must be settled, with success or the error, when the operation's records are through.
+        response: None if the request is parked under its ticket.
+        completions: parked requests that are answered now; their answers do not depend on the write.
+        pending: the state to settle, with success or the error, when the operation's records are written.
     """
 
     response: ResponseT | None

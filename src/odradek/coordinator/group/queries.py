@@ -1,4 +1,4 @@
-"""DescribeGroups and ListGroups: what a group looks like from outside.
+"""DescribeGroups and ListGroups for classic groups.
 
 Source: KIP-518 (state filter), KIP-848 (type filter), KIP-1043 (GROUP_ID_NOT_FOUND from DescribeGroups 6 on).
 """
@@ -24,7 +24,7 @@ NOT_FOUND_VERSION = 6
 def describe_groups(
     groups: GroupRegistry, group_ids: Iterable[str], api_version: int, is_consumer: Callable[[str], bool]
 ) -> Result[CoordinatorRecord, Outcome[list[DescribedGroup]]]:
-    """Each group in the order asked for; an unknown one is "Dead", and from version 6 on an error too."""
+    """Describe the groups in the order requested; an unknown one is "Dead", and from version 6 on an error too."""
     described: list[DescribedGroup] = []
     for group_id in group_ids:
         group = groups.find(group_id)
@@ -41,7 +41,7 @@ def describe_groups(
 
 
 def _describe(group: ClassicGroup) -> DescribedGroup:
-    """Metadata and protocol are shown of a Stable group alone: in a rebalance they are about to change."""
+    """Metadata and protocol are shown only for a Stable group: during a rebalance they are about to change."""
     stable = group.is_in(GroupState.STABLE)
     name = (group.protocol_name or "") if stable else ""
     return DescribedGroup(
@@ -67,7 +67,7 @@ def _member(member: Member, metadata: bytes) -> DescribedGroupMember:
 def list_classic_groups(
     groups: GroupRegistry, wanted_states: Sequence[str], wanted_types: Sequence[str]
 ) -> list[ListedGroup]:
-    """All classic groups in one of the states (lower case); empty filters let all pass."""
+    """All classic groups in one of the states (lower case); an empty filter accepts all."""
     if wanted_types and CLASSIC_TYPE not in wanted_types:
         return []
     listed: list[ListedGroup] = []

@@ -1,7 +1,7 @@
-"""The records of __consumer_offsets, as Kafka writes them, and what a machine replays.
+"""The records of __consumer_offsets in Kafka's format, and the values that a machine replays.
 
 A record's key is an int16 type (0 and 1: a committed offset, 2: a classic group's metadata, 3 to 8 and 16: a consumer
-group) and a body, its value an int16 version and a body; a null value removes. Kafka's offsets decoder of
+group) and a body, its value an int16 version and a body; a null value is a tombstone. The offsets decoder of
 `kafka-dump-log` reads them.
 """
 
@@ -34,7 +34,7 @@ from odradek.record.batch import NO_PRODUCER_ID, BatchHeader
 from odradek.record.control import ControlType, control_key, marker_value
 
 GROUP_METADATA_VALUE_VERSION = 3
-# Version 1 alone carries an expiry of its own; 4 carries the topic id. The same choice as Kafka's.
+# Only version 1 has its own expiry time; version 4 has the topic id. Kafka chooses the same versions.
 OFFSET_COMMIT_VALUE_VERSION_WITH_EXPIRY = 1
 OFFSET_COMMIT_VALUE_VERSION = 4
 
@@ -43,7 +43,7 @@ OFFSETS_TOPIC = "__consumer_offsets"
 
 @dataclass(frozen=True, slots=True)
 class OffsetRecord:
-    """A committed offset, or with `value` None its removal. The producer's where it is part of a transaction."""
+    """A committed offset; a tombstone if `value` is None. In a transaction it has the producer's id and epoch."""
 
     key: OffsetCommitKey
     value: OffsetCommitValue | None
@@ -53,7 +53,7 @@ class OffsetRecord:
 
 @dataclass(frozen=True, slots=True)
 class GroupRecord:
-    """A generation of a classic group, or with `value` None the group's removal."""
+    """A generation of a classic group; a tombstone if `value` is None."""
 
     key: GroupMetadataKey
     value: GroupMetadataValue | None
@@ -81,7 +81,7 @@ def group_tombstone(group_id: str) -> GroupRecord:
 
 
 def group_record(group: ClassicGroup, assignments: dict[str, bytes]) -> GroupRecord:
-    """The group's present generation with these assignments, one for each member."""
+    """The record of the group's present generation with these assignments by member id."""
     name = group.protocol_name
     assert name is not None or not group.members, f"group {group.group_id} has members and no protocol"
     value = GroupMetadataValue(
@@ -108,7 +108,7 @@ def group_record(group: ClassicGroup, assignments: dict[str, bytes]) -> GroupRec
 
 
 def encode_record(record: OffsetRecord | GroupRecord | ConsumerGroupRecord) -> tuple[bytes, bytes | None]:
-    """Key and value as Kafka writes them; the value is None for a removal."""
+    """Key and value in Kafka's format; the value is None for a tombstone."""
     key, value = encode_coordinator_key(record.key), record.value
     if value is None:
         return key, None
@@ -124,10 +124,10 @@ def encode_record(record: OffsetRecord | GroupRecord | ConsumerGroupRecord) -> t
 def decode_record(
     key: bytes, value: bytes | None, producer_id: int = NO_PRODUCER_ID, producer_epoch: int = -1
 ) -> OffsetRecord | GroupRecord | ConsumerGroupRecord | None:
-    """What a record says; None for the kinds that belong to other group protocols.
+    """Decode a record; None for kinds of other group protocols.
 
     Raises:
-        ProtocolError: the bytes are none that a coordinator writes.
+        ProtocolError: the bytes do not parse.
     """
     type_id = coordinator_type_id(key)
     if type_id in TYPE_IDS:
@@ -138,7 +138,7 @@ def decode_record(
     body = None if value is None else decode_coordinator_value(CoordinatorKind.GROUP, type_id, value)[0]
     if isinstance(message, LegacyOffsetCommitKey):
         message = OffsetCommitKey(group=message.group, topic=message.topic, partition=message.partition)
-        # Its values are numbered with those of the present key.
+        # The values of this type have the versions of the present type.
         body = None if value is None else decode_coordinator_value(CoordinatorKind.GROUP, 1, value)[0]
     if isinstance(message, GroupMetadataKey):
         assert body is None or isinstance(body, GroupMetadataValue)
@@ -149,7 +149,7 @@ def decode_record(
 
 
 class GroupRecordCodec:
-    """Records of __consumer_offsets, markers among them."""
+    """The codec of __consumer_offsets, including markers."""
 
     topic = OFFSETS_TOPIC
 

@@ -1,8 +1,8 @@
-"""All groups of one shard: what the log says of them, and the live objects that are made from it.
+"""All groups of one shard: the durable state of the log, and the live objects created from it.
 
-The durable part is one `GroupMetadataValue` per group and the committed offsets; `replay` of a record is its only
-mutator and a failed write takes it back. A live `ClassicGroup` is made when somebody asks for it, from the durable
-part: members as they were stored, or an empty group, or for offsets without a group a simple one.
+The durable part is one `GroupMetadataValue` per group and the committed offsets; only `replay` changes it, and a failed
+write reverts it. A live `ClassicGroup` is created on demand from the durable part: with the stored members, or an empty
+group, or a simple one if there are only offsets.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from odradek.coordinator.group.records import GroupRecord
 from odradek.protocol.messages.group_metadata_value import GroupMetadataValue
 from odradek.statemachine.timeline import Timeline, TimelineDict
 
-# Groups that exist in memory alone cost their inventor nothing; Kafka writes a record for each instead.
+# Limit of groups that exist only in memory, which cost a client nothing; Kafka writes a record for each instead.
 MAX_UNSTORED_GROUPS = 100_000
 
 
 class GroupRegistry:
-    """Group id -> live group, made on demand from what is durable."""
+    """Group id -> live group, created on demand from the durable state."""
 
     def __init__(self, timeline: Timeline, offsets: OffsetStore, consumers: ConsumerGroups) -> None:
         self._consumers = consumers
@@ -32,7 +32,7 @@ class GroupRegistry:
         self._live: dict[str, ClassicGroup] = {}
 
     def find(self, group_id: str) -> ClassicGroup | None:
-        """The group, or None where neither a member nor the log knows it, or where it is a consumer group."""
+        """The group; None if neither memory nor the log has it, or if it is a consumer group."""
         if self._consumers.find(group_id) is not None:
             return None
         group = self._live.get(group_id)
@@ -53,10 +53,10 @@ class GroupRegistry:
         return group
 
     def get_or_create(self, group_id: str) -> ClassicGroup:
-        """The group, created in memory where it is new.
+        """Return the group; create it in memory if it is new.
 
         Raises:
-            ApiError: COORDINATOR_NOT_AVAILABLE at the cap; INCONSISTENT_GROUP_PROTOCOL where it is a consumer group.
+            ApiError: COORDINATOR_NOT_AVAILABLE at the limit; INCONSISTENT_GROUP_PROTOCOL for a consumer group.
         """
         if self._consumers.find(group_id) is not None:
             raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"Group {group_id} is a consumer group.")
@@ -68,27 +68,28 @@ class GroupRegistry:
         return group
 
     def _is_full(self) -> bool:
-        """Whether as many groups as may be are in memory alone, without a stored generation or an offset."""
+        """Whether the limit of groups without a stored generation or an offset is reached."""
         if len(self._live) < MAX_UNSTORED_GROUPS:
             return False
         kept = sum(group_id in self.stored or self._offsets.has_group(group_id) for group_id in self._live)
         return len(self._live) - kept >= MAX_UNSTORED_GROUPS
 
     def adopt(self, group: ClassicGroup) -> None:
-        """A live group that was made of a consumer group; it is found once the records of that are gone."""
+        """Add a live group converted from a consumer group; `find` returns it once that group's tombstones are
+        replayed."""
         self._live[group.group_id] = group
 
     def forget(self, group_id: str) -> ClassicGroup | None:
-        """Forget the live group, whatever it is doing; returns it."""
+        """Remove the live group in any state; returns it."""
         return self._live.pop(group_id, None)
 
     def drop_if_unused(self, group: ClassicGroup) -> None:
-        """Forget a live group that would be made again just the same: it is empty, with no member about to join."""
+        """Remove a live group that would be recreated unchanged: it is empty, without pending members."""
         if not group.is_in(GroupState.EMPTY) or group.pending_joins:
             return
         value = self.stored.get(group.group_id)
         if value is not None and (value.members or value.generation != group.generation_id):
-            return  # that it became empty could not be written: made again, it would have its members back
+            return  # the write of its empty generation failed: recreated, it would have its members again
         self._live.pop(group.group_id, None)
 
     def replay(self, record: GroupRecord) -> None:
@@ -96,7 +97,7 @@ class GroupRegistry:
         group_id = record.key.group
         if record.value is not None:
             before = self.stored.get(group_id)
-            # The same one where members leave, or only their assignment changes.
+            # The generation is unchanged if members leave, or only their assignment changes.
             assert before is None or record.value.generation >= before.generation, f"{group_id}: {before.generation}"
             self.stored[group_id] = record.value
             return
@@ -110,16 +111,16 @@ class GroupRegistry:
         yield from dict.fromkeys([*self.stored, *self._offsets.group_ids(), *self._live])
 
     def made(self, group_id: str) -> ClassicGroup | None:
-        """The live group, where it has been made already; this makes none."""
+        """The live group if it was created already; never creates one."""
         return self._live.get(group_id)
 
     def clear(self) -> None:
-        """Forget the live groups: the leadership has ended."""
+        """Remove the live groups: the leadership has ended."""
         self._live.clear()
 
 
 def from_stored(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
-    """A group as its last stored generation left it: Stable with members, else Empty."""
+    """Create a group from its last stored generation: Stable with members, else Empty."""
     group = ClassicGroup(group_id)
     group.generation_id = value.generation
     group.protocol_type = value.protocol_type or None

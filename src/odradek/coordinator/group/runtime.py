@@ -1,7 +1,7 @@
-"""One shard of the group coordinator while it runs: its machine, the requests parked in it, its tasks and its alarm.
+"""One shard of the group coordinator at run time: its machine, parked requests, tasks and timer.
 
-JoinGroup, SyncGroup and LeaveGroup run in tasks of their shard, not of the connection that asked: when a client goes
-away in the middle, the others that its request concerned must still be answered.
+JoinGroup, SyncGroup and LeaveGroup run in tasks of their shard, not of the connection: if a client disconnects
+meanwhile, the other clients affected by its request must still be answered.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _sender(caller: Caller | None) -> tuple[str, str]:
 
 
 class Shard(CoordinatorShard[CoordinatorRecord]):
-    """One partition's machine during one leadership, with the requests that are parked in it and its tasks."""
+    """One partition's machine during one leadership, with its parked requests and tasks."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Shard(CoordinatorShard[CoordinatorRecord]):
     ) -> None:
         """
         Args:
-            why: this broker leads the partition, in words.
+            why: the reason for which this broker leads the partition, as text.
         """
         self._why = why
         self._clock = clock
@@ -104,32 +104,32 @@ class Shard(CoordinatorShard[CoordinatorRecord]):
         return Moment(self._clock.now_ms(), self._clock.monotonic_ms())
 
     async def load(self) -> None:
-        """Replay the partition, then give every member a fresh session. An unreadable log ends the leadership."""
+        """Replay the partition, then start every member's session. An unreadable log ends the leadership."""
         try:
             count = await self.runtime.load()
         except OdradekError:
-            return  # `_on_failed` has logged why
+            return  # `_on_failed` has logged the error
         if self.runtime.active:
             level = _log.info if count else _log.debug
             level("groups loaded", partition=self.partition_id, records=count)
             await self._apply(lambda: self.machine.loaded(self.now(), self._why))
 
     def note_refused(self, request: FromMember, caller: Caller | None, code: ErrorCode, message: str = "") -> None:
-        """A request was answered with an error, perhaps one that those who ask why should know of."""
+        """Record an error response in the journal, if it is of a kind that explains the state of a group."""
         instance_id = getattr(request, "group_instance_id", None) or getattr(request, "instance_id", None)
         who = MemberIdentity(request.member_id, instance_id, *_sender(caller))
         asked = type(request).__name__.removesuffix("Request")
         self.machine.journal.refused(request.group_id, code, self.now(), who, message, asked=asked)
 
     def note_refused_leaves(self, group_id: str, response: LeaveGroupResponse, caller: Caller | None) -> None:
-        """Each member of a LeaveGroup has an answer of its own."""
+        """Record the error responses of a LeaveGroup's members."""
         for each in response.members:
             who = MemberIdentity(each.member_id, each.group_instance_id, *_sender(caller))
             code = ErrorCode(each.error_code)
             self.machine.journal.refused(group_id, code, self.now(), who, asked="LeaveGroup")
 
     def forget_topics(self, topics: Mapping[str, UUID]) -> None:
-        """Remove the offsets of deleted topics, in the background; a shard that loads leaves them to expiry."""
+        """Remove the offsets of deleted topics, in the background; a shard that is loading leaves them to expiry."""
         if self.runtime.active:
             self.spawn(self._apply(lambda: self.machine.commits.drop_topics(topics)))
 
@@ -158,10 +158,10 @@ class Shard(CoordinatorShard[CoordinatorRecord]):
         try:
             outcome = await self.runtime.run(decide, timeout_ms=self._timeout_ms)
         except OdradekError as error:
-            # The log's own code: what a client gets of it says less.
+            # The log's own error code: it is more precise than the client's.
             code = error.code if isinstance(error, ApiError) else answer_code(error)
             if code is ErrorCode.REQUEST_TIMED_OUT:
-                journal.write(held)  # it counts here already, and is only not known to be safe
+                journal.write(held)  # it is applied here, and only its commit is unknown
             elif self.runtime.active:
                 journal.write_unstored(held, code)
             raise
@@ -169,7 +169,7 @@ class Shard(CoordinatorShard[CoordinatorRecord]):
         return outcome
 
     async def run(self, operation: Operation[T]) -> T:
-        """Run an operation that answers at once and completes no other request. Raises ApiError."""
+        """Run an operation that answers at once and completes no parked request. Raises ApiError."""
         outcome = await self._run_with_journal(operation)
         assert outcome.response is not None and not outcome.completions
         self._schedule_wakeup()
@@ -188,7 +188,7 @@ class Shard(CoordinatorShard[CoordinatorRecord]):
             self._parked.pop(ticket, None)
 
     async def _apply(self, operation: Operation[Any], ticket: int | None = None) -> None:
-        """Run an operation, answer its caller and all that it completes, and settle what it wrote."""
+        """Run an operation, answer its caller and the requests that it completes, and settle its write."""
         decided: list[Outcome[Any]] = []
 
         def decide() -> Result[CoordinatorRecord, Outcome[Any]]:
@@ -201,8 +201,8 @@ class Shard(CoordinatorShard[CoordinatorRecord]):
             await self._run_with_journal(decide)
         except OdradekError as error:
             code = answer_code(error)
-            # A request that waits for its write is answered when that is settled; any other answer was for a write
-            # that is there.
+            # A request that waits for its own write is answered when that is settled; any other answer was for an
+            # earlier write, which is committed.
             if ticket is not None and not (decided and decided[-1].pending and decided[-1].response is None):
                 self._fail(ticket, code, str(error))
         except Exception as error:
@@ -237,7 +237,7 @@ class Shard(CoordinatorShard[CoordinatorRecord]):
     # ---- deadlines
 
     def _schedule_wakeup(self) -> None:
-        """Wake up at the machine's next deadline; a deadline that moved away costs one idle wake-up."""
+        """Set the timer to the machine's next deadline; a deadline that moved later costs one idle wake-up."""
         deadline_ms = self.machine.next_deadline_ms()
         if deadline_ms is None or not self.runtime.active:
             return

@@ -1,6 +1,6 @@
 """The group coordinator of this broker: one shard for each partition of __consumer_offsets that it leads.
 
-request -> shard of the group -> runtime.run(machine operation) -> answer, or parked until somebody completes it
+request -> shard of the group -> runtime.run(machine operation) -> answer, or parked until it is completed
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _log = get_logger("coordinator.group")
 
 T = TypeVar("T")
 
-# Of a request that names many groups: for how many the shard is found, how many are served, in one turn of the loop.
+# Of a request with many groups: the number of shard lookups, and of groups served, per iteration of the loop.
 FOUND_PER_TURN = 1000
 SERVED_PER_TURN = 100
 # How many members leave, or offsets are deleted, in one step of a group.
@@ -69,13 +69,13 @@ ENTRIES_PER_STEP = 1000
 
 
 class RandomBits(Protocol):
-    """The part of `random.Random` that member ids are made of."""
+    """The part of `random.Random` that member ids need."""
 
     def getrandbits(self, k: int, /) -> int: ...
 
 
 class GroupCoordinator(ShardHost[Shard]):
-    """Finds the shard of each group, and turns what its machine decides into answers."""
+    """Finds the shard of each group, and builds responses from its machine's decisions."""
 
     def __init__(
         self,
@@ -94,12 +94,12 @@ class GroupCoordinator(ShardHost[Shard]):
     ) -> None:
         """
         Args:
-            make_log: gives the machine log of (partition id, leader epoch) of __consumer_offsets.
-            max_record_bytes: the largest record that a partition of __consumer_offsets takes.
-            producers_of: what the log of a partition of __consumer_offsets remembers of producers.
-            image: the cluster as this broker knows it at the time of the call.
-            off_loop: runs what takes long while the loop serves others.
-            create_topic: how __consumer_offsets is made when the first group asks for its coordinator.
+            make_log: returns the machine log of (partition id, leader epoch) of __consumer_offsets.
+            max_record_bytes: the largest record that a partition of __consumer_offsets accepts.
+            producers_of: the producer state of a partition of __consumer_offsets.
+            image: returns the present metadata image of this broker.
+            run_blocking: runs long work off the loop.
+            create_topic: creates __consumer_offsets when a client looks up the first coordinator.
         """
         self.config = config
         self.consumer_config = consumer_config or ConsumerGroupConfig()
@@ -139,7 +139,7 @@ class GroupCoordinator(ShardHost[Shard]):
         )
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Follow the leadership of __consumer_offsets, and forget offsets of deleted topics."""
+        """Follow the leadership of __consumer_offsets, and remove offsets of deleted topics."""
         super().on_metadata(delta, image)
         deleted = {each.name: topic_id for topic_id, each in delta.deleted_topics.items()}
         if deleted:
@@ -167,7 +167,7 @@ class GroupCoordinator(ShardHost[Shard]):
     # ---- members
 
     async def join_group(self, request: JoinGroupRequest, caller: Caller) -> JoinGroupResponse:
-        """JoinGroup 0-9; returns when the rebalance is through, which takes up to the rebalance timeout."""
+        """JoinGroup 0-9; returns when the rebalance is complete, which takes up to the rebalance timeout."""
         try:
             _check_group_id(request.group_id)
             timeout_ms = request.session_timeout_ms
@@ -204,7 +204,7 @@ class GroupCoordinator(ShardHost[Shard]):
             return SyncGroupResponse(error_code=answer_code(error))
 
     async def heartbeat(self, request: HeartbeatRequest, caller: Caller | None = None) -> HeartbeatResponse:
-        """Heartbeat 0-4; while the shard loads every member is taken to be alive."""
+        """Heartbeat 0-4; while the shard loads every heartbeat succeeds."""
         try:
             _check_group_id(request.group_id)
             shard = self.shard(request.group_id)
@@ -216,9 +216,9 @@ class GroupCoordinator(ShardHost[Shard]):
             return HeartbeatResponse(error_code=ErrorCode.NONE if loading else code)
 
     async def leave_group(self, request: LeaveGroupRequest, caller: Caller | None = None) -> LeaveGroupResponse:
-        """LeaveGroup 0-5; `request.members` holds the leaving members in every version.
+        """LeaveGroup 0-5; `request.members` has the leaving members in every version.
 
-        A thousand leave in one step, so that one rebalance follows; others are served before the next thousand.
+        A thousand members leave in one step, with one rebalance; other requests are served before the next thousand.
         """
         answer = LeaveGroupResponse()
         try:
@@ -243,7 +243,7 @@ class GroupCoordinator(ShardHost[Shard]):
     async def consumer_group_heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, caller: Caller, may_describe: TopicFilter = EVERY_TOPIC
     ) -> ConsumerGroupHeartbeatResponse:
-        """ConsumerGroupHeartbeat 0-1; `may_describe` says which topics a regular expression can match."""
+        """ConsumerGroupHeartbeat 0-1; `may_describe` filters the topics that a regular expression can match."""
         try:
             if not self._serves_consumers():
                 raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "the consumer protocol is not enabled")
@@ -256,25 +256,25 @@ class GroupCoordinator(ShardHost[Shard]):
             )
             if request.member_epoch > JOINING_EPOCH:
                 return await self._run(shard, lambda: shard.machine.consumer_heartbeat(request, named, shard.now()))
-            # Members that come or go may change the group's protocol: waiting members of the other one are answered.
+            # The request may change the group's protocol, which answers parked requests of the other one.
             return await shard.run_parked(lambda _: shard.machine.consumer_heartbeat(request, named, shard.now()))
         except ApiError as error:
             self._note_refused(request, caller, error)
             return ConsumerGroupHeartbeatResponse(error_code=answer_code(error), error_message=error.message or None)
 
     async def _match_topics(self, regex: str | None) -> None:
-        """Have at hand what the heartbeat needs to know of an expression. Raises ApiError."""
+        """Compute the matches of an expression before the heartbeat. Raises ApiError."""
         matches = self._matches
         if regex is None or not matches.is_long(regex, self._present_topics()):
             return
-        # One at a time: expressions may take one of the threads, not all.
+        # One at a time: expressions may occupy one of the threads, not all.
         async with self._turn_to_match:
             view = self._present_topics()
             if matches.is_long(regex, view):
                 matches.keep(regex, await self._off_loop(matches.begin(regex, view)))
 
     async def describe_consumer_groups(self, group_ids: Sequence[str]) -> list[DescribedConsumerGroup]:
-        """ConsumerGroupDescribe 0-1, in the order asked for."""
+        """ConsumerGroupDescribe 0-1, in the order requested."""
 
         async def describe(shard: Shard, ids: list[str]) -> list[DescribedConsumerGroup]:
             return await self._run(shard, lambda: shard.machine.describe_consumers(ids))
@@ -312,8 +312,8 @@ class GroupCoordinator(ShardHost[Shard]):
         """TxnOffsetCommit 0-5, for topics and partitions that exist.
 
         Args:
-            verify: asks whether the producer's transaction includes a partition of __consumer_offsets, where it is not
-                open there; None where transactions are not verified.
+            verify: asks the coordinator whether the producer's transaction includes a partition of __consumer_offsets,
+                if it is not open there; None if transactions are not verified.
             is_bumped_by_ends: as `ProducerState.begin_verification` takes it.
         Raises:
             ApiError: for the whole request.
@@ -345,10 +345,10 @@ class GroupCoordinator(ShardHost[Shard]):
             raise
 
     async def end_transaction(self, partition_id: int, end: TransactionEndRecord, transaction_version: int) -> None:
-        """Write a marker into a partition of __consumer_offsets, unless it is there; returns when it is committed.
+        """Write a marker to a partition of __consumer_offsets, unless it is written already; returns when committed.
 
         Raises:
-            ApiError: NOT_LEADER_OR_FOLLOWER (COORDINATOR_LOAD_IN_PROGRESS where the partition is still loaded),
+            ApiError: NOT_LEADER_OR_FOLLOWER (COORDINATOR_LOAD_IN_PROGRESS while the partition is loading),
                 INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
         """
         shard = self.shards.get(partition_id)
@@ -365,7 +365,7 @@ class GroupCoordinator(ShardHost[Shard]):
         return producers
 
     async def offset_fetch(self, group: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
-        """One group of an OffsetFetch 1-10; an error is that group's."""
+        """One group of an OffsetFetch 1-10; errors are in the group's response."""
         try:
             shard = self.shard(group.group_id)
             return await self._run(shard, lambda: shard.machine.commits.fetch(group, require_stable))
@@ -375,8 +375,8 @@ class GroupCoordinator(ShardHost[Shard]):
     async def offset_delete(self, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
         """OffsetDelete 0, for topics and partitions that exist. Raises ApiError for the whole request.
 
-        Some thousand are deleted in one step, more in several, with others served in between: who is refused after the
-        first step asks again for all of them.
+        A thousand are deleted in one step, more in several, with other requests served in between: a client that gets
+        an error after the first step repeats the whole request.
         """
         _check_group_id(request.group_id)
         answer = OffsetDeleteResponse(topics=[OffsetDeleteResponseTopic(name=topic.name) for topic in request.topics])
@@ -392,10 +392,10 @@ class GroupCoordinator(ShardHost[Shard]):
                 topic.partitions += done.partitions
         return answer
 
-    # ---- groups from outside
+    # ---- descriptions, deletion and lists
 
     async def describe_groups(self, group_ids: Sequence[str], api_version: int) -> list[DescribedGroup]:
-        """DescribeGroups 0-6, in the order asked for."""
+        """DescribeGroups 0-6, in the order requested."""
 
         async def describe(shard: Shard, ids: list[str]) -> list[DescribedGroup]:
             return await self._run(shard, lambda: shard.machine.describe_classics(ids, api_version))
@@ -429,7 +429,7 @@ class GroupCoordinator(ShardHost[Shard]):
         return listed
 
     async def timelines(self, group_ids: Sequence[str]) -> list[dict[str, Any]]:
-        """What happened to groups lately, as it is known here; those that nothing is known of are left out."""
+        """The timelines of groups from this broker's journals; unknown groups are omitted."""
         found: list[dict[str, Any]] = []
         turns = Turns(SERVED_PER_TURN)
         for group_id in dict.fromkeys(group_ids):
@@ -460,9 +460,9 @@ class GroupCoordinator(ShardHost[Shard]):
         serve: Callable[[Shard, list[str]], Awaitable[list[T]]],
         refuse: Callable[[str, ApiError], T],
     ) -> list[T]:
-        """Ask each shard for its groups, some at a time, and put the answers back into the order of the request.
+        """Pass each shard its groups, some at a time, and return the answers in the order of the request.
 
-        One request may name as many groups as fit into it: others are served between two slices.
+        One request may have very many groups: other requests are served between two slices.
         """
         ids_of: dict[Shard, dict[str, None]] = {}
         answers: dict[str, T] = {}

@@ -1,7 +1,7 @@
-"""Deadlines of one shard: set, moved and taken in a plain heap, so that a heartbeat costs one dict write.
+"""Deadlines of one shard, in a heap that makes a heartbeat cost one dict write.
 
-Moving a deadline later leaves its old heap entry in place; that entry is pushed again with the real deadline when it
-comes up. So the heap holds about one entry per key however often members send heartbeats.
+A deadline that moves later keeps its old heap entry; when that entry is due it is pushed again with the real deadline.
+So the heap has about one entry per key however often members send heartbeats.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class TimerKey(NamedTuple):
-    """What a deadline is for."""
+    """The key of a deadline."""
 
     kind: str  # "session", "join", "sync" or "expiry"
     group_id: str
@@ -38,7 +38,7 @@ class Timers:
             heapq.heappush(self._heap, (deadline_ms, key))
 
     def cancel(self, key: TimerKey) -> None:
-        """Forget a deadline; no error where there is none."""
+        """Remove a deadline; no error if there is none."""
         self._deadlines.pop(key, None)
 
     def get(self, key: TimerKey) -> int | None:

@@ -62,17 +62,17 @@ from odradek.protocol.messages.txn_offset_commit_response import (
 )
 from odradek.statemachine.machine import Result
 
-# From this version on a commit to a group that does not exist says so; older clients know only ILLEGAL_GENERATION.
+# From this version on a commit to an unknown group gets this error; older clients know only ILLEGAL_GENERATION.
 GROUP_ID_NOT_FOUND_VERSION = 9
 NO_OFFSET = -1
-# Key and value of a commit with empty names and metadata take no less.
+# The minimum size of key and value of a commit, with empty names and metadata.
 LEAST_COMMIT_BYTES = 34
 MAX_TIMESTAMP_MS = INT64_MAX
 NIL_UUID = UUID(int=0)
 
 
 class Commits:
-    """The requests about offsets, over one shard."""
+    """The requests about offsets, for one shard."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Commits:
     ) -> None:
         """
         Args:
-            max_record_bytes: the largest batch that the offsets topic takes: what one request commits is one batch.
+            max_record_bytes: the largest batch that the offsets topic accepts; one request writes one batch.
         """
         self._config = config
         self._max_record_bytes = max_record_bytes
@@ -127,7 +127,7 @@ class Commits:
         return Result(records, Outcome(response))
 
     def _check_committer(self, request: OffsetCommitRequest, api_version: int, now: Moment) -> None:
-        """Whether the request may speak for its group; a classic member that does has been heard of."""
+        """Check that the request may commit for its group; a commit of a classic member extends its session."""
         epoch = request.generation_id_or_member_epoch
         consumers = self._consumers.find(request.group_id)
         if consumers is not None:
@@ -146,7 +146,7 @@ class Commits:
             self._rebalance.renew_session(group, member, now)
 
     def _most_records(self, request: OffsetCommitRequest | TxnOffsetCommitRequest) -> int:
-        """More commits than this do not fit into a batch, whatever they say."""
+        """The number of commits above which no request fits a batch."""
         names = len(request.group_id) + min((len(topic.name) for topic in request.topics), default=0)
         return self._max_record_bytes() // (RECORD_OVERHEAD_BYTES + LEAST_COMMIT_BYTES + names)
 
@@ -163,11 +163,11 @@ class Commits:
         verification: Verification | None,
         now: Moment,
     ) -> Result[CoordinatorRecord, Outcome[TxnOffsetCommitResponse]]:
-        """Store offsets that count once the producer's transaction is committed.
+        """Store offsets that take effect when the producer's transaction is committed.
 
         Args:
-            producers: of the partition that keeps the group.
-            verification: under which the coordinator of the transaction was asked; None where it is open here.
+            producers: the producer state of the group's partition.
+            verification: of the transaction by its coordinator; None if it is open in this partition.
         Raises:
             ApiError: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, INVALID_PRODUCER_EPOCH,
                 INVALID_TXN_STATE, RECORD_LIST_TOO_LARGE. Per partition: OFFSET_METADATA_TOO_LARGE.
@@ -199,8 +199,8 @@ class Commits:
         return Result(records, Outcome(response))
 
     def _check_transactional_committer(self, request: TxnOffsetCommitRequest, now: Moment) -> None:
-        """As for a commit; but producers of older clients do not say for which member they commit (KIP-447), and one
-        may commit during a rebalance: what it has read is in its transaction already."""
+        """As for a commit; but producers of older clients do not send their member (KIP-447), and a commit is allowed
+        during a rebalance: the records that it covers are in its transaction already."""
         epoch = request.generation_id_or_member_epoch
         consumers = self._consumers.find(request.group_id)
         if consumers is not None:
@@ -222,13 +222,13 @@ class Commits:
     def end_transaction(
         self, end: TransactionEndRecord, transaction_version: int, producers: ProducerState
     ) -> Result[CoordinatorRecord, Outcome[bool]]:
-        """Write a marker, unless it is there: offsets that were held back count, or are dropped.
+        """Write a marker, unless it is written already: pending offsets take effect, or are dropped.
 
         Raises:
             ApiError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
         """
         producers.forget_verification(end.producer_id, end.producer_epoch, transaction_version)
-        # What was committed in this turn of the loop is in the state already, and not yet in the log.
+        # Commits of this iteration of the loop are in the state already, and not yet in the log.
         open_epoch = self._offsets.open_epoch(end.producer_id)
         if open_epoch is not None and (
             end.producer_epoch < open_epoch or (end.producer_epoch == open_epoch and transaction_version >= 2)
@@ -249,7 +249,7 @@ class Commits:
         elif not group.is_in(GroupState.EMPTY):
             raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, "the group has members: commit as one of them")
         if group.is_in(GroupState.COMPLETING_REBALANCE):
-            # Its generation is right, but whether the partition is still its own is not decided yet.
+            # Its generation is right, but whether it keeps the partition is not yet decided.
             raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS, "commit after the rebalance")
 
     # ---- OffsetFetch
@@ -257,10 +257,10 @@ class Commits:
     def fetch(
         self, request: OffsetFetchRequestGroup, require_stable: bool
     ) -> Result[CoordinatorRecord, Outcome[OffsetFetchResponseGroup]]:
-        """The committed offsets of some partitions (-1 where there is none), or of all where `topics` is None.
+        """The committed offsets of some partitions (-1 if there is none), or of all if `topics` is None.
 
         Raises:
-            ApiError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH where it names a member of a consumer group.
+            ApiError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH if the request names a member of a consumer group.
         """
         group_id = request.group_id
         consumers = self._consumers.find(group_id)
@@ -281,7 +281,7 @@ class Commits:
             for partition_id in topic.partition_indexes:
                 found = self._offsets.get(group_id, topic.name, partition_id)
                 if found is not None and _other_topic(found.topic_id, topic.topic_id):
-                    found = None  # committed for a topic of this name that was deleted since
+                    found = None  # committed for a deleted topic of the same name
                 answer.partitions.append(self._fetched(group_id, topic.name, partition_id, found, require_stable))
         return Result([], Outcome(response))
 
@@ -310,7 +310,7 @@ class Commits:
         """Remove offsets of topics that no member consumes.
 
         Raises:
-            ApiError: GROUP_ID_NOT_FOUND; NON_EMPTY_GROUP where members do not say what they consume. Per partition:
+            ApiError: GROUP_ID_NOT_FOUND; NON_EMPTY_GROUP if the members' topics are unknown. Per partition:
                 GROUP_SUBSCRIBED_TO_TOPIC.
         """
         group: ClassicGroup | ConsumerGroup | None = self._consumers.find(request.group_id)
@@ -358,9 +358,9 @@ class Commits:
         return records
 
     def drop_topics(self, topics: Mapping[str, UUID]) -> Result[CoordinatorRecord, Outcome[None]]:
-        """Topics (name -> id) were deleted: remove what was committed for them, not for namesakes made since.
+        """Remove the offsets of deleted topics (name -> id), but not those of recreated topics of the same name.
 
-        What a transaction holds back goes too, or its marker would bring it about (KAFKA-16168).
+        Pending offsets of transactions go too, or the marker would commit them (KAFKA-16168).
         """
         gone: dict[tuple[str, str, int], None] = {}
         for group_id in self._offsets.group_ids():
@@ -371,7 +371,7 @@ class Commits:
             group_id, name, partition_id = key
             if name in topics and held.topic_id in (NIL_UUID, topics[name]):
                 present = self._offsets.get(group_id, name, partition_id)
-                # A namesake's commit lies behind it in the log, and outlives it whatever the marker says.
+                # A commit for the recreated topic is later in the log, and stays whatever the marker says.
                 if present is None or not _other_topic(present.topic_id, topics[name]):
                     gone[key] = None
         records: Records = [offset_tombstone(*key) for key in gone]
@@ -380,7 +380,7 @@ class Commits:
     # ---- expiry
 
     def expire(self, now: Moment, limit: int) -> Result[CoordinatorRecord, Outcome[None]]:
-        """Remove offsets whose retention is over, then groups that are left with nothing; at most `limit` records."""
+        """Remove expired offsets, then groups that have nothing left; at most `limit` records."""
         records: Records = []
         for consumers in self._consumers:
             records += self._expired_of_consumers(consumers, now)
@@ -395,7 +395,7 @@ class Commits:
         return Result(records[:limit], Outcome(None), atomic=False)
 
     def _expired_of(self, group: ClassicGroup, now: Moment) -> Records:
-        """A group with a protocol keeps all offsets while it has members, unless it says which topics it consumes."""
+        """A group with a protocol keeps all offsets while it has members, unless its subscribed topics are known."""
         records: Records = []
         all_expired = True
         offsets = self._offsets.of_group(group.group_id)
@@ -414,7 +414,8 @@ class Commits:
         return records
 
     def _expired_of_consumers(self, group: ConsumerGroup, now: Moment) -> Records:
-        """A consumer group keeps what its members consume; the rest goes by the age of the commit, then the group."""
+        """A consumer group keeps offsets of subscribed topics; others expire by the age of the commit, then the
+        group."""
         records: Records = []
         kept_ms = self._config.offsets_retention_minutes * 60_000
         offsets = self._offsets.of_group(group.group_id)
@@ -464,7 +465,7 @@ def _names_member(request: OffsetCommitRequest | TxnOffsetCommitRequest) -> bool
 
 
 def _check_generation(group: ClassicGroup, request: OffsetCommitRequest | TxnOffsetCommitRequest) -> None:
-    """Whether who commits is a member of the present generation."""
+    """Check that the sender is a member of the present generation."""
     group.check_member(request.member_id, request.group_instance_id)
     if request.generation_id_or_member_epoch != group.generation_id:
         raise ApiError(ErrorCode.ILLEGAL_GENERATION, f"the group is at generation {group.generation_id}")
@@ -476,13 +477,13 @@ def _check_transactional_member(consumers: ConsumerGroup, request: TxnOffsetComm
     try:
         check_commit(consumers, request.member_id, epoch, MEMBER_EPOCH_VERSION, _partitions(request))
     except ApiError as error:
-        if error.code is ErrorCode.STALE_MEMBER_EPOCH:  # which no producer knows
+        if error.code is ErrorCode.STALE_MEMBER_EPOCH:  # producers do not know this error
             raise ApiError(ErrorCode.ILLEGAL_GENERATION, error.message) from None
         raise
 
 
 def _check_count(records: Records, most: int) -> None:
-    """A hundred thousand commits are refused before all are made into records, which would hold up everybody else."""
+    """Refuse a hundred thousand commits before all are made into records, which would block the loop."""
     if len(records) >= most:
         raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, f"more than {most} commits do not fit into one batch")
 
@@ -492,6 +493,6 @@ def _other_topic(stored: UUID, asked: UUID) -> bool:
 
 
 def _partitions(request: OffsetCommitRequest | TxnOffsetCommitRequest) -> Iterator[tuple[UUID, int]]:
-    """What a request commits, by topic id; the nil id is that of a topic that is not there."""
+    """(topic id, partition id) of a request's commits; the zero id is that of an unknown topic."""
     for topic in request.topics:
         yield from ((topic.topic_id, each.partition_index) for each in topic.partitions)

@@ -1,7 +1,7 @@
-"""Committed offsets: what the log says of them. Only `replay` changes anything here.
+"""Committed offsets, as the log has them. Only `replay` changes them.
 
-An offset that is committed inside a transaction waits beside the others until the transaction's marker; where both
-kinds meet, the one whose record lies later in the log counts, so that compaction cannot change the answer.
+The offset of an open transaction is pending until the transaction's marker. If a partition has both kinds, the one
+whose record is later in the log counts, so that compaction cannot change the result.
 
 Source: Kafka OffsetMetadataManager.
 """
@@ -23,7 +23,7 @@ PendingKey = tuple[str, str, int]  # group id, topic, partition id
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """The next offset to read, as a consumer left it. `expire_timestamp_ms` is -1 where the broker's setting rules."""
+    """The next offset to read, as committed. `expire_timestamp_ms` is -1 if the broker's retention applies."""
 
     offset: int
     leader_epoch: int
@@ -35,14 +35,14 @@ class CommittedOffset:
 
 
 class OffsetStore:
-    """Group id -> (topic, partition) -> committed offset; and what open transactions hold back."""
+    """Group id -> (topic, partition) -> committed offset; and the pending offsets of open transactions."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
         self._groups: TimelineDict[str, TimelineDict[OffsetKey, CommittedOffset]] = TimelineDict(timeline)
         self._pending: TimelineDict[int, TimelineDict[PendingKey, CommittedOffset]] = TimelineDict(timeline)
         self._epochs: TimelineDict[int, int] = TimelineDict(timeline)
-        # How many open transactions hold each offset back: a fetch must not walk all producers.
+        # How many open transactions have a pending offset for each key: a fetch must not scan all producers.
         self._unstable: TimelineDict[PendingKey, int] = TimelineDict(timeline)
 
     def has_group(self, group_id: str) -> bool:
@@ -60,19 +60,19 @@ class OffsetStore:
         return None if offsets is None else offsets.get((topic, partition_id))
 
     def is_unstable(self, group_id: str, topic: str, partition_id: int) -> bool:
-        """Whether an open transaction holds a newer offset back."""
+        """Whether an open transaction has a newer, pending offset."""
         return bool(self._unstable) and (group_id, topic, partition_id) in self._unstable
 
     def open_epoch(self, producer_id: int) -> int | None:
-        """The epoch of a producer's transaction that holds offsets back here; None where there is none."""
+        """The epoch of a producer's transaction with pending offsets here; None if there is none."""
         return self._epochs.get(producer_id)
 
     def pending_of_group(self, group_id: str) -> list[OffsetKey]:
-        """The partitions of a group for which a transaction holds an offset back."""
+        """The partitions of a group with a pending offset."""
         return [(topic, partition_id) for group, topic, partition_id in self._unstable if group == group_id]
 
     def pending(self) -> Iterator[tuple[PendingKey, CommittedOffset]]:
-        """All that open transactions hold back; a key comes once for each transaction."""
+        """All pending offsets; a key is repeated for each transaction."""
         for held in self._pending.values():
             yield from held.items()
 
@@ -104,7 +104,7 @@ class OffsetStore:
         pending[key] = committed
 
     def replay_transaction_end(self, record: TransactionEndRecord) -> None:
-        """Apply a marker: what the producer's transaction held back takes effect or is dropped."""
+        """Apply a marker: the pending offsets of the producer's transaction take effect or are dropped."""
         pending = self._pending.get(record.producer_id)
         epoch = self._epochs.get(record.producer_id, record.producer_epoch)
         assert record.producer_epoch >= epoch, f"a marker of {record.producer_epoch} ends a transaction of {epoch}"
