@@ -171,7 +171,7 @@ class Failback:
         if first < end:
             file, size_bytes = await self._written_aside(each, first, starts_over=agreed.starts_over)
         else:
-            file, size_bytes = _known_file(partition)
+            file, size_bytes = _known_file(partition, mirror.leader_epoch)
         if agreed.starts_over or agreed.offset < end:
             # What is open in the log then may have been ended by what goes: no coordinator ends it again.
             await self._note(mirror, f"begun.{partition.partition_id}", str(epoch))
@@ -219,9 +219,10 @@ def known_cut(partition: Partition) -> Cut | None:
     return None if found is None else Cut(found.offset, found.leader_epoch, found.path, found.size_bytes)
 
 
-def _known_file(partition: Partition) -> tuple[Path | None, int]:
+def _known_file(partition: Partition, first_epoch: int) -> tuple[Path | None, int]:
+    """Of this failback, which began with that leader epoch: a file of one before has nothing of what goes now."""
     known = known_cut(partition)
-    return (None, 0) if known is None else (known.file, known.size_bytes)
+    return (None, 0) if known is None or known.leader_epoch < first_epoch else (known.file, known.size_bytes)
 
 
 def _may_cut(each: MirroredPartition) -> bool:

@@ -277,6 +277,18 @@ def test_what_was_written_aside_is_known_after_a_restart(world: World) -> None:
     assert world.mirrored.cut == replace(known, leader_epoch=13)
 
 
+@pytest.mark.parametrize("first_epoch", [12, 13])
+def test_the_file_of_a_failback_before_is_not_named(world: World, first_epoch: int) -> None:
+    world.round()
+    world.mirrored.cut = None
+    world.mirror.leader_epoch = first_epoch
+    world.lead(13)
+    world.round()
+    assert len(world.files) == 1
+    assert world.mirrored.cut is not None
+    assert world.mirrored.cut.file == (world.files[0] if first_epoch == 12 else None)
+
+
 def transactional(world: World, *producers: int, offset: int, epoch: int) -> None:
     for number, producer_id in enumerate(producers):
         data = bytearray(batch(b"a", producer_id=producer_id, producer_epoch=0, sequence=0, transactional=True))
