@@ -1,4 +1,4 @@
-"""Access control entries, kept as records: what may be created, and what a filter describes or deletes."""
+"""Access control entries, kept as records: CreateAcls and DeleteAcls."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ from odradek.statemachine.machine import Result
 if TYPE_CHECKING:
     from random import Random
 
-# Of one request: what it makes, and what it deletes.
+# Limit of the entries that one request creates or deletes.
 MAX_CHANGES = 10_000
 
 
 class Acls:
-    """The entries of the cluster."""
+    """Operations on the cluster's access control entries."""
 
     def __init__(self, state: ControllerState, random: Random) -> None:
-        """`random` makes ids."""
+        """`random` generates the entries' ids."""
         self._state = state
         self._random = random
 
     def create(self, request: CreateAclsRequest) -> Result[Any, CreateAclsResponse]:
-        """Make the entries that are not there; each is refused by itself.
+        """Create the entries that do not exist; each succeeds or fails on its own.
 
         Raises:
             ApiError: POLICY_VIOLATION for more than `MAX_CHANGES` new ones.
@@ -67,7 +67,7 @@ class Acls:
         return Result(records, CreateAclsResponse(results=results))
 
     def delete(self, request: DeleteAclsRequest) -> Result[Any, DeleteAclsResponse]:
-        """Delete what any of the filters means; the answer lists for each filter all that it means.
+        """Delete the entries that match any of the filters; the answer has all matches of each filter.
 
         Raises:
             ApiError: POLICY_VIOLATION for more than `MAX_CHANGES` entries.
@@ -99,7 +99,7 @@ class Acls:
 
 
 def filter_of_deletion(each: DeleteAclsFilter) -> AclFilter:
-    """Which entries a filter of DeleteAcls means."""
+    """The filter of a DeleteAcls request."""
     return AclFilter(
         each.resource_type_filter,
         each.resource_name_filter,
@@ -134,7 +134,7 @@ _PERMISSIONS = (PermissionType.DENY, PermissionType.ALLOW)
 
 
 def _problem(creation: AclCreation) -> str:
-    """Why an entry cannot be; "" where it can."""
+    """The error text of an invalid entry; "" if it is valid."""
     if creation.resource_type == AclResourceType.CLUSTER and creation.resource_name != CLUSTER_NAME:
         return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
     if not creation.resource_name:

@@ -1,10 +1,10 @@
-"""Brokers register, beat, stop, and are fenced when silent.
+"""Registration, heartbeats, controlled shutdown and fencing of brokers.
 
     (none) --register--> FENCED --beat, caught up--> UNFENCED --wants to stop--> CONTROLLED_SHUTDOWN --no leaders--> out
                             ^---- silent for a session timeout, or asks for it ----'
 
-Registration and its epoch are records (KIP-631, 841, 858, 966); when a broker was last heard of is soft state of the
-active controller, which after an election gives every broker a whole session to be heard.
+Registration and its epoch are records (KIP-631, 841, 858, 966); the time of a broker's last heartbeat is soft state of
+the active controller. After an election each broker has a whole session to send a heartbeat.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ MAX_PRODUCER_ID = (1 << 63) - 1
 
 @dataclass(slots=True)
 class BrokerSession:
-    """When an epoch of a broker was last heard of (monotonic ms), and what it said.
+    """The time of the last heartbeat of a broker epoch (monotonic ms), and its content.
 
     Attributes:
-        metadata_offset: how far it had applied the metadata log, inclusive.
-        shutdown_offset: of the last record that took leadership from it because it stops; -1 while it does not.
+        metadata_offset: the last offset of the metadata log that it has applied, inclusive.
+        shutdown_offset: of the last record that moved a leader away for its shutdown; -1 if it is not stopping.
     """
 
     broker_epoch: int
@@ -54,7 +54,7 @@ class BrokerSession:
 
 
 class Brokers:
-    """Operations on brokers, and who was heard when."""
+    """Operations on brokers, and their sessions."""
 
     def __init__(
         self, state: ControllerState, partitions: Partitions, config: ControllerConfig, cluster_id: str
@@ -66,7 +66,7 @@ class Brokers:
         self.heard: dict[int, BrokerSession] = {}
 
     def begin_sessions(self, now_ms: int) -> None:
-        """This controller begins to lead: every broker that serves has a whole session before it counts as silent."""
+        """This controller becomes active: every unfenced broker has a whole session before it is fenced."""
         self.heard = {
             broker.broker_id: BrokerSession(broker.broker_epoch, now_ms)
             for broker in self._state.brokers.values()
@@ -74,7 +74,7 @@ class Brokers:
         }
 
     def without_rack(self) -> list[int]:
-        """The brokers without a rack where others have one; empty where all or none have."""
+        """The brokers without a rack if others have one; empty if all or none have."""
         remove_from_isr = sorted(each.broker_id for each in self._state.brokers.values() if each.rack is None)
         return remove_from_isr if len(remove_from_isr) < len(self._state.brokers) else []
 
@@ -89,10 +89,10 @@ class Brokers:
     def register(
         self, request: BrokerRegistrationRequest, next_offset: int, now_ms: int
     ) -> Result[Any, BrokerRegistrationResponse]:
-        """Take a broker into the cluster, fenced.
+        """Register a broker, fenced.
 
         Args:
-            next_offset: of the record that this writes: the broker's epoch.
+            next_offset: of the record that this writes: the broker epoch.
         Raises:
             ApiError: INCONSISTENT_CLUSTER_ID, DUPLICATE_BROKER_REGISTRATION, INVALID_REGISTRATION, UNSUPPORTED_VERSION.
         """
@@ -109,14 +109,14 @@ class Brokers:
             lost = set(same.directories) - set(request.log_dirs) if record.log_dirs else set()
             records.extend(self._partitions.directories_leave(request.broker_id, lost) if lost else ())
         elif old is not None:
-            # It may lack what its predecessor had not flushed, unless that one left word of a clean stop (KIP-966).
+            # It may have lost records that were not flushed, unless the previous process stopped cleanly (KIP-966).
             unclean = self._state.elr_enabled and request.previous_broker_epoch != old.broker_epoch
             records.extend(self._partitions.handle_broker_fenced(request.broker_id, unclean_shutdown=unclean))
             records.extend(self._end_of_drain(request.broker_id))
         return Result(records, BrokerRegistrationResponse(broker_epoch=record.broker_epoch))
 
     def _check_takeover(self, old: BrokerImage, request: BrokerRegistrationRequest, now_ms: int) -> None:
-        """Another process has the id: it is a later start of the same broker, or the one before has gone silent."""
+        """Check that another process may take the id: a later start of the same broker, or the session has expired."""
         if self._has_session(old, now_ms) and not _same_disks(old, request):
             raise ApiError(
                 ErrorCode.DUPLICATE_BROKER_REGISTRATION,
@@ -127,7 +127,7 @@ class Brokers:
     def _registration(
         self, request: BrokerRegistrationRequest, same: BrokerImage | None, next_offset: int
     ) -> RegisterBrokerRecord:
-        """The registration that was asked for; the same process that registers again keeps its epoch and its state."""
+        """The registration record; a process that registers again keeps its epoch and its state."""
         return RegisterBrokerRecord(
             broker_id=request.broker_id,
             incarnation_id=request.incarnation_id,
@@ -152,7 +152,7 @@ class Brokers:
         )
 
     def _end_of_drain(self, broker_id: int) -> list[ConfigRecord]:
-        """A broker that drained has stopped, and is back."""
+        """The records that end a broker's drain: it has stopped, and is back."""
         kind, name = int(ResourceType.BROKER), str(broker_id)
         present = self._state.configs.get((kind, name), {})
         return [
@@ -191,7 +191,7 @@ class Brokers:
                 )
 
     def _check_features(self, request: BrokerRegistrationRequest) -> None:
-        """Whether a broker knows what the cluster has finalized."""
+        """Check that a broker supports the finalized features."""
         ranges = {feature.name: feature for feature in request.features}
         for name, level in self._state.features.items():
             supported = ranges.get(name)
@@ -205,21 +205,21 @@ class Brokers:
         assert METADATA_VERSION in supported_features()
 
     def registered(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
-        """A registration is committed: its session begins. Called by the service, not through the log."""
+        """A registration is committed: its session begins. The service calls this, not `replay`."""
         self.heard[broker_id] = BrokerSession(broker_epoch, now_ms)
 
     def heartbeat(
         self, request: BrokerHeartbeatRequest, next_offset: int, now_ms: int
     ) -> Result[Any, BrokerHeartbeatResponse]:
-        """Hear a broker; unfence it when it has caught up, move its leaders when it wants to stop.
+        """Handle a heartbeat: unfence a broker that has caught up; move leaders off one that wants to stop.
 
-        A broker that stops may go when it leads nothing and every broker that serves has applied the change, so that
-        no client is sent to it any more.
+        A broker may stop when it leads nothing and every unfenced broker has applied that change, so that no client is
+        sent to it any more.
 
         Args:
             next_offset: of the first record that this writes.
         Raises:
-            ApiError: STALE_BROKER_EPOCH; INVALID_REQUEST: cordoned directories not its own.
+            ApiError: STALE_BROKER_EPOCH; INVALID_REQUEST: cordoned directories that are not its own.
         """
         broker = self.check_epoch(request.broker_id, request.broker_epoch)
         heard = self.heard.get(broker.broker_id)
@@ -230,7 +230,7 @@ class Brokers:
         fenced, stop = broker.fenced, False
         if broker.fenced:
             stop = request.want_shut_down
-            # What a lost directory held is decided first: it must not be elected by the same beat.
+            # The loss of a directory comes first: its replicas must not be elected by the same heartbeat.
             if not stop and not request.want_fence and caught_up and not records:
                 records.append(_registration_change(broker, fenced=-1))
                 records.extend(self._partitions.handle_broker_unfenced(broker.broker_id))
@@ -250,7 +250,7 @@ class Brokers:
         heard.at_ms = now_ms
         heard.metadata_offset = max(heard.metadata_offset, request.current_metadata_offset)
         if stop:
-            # It is gone once it reads the answer; another process of this id need not wait for a session.
+            # The broker exits when it reads the answer; another process of this id need not wait for a session.
             self.heard.pop(broker.broker_id, None)
         else:
             self.heard[broker.broker_id] = heard
@@ -258,7 +258,7 @@ class Brokers:
         return Result(records, answer, atomic=False)
 
     def _leave_full(self, broker: BrokerImage, request: BrokerHeartbeatRequest, *, skip: bool) -> list[Any]:
-        """Hear which directories are full; with each beat, as what is in sync changes meanwhile."""
+        """Store the full directories of a heartbeat; repeated with each, because in-sync sets change meanwhile."""
         full = read_full_log_dirs(request)
         self._state.full_directories[broker.broker_id] = full
         return self._partitions.full_leave(broker.broker_id) if full and not skip else []
@@ -276,7 +276,7 @@ class Brokers:
         if level >= DIRECTORY_ASSIGNMENT and lost:
             records.extend(self._partitions.directories_leave(broker.broker_id, lost))
             online = [directory for directory in broker.directories if directory not in lost]
-            if online:  # a broker without any stops by itself
+            if online:  # a broker without an online directory stops by itself
                 records.append(_registration_change(broker, log_dirs=online))
         cordoned = request.cordoned_log_dirs
         if level >= CORDONED_LOG_DIRS and cordoned is not None:
@@ -287,10 +287,10 @@ class Brokers:
         return records
 
     def check_epoch(self, broker_id: int, broker_epoch: int) -> BrokerImage:
-        """The registration of a broker that says it is of this epoch.
+        """The registration of a broker in this epoch.
 
         Raises:
-            ApiError: STALE_BROKER_EPOCH; it is not registered, or in another epoch (as Kafka answers for either).
+            ApiError: STALE_BROKER_EPOCH if it is not registered, or in another epoch (as in Kafka).
         """
         broker = self._state.brokers.get(broker_id)
         if broker is None:
@@ -303,25 +303,25 @@ class Brokers:
         return broker
 
     def fence(self, broker: BrokerImage) -> list[Any]:
-        """Records that take a broker out of service: clients forget it, it leads nothing and is in no in-sync set.
+        """The records that fence a broker: clients no longer see it, it leads nothing and leaves the in-sync sets.
 
-        Where no other is known to have all, it may stay in the set, or eligible; it leads nothing in any case.
+        If no other replica has all records, it stays in the set, or eligible; it leads nothing in any case.
         """
         records: list[Any] = [_registration_change(broker, fenced=1)]
         records.extend(self._partitions.handle_broker_fenced(broker.broker_id))
         return records
 
     def fence_dead(self, broker_id: int, broker_epoch: int) -> Result[Any, None]:
-        """Fence a broker without waiting for its session to run out.
+        """Fence a broker whose process has died, before its session expires.
 
         Raises:
-            ApiError: STALE_BROKER_EPOCH: it is back already.
+            ApiError: STALE_BROKER_EPOCH: it has registered again.
         """
         broker = self.check_epoch(broker_id, broker_epoch)
         return Result([] if broker.fenced else self.fence(broker), None, atomic=False)
 
     def brokers_without_heartbeat(self) -> list[tuple[int, int]]:
-        """Brokers that count as serving and have sent no heartbeat since this controller leads: (id, epoch)."""
+        """Unfenced brokers that have sent no heartbeat to this controller: (id, epoch)."""
         return [
             (broker.broker_id, broker.broker_epoch)
             for broker in self._state.brokers.values()
@@ -329,7 +329,7 @@ class Brokers:
         ]
 
     def fence_expired(self, now_ms: int) -> Result[Any, int | None]:
-        """Fence the broker that has been silent for longest, if for longer than a session; returns its id."""
+        """Fence the broker with the oldest heartbeat, if its session has expired; returns its id."""
         silent = [
             broker
             for broker in self._state.brokers.values()
@@ -345,7 +345,7 @@ class Brokers:
         return heard.at_ms if heard is not None else -1
 
     def unregister(self, broker_id: int) -> Result[Any, UnregisterBrokerResponse]:
-        """Remove a broker that will not come back.
+        """Remove the registration of a broker that will not return.
 
         Raises:
             ApiError: BROKER_ID_NOT_REGISTERED.
@@ -359,7 +359,7 @@ class Brokers:
         return Result(records, UnregisterBrokerResponse(error_message=None))
 
     def allocate_producer_ids(self, request: AllocateProducerIdsRequest) -> Result[Any, AllocateProducerIdsResponse]:
-        """Give a broker a block of producer ids of its own (KIP-730).
+        """Allocate a block of producer ids to a broker (KIP-730).
 
         Raises:
             ApiError: STALE_BROKER_EPOCH; UNKNOWN_SERVER_ERROR when ids run out.

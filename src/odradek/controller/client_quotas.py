@@ -1,4 +1,4 @@
-"""What clients may do per second, kept as records (KIP-546): which changes are taken, and what they write."""
+"""Client quotas, kept as records (KIP-546): validation of changes, and their records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from odradek.protocol.messages.client_quota_record import ClientQuotaRecord, Ent
 from odradek.statemachine.machine import Result
 
 _NO_BOUND = math.inf
-# The largest value of each quota; those with a bound are whole numbers.
+# The largest value of each quota; those with a limit are whole numbers.
 _OF_CLIENTS: Mapping[str, float] = {
     "producer_byte_rate": INT64_MAX,
     "consumer_byte_rate": INT64_MAX,
@@ -26,14 +26,14 @@ _OF_CLIENTS: Mapping[str, float] = {
 }
 _OF_ADDRESSES: Mapping[str, float] = {"connection_creation_rate": INT32_MAX}
 _TYPES = ("user", "client-id", "ip")
-# Kafka takes what is this near to a whole number.
+# Kafka's tolerance for whole numbers.
 _NEAR = 1e-6
 
 
 def alter_client_quotas(
     state: ControllerState, request: AlterClientQuotasRequest
 ) -> Result[Any, answers.AlterClientQuotasResponse]:
-    """Set and remove quotas; of one entity all changes are made, or none."""
+    """Set and remove quotas; the changes of one entity are made all or none."""
     records: list[Any] = []
     results: list[answers.EntryData] = []
     seen: set[QuotaEntity] = set()
@@ -90,7 +90,7 @@ def _changes(state: ControllerState, record: ClientQuotaRecord) -> bool:
 
 
 def _problem_of_entity(entry: EntryData) -> str:
-    """Why there is no such entity; "" where there is."""
+    """The error text of an invalid entity; "" if it is valid."""
     types = [part.entity_type for part in entry.entity]
     if not types:
         return "Invalid empty client quota entity"
@@ -113,7 +113,7 @@ def _problem_of_address(entry: EntryData) -> str:
     try:
         ip_address(name)
     except ValueError:
-        # Kafka resolves names of hosts, too; a decision here asks no resolver.
+        # Kafka resolves host names, too; the controller's decisions must not depend on a resolver.
         return f"{name} is not a valid IP"
     return ""
 

@@ -1,7 +1,7 @@
 """Configuration of topics, brokers, groups and client metrics, kept as records.
 
-AlterConfigs (KIP-133) replaces all settings of a resource, IncrementalAlterConfigs (KIP-339) changes single ones. What
-a setting may be is asked of a `ConfigSchema`, which knows the tables; this file knows only rules of the operations.
+AlterConfigs (KIP-133) replaces all settings of a resource, IncrementalAlterConfigs (KIP-339) changes single ones. A
+`ConfigSchema` has the tables of settings; this module has only the rules of the operations.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MIN_ISR = "min.insync.replicas"
 
 
 class ConfigSchema(Protocol):
-    """What Kafka's tables of settings say. Resource types are numbers of `ResourceType`."""
+    """Kafka's tables of settings. Resource types are numbers of `ResourceType`."""
 
     def validate(self, resource_type: int, resource_name: str, settings: Mapping[str, str]) -> None:
         """Check all settings of a resource together.
@@ -41,19 +41,19 @@ class ConfigSchema(Protocol):
         ...
 
     def stored(self, resource_type: int, resource_name: str, key: str, text: str, old: str | None) -> str:
-        """What is to be stored of a value, where `old` is now: a secret is sealed.
+        """The text to store for a value; `old` is the stored one. A secret is encrypted.
 
         Raises:
-            ConfigError: a secret that cannot be sealed.
+            ConfigError: a secret that cannot be encrypted.
         """
         ...
 
     def is_list(self, resource_type: int, key: str) -> bool:
-        """Whether APPEND and SUBTRACT make sense."""
+        """Whether the setting is a list, as APPEND and SUBTRACT require."""
         ...
 
     def default(self, resource_type: int, key: str) -> str | None:
-        """The value where nothing is set, from the static configuration or Kafka's default."""
+        """The value of an unset setting, from the static configuration or Kafka's default."""
         ...
 
     def effective_topic(self, overrides: Mapping[str, str], layers: BrokerLayers) -> Sequence[EffectiveSetting]:
@@ -87,10 +87,10 @@ class Configs:
         return settings
 
     def described_topic(self, settings: Mapping[str, str]) -> list[CreatableTopicConfigs]:
-        """What a new topic's settings come to, as CreateTopics answers it (KIP-525)."""
+        """The effective settings of a new topic for the CreateTopics response (KIP-525)."""
         cluster = self._state.configs.get((int(ResourceType.BROKER), ""), {})
         effective = self._schema.effective_topic(settings, BrokerLayers({}, cluster))
-        if effective is not self._described_of:  # thousands of topics without settings have the same
+        if effective is not self._described_of:  # thousands of topics without overrides share one list
             self._described_of = effective
             self._described = [
                 CreatableTopicConfigs(name=entry.name, value=entry.value, config_source=entry.source)
@@ -101,7 +101,7 @@ class Configs:
     def incremental_alter(
         self, request: IncrementalAlterConfigsRequest
     ) -> Result[Any, incremental_alter_configs_response.IncrementalAlterConfigsResponse]:
-        """Change single settings; each resource succeeds or fails on its own, whole."""
+        """Change single settings; the changes of one resource are made all or none."""
         records: list[Any] = []
         responses = []
         seen: set[ConfigResource] = set()
@@ -146,9 +146,9 @@ class Configs:
         return Result([] if request.validate_only else records, answer, atomic=False)
 
     def safety_records(self) -> list[Any]:
-        """What eligible leader replicas need of the configuration: one min.insync.replicas for the whole cluster.
+        """The configuration that eligible leader replicas require: one min.insync.replicas for the whole cluster.
 
-        With different values on different brokers, no two nodes would agree on who is eligible. Source: KIP-966.
+        With different values on different brokers, nodes would not agree on the eligible replicas. Source: KIP-966.
         """
         records: list[Any] = []
         default = self._schema.default(int(ResourceType.BROKER), MIN_ISR) or "1"
@@ -196,8 +196,8 @@ class Configs:
     def _write(self, resource: ConfigResource, wanted: Mapping[str, str], given: Collection[str]) -> list[Any]:
         """
         Args:
-            wanted: all settings, those that stay as they are stored.
-            given: those of them that the request names, in any order.
+            wanted: all settings; unchanged ones in their stored form.
+            given: the keys that the request has, in any order.
         """
         old = self._state.configs.get(resource, {})
         removed = [key for key in old if key not in wanted]
@@ -220,13 +220,13 @@ class Configs:
             records.extend(promotions(self._state, changed))
             records.extend(ended_failbacks(self._state, changed))
         if self._state.elr_enabled and (MIN_ISR in changed or MIN_ISR in removed):
-            # Who is eligible was decided by the old value.
+            # Eligible replicas depend on the old value.
             topic_name = resource[1] if resource[0] == ResourceType.TOPIC else ""
             records.extend(clear_eligible(self._state, topic_name, tracked=True))
         return records
 
     def _stored(self, resource: ConfigResource, given: Mapping[str, str], old: Mapping[str, str]) -> dict[str, str]:
-        """What is to be stored of the values that are not what is stored now."""
+        """The text to store for each value that differs from the stored one."""
         try:
             texts = {key: self._schema.stored(*resource, key, text, old.get(key)) for key, text in given.items()}
         except ConfigError as error:
@@ -251,7 +251,7 @@ class Configs:
             raise ApiError(code, "; ".join(error.problems)) from None
 
     def _check_name(self, resource: ConfigResource) -> None:
-        """Whether such a resource could be; its settings are looked at before whether it is (as Kafka)."""
+        """Check the name of a resource; its settings are validated before its existence (as in Kafka)."""
         resource_type, name = resource
         if resource_type == ResourceType.TOPIC:
             if not name:

@@ -1,4 +1,4 @@
-"""Controllers say where they listen and what they support (KIP-919). A registration is a record, and has no session."""
+"""Controllers register their listeners and supported features (KIP-919). A registration has no session."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from odradek.statemachine.machine import Result
 def register_controller(
     state: ControllerState, request: ControllerRegistrationRequest
 ) -> Result[Any, ControllerRegistrationResponse]:
-    """Note a controller.
+    """Register a controller.
 
     Raises:
-        ApiError: UNSUPPORTED_VERSION while metadata.version has no such record, or where the controller does not
+        ApiError: UNSUPPORTED_VERSION while metadata.version has no such record, or if the controller does not
             support a finalized feature level; INVALID_REGISTRATION.
     """
     if state.metadata_version < CONTROLLER_REGISTRATION:

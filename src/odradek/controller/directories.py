@@ -1,4 +1,4 @@
-"""Which log directory holds a replica, as its broker reports: AssignReplicasToDirs (KIP-858)."""
+"""The log directory of each replica, as brokers report it: AssignReplicasToDirs (KIP-858)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from odradek.statemachine.machine import Result
 
 
 class Directories:
-    """Operations on the places of replicas."""
+    """Operations on the directories of replicas."""
 
     def __init__(self, state: ControllerState, brokers: Brokers, partitions: Partitions) -> None:
         self._state = state
@@ -29,7 +29,7 @@ class Directories:
     def assign(
         self, request: AssignReplicasToDirsRequest
     ) -> Result[Any, response_messages.AssignReplicasToDirsResponse]:
-        """A broker reports where its replicas are. Each partition succeeds or fails on its own.
+        """Store the directories of a broker's replicas. Each partition succeeds or fails on its own.
 
         Raises:
             ApiError: UNSUPPORTED_VERSION below metadata.version 3.7-IV2, STALE_BROKER_EPOCH.
@@ -72,7 +72,7 @@ class Directories:
         where = {broker.broker_id: directory}
         if not broker.has_online(directory):
             return self._partitions.remove_from_isr(broker.broker_id, key, partition, directories=where)
-        # With its place known to be there it may be fit to lead; but what was in a directory that is gone is lost.
+        # With a known online directory the replica may be fit to lead; a replica in an offline directory is lost.
         is_new = not broker.has_online(partition.directory(broker.broker_id))
         others = tuple(replica for replica in partition.isr if replica != broker.broker_id)
         lost = (broker.broker_id,) if is_new and (others or self._state.elr_enabled) else ()

@@ -1,10 +1,10 @@
-"""Who leads a partition, and which replicas it has: the change of one partition, as a pure function.
+"""The choice of a partition's leader and replicas: the change of one partition, as a pure function.
 
-Who may lead: a replica of the in-sync set that is acceptable (unfenced, not stopping, its directory online); failing
-that one of the eligible leader replicas (KIP-966); failing that the last known leader alone; failing that, where
-unclean elections are allowed, any acceptable replica, at the price of what it lacks. A reassignment ends in the change
-that brings its last new replica into the in-sync set (KIP-455). Source: KIP-497, KIP-704, KIP-841, KIP-966; Kafka's
-PartitionChangeBuilder for the order in which they are tried.
+The leader is the first of these: an acceptable replica of the in-sync set (unfenced, not stopping, its directory
+online); an eligible leader replica (KIP-966); the last known leader alone; if unclean elections are allowed, any
+acceptable replica, which may lack records. A reassignment completes in the change that brings its last new replica
+into the in-sync set (KIP-455). Source: KIP-497, KIP-704, KIP-841, KIP-966; Kafka's PartitionChangeBuilder for the
+order of candidates.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from odradek.metadata.model import NO_LEADER, NO_LEADER_CHANGE, UNASSIGNED_DIREC
 from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
 
 RECOVERED, RECOVERING = 0, 1
-# Before 3.6-IV0 a leader could only tell a shrunk in-sync set by a new leader epoch (KAFKA-15021).
+# Before 3.6-IV0 only a new leader epoch could announce a smaller in-sync set (KAFKA-15021).
 NO_EPOCH_BUMP_ON_SHRINK = 12
 
 
 class Election(Enum):
-    """What is asked for: the first replica; any eligible one; or any live one."""
+    """The kind of election: the preferred replica, any eligible one, or any live one (unclean)."""
 
     PREFERRED = "preferred"
     ONLINE = "online"
@@ -33,13 +33,13 @@ class Election(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ElectionRules:
-    """What holds for one partition.
+    """The conditions of one partition.
 
     Attributes:
         acceptable: whether a broker may lead now.
-        min_isr: the effective min.insync.replicas; more than there are replicas means all of them.
-        draining: whether a broker leads only where no other fit replica does: one that drains, or has no space.
-        directory: where a new replica on a broker goes, or UNASSIGNED_DIRECTORY where the broker chooses (KIP-858).
+        min_isr: the effective min.insync.replicas; a value above the number of replicas means all of them.
+        draining: whether a broker leads only if no other fit replica does: it drains, or its disk is full.
+        directory: of a new replica on a broker; UNASSIGNED_DIRECTORY if the broker chooses (KIP-858).
     """
 
     acceptable: Callable[[int], bool]
@@ -52,12 +52,12 @@ class ElectionRules:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a partition shall be; None leaves it as it is.
+    """The intended change of a partition; None leaves a field unchanged.
 
     Attributes:
         isr: the new in-sync set; replicas, adding, removing: those of a reassignment.
-        recovery_state: what the leader says of its recovery.
-        directories: directories of some of the replicas, by broker.
+        recovery_state: reported by the leader.
+        directories: of some of the replicas, by broker.
         unclean_shutdown: brokers that may have lost records: no longer eligible.
     """
 
@@ -72,7 +72,7 @@ class Target:
 
 @dataclass(slots=True)
 class _Plan:
-    """The partition while it is being decided."""
+    """The state of a partition while its change is decided."""
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -93,7 +93,7 @@ def change_partition(
     election: Election = Election.ONLINE,
     target: Target | None = None,
 ) -> PartitionChangeRecord | None:
-    """The record that makes of a partition what is asked for, with a fit leader; None where nothing changes."""
+    """The record that brings a partition to its target, with a fit leader; None if nothing changes."""
     target = target or Target()
     plan = _Plan(
         _wanted(target.replicas, partition.replicas),
@@ -107,7 +107,7 @@ def change_partition(
     if plan.leader != NO_LEADER and (plan.unclean or plan.leader not in plan.isr):
         plan.isr = (plan.leader,)
     if not plan.isr and not rules.elr_enabled:
-        # No other is known to have all: the last of the set stays in it, leading or not.
+        # No other replica is known to have all records: the last one stays in the set, whether it leads or not.
         plan.isr = tuple(replica for replica in partition.isr if replica in plan.replicas)
     _settle_eligible(plan, partition, rules)
     _check(plan)
@@ -120,7 +120,7 @@ def change_partition(
 
 
 def _check(plan: _Plan) -> None:
-    """What must hold of a decision before it is written; `check_partition` asks the same of what is read."""
+    """Assert the invariants of a decision before it is written; `check_partition` has the same for reads."""
     assert plan.replicas and len(set(plan.replicas)) == len(plan.replicas), f"replicas: {plan}"
     assert plan.leader == NO_LEADER or plan.leader in plan.isr, f"a leader is in its own in-sync set: {plan}"
     assert set(plan.isr) <= set(plan.replicas), f"who is in sync has a replica: {plan}"
@@ -133,7 +133,7 @@ def _wanted(asked: Collection[int] | None, present: tuple[int, ...]) -> tuple[in
 
 
 def _complete_reassignment(plan: _Plan) -> None:
-    """Drop the leaving replicas once all new ones are in sync, and somebody who stays is."""
+    """Remove the leaving replicas once all new ones are in sync, and one that stays is."""
     if not plan.adding and not plan.removing:
         return
     staying = tuple(replica for replica in plan.isr if replica not in plan.removing)
@@ -146,10 +146,10 @@ def _complete_reassignment(plan: _Plan) -> None:
 def _find_eligible(
     plan: _Plan, partition: PartitionImage, rules: ElectionRules, unclean_shutdown: Collection[int]
 ) -> None:
-    """Who may lead beside the in-sync set: those that left it while it was below min.insync.replicas."""
+    """Compute the eligible replicas: those that left the in-sync set while it was below min.insync.replicas."""
     if not rules.elr_enabled or _enough(plan, rules):
         return
-    # The old in-sync set is as good as the eligible ones, so it may lead in what follows.
+    # The old in-sync set has all that the eligible ones have, so its members are candidates too.
     candidates = dict.fromkeys((*partition.elr, *partition.isr))
     plan.elr = tuple(
         replica
@@ -160,17 +160,17 @@ def _find_eligible(
 
 
 def _settle_eligible(plan: _Plan, partition: PartitionImage, rules: ElectionRules) -> None:
-    """What remains eligible after the election.
+    """Compute the eligible replicas after the election.
 
-    While the in-sync set is below min.insync.replicas, those that leave it still hold all that is committed, because
-    the watermark does not advance; with enough in sync it moves on without them.
+    While the in-sync set is below min.insync.replicas, replicas that leave it still have all committed records, because
+    the high watermark does not advance; above, it advances without them.
     """
     if not rules.elr_enabled or plan.unclean or _enough(plan, rules):
         plan.elr, plan.last_known = (), ()
         return
     plan.elr = tuple(replica for replica in plan.elr if replica not in plan.isr)
     if plan.leader == NO_LEADER and partition.leader in plan.replicas:
-        # Now, be others in sync or not: when the last of them leaves, this leader is forgotten.
+        # At once, whether others are in sync or not: when the last of them leaves, this leader is no longer known.
         plan.last_known = (partition.leader,)
 
 
@@ -226,7 +226,7 @@ def _difference(
     gone = set(partition.replicas) - set(plan.replicas)
     shrunk = len(plan.isr) < len(partition.isr) and rules.metadata_version < NO_EPOCH_BUMP_ON_SHRINK
     if record.leader == NO_LEADER_CHANGE and (gone or shrunk):
-        # A replica that was taken away must not be heard again: its fetches carry the old leader epoch.
+        # A new leader epoch fences the fetches of a removed replica.
         record.leader = plan.leader
     return record
 
@@ -238,7 +238,7 @@ def _assign_directories(
     replicas: tuple[int, ...],
     given: Mapping[int, UUID],
 ) -> None:
-    """Say where each replica lies, where that changes (KIP-858)."""
+    """Set the directories of the replicas that change (KIP-858)."""
     if rules.metadata_version < DIRECTORY_ASSIGNMENT:
         return
     directories = []

@@ -1,4 +1,4 @@
-"""Forgetting eligible leader replicas, where what they were decided by has changed (KIP-966)."""
+"""Removal of eligible leader replicas after a change of what they depend on (KIP-966)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from odradek.protocol.messages.partition_change_record import PartitionChangeRec
 
 
 def clear_eligible(state: ControllerState, topic_name: str = "", *, tracked: bool) -> list[Any]:
-    """Records that forget who is eligible, in one topic or, without a name, in all.
+    """The records that clear the eligible replicas of one topic or, without a name, of all.
 
-    A partition without a leader commits nothing, so who was eligible there still has all that is committed: forgetting
-    it would leave the partition to an unclean election for ever.
+    A partition without a leader commits nothing, so its eligible replicas still have all committed records: clearing
+    them would leave only an unclean election.
 
     Args:
-        tracked: whether eligible replicas are tracked from here on; else they become the in-sync set again.
+        tracked: whether eligible replicas are tracked from now on; else they become the in-sync set again.
     """
     before: list[Any] = []
     after: list[Any] = []

@@ -1,4 +1,4 @@
-"""Finalized feature levels: UpdateFeatures (KIP-584, KIP-778) and what a new cluster begins with."""
+"""Finalized feature levels: UpdateFeatures (KIP-584, KIP-778) and the levels of a new cluster."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class Features:
     def update(
         self, request: UpdateFeaturesRequest, version: int, *, kraft_version: int = 0
     ) -> Result[Any, UpdateFeaturesResponse]:
-        """Finalize other levels. All updates of a request happen, or none.
+        """Finalize other levels. The updates of a request are made all or none.
 
         Args:
-            version: of the request: up to 1 each feature is named in the answer. The first error is the whole answer.
-            kraft_version: the quorum's, which has no metadata record: an update of it is checked here and made by the
-                quorum (see `VoterChanges.upgrade`).
+            version: of the request: up to 1 the answer names each feature. The first error is the whole answer.
+            kraft_version: the quorum's, which has no metadata record: its update is checked here and made by the quorum
+                (see `VoterChanges.upgrade`).
         """
         levels = {**self._state.features, KRAFT_VERSION: kraft_version}
         results = []
@@ -84,12 +84,12 @@ class Features:
         return [] if level == current else self._change(name, current, level)
 
     def _change(self, name: str, current: int, level: int) -> list[Any]:
-        """The records that take a feature to another level, with what must change beside it."""
+        """The records that set a feature's level, with the changes that this requires."""
         records: list[Any] = [FeatureLevelRecord(name=name, feature_level=level)]
         if name == ELR_VERSION and current == 0:
             records.extend(self._configs.safety_records())
         elif name == ELR_VERSION and level == 0:
-            # They are not kept up to date from here on, and what is out of date must never be elected.
+            # They are no longer updated from now on, and outdated ones must never be elected.
             records[:0] = clear_eligible(self._state, tracked=False)
         return records
 
@@ -131,7 +131,7 @@ class Features:
 
 
 def _check_direction(name: str, current: int, level: int, kind: int) -> None:
-    """Whether the kind of update allows this step. Raises ApiError: INVALID_UPDATE_VERSION."""
+    """Check that the kind of update allows this step. Raises ApiError: INVALID_UPDATE_VERSION."""
     if kind not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
         raise ApiError(ErrorCode.INVALID_UPDATE_VERSION, "The controller does not support the given upgrade type.")
     reason = ""

@@ -1,4 +1,4 @@
-"""Elections that are asked for, and the return of leadership to preferred leaders.
+"""Elections on request, and the return of leadership to preferred leaders.
 
 ElectLeaders (KIP-460); `auto.leader.rebalance.enable`.
 """
@@ -17,7 +17,7 @@ from odradek.protocol.messages.elect_leaders_request import ElectLeadersRequest
 from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
 from odradek.statemachine.machine import Result
 
-# Kafka's bound: one round moves no more leaders than clients can follow at once.
+# Kafka's limit: one round moves no more leaders than clients can follow at once.
 MAX_MOVES_PER_ROUND = 1000
 
 
@@ -29,7 +29,7 @@ class Leaders:
         self._partitions = partitions
 
     def balance(self) -> Result[Any, bool]:
-        """Give leadership back to preferred leaders that are in sync; returns whether more is left to do."""
+        """Move leadership back to preferred leaders that are in sync; returns whether more remain."""
         records: list[PartitionChangeRecord] = []
         for key, topic, partition in self._partitions.all_partitions():
             if partition.leader == partition.preferred_leader:
@@ -43,7 +43,7 @@ class Leaders:
         return Result(records, False, atomic=False)
 
     def move_leaders_off_draining(self) -> Result[Any, None]:
-        """Move leaders away from brokers that drain, where another replica in sync can lead."""
+        """Move leaders off brokers that drain, if another in-sync replica can lead."""
         records: list[PartitionChangeRecord] = []
         for key, topic, partition in self._partitions.all_partitions():
             if partition.leader == NO_LEADER or not self._state.draining(partition.leader):
@@ -54,7 +54,8 @@ class Leaders:
         return Result(records, None, atomic=False)
 
     def elect_leaders(self, request: ElectLeadersRequest) -> Result[Any, elect_response.ElectLeadersResponse]:
-        """Elect preferred leaders, or any live (unclean). Null partitions mean all; only changes are returned then.
+        """Elect preferred leaders, or any live ones (unclean). Null partitions mean all; then only changes are
+        returned.
 
         Raises:
             ApiError: INVALID_REQUEST for an unknown election type.

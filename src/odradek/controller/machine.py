@@ -1,7 +1,7 @@
-"""The controller's state machine: its state, its operations by concern, and how it begins to lead.
+"""The controller's state machine: its state, its operations, and the start of a leadership.
 
-Replay goes to `state`; everything else reads it. The first records of a new cluster are those of `bootstrap.checkpoint`
-(the arguments of `storage format`), or the default feature levels where there is none.
+`replay` changes `state`; the operations only read it. The first records of a new cluster are those of
+`bootstrap.checkpoint` (the arguments of `storage format`), or the default feature levels without that file.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ControllerMachine:
     ) -> None:
         """
         Args:
-            random: places replicas and makes topic ids.
+            random: for the placement of replicas and for topic ids.
             bootstrap: records of `bootstrap.checkpoint`, written when the log is empty.
         """
         self.state = ControllerState(timeline)
@@ -65,14 +65,14 @@ class ControllerMachine:
         self.state.replay(record, offset)
 
     def on_loaded(self) -> None:
-        """Nothing: the service starts sessions and timers, because they need a clock."""
+        """Does nothing: the service starts sessions and timers, because they need a clock."""
 
     def on_unloaded(self) -> None:
-        """Forget who was heard."""
+        """Clear the brokers' sessions."""
         self.brokers.heard.clear()
 
     def activate(self, now_ms: int) -> Result[Any, None]:
-        """The first operation of a leadership: the records of a new cluster, or what an interrupted one left undone."""
+        """The first operation of a leadership: records of a new cluster, or the rest of an interrupted operation."""
         self.brokers.begin_sessions(now_ms)
         if self.state.record_count.value == 0:
             return Result(self._first_records(), None)
@@ -81,7 +81,8 @@ class ControllerMachine:
             records.append(AbortTransactionRecord(reason="the controller that began it is gone"))
         if METADATA_VERSION not in self.state.features:
             records.append(FeatureLevelRecord(name=METADATA_VERSION, feature_level=DEFAULT_METADATA_VERSION))
-        # An interrupted leadership may have changed what is allowed, and not have elected by it.
+        # An interrupted leadership may have changed unclean.leader.election.enable without the elections that
+        # follow.
         records.extend(self.partitions.elect_offline_partitions().records)
         return Result(records, None, atomic=False)
 

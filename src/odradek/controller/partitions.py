@@ -1,6 +1,6 @@
-"""Leaders and in-sync sets: what follows when a broker comes, goes or loses a disk, and what leaders report.
+"""Leaders and in-sync sets: changes after a broker is fenced, unfenced or loses a disk, and reports of leaders.
 
-AlterPartition (KIP-497, 841, 903). Elections that are asked for are in `leaders.py`, reassignments in
+AlterPartition (KIP-497, 841, 903). Elections on request are in `leaders.py`, reassignments in
 `reassignments.py`.
 """
 
@@ -30,12 +30,12 @@ class Partitions:
         self.config = config
 
     def min_isr(self, topic_name: str) -> int:
-        """The min.insync.replicas of a topic, as it is set."""
+        """The effective min.insync.replicas of a topic."""
         text = self._state.topic_config(topic_name, "min.insync.replicas")
         return int(text) if text else self.config.min_insync_replicas
 
     def unclean_allowed(self, topic_name: str) -> bool:
-        """Whether this topic accepts a leader that may lack records."""
+        """Whether unclean elections are enabled for this topic."""
         text = self._state.topic_config(topic_name, "unclean.leader.election.enable")
         return text.lower() == "true" if text else self.config.unclean_leader_election_enable
 
@@ -48,7 +48,7 @@ class Partitions:
         with_: int = -1,
         moved: Mapping[int, UUID] = MappingProxyType({}),
     ) -> ElectionRules:
-        """The rules of one partition, with one broker counted as gone or as there already.
+        """The election rules of one partition, with one broker treated as fenced or as unfenced already.
 
         Args:
             moved: directories of replicas that the same operation changes.
@@ -75,15 +75,16 @@ class Partitions:
         )
 
     def default_directory(self, broker_id: int) -> UUID:
-        """Where a broker puts a new replica, where it has no choice; else UNASSIGNED_DIRECTORY, and it will say."""
+        """The directory of a new replica on a broker that has only one; else UNASSIGNED_DIRECTORY: the broker
+        chooses."""
         broker = self._state.brokers.get(broker_id)
         return broker.directories[0] if broker is not None and len(broker.directories) == 1 else UNASSIGNED_DIRECTORY
 
     def handle_broker_fenced(self, broker_id: int, *, unclean_shutdown: bool = False) -> list[PartitionChangeRecord]:
-        """Records that take a broker out of every in-sync set and leadership.
+        """The records that remove a broker from every in-sync set and leadership.
 
         Args:
-            unclean_shutdown: it may have lost what it had not flushed, so it is not eligible either (KIP-966).
+            unclean_shutdown: it may have lost records that were not flushed, so it is not eligible either (KIP-966).
         """
         touched = [
             (key, topic, partition)
@@ -97,10 +98,10 @@ class Partitions:
     def directories_leave(
         self, broker_id: int, lost: Collection[UUID], *, skip: Collection[PartitionKey] = ()
     ) -> list[PartitionChangeRecord]:
-        """Records that take a broker out of the partitions that it holds in directories which are gone (KIP-858).
+        """The records that remove a broker from the partitions in its offline directories (KIP-858).
 
         Args:
-            skip: partitions that the same operation has decided already.
+            skip: partitions that the same operation has changed already.
         """
         touched = [
             (key, topic, partition)
@@ -112,8 +113,9 @@ class Partitions:
         return self._without(broker_id, touched)
 
     def full_leave(self, broker_id: int) -> list[PartitionChangeRecord]:
-        """Records that take a broker out of the partitions that it cannot write for want of space, wherever another
-        replica in sync can: neither its own writes nor those that wait for it can end before there is space."""
+        """The records that remove a broker from the partitions that it cannot write for lack of space, if another
+        in-sync
+        replica can lead: neither its own appends nor those that wait for it can finish before there is space."""
         touched = [
             (key, topic, partition)
             for key, topic, partition in self.all_partitions()
@@ -138,7 +140,7 @@ class Partitions:
         unclean_shutdown: Collection[int] = (),
         directories: dict[int, UUID] | None = None,
     ) -> PartitionChangeRecord | None:
-        """The record that takes a broker out of one partition's in-sync set and leadership."""
+        """The record that removes a broker from one partition's in-sync set and leadership."""
         topic = self._state.topics[key[0]]
         return change_partition(
             *key,
@@ -165,11 +167,11 @@ class Partitions:
         return [record for record in changes if record is not None]
 
     def handle_broker_unfenced(self, broker_id: int) -> list[PartitionChangeRecord]:
-        """Records that let a broker lead the partitions without a leader that it can lead."""
+        """The records that elect a broker in the partitions without a leader that it can lead."""
         return self._elect_missing(broker_id)
 
     def elect_offline_partitions(self) -> Result[Any, None]:
-        """Elect where there is no leader: what may be has changed, as by unclean.leader.election.enable."""
+        """Elect leaders for partitions without one, after a change such as unclean.leader.election.enable."""
         return Result(self._elect_missing(), None, atomic=False)
 
     def _elect_missing(self, arriving: int | None = None) -> list[PartitionChangeRecord]:
@@ -188,7 +190,7 @@ class Partitions:
         return any(partition.leader == broker_id for partition in self._state.partitions.values())
 
     def online(self, topic_name: str) -> Election:
-        """The election that happens by itself in a topic."""
+        """The kind of election that happens without a request in a topic."""
         return Election.UNCLEAN if self.unclean_allowed(topic_name) else Election.ONLINE
 
     def all_partitions(self) -> Iterator[tuple[PartitionKey, TopicEntry, PartitionImage]]:
@@ -199,10 +201,10 @@ class Partitions:
     def alter_partition(
         self, request: alter_request.AlterPartitionRequest
     ) -> Result[Any, alter_response.AlterPartitionResponse]:
-        """A leader reports its new in-sync set. Each partition succeeds or fails on its own.
+        """Handle a leader's new in-sync sets. Each partition succeeds or fails on its own.
 
         Raises:
-            ApiError: STALE_BROKER_EPOCH: the broker has registered again since.
+            ApiError: STALE_BROKER_EPOCH: the broker has registered again.
         """
         broker = self._state.brokers.get(request.broker_id)
         if broker is None or broker.broker_epoch != request.broker_epoch:
@@ -240,7 +242,7 @@ class Partitions:
         partition = self._state.partitions.get((topic_id, data.partition_index))
         if partition is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic.name}-{data.partition_index} does not exist")
-        # A leader that names no broker epochs: the v2 request has no broker epochs.
+        # The request of version 2 has no broker epochs.
         wanted = [(state.broker_id, state.broker_epoch) for state in data.new_isr_with_epochs] or [
             (replica, -1) for replica in data.new_isr
         ]
@@ -258,7 +260,7 @@ class Partitions:
             records.append(record)
             partition = changed_partition(partition, record)
             if partition.leader != broker_id:
-                # Its report ended a reassignment that takes it away: the metadata has what it leads by now.
+                # Its report completed a reassignment that removes it: the metadata has the new leader by now.
                 raise ApiError(ErrorCode.NEW_LEADER_ELECTED, f"broker {partition.leader} leads from here on")
         return alter_response.PartitionData(
             partition_index=data.partition_index,
@@ -273,7 +275,7 @@ class Partitions:
         self, broker_id: int, partition: PartitionImage, data: alter_request.PartitionData, isr: Collection[int]
     ) -> None:
         if data.leader_epoch > partition.leader_epoch or data.partition_epoch > partition.partition_epoch:
-            # The leader knows more than this controller: another one is active.
+            # The leader's epochs are newer than this controller's: another controller is active.
             raise ApiError(ErrorCode.NOT_CONTROLLER, "the leader's epochs are newer than the controller's")
         if data.leader_epoch < partition.leader_epoch:
             raise ApiError(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch is {partition.leader_epoch} by now")
@@ -303,7 +305,7 @@ class Partitions:
                 raise ApiError(ErrorCode.INELIGIBLE_REPLICA, f"broker {broker_id} has started again since")
             joins = broker_id not in partition.isr
             if joins and not broker.has_online(partition.directory(broker_id)):
-                # Its last fetches came before the directory failed: in the set, it could neither lead nor follow.
+                # Its last fetches were before the directory failed: in the set, it could neither lead nor follow.
                 raise ApiError(ErrorCode.INELIGIBLE_REPLICA, f"broker {broker_id} has lost the directory of this")
             if joins and self._state.is_full(broker_id, partition.directory(broker_id)):
                 raise ApiError(ErrorCode.INELIGIBLE_REPLICA, f"broker {broker_id} has no space for this partition")

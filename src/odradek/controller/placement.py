@@ -1,9 +1,9 @@
-"""Where replicas go: stripes over racks from a random start, as KRaft does, and over the machines of each rack.
+"""Placement of replicas: stripes over racks from a random start, as in KRaft, and over the hosts of each rack.
 
 Each partition begins on the next rack and takes brokers from the racks in turn, so that a partition is on as many racks
-as it has copies, and leaders alternate over racks and over the brokers of each rack. Fenced brokers come last, never
-first. Where several brokers share a machine (`broker.host`), a machine gives a second replica of a partition only where
-no machine without one is left, of those racks whose turn it is.
+as it has replicas, and leaders alternate over racks and over the brokers of each rack. Fenced brokers come last, never
+first. If several brokers share a host (`broker.host`), a host gets a second replica of a partition only if the racks
+whose turn it is have no host without one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class UsableBroker:
-    """A broker that replicas may go to."""
+    """A broker that can get replicas."""
 
     broker_id: int
     rack: str | None
@@ -30,7 +30,7 @@ class UsableBroker:
 
 
 class _Ring:
-    """The brokers of one rack; the rings of leaders and of followers turn on their own."""
+    """The brokers of one rack; leaders and followers have separate positions."""
 
     def __init__(self, brokers: list[UsableBroker], random: Random) -> None:
         self.brokers = [broker.broker_id for broker in brokers]
@@ -39,19 +39,19 @@ class _Ring:
         self.following = random.randrange(len(brokers)) if brokers else 0
 
     def has_free_host(self, used: Mapping[int, str | None]) -> bool:
-        """Whether a broker that is not used is on a machine of its own."""
+        """Whether an unused broker is on an unused host."""
         return any(self._is_alone(broker_id, used) for broker_id in self.brokers)
 
     def take(self, used: Mapping[int, str | None], *, lead: bool) -> int | None:
-        """The next broker that is not used yet, on a machine of its own where there is one.
+        """The next unused broker, on an unused host if possible.
 
         Args:
-            used: the brokers that have a replica of the partition, each with its machine.
+            used: the brokers that have a replica of the partition, each with its host.
         """
         start = self.leading if lead else self.following
         inside = [place for place, broker_id in enumerate(self.brokers) if broker_id in used]
         if inside:
-            start = inside[-1] + 1  # a further copy in the same rack lies beside the one before
+            start = inside[-1] + 1  # a further replica in the same rack is on the broker after the last
         places = [(start + step) % len(self.brokers) for step in range(len(self.brokers))]
         free = [place for place in places if self.brokers[place] not in used]
         if not free:
@@ -117,7 +117,7 @@ def _ring(brokers: list[UsableBroker], rack: str, fenced: bool, random: Random) 
 
 
 def _striped(brokers: list[UsableBroker]) -> list[UsableBroker]:
-    """The same brokers, in turn from each machine: neighbours in a ring share none where that can be."""
+    """The same brokers, alternating over hosts: neighbours in a ring are on different hosts if possible."""
     by_host: dict[str | int, list[UsableBroker]] = {}
     for broker in brokers:
         by_host.setdefault(broker.broker_id if broker.host is None else broker.host, []).append(broker)
@@ -128,9 +128,9 @@ def _striped(brokers: list[UsableBroker]) -> list[UsableBroker]:
 def _place_one(
     order: list[str], live: dict[str, _Ring], fenced: dict[str, _Ring], replication_factor: int
 ) -> tuple[int, ...]:
-    # Broker -> its machine, in the order of the replicas.
+    # Broker -> its host, in the order of the replicas.
     used: dict[int, str | None] = {}
-    # A rack gives a live broker where it has one left, else a fenced one: racks count for more, as fencing passes.
+    # A rack gives a live broker if one is left, else a fenced one: racks matter more, because fencing is temporary.
     while len(used) < replication_factor:
         crowded = {
             rack: bool(used) and not live[rack].has_free_host(used) and not fenced[rack].has_free_host(used)

@@ -1,8 +1,8 @@
-"""Replicas move: AlterPartitionReassignments and ListPartitionReassignments (KIP-455).
+"""Reassignment of replicas: AlterPartitionReassignments and ListPartitionReassignments (KIP-455).
 
-While a partition moves it has the replicas of both sides, the wanted ones first; those that are added must come into
-the in-sync set before those that are removed leave, in one change (`election._complete_reassignment`). Nothing here
-copies data: the new replicas fetch it as followers do.
+During a reassignment a partition has the replicas of both sides, the target's first; the added ones must join the
+in-sync set before the removed ones leave, in one change (`election._complete_reassignment`). This module copies no
+data: the new replicas fetch it as followers do.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from odradek.statemachine.machine import Result
 
 
 class Reassignments:
-    """Operations that move replicas between brokers."""
+    """Operations that reassign replicas."""
 
     def __init__(self, state: ControllerState, partitions: Partitions) -> None:
         self._state = state
@@ -34,7 +34,7 @@ class Reassignments:
     def alter(
         self, request: AlterPartitionReassignmentsRequest
     ) -> Result[Any, alter_response.AlterPartitionReassignmentsResponse]:
-        """Begin, change or, where no replicas are named, cancel moves. Each partition succeeds or fails on its own."""
+        """Start, change or, if replicas are null, cancel reassignments. Each partition succeeds or fails on its own."""
         records: list[PartitionChangeRecord] = []
         responses = []
         seen: set[tuple[str, int]] = set()
@@ -83,7 +83,7 @@ class Reassignments:
         return self._begin(key, topic, partition, tuple(wanted))
 
     def _check_not_away(self, topic: str, wanted: Sequence[int], partition: PartitionImage) -> None:
-        """A broker that is away may still have the log from before a failback, which is not to be gone on with."""
+        """Refuse a fenced broker: it may still have the log from before a failback, which must not be continued."""
         if not was_failed_back(self._state.configs.get((int(ResourceType.BROKER), ""), {}), topic):
             return
         for broker_id in wanted:
@@ -127,7 +127,7 @@ class Reassignments:
     def _begin(
         self, key: PartitionKey, topic: TopicEntry, partition: PartitionImage, wanted: tuple[int, ...]
     ) -> PartitionChangeRecord | None:
-        # An earlier move's new replica that is not wanted any more goes at once, unless it has what it takes to lead.
+        # A new replica of an earlier reassignment that is no longer wanted is removed at once, unless it could lead.
         trusted = {*partition.isr, *partition.elr, partition.leader}
         forgotten = {
             replica
@@ -151,7 +151,7 @@ class Reassignments:
             raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
         replicas = [replica for replica in partition.replicas if replica not in partition.adding_replicas]
         isr = [replica for replica in partition.isr if replica in replicas]
-        # Those who have all that was acknowledged, or may come closest to it.
+        # The replicas that have all acknowledged records, or may be closest to it.
         trusted = partition.isr or partition.elr or partition.last_known_elr
         unclean = bool(trusted) and not set(trusted) & set(replicas)
         if not replicas or (unclean and not self._partitions.unclean_allowed(topic.name)):
@@ -171,7 +171,7 @@ class Reassignments:
     def list_moves(
         self, request: ListPartitionReassignmentsRequest
     ) -> Result[Any, list_response.ListPartitionReassignmentsResponse]:
-        """What moves, of the partitions asked for or, where none are named, of all. Unknown ones are left out."""
+        """The reassignments of the requested partitions or, if none are named, of all. Unknown ones are omitted."""
         found: dict[str, list[list_response.OngoingPartitionReassignment]] = {}
         if request.topics is None:
             for key, topic, partition in self._partitions.all_partitions():
@@ -190,7 +190,7 @@ class Reassignments:
 
 
 def _target_replicas(partition: PartitionImage) -> list[int]:
-    """The replicas without what a move under way takes from them, or else without what it brings."""
+    """The replicas of a partition after its reassignment, or else before it."""
     if partition.reassigning:
         return [replica for replica in partition.replicas if replica not in partition.removing_replicas]
     return list(partition.replicas)

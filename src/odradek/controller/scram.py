@@ -1,4 +1,4 @@
-"""SCRAM credentials of users, kept as records (KIP-554). Passwords never come here: clients hash them first."""
+"""SCRAM credentials of users, kept as records (KIP-554). The broker never gets passwords: clients hash them first."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from odradek.statemachine.machine import Result
 
 Change = ScramCredentialDeletion | ScramCredentialUpsertion
 
-# A salt or name beyond this is a mistake; both are sent with each login.
+# A longer salt or name is a mistake; both are sent with each login.
 MAX_FIELD_BYTES = 1024
 
 
 def alter_scram_credentials(
     state: ControllerState, request: AlterUserScramCredentialsRequest
 ) -> Result[Any, AlterUserScramCredentialsResponse]:
-    """Set and remove credentials; of a user all changes are made, or none.
+    """Set and remove credentials; the changes of one user are made all or none.
 
     Raises:
         ApiError: UNSUPPORTED_VERSION while metadata.version has no such records.

@@ -1,8 +1,8 @@
-"""The controller in service: one method per API, each an operation of the machine through the runtime.
+"""The active controller at run time: one method per API, each an operation of the machine through the runtime.
 
-The only place of the controller that waits and knows a clock. It builds a machine and a runtime for each leadership:
-when the raft driver says that this node leads, the log is replayed, the first operation of the leadership is run, and
-callers are served; before that they get NOT_CONTROLLER.
+This is the only module of the controller that waits and has a clock. It creates a machine and a runtime for each
+leadership: when this node is elected, the log is replayed and the first operation of the leadership runs; then requests
+are served. Before that they get NOT_CONTROLLER.
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ class ControllerService:
         """
         Args:
             bootstrap: records of `bootstrap.checkpoint`, see `raft.snapshot.read_bootstrap`.
-            on_active: called when this node has begun to serve as the active controller.
-            on_failed: called when the metadata log is lost or contradicts itself: the node must stop.
+            on_active: called when this node serves as the active controller.
+            on_failed: called when the metadata log failed or is inconsistent: the node must stop.
         """
         self._clock = clock
         self._random = random
@@ -135,17 +135,17 @@ class ControllerService:
         self._ready = asyncio.Event()
 
     def attach(self, driver: RaftDriver) -> None:
-        """Say which log lies beneath; pass `elected` as the driver's `on_elected`."""
+        """Set the log; pass `elected` as the driver's `on_elected`."""
         self._driver = driver
 
     def elected(self, leader_epoch: int) -> None:
-        """This node leads: begin as the active controller."""
+        """This node leads the quorum: start the active controller."""
         self._active_task = asyncio.get_running_loop().create_task(
             self._run_as_active(self._active_task, self._runtime)
         )
 
     def resigned(self) -> None:
-        """This node leads no more: all who wait get NOT_CONTROLLER. Pass it as the driver's `on_resigned`."""
+        """This node no longer leads: waiting requests get NOT_CONTROLLER. Pass it as the driver's `on_resigned`."""
         self._ready.clear()
         if self._active_task is not None:
             self._active_task.cancel()
@@ -154,7 +154,7 @@ class ControllerService:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it has loaded what it must know; its machine may have failed since."""
+        """Whether the log is replayed and requests are served; the machine may have failed since."""
         return self._ready.is_set()
 
     async def wait_active(self) -> None:
@@ -162,7 +162,7 @@ class ControllerService:
         await self._ready.wait()
 
     async def stop(self) -> None:
-        """End as the active controller; callers get NOT_CONTROLLER."""
+        """Stop the active controller; waiting requests get NOT_CONTROLLER."""
         if self._active_task is not None:
             self._active_task.cancel()
             await asyncio.gather(self._active_task, return_exceptions=True)
@@ -174,7 +174,7 @@ class ControllerService:
         return self._ready.is_set() and self._runtime is not None and self._runtime.active
 
     def update_config(self, config: ControllerConfig) -> None:
-        """Go by other settings from the next operation on."""
+        """Use other settings from the next operation on."""
         self._config = config
         if self._machine is not None:
             self._machine.topics.config = config
@@ -220,7 +220,7 @@ class ControllerService:
         )
 
     async def _fence_the_silent(self, machine: ControllerMachine, runtime: Runtime[Any]) -> None:
-        """Look for silent brokers a few times per session timeout."""
+        """Check for expired broker sessions a few times per session timeout."""
         while runtime.active:
             await asyncio.sleep(machine.brokers.config.broker_session_timeout_ms / 8000)
             fenced: int | None = -1
@@ -231,7 +231,7 @@ class ControllerService:
                     return
 
     async def _balance_leaders(self, machine: ControllerMachine, runtime: Runtime[Any]) -> None:
-        """Look for leaders that could be better ones, every `leader.imbalance.check.interval.seconds`."""
+        """Move leadership to preferred leaders, every `leader.imbalance.check.interval.seconds`."""
         while runtime.active:
             await asyncio.sleep(self._config.leader_imbalance_check_interval_seconds)
             more = self._config.auto_leader_rebalance_enable
@@ -240,12 +240,13 @@ class ControllerService:
                 while more:
                     more = await runtime.run(machine.leaders.balance)
             except ApiError:
-                return  # the leadership is over: the next controller looks itself
+                return  # the leadership is over: the next controller does it
 
     async def _follow_settings(self, keys: set[str]) -> None:
-        """Elect by settings that have changed (KAFKA-12670), before the change is answered."""
+        """Hold the elections that changed settings allow (KAFKA-12670), before the change is answered."""
         if not keys.isdisjoint(_SETTINGS_OF_ELECTIONS):
-            # Where this fails the leadership is over, and the next one begins with it; the settings are committed.
+            # After a failure the leadership is over, and the next one begins with these elections; the settings are
+            # committed.
             with contextlib.suppress(ApiError):
                 await self._run(lambda machine: machine.partitions.elect_offline_partitions())
                 await self._run(lambda machine: machine.leaders.move_leaders_off_draining())
@@ -271,11 +272,11 @@ class ControllerService:
         principal: str = "",
         charge: Charge = free,
     ) -> M:
-        """Answer a request by the method of its API; `response` is the class of that API's answer.
+        """Handle a request with the method of its API; `response` is the class of that API's answer.
 
         Args:
-            api_version: in which the answer is given, None for the newest. Only UpdateFeatures differs by it.
-            principal: who asks, for delegation tokens.
+            api_version: of the request, None for the newest. Only UpdateFeatures depends on it.
+            principal: the client's, for delegation tokens.
             charge: counts the partitions that are created and deleted.
         Raises:
             ApiError: as the method.
@@ -292,8 +293,8 @@ class ControllerService:
         assert isinstance(answer, response), f"{type(answer).__name__} answers {type(request).__name__}"
         return answer
 
-    # One method per API. All raise ApiError NOT_CONTROLLER where this node is not the active controller, and
-    # REQUEST_TIMED_OUT where a request names a timeout; further codes are in the operation's docstring.
+    # One method per API. All raise ApiError NOT_CONTROLLER if this node is not the active controller, and
+    # REQUEST_TIMED_OUT if a request has a timeout; further codes are in the operation's docstring.
 
     async def create_topics(self, request: CreateTopicsRequest, charge: Charge = free) -> CreateTopicsResponse:
         """See `Topics.create`."""
@@ -312,7 +313,7 @@ class ControllerService:
     async def alter_configs(self, request: AlterConfigsRequest) -> AlterConfigsResponse:
         """See `Configs.alter`."""
         answer = await self._run(lambda machine: machine.configs.alter(request))
-        # A setting that is not named any more has changed too.
+        # The request also resets settings that it does not name.
         await self._follow_settings(_SETTINGS_OF_ELECTIONS)
         return answer
 
@@ -327,9 +328,9 @@ class ControllerService:
     async def update_features(
         self, request: UpdateFeaturesRequest, api_version: int = UpdateFeaturesRequest.VERSIONS.last
     ) -> UpdateFeaturesResponse:
-        """See `Features.update`. kraft.version is the quorum's to change, before all else: nothing of the request has
-        happened where that fails."""
-        self._serving()  # before the node's first leadership its quorum has nothing that could be changed
+        """See `Features.update`. The quorum changes kraft.version, before everything else: if that fails nothing of the
+        request has been done."""
+        self._serving()  # before the node's first leadership its quorum has no kraft.version to change
         quorum = self._quorum()
 
         async def update(asked: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
@@ -370,11 +371,11 @@ class ControllerService:
         )
 
     async def fence_dead(self, broker_id: int, broker_epoch: int) -> None:
-        """Fence a broker whose process is known to be gone. Raises as `Brokers.fence_dead`, and NOT_CONTROLLER."""
+        """Fence a broker whose process has died. Raises as `Brokers.fence_dead`, and NOT_CONTROLLER."""
         await self._run(lambda machine: machine.brokers.fence_dead(broker_id, broker_epoch))
 
     def unheard_brokers(self) -> list[tuple[int, int]]:
-        """Brokers that serve and have sent no heartbeat to this controller: (id, epoch)."""
+        """Unfenced brokers that have sent no heartbeat to this controller: (id, epoch)."""
         return [] if self._machine is None else self._machine.brokers.brokers_without_heartbeat()
 
     async def add_raft_voter(self, request: AddRaftVoterRequest) -> AddRaftVoterResponse:
@@ -441,7 +442,7 @@ class ControllerService:
         return await self._run(lambda machine: machine.reassignments.list_moves(request), request.timeout_ms)
 
     async def describe_quorum(self, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
-        """See `RaftDriver.describe`: the metadata log's one partition, whichever was asked for."""
+        """See `RaftDriver.describe`: always the one partition of the metadata log, whatever the request names."""
         if self._driver is None:
             raise ApiError(ErrorCode.NOT_CONTROLLER)
         return self._driver.describe()
@@ -472,7 +473,7 @@ class ControllerService:
         return self._clock.now_ms()
 
     async def _remove_old_tokens(self, machine: ControllerMachine, runtime: Runtime[Any]) -> None:
-        """Forget delegation tokens whose time is over."""
+        """Periodically remove expired delegation tokens."""
         while runtime.active and self._token_config.secret_key:
             await asyncio.sleep(self._token_config.check_interval_ms / 1000)
             try:
@@ -481,7 +482,7 @@ class ControllerService:
                 return
 
 
-# Which method answers an API.
+# The method of each API.
 METHODS: dict[int, Callable[[ControllerService, Any], Awaitable[Message]]] = {
     ApiKey.CREATE_ACLS: ControllerService.create_acls,
     ApiKey.DELETE_ACLS: ControllerService.delete_acls,
@@ -504,13 +505,13 @@ METHODS: dict[int, Callable[[ControllerService, Any], Awaitable[Message]]] = {
     ApiKey.ADD_RAFT_VOTER: ControllerService.add_raft_voter,
     ApiKey.REMOVE_RAFT_VOTER: ControllerService.remove_raft_voter,
 }
-# Those that a quota counts.
+# The methods that a mutation quota counts.
 MUTATION_METHODS: dict[int | None, Callable[[ControllerService, Any, Charge], Awaitable[Message]]] = {
     ApiKey.CREATE_TOPICS: ControllerService.create_topics,
     ApiKey.DELETE_TOPICS: ControllerService.delete_topics,
     ApiKey.CREATE_PARTITIONS: ControllerService.create_partitions,
 }
-# Those that ask who asks.
+# The methods that need the client's principal.
 TOKEN_METHODS: dict[int | None, Callable[[ControllerService, Any, str], Awaitable[Message]]] = {
     ApiKey.CREATE_DELEGATION_TOKEN: ControllerService.create_delegation_token,
     ApiKey.RENEW_DELEGATION_TOKEN: ControllerService.renew_delegation_token,

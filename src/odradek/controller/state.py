@@ -1,7 +1,7 @@
-"""What the controller knows: everything that the metadata log says, in collections that can be taken back.
+"""The controller's state: the content of the metadata log, in collections that can be reverted.
 
-`replay` is the only mutator; it shares `metadata/replay.py` with the image of brokers. The files beside this one
-(topics, partitions, brokers, configs, features) read this state and return records; they change nothing.
+`replay` is the only mutator; it shares `metadata/replay.py` with the brokers' image. The other modules of this package
+(topics, partitions, brokers, configs, features) read this state and return records; they do not change it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TopicEntry:
-    """A topic's name and how many partitions it has, numbered from 0."""
+    """A topic's name and its number of partitions, numbered from 0."""
 
     name: str
     topic_id: UUID
@@ -71,12 +71,12 @@ class ControllerState(MetadataReplayer):
         self.collisions: TimelineDict[str, tuple[str, ...]] = TimelineDict(timeline)
         self.partitions: TimelineDict[PartitionKey, PartitionImage] = TimelineDict(timeline)
         self.configs: TimelineDict[ConfigResource, Mapping[str, str]] = TimelineDict(timeline)
-        # Kept for the room that will serve them (quotas, ACLs, SCRAM, tokens): key of the record -> the record.
+        # Records of quotas, ACLs, SCRAM and tokens: key of the record -> the record.
         self.others: TimelineDict[tuple[Any, ...], Any] = TimelineDict(timeline)
         self.acl_ids: TimelineDict[Acl, UUID] = TimelineDict(timeline)
         self.next_producer_id: TimelineValue[int] = TimelineValue(timeline, 0)
         self.record_count: TimelineValue[int] = TimelineValue(timeline, 0)
-        # What brokers say with each heartbeat of their full log directories, by broker; no part of the log.
+        # The full log directories that each broker reports with its heartbeats; not part of the log.
         self.full_directories: dict[int, frozenset[UUID]] = {}
         self._transaction = TransactionBuffer()
         self._shared: dict[SharedTable, dict[Any, Any]] = {
@@ -97,15 +97,15 @@ class ControllerState(MetadataReplayer):
 
     @property
     def transaction_open(self) -> bool:
-        """Whether the log ends inside a metadata transaction that never ended."""
+        """Whether the log ends inside an unfinished metadata transaction."""
         return self._transaction.open
 
     def draining(self, broker_id: int) -> bool:
-        """Whether a broker hands over its work before a stop."""
+        """Whether a broker is being drained."""
         return DRAIN_KEY in self.configs.get((int(ResourceType.BROKER), str(broker_id)), {})
 
     def is_full(self, broker_id: int, directory: UUID = UNASSIGNED_DIRECTORY) -> bool:
-        """Whether a broker has no space in a directory; where that is not known, in any."""
+        """Whether a broker has no space in a directory; for an unknown directory, in any."""
         full = self.full_directories.get(broker_id)
         if not full:
             return False
@@ -118,7 +118,7 @@ class ControllerState(MetadataReplayer):
             yield partition_id, self.partitions[(topic.topic_id, partition_id)]
 
     def topic_config(self, topic_name: str, key: str) -> str | None:
-        """A topic's setting as the metadata has it: its own override, or the cluster's dynamic default; else None."""
+        """A topic's dynamic setting: its own override, or the cluster's dynamic default; None if neither is set."""
         for resource in ((int(ResourceType.TOPIC), topic_name), (int(ResourceType.BROKER), "")):
             value = self.configs.get(resource, {}).get(key)
             if value is not None:
@@ -129,7 +129,7 @@ class ControllerState(MetadataReplayer):
         """Apply one record.
 
         Raises:
-            ValueError, KeyError: it contradicts the state: this log was not written by a controller.
+            ValueError, KeyError: it contradicts the state: no controller wrote this log.
         """
         self.record_count.value += 1
         for _, counted in self._transaction.take(offset, record):
@@ -225,7 +225,7 @@ def collision_key(topic_name: str) -> str:
 
 
 def other_key(record: Any) -> tuple[Any, ...]:
-    """Under which key `ControllerState.others` keeps a record."""
+    """The key of a record in `ControllerState.others`."""
     kind = type(record).__name__
     if kind == "ClientQuotaRecord":
         entity = sorted((part.entity_type, part.entity_name or "", part.entity_name is None) for part in record.entity)

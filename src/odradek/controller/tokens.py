@@ -1,6 +1,7 @@
-"""Delegation tokens, kept as records (KIP-48): created, renewed, ended, and removed when their time is over.
+"""Delegation tokens, kept as records (KIP-48): creation, renewal, expiry and removal.
 
-Only ids are kept: a token's secret follows from its id and `delegation.token.secret.key`. Times are wall-clock ms.
+Records have only ids: a token's secret is derived from its id and `delegation.token.secret.key`. Times are wall-clock
+ms.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _USER = "User"
 
 @config
 class DelegationTokenConfig:
-    """Whether there are tokens, and how long they live."""
+    """Whether delegation tokens are enabled, and their lifetimes."""
 
     secret_key: str | None = option(
         "delegation.token.secret.key",
@@ -63,7 +64,7 @@ NO_TOKENS = DelegationTokenConfig()
 
 
 class DelegationTokens:
-    """Operations on delegation tokens. Who asks is a principal, `User:name`."""
+    """Operations on delegation tokens. A requester is a principal, `User:name`."""
 
     def __init__(self, state: ControllerState, config: DelegationTokenConfig) -> None:
         self._state = state
@@ -72,7 +73,7 @@ class DelegationTokens:
     def create(
         self, request: CreateDelegationTokenRequest, requester: str, token_id: str, now_ms: int
     ) -> Result[Any, CreateDelegationTokenResponse]:
-        """Make a token for who asks, or for the owner that is named.
+        """Create a token for the requester, or for the owner in the request.
 
         Raises:
             ApiError: DELEGATION_TOKEN_AUTH_DISABLED, UNSUPPORTED_VERSION, INVALID_PRINCIPAL_TYPE.
@@ -113,7 +114,7 @@ class DelegationTokens:
     def renew(
         self, request: RenewDelegationTokenRequest, requester: str, now_ms: int
     ) -> Result[Any, RenewDelegationTokenResponse]:
-        """Let a token live on, at most until its longest life ends.
+        """Extend a token's expiry, at most to the end of its maximum lifetime.
 
         Raises:
             ApiError: as `_found`; DELEGATION_TOKEN_EXPIRED.
@@ -129,7 +130,7 @@ class DelegationTokens:
     def expire(
         self, request: ExpireDelegationTokenRequest, requester: str, now_ms: int
     ) -> Result[Any, ExpireDelegationTokenResponse]:
-        """Let a token end at another time; at once where the time is negative.
+        """Change a token's expiry; a negative time expires it at once.
 
         Raises:
             ApiError: as `_found`; DELEGATION_TOKEN_EXPIRED.
@@ -144,7 +145,7 @@ class DelegationTokens:
         return Result([record], ExpireDelegationTokenResponse(expiry_timestamp_ms=ends_ms))
 
     def remove_expired(self, now_ms: int) -> Result[Any, None]:
-        """Forget tokens whose time is over."""
+        """Remove expired tokens."""
         over = [each for each in self._tokens() if _is_over(each, now_ms)]
         return Result([RemoveDelegationTokenRecord(token_id=each.token_id) for each in over], None, atomic=False)
 
@@ -152,7 +153,7 @@ class DelegationTokens:
         return (record for key, record in self._state.others.items() if key[0] == "token")
 
     def _found(self, shown: bytes, requester: str) -> DelegationTokenRecord:
-        """The token that somebody shows.
+        """The token of a request.
 
         Raises:
             ApiError: DELEGATION_TOKEN_AUTH_DISABLED, UNSUPPORTED_VERSION, DELEGATION_TOKEN_NOT_FOUND,

@@ -1,6 +1,6 @@
-"""Topics come, grow and go: CreateTopics, CreatePartitions, DeleteTopics.
+"""CreateTopics, CreatePartitions and DeleteTopics.
 
-Each topic of a request succeeds or fails on its own; all records of a request lie in one batch.
+Each topic of a request succeeds or fails on its own; all records of a request are in one batch.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ from odradek.statemachine.machine import Result, Steps
 if TYPE_CHECKING:
     from random import Random
 
-# Kafka's bound on the partitions that one request may create (KIP-599 discusses why one request must be bounded).
+# Kafka's limit on the partitions that one request may create (KIP-599 discusses why a request must be bounded).
 MAX_PARTITIONS_PER_REQUEST = 10_000
-# How many topics of a request are decided in one turn of the loop, some 20 us each.
+# How many topics of a request are handled per iteration of the loop, about 20 us each.
 TOPICS_PER_STEP = 250
-# Ids that mean something else: none, and the metadata topic's.
+# Reserved ids: the zero id, and the metadata topic's.
 RESERVED_TOPIC_IDS = (ZERO_UUID, UUID(int=1))
 
 Replicas = tuple[int, ...]
-# Called with the number of partitions that a topic of a request creates or deletes, once all else is checked; raises
-# ApiError THROTTLING_QUOTA_EXCEEDED where the client must not (KIP-599).
+# Called with the number of partitions that a topic of a request creates or deletes, after all other checks; raises
+# ApiError THROTTLING_QUOTA_EXCEEDED if the client's quota is exceeded (KIP-599).
 Charge = Callable[[int], None]
 
 
 def free(partition_count: int) -> None:
-    """Where no quota counts."""
+    """The charge without a quota."""
 
 
 class Topics:
@@ -61,7 +61,7 @@ class Topics:
         self._random = random
 
     def create(self, request: create_topics_request.CreateTopicsRequest) -> Result[Any, CreateTopicsResponse]:
-        """As `create_in_steps`, at once."""
+        """As `create_in_steps`, in one step."""
         return all_steps(self.create_in_steps(request))
 
     def create_in_steps(
@@ -70,7 +70,7 @@ class Topics:
         """Create topics.
 
         Raises:
-            ApiError: POLICY_VIOLATION, more topics than a request may have partitions.
+            ApiError: POLICY_VIOLATION, more topics than the limit of partitions.
         """
         if len(request.topics) > MAX_PARTITIONS_PER_REQUEST:
             raise _too_many()
@@ -222,7 +222,7 @@ class Topics:
             )
 
     def _usable_brokers(self) -> list[UsableBroker]:
-        # One that drains, or has no space while others have, is the last choice too, and never the first replica.
+        # A broker that drains, or is full while others are not, is the last choice too, and never the first replica.
         brokers = [broker for broker in self._state.brokers.values() if not broker.cordoned]
         spared = self._is_spared
         if all(spared(broker.broker_id) for broker in brokers if broker.active):
@@ -237,7 +237,7 @@ class Topics:
 
     def _new_topic_id(self) -> UUID:
         while True:
-            # A random (version 4) id, from the randomness that was passed in.
+            # A random (version 4) id, from the given generator.
             topic_id = UUID(int=self._random.getrandbits(128), version=4)
             # In its text form a first "-" (top six bits 62) would look like an option to command-line parsers.
             if topic_id.int >> 122 != 62 and topic_id not in RESERVED_TOPIC_IDS and topic_id not in self._state.topics:

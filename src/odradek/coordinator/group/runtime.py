@@ -201,8 +201,8 @@ class Shard(CoordinatorShard[CoordinatorRecord]):
             await self._run_with_journal(decide)
         except OdradekError as error:
             code = answer_code(error)
-            # A request that waits for its own write is answered when that is settled; any other answer was for an
-            # earlier write, which is committed.
+            # A request that waits for its own write is answered when that is settled; any other answer assumed that
+            # the write succeeds, so the request fails.
             if ticket is not None and not (decided and decided[-1].pending and decided[-1].response is None):
                 self._fail(ticket, code, str(error))
         except Exception as error:
