@@ -56,8 +56,8 @@ class Staging:
             return system.open_input_stream(staged.path)
         except OSError as error:
             raise StagingError(
-                f"the driver cannot read what a task staged in {staged.path}: {error}. The option stagingLocation must "
-                "name storage that driver and executors share; nothing of this batch was written."
+                f"what a task staged in {staged.path} cannot be read: {error}. The option stagingLocation must name "
+                "storage that driver and executors share"
             ) from None
 
     def remove(self, folder: str) -> None:

@@ -85,7 +85,7 @@ def test_places_that_cannot_be_written_or_read(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(StagingError, match="cannot stage its records"):
         Staging(str(tmp_path / "file")).create("run", "x")
-    with pytest.raises(StagingError, match=r"cannot read what a task staged in .*/gone: .*stagingLocation must"):
+    with pytest.raises(StagingError, match=r"what a task staged in .*/gone cannot be read: .*stagingLocation must"):
         Staging(str(tmp_path)).open(StagedFile(str(tmp_path / "gone"), 3))
     for option in ("stagingLocation", "checkpointLocation"):
         with pytest.raises(OptionError, match=f"{option}=nowhere://x: "):

@@ -10,6 +10,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -277,8 +278,9 @@ def test_staged_rows_that_are_gone_are_named_and_may_come_back(ours: Query) -> N
     for content in (None, whole[:-1], rest, rest + first, elsewhere, whole.replace(b"0", b"1")):
         if content is not None:
             Path(tasks[0].path).write_bytes(content)
-        with pytest.raises(StagingError, match=r"batch 0 is decided, and the rows .* read them once more from the sou"):
+        with pytest.raises(StagingError, match=r"batch 0 is decided, and the rows .* once more from the sou") as raised:
             ours.driver().commit(ours.batch(0, "second", []))
+        assert "nothing of this batch" not in str(raised.value), "other tasks' rows are there"
     away.rename(tasks[0].path)
     assert ours.driver().commit(ours.batch(0, "third", [])) is False
     ours.check(1)
@@ -313,6 +315,23 @@ def test_what_a_failed_batch_has_written_is_aborted_at_once(ours: Query) -> None
     ours.driver().abandon(ours.tasks(0, "run"), 0)
     assert read_committed(ours.bootstrap, ours.topic, PARTITIONS) == []
     ours.run(0, "another")
+    ours.check(1)
+
+
+def test_a_failed_batch_is_not_aborted_task_by_task_for_ever(ours: Query, caplog: pytest.LogCaptureFixture) -> None:
+    tasks, driver = ours.tasks(0, "run"), ours.driver("end_task")
+    driver.cluster.settings = replace(driver.cluster.settings, default_api_timeout_ms=0)
+    asked = []
+
+    def unanswered(*_: Any, **__: Any) -> None:
+        asked.append(1)
+        raise TimeoutError("no answer")
+
+    driver.end_task = unanswered  # type: ignore[assignment,method-assign]
+    driver.abandon(tasks, 0)
+    assert len(asked) == 1
+    assert "what 2 tasks have written in vain is aborted by its time-out" in caplog.text
+    assert ours.run(0, "another")
     ours.check(1)
 
 

@@ -12,11 +12,13 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pyspark_odradek import exact_sink
+from pyspark_odradek.cluster import RetriableError
 from pyspark_odradek.errors import ClusterError, FencedError, OptionError, StagingError
 from pyspark_odradek.offsets import TopicPartition
 from pyspark_odradek.sink import stream_writer
 from pyspark_odradek.task import Task
 from pyspark_odradek.task_writers import writing
+from pyspark_odradek.task_writers.decided import DecidedCommit
 from pyspark_odradek.task_writers.prepared import Prepared
 from pyspark_odradek.task_writers.sink import TOLD_PARTITIONS, Handed
 from pyspark_odradek.task_writers.writing import (
@@ -105,6 +107,41 @@ def test_an_id_that_another_attempt_took_over_costs_a_repair(ours: Query) -> Non
     writing.transactional_id = tasks[0].transactional_id
     writing.prepare(task, staged, prepared)
     ours.driver().commit(ours.batch(0, "run", tasks))
+    ours.check(1)
+
+
+def test_an_attempt_that_took_an_id_over_and_still_writes_is_fenced(ours: Query) -> None:
+    """It has rows in its transaction, and no evidence yet: readers would wait until its time is over."""
+    tasks = ours.tasks(0, "run")
+    writing, task, staged, prepared = ours.writing(0, "run", 0, attempt=SLOTS)
+    writing.transactional_id = tasks[0].transactional_id
+    produce = writing.produce
+
+    def overtaken(session: Session, work: Work, deadline: float) -> None:
+        produce(session, work, deadline)
+        writing.produce = produce  # type: ignore[method-assign]
+        assert ours.driver().commit(ours.batch(0, "run", tasks))
+        ours.check(1)
+
+    writing.produce = overtaken  # type: ignore[method-assign]
+    with pytest.raises(KnownBatchError, match="the sink has batch 0"):
+        writing.prepare(task, staged, prepared)
+
+
+def test_one_that_is_not_fenced_at_once_is_asked_for_again(ours: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = [ours.task(0, "before", 0, attempt=attempt) for attempt in range(2)]
+    driver, fence = ours.driver(), DecidedCommit._fence
+    asked: list[str] = []
+
+    def moved(self: DecidedCommit, transactional_id: str) -> None:
+        asked.append(transactional_id)
+        if len(asked) == 1:
+            raise RetriableError("NOT_COORDINATOR")
+        fence(self, transactional_id)
+
+    monkeypatch.setattr(DecidedCommit, "_fence", moved)
+    assert ours.run(0, "run", driver)
+    assert sorted(asked) == sorted([*(each.transactional_id for each in lost), asked[0]])
     ours.check(1)
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import copy
 import logging
 import time
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -26,7 +27,7 @@ from odradek.protocol.messages.end_txn_request import EndTxnRequest
 from odradek.protocol.messages.end_txn_response import EndTxnResponse
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
-from pyspark_odradek.cluster import LAST_BACKOFF_MS, TRANSACTION, RetriableError, check, error_name
+from pyspark_odradek.cluster import FIRST_BACKOFF_MS, LAST_BACKOFF_MS, TRANSACTION, RetriableError, check, error_name
 from pyspark_odradek.encode import EncodedBatch
 from pyspark_odradek.errors import ClusterError, FencedError, StagingError
 from pyspark_odradek.marker_topic import Marker
@@ -90,12 +91,28 @@ class DecidedCommit(TransactionalCommit):
         aborted before the next decision.
         """
         try:
-            for id_, _ in self.cluster.ongoing_transactions():
-                if id_.startswith(f"{self.transactional_id}.") and id_ not in decided:
-                    self._fence(id_)
+            ongoing = [id_ for id_, _ in self.cluster.ongoing_transactions()]
+            self._fence_all(
+                id_ for id_ in ongoing if id_.startswith(f"{self.transactional_id}.") and id_ not in decided
+            )
         except (OSError, ProtocolError, RetriableError, ClusterError) as error:
             self.cluster.forget()
             log.info("what attempts in vain have left open is aborted by its time-out: %s", error)
+
+    def _fence_all(self, ids: Iterable[str]) -> None:
+        """`_fence` each; one that fails is asked for again behind the others, for a moment."""
+        asked = deque(ids)
+        until = time.monotonic() + LAST_BACKOFF_MS / 1000
+        while asked:
+            try:
+                self._fence(asked[0])
+                asked.popleft()
+            except (OSError, ProtocolError, RetriableError, ClusterError):
+                if time.monotonic() > until:
+                    raise
+                self.cluster.forget()
+                asked.rotate(-1)
+                time.sleep(FIRST_BACKOFF_MS / 1000)
 
     def _fence(self, transactional_id: str) -> None:
         """Abort what is open under an id, whose producer is fenced by it. It is under way on return, and not over."""
@@ -122,6 +139,7 @@ class DecidedCommit(TransactionalCommit):
         found, _ = self._newest_known()
         if found is None:
             return
+        give_up = self._give_up()
         for task in found.tasks or ():
             try:
                 is_ended = self.end_task(task, time.monotonic() + LAST_BACKOFF_MS / 1000)
@@ -129,6 +147,8 @@ class DecidedCommit(TransactionalCommit):
             except (OSError, ProtocolError, RetriableError, ClusterError) as error:
                 self.cluster.forget()
                 log.warning("batch %d: %s is not known to be committed: %s", found.batch_id, task.path, error)
+                if time.monotonic() > give_up:
+                    return
                 continue
             if is_lost:
                 log.warning("batch %d is decided, and the rows of %s are not there", found.batch_id, task.path)
@@ -152,7 +172,8 @@ class DecidedCommit(TransactionalCommit):
     ) -> dict[Prepared, Answer]:
         """Ask for the ends of all, by several threads; gives what `end_task` gave or raised for each.
 
-        Without a deadline each has a moment. With one a thread asks for nothing more after an error.
+        Without a deadline each has a moment, and errors end it after `default.api.timeout.ms`. With one a thread asks
+        for nothing more after an error. What was not asked for is not in the answer.
         """
         count = min(MOST_THREADS, -(-len(tasks) // EACH))
         if count <= 1:
@@ -172,6 +193,7 @@ class DecidedCommit(TransactionalCommit):
         self, tasks: Sequence[Prepared], deadline: float | None, committed: bool
     ) -> dict[Prepared, Answer]:
         found: dict[Prepared, Answer] = {}
+        give_up = self._give_up()
         for task in tasks:
             until = deadline if deadline is not None else time.monotonic() + LAST_BACKOFF_MS / 1000
             try:
@@ -179,9 +201,13 @@ class DecidedCommit(TransactionalCommit):
             except (OSError, ProtocolError, RetriableError, ClusterError) as error:
                 found[task] = error
                 self.cluster.forget()
-                if deadline is not None:
+                if deadline is not None or time.monotonic() > give_up:
                     break
         return found
+
+    def _give_up(self) -> float:
+        """When to stop after an error: brokers that do not answer cost a request's time-out for each transaction."""
+        return time.monotonic() + self.cluster.settings.default_api_timeout_ms / 1000
 
     def is_there(self, task: Prepared, batch_id: int) -> bool:
         """Whether the rows of a task are committed. Raises PassingError while a transaction is open that may say so."""
@@ -190,12 +216,18 @@ class DecidedCommit(TransactionalCommit):
         return any((offset, metadata) == (batch_id, task.evidence) for _, _, offset, metadata in offsets)
 
     def _settled(self, task: Prepared, batch_id: int) -> bool:
-        """`is_there`, and an attempt that has taken the id over is in no list: what it has open is aborted."""
+        """`is_there`, and an attempt that has taken the id over is in no list: what it has open is aborted.
+
+        It may have written rows, and no evidence yet: then nothing is unstable, and its transaction is open, too.
+        """
         try:
-            return self.is_there(task, batch_id)
+            if self.is_there(task, batch_id):
+                return True
         except RetriableError:
             self._fence(task.transactional_id)
             raise
+        self._fence(task.transactional_id)
+        return False
 
     def repair(self, session: Session, batch_id: int, task: Prepared) -> None:
         """Write the rows of a task whose transaction was aborted, with its evidence, in transactions of the query's.
@@ -221,8 +253,8 @@ class DecidedCommit(TransactionalCommit):
             self._reset(session)
             raise StagingError(
                 f"batch {batch_id} is decided, and the rows of one of its tasks have to be written again, which cannot "
-                f"be: {error}. Bring the file back and start the query again; where it is lost for good, so are these "
-                "rows: read them once more from the source with another query"
+                f"be done: {error}. Bring the file back and start the query again; where it is lost for good, so are "
+                "these rows: read them once more from the source with another query"
             ) from None
         except Exception:
             self._reset(session)
@@ -265,12 +297,14 @@ class DecidedCommit(TransactionalCommit):
             self.cluster.forget()
             log.warning("what tasks have written in vain is aborted by its time-out: %s", error)
             return
-        answers = self._end_all([task for task in tasks if task not in decided], None, committed=False)
-        left = [
+        in_vain = [task for task in tasks if task not in decided]
+        answers = self._end_all(in_vain, None, committed=False)
+        failed = [
             f"{task.transactional_id}: {answer}" for task, answer in answers.items() if isinstance(answer, Exception)
         ]
-        if left:
-            log.warning("what %d tasks have written in vain is aborted by its time-out: %s", len(left), left[0])
+        if failed:
+            left = len(in_vain) - len(answers) + len(failed)
+            log.warning("what %d tasks have written in vain is aborted by its time-out: %s", left, failed[0])
 
     def _refuse_if_expired(self, found: Marker, tasks: list[Prepared]) -> None:
         """Raise ClusterError where the evidence of tasks may have been there, and expired; it names all of them."""
