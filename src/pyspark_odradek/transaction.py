@@ -280,7 +280,7 @@ class TransactionalCommit:
         if not is_late or (found is not None and found.run_id not in (session.run_id, session.settled_run_id)):
             raise FencedError(
                 f"another run of this query has taken over its sink (transactional.id {self.transactional_id}): two "
-                "drivers run on one checkpoint. This one is fenced and has written nothing of this batch; stop one."
+                "drivers run on one checkpoint. This one is fenced, and the other one goes on; stop one."
             )
         log.warning("a transaction took over %d ms and was taken back by the cluster", self.transaction_timeout_ms)
         session.producer_id = session.producer_epoch = -1
@@ -534,8 +534,8 @@ def _refuse_if_overtaken(found: Marker, run_id: str) -> None:
     if run_id in found.before:
         raise FencedError(
             f"another run of this query has taken over its sink, and has written batch {found.batch_id}: two drivers "
-            "run on one checkpoint, and this is the older one. It has written nothing of this batch; it stops, and the "
-            "other one goes on"
+            "run on one checkpoint, and this is the older one. It ends here, the other one goes on, and each batch is "
+            "written once"
         )
 
 
