@@ -1,4 +1,4 @@
-"""What of a log is durable, and how the rest becomes so: its recovery point, and what belongs into its next flush.
+"""The recovery point of a log, and the state that its next flush must make durable.
 
 Besides batches these are names, indexes of closed segments, snapshots of producers, and the leader epochs, which must
 be durable before the recovery point passes their records: a start reads epochs from the records behind it alone.
@@ -24,7 +24,7 @@ from odradek.log.segment_list import SegmentList
 
 
 class FlushState:
-    """The recovery point of one log, and what a loss of power would take.
+    """The recovery point of one log, and the state that a loss of power would lose.
 
     Attributes:
         recovery_point: all below (exclusive) is durable. It may lie below the log's start: what was deleted before it
@@ -52,7 +52,7 @@ class FlushState:
 
     @property
     def has_unsynced_segments(self) -> bool:
-        """Whether a closed segment, or an index of the last one that was closed, is not durable yet."""
+        """Whether a closed segment, or an index of the last closed one, is not durable yet."""
         segments = self._segments
         closed = segments[-2:-1]
         return self.recovery_point < segments.bases[-1] or any(segment.has_unsynced_indexes for segment in closed)
@@ -82,7 +82,7 @@ class FlushState:
                 raise self._dir.failed(error) from error
 
     def cut(self, end_offset: int) -> None:
-        """The log ends at `end_offset`, before where it ended."""
+        """Record that the log was truncated to `end_offset`."""
         self.was_cut = True
         self.recovery_point = min(self.recovery_point, end_offset)
 
@@ -95,7 +95,7 @@ class FlushState:
         try:
             file.write_at(0, [producers.snapshot()])
         except OSError:
-            disk.remove(path)  # half a snapshot is none
+            disk.remove(path)  # an incomplete snapshot is invalid
             raise
         finally:
             file.close()
@@ -103,15 +103,15 @@ class FlushState:
             self._unsynced_snapshots.append(path)
 
     def moved(self) -> None:
-        """The directory has another name."""
+        """The directory was renamed."""
         self._unsynced_snapshots = [self._dir.path / path.name for path in self._unsynced_snapshots]
 
     # -- flushing -----------------------------------------------------------------------------------------------
 
     def begin(self, end_offset: int) -> Callable[[], None]:
-        """Blocking work that makes the log durable up to its end as it is now; then comes `finish`.
+        """Prepare a flush of the log up to its present end: returns blocking work, to be followed by `finish`.
 
-        All state is taken here, on the loop: what changes while the work runs belongs to the next flush.
+        All state is read here, on the loop: later changes belong to the next flush.
 
         Raises:
             StorageError: so does the work; then the directory is lost and must not be tried again.
@@ -166,7 +166,7 @@ class FlushState:
         return held
 
     def _changed_directories(self, dirty: list[Segment], *, has_new_files: bool) -> list[Path]:
-        """Where names are not durable yet."""
+        """The directories with names that are not durable yet."""
         path = self._dir.path
         if self._dir.is_new:
             return [path, path.parent]

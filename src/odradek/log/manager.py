@@ -1,4 +1,4 @@
-"""All logs of one broker: found, loaded, created, deleted, flushed, checkpointed, aged.
+"""All logs of one broker: loading, creation, deletion, flush, checkpoints and retention.
 
 Every log directory stands by itself: its own lock, its own checkpoints, its own fate. A directory whose disk fails goes
 offline with its logs, and the others are served on. What takes time is done in `begin`/`finish` pairs or returned as
@@ -55,7 +55,7 @@ class LogManager:
     ) -> None:
         """
         Args:
-            config: what topics go by that do not say otherwise.
+            config: the settings of topics without overrides.
             random: draws segment jitter and the names of deleted directories.
             open_files: how many files of logs are kept open at a time.
         """
@@ -90,7 +90,7 @@ class LogManager:
     # -- starting -----------------------------------------------------------------------------------------------
 
     def lock_dirs(self) -> None:
-        """Take every directory for this process, making those that are missing.
+        """Lock every directory for this process; creates missing ones.
 
         Raises:
             StorageError: a directory cannot be made, or belongs to another process.
@@ -152,9 +152,9 @@ class LogManager:
         """Take over the logs that were opened, on the loop.
 
         Returns:
-            How many. `notes` has a line for each repair.
+            The number of logs. `notes` has a line for each repair.
         Raises:
-            StorageError: no directory is left that works.
+            StorageError: all directories are offline.
         """
         for path, reason in loader.failures.items():
             self.take_offline(path, reason)
@@ -184,13 +184,13 @@ class LogManager:
         return self.finish_load(loader)
 
     def read_clean_epochs(self) -> None:
-        """Look which broker epochs stopped cleanly, before `load` takes the markers away."""
+        """Read the broker epochs of the last clean stops, before `load` removes the markers."""
         for log_dir in self.dirs.values():
             log_dir.read_clean_epoch(self.disk)
 
     @property
     def previous_broker_epoch(self) -> int:
-        """The broker epoch of the last clean stop, where all directories agree on it; else -1 (KIP-966)."""
+        """The broker epoch of the last clean stop, if all directories have the same; else -1 (KIP-966)."""
         epochs = {log_dir.clean_broker_epoch for log_dir in self.dirs.values()}
         return min(epochs) if len(epochs) == 1 else -1
 
@@ -213,7 +213,7 @@ class LogManager:
         return self.logs.get(topic_partition)
 
     def directory_of(self, topic: str, partition_id: int) -> UUID:
-        """The id of the directory that holds a log; NO_DIRECTORY where there is none."""
+        """The id of the directory that has a log; NO_DIRECTORY if there is none."""
         log = self.logs.get((topic, partition_id))
         return NO_DIRECTORY if log is None else self.dirs[log.log_dir].directory_id
 
@@ -382,7 +382,7 @@ class LogManager:
         self._pending_deletion.append((self.clock.monotonic_ms() + log.config.file_delete_delay_ms, target))
 
     def swap_in(self, log: Log, topic_id: UUID | None) -> None:
-        """A log that was a copy is its partition's log from now on; all of it is to be compacted again."""
+        """Use a future log as its partition's log from now on; all of it must be compacted again."""
         self._take(log, topic_id)
         log.cleaned_offset = 0
 
@@ -413,7 +413,7 @@ class LogManager:
         return self._random.random()
 
     def update_config(self, topic_partition: TopicPartition, config: LogConfig) -> None:
-        """A topic's settings changed; the log goes by them from now on."""
+        """Apply a topic's changed settings to its log."""
         log = self.logs.get(topic_partition)
         if log is not None:
             log.config = config
@@ -592,7 +592,7 @@ class LogManager:
                 self._failed_to_close[error.log_dir] = error
 
     def unlock(self) -> None:
-        """Let other processes have the directories."""
+        """Release the locks of the directories."""
         for log_dir in self.dirs.values():
             if log_dir.release_lock is not None:
                 log_dir.release_lock()
