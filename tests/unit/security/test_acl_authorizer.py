@@ -16,6 +16,7 @@ from odradek.metadata.model import Acl
 from odradek.metadata.publisher import MetadataPublisher
 from odradek.protocol.messages.access_control_entry_record import AccessControlEntryRecord
 from odradek.protocol.messages.remove_access_control_entry_record import RemoveAccessControlEntryRecord
+from odradek.security.acl import authorizer as module
 from odradek.security.acl.authorizer import StandardAuthorizer
 
 DENY, ALLOW = int(PermissionType.DENY), int(PermissionType.ALLOW)
@@ -119,6 +120,8 @@ def test_decisions_are_those_of_a_search_through_all_entries(
         for question in asked:
             decision = authorizer.why(*question)
             assert decision.allowed == model(list(table.values()), *question, no_acl)
+            # The second decision is one that the authorizer kept, and none of before the change.
+            assert all(authorizer.authorize(*question) == decision.allowed for _ in range(2))
             assert (decision.rule is not None) == (decision.reason == "acl")
             if decision.rule is not None:
                 assert decision.rule in table.values()
@@ -238,3 +241,15 @@ def test_decisions_about_long_names_are_not_kept() -> None:
         assert not authorizer.authorize("User:alice", "10.0.0.1", Op.READ, Kind.TOPIC, f"{number}" * 256)
     authorizer.authorize("User:alice", "10.0.0.1", Op.READ, Kind.TOPIC, "a" * 255)
     assert [len(name) for names in authorizer._decided.values() for name in names] == [255]
+
+
+def test_kept_decisions_are_bounded_over_all_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_KEPT_DECISIONS", 4)
+    authorizer = StandardAuthorizer()
+    authorizer.update({UUID(int=1): acl("a", pattern=PREFIXED)})
+    most = 0
+    for number in range(11):
+        peer, name = f"10.0.0.{number % 3}", f"a{number}"
+        assert all(authorizer.authorize("User:alice", peer, Op.READ, Kind.TOPIC, name) for _ in range(2))
+        most = max(most, sum(len(names) for names in authorizer._decided.values()))
+    assert most == 4

@@ -105,3 +105,18 @@ def test_requests_of_one_time_pay_as_a_bucket_does(steps: list[tuple[int, int]])
         assert (account.pay(amount, now_ms) > 0) == bucket.take(amount, now_ms)
         assert account.ready_in_ms(now_ms) == bucket.ready_in_ms(now_ms)
     assert account.amount == sum(amount for _, amount in steps)
+
+
+@given(steps=st.lists(st.tuples(st.integers(-2, 2), st.sampled_from([0, 1, 250, 1500]), st.sampled_from([500, 1000]))))
+def test_a_fetch_waits_while_its_account_owes(steps: list[tuple[int, int, int]]) -> None:
+    """Also over changes of the rate, and where a time is before the last one."""
+    account, bucket, now_ms = Account(1000, burst_s=1, start_s=1), TokenBucket(1000, burst_s=1), 100
+    for passed_ms, amount, rate in steps:
+        now_ms += passed_ms
+        for each in (account, bucket):
+            each.change_rate(rate, now_ms)
+        must_wait = bucket.is_exhausted(now_ms)
+        if not must_wait:
+            bucket.debit(amount)
+        assert (account.pay_unless_owing(amount, now_ms) > 0) == must_wait
+        assert account.tokens == bucket.tokens
