@@ -30,14 +30,21 @@ def headers_from(segment: Segment, offset: int, on_hole: OnHole | None = None) -
 
 
 def cut_for(segment: Segment, offset: int) -> tuple[int, int]:
-    """(position, end offset) of a cut that leaves nothing from `offset` on: before a hole that may hide some."""
+    """(position, end offset) of a truncation that leaves no record at or above `offset`.
+
+    It is before a batch that holds records on both sides of `offset`, whose lower ones go with it, and before a hole
+    that may hide some.
+    """
     found = segment.locate(offset)
-    if found is not None or segment.scan_end >= segment.size_bytes:
-        return found[0] if found is not None else segment.size_bytes, offset
+    if found is not None:
+        position, header = found
+        return position, min(offset, header.base_offset)
+    if segment.scan_end >= segment.size_bytes:
+        return segment.size_bytes, offset
     holes: list[Hole] = []
     for position, header in segment.indexes.surviving_headers(0, holes.append):
         if header.last_offset >= offset:
             if header.base_offset == offset or not holes or holes[-1].end_position != position:
-                return position, offset
+                return position, min(offset, header.base_offset)
             break
     return holes[-1].position, min(offset, holes[-1].offset)

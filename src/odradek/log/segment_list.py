@@ -98,8 +98,7 @@ class SegmentList(Sequence[Segment]):
         Args:
             look: called with the segments that stay, as they will be, and the log's end.
         Returns:
-            Where the log ends (exclusive): at `offset`, or before damage that may have hidden what lies above it; and
-            what `look` returned.
+            Where the log ends (exclusive): at `offset`, or before it as `cut_for` says; and what `look` returned.
         Raises:
             OSError: as `look`. Nothing has changed where no file could be opened.
         """

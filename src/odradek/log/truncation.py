@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 def truncate_to(log: Log, offset: int) -> bool:
     """Drop all records at or above `offset`; returns whether there were any. Raises StorageError.
 
-    The log ends there then, or earlier where damage may have hidden what was to be dropped.
+    The log ends there then, or earlier: before a batch that held `offset` further in, as where the leader's log begins
+    inside that batch (DeleteRecords), or before damage that may have hidden what was to be dropped.
     """
     if offset >= log.log_end_offset:
         # A leader that wrote nothing left its epoch at the end, and would be asked to truncate there for ever.
@@ -38,6 +39,8 @@ def truncate_to(log: Log, offset: int) -> bool:
         return True
     try:
         end, (producers, notes) = log.segments.cut(offset, partial(_load, log), partial(_drop, log))
+        # Records of that batch below the log's start stay deleted.
+        end = max(end, min(log.log_start_offset, offset))
         log.cut_to(min(log.log_start_offset, end), end)
         _after_cut(log, producers, notes)
     except OSError as error:

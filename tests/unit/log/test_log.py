@@ -307,6 +307,26 @@ def test_truncation_cuts_everywhere_at_once(home: Home, cut: int) -> None:
     assert everything(again) == [b"%d" % number for number in range(cut)] + [b"again"]
 
 
+def test_a_truncation_inside_a_batch_ends_the_log_before_it(home: Home) -> None:
+    """A leader whose log begins inside a batch (DeleteRecords) has its first leader epoch begin there."""
+    log = home.open()
+    append(log, batch(b"0", b"1"), epoch=1)
+    append(log, batch(b"2", b"3", b"4", b"5"), epoch=1)
+    truncate_to(log, 4)
+    assert (log.log_end_offset, everything(log)) == (2, [b"0", b"1"])
+    assert append(log, batch(b"again"), epoch=2).base_offset == 2
+    log.update_high_watermark(3)
+
+
+def test_a_truncation_inside_a_batch_keeps_its_deleted_records_deleted(home: Home) -> None:
+    log = home.open()
+    append(log, batch(b"0", b"1", b"2", b"3"), epoch=1)
+    log.update_high_watermark(4)
+    log.advance_log_start(2)
+    truncate_to(log, 3)
+    assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (2, 2, 2)
+
+
 def test_aborted_transactions_and_the_last_stable_offset(home: Home) -> None:
     log = home.open()
     append(log, batch(b"plain"))

@@ -86,9 +86,10 @@ class Follower:
         return self.partitions[0].log
 
     def hold(self, *epochs_and_counts: tuple[int, int]) -> None:
-        """Records that lie there already: (epoch, count) each."""
+        """Append records that the follower has already, each in a batch of its own: (epoch, count)."""
         for epoch, count in epochs_and_counts:
-            append_as_follower(self.log, sent(self.log.log_end_offset, count, epoch), now_ms=NOW_MS)
+            for _ in range(count):
+                append_as_follower(self.log, sent(self.log.log_end_offset, 1, epoch), now_ms=NOW_MS)
 
     def change(self, number: int = 0, **fields: Any) -> None:
         """Metadata has something new."""
@@ -235,6 +236,26 @@ def test_a_history_that_parts_is_cut_until_it_is_shared(tmp_path: Path) -> None:
             assert (asked.fetch_offset, asked.last_fetched_epoch) == expected
             node.answer()
         assert node.log.epochs.entries() == [(0, 0)]
+
+
+def test_a_follower_goes_on_where_the_leaders_log_begins_inside_a_batch(tmp_path: Path) -> None:
+    """DeleteRecords up to 4: the leader's first epoch begins at 4, and its first batch at 2, under another epoch."""
+    with following(tmp_path) as node:
+        node.hold((1, 2))
+        append_as_follower(node.log, sent(2, 4, 1), now_ms=NOW_MS)
+        node.change(leader_epoch=7)
+        node.asked()
+        node.answer(data(diverging_epoch=EpochEndOffset(epoch=1, end_offset=4)))
+        assert node.log.log_end_offset == 2
+        assert positions(node.asked()) == {0: 2}
+        node.answer(data(error_code=ErrorCode.OFFSET_OUT_OF_RANGE))
+        earliest, latest = node.fetcher.offsets_request(EARLIEST_LOCAL), node.fetcher.offsets_request(LATEST)
+        assert earliest is not None and latest is not None
+        node.fetcher.found(earliest[1], offsets(4), offsets(6), now_ms=node.now)
+        node.now += 1000
+        assert positions(node.asked()) == {0: 4}
+        node.answer(data(records=sent(2, 4, 7), high_watermark=6, log_start_offset=4))
+        assert (node.log.log_start_offset, node.log.high_watermark, node.log.log_end_offset) == (4, 6, 6)
 
 
 def test_an_epoch_that_we_do_not_know_takes_another_round(tmp_path: Path) -> None:
