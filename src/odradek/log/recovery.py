@@ -12,6 +12,7 @@ Source: Kafka LogLoader.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -375,8 +376,41 @@ def _load_epochs(
     for epoch, first in later if is_clean and 0 < start == end else ():
         if first == end:
             epochs.assign(epoch, first)
+    epochs = _with_restored_front(epochs, segments, start)
     epochs.truncate_from_start(start)  # the files may begin with batches that were deleted, and keep their epochs
     return epochs, epochs.lines() == written
+
+
+def _with_restored_front(epochs: EpochCache, segments: list[Segment], start: int) -> EpochCache:
+    """The epochs, and before them those of the batches between the log's start and the first entry.
+
+    DeleteRecords drops epochs from the checkpoint at once; the checkpoint of log start offsets follows later. After a
+    crash in between, the log has the records again. A log whose first batch has no epoch stays as it is.
+    """
+    entries = epochs.entries()
+    if not entries or entries[0][1] <= start:
+        return epochs
+    first = entries[0][1]
+    found = EpochCache()
+    for header in _headers_between(segments, start, first):
+        if header.partition_leader_epoch < 0:
+            break
+        found.assign(header.partition_leader_epoch, header.base_offset)
+    for epoch, offset in entries:
+        found.assign(epoch, offset)
+    return found
+
+
+def _headers_between(segments: list[Segment], start: int, end: int) -> Iterator[BatchHeader]:
+    """The headers of batches with offsets in [start, end)."""
+    for number, segment in enumerate(segments):
+        last = number + 1 == len(segments)
+        if segment.base_offset >= end or (not last and segments[number + 1].base_offset <= start):
+            continue
+        for _, header in headers_from(segment, start):
+            if header.base_offset >= end:
+                return
+            yield header
 
 
 def load_producers(

@@ -327,6 +327,19 @@ def test_a_truncation_inside_a_batch_keeps_its_deleted_records_deleted(home: Hom
     assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (2, 2, 2)
 
 
+@pytest.mark.parametrize("start", [0, 1, 2, 3])
+def test_records_that_a_crash_undeletes_have_their_leader_epochs(home: Home, start: int) -> None:
+    """The checkpoint of log start offsets is older than that of leader epochs."""
+    log = home.open(segment_bytes=150)
+    for epoch, values in ((1, (b"0", b"1")), (2, (b"2", b"3")), (4, (b"4",))):
+        append(log, batch(*values), epoch=epoch)
+    log.advance_log_start(3)
+    close_log(log)
+    again = home.open(clean=True, log_start=start, segment_bytes=150)
+    epochs = [again.epochs.epoch_for_offset(offset) for offset in range(start, 5)]
+    assert epochs == [1, 1, 2, 2, 4][start:]
+
+
 def test_aborted_transactions_and_the_last_stable_offset(home: Home) -> None:
     log = home.open()
     append(log, batch(b"plain"))
