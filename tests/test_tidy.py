@@ -76,7 +76,7 @@ def tree_of(path: Path) -> ast.Module:
 
 @pytest.fixture(scope="module", autouse=True)
 def without_collection() -> Iterator[None]:
-    """Millions of nodes of syntax, of which none goes before the end: the collector would look for garbage in vain."""
+    """Run the rules without the garbage collector: millions of syntax nodes all live until the end."""
     gc.disable()
     yield
     tree_of.cache_clear()
