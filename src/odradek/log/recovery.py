@@ -362,17 +362,13 @@ def _load_epochs(
     later = [entry for entry in epochs.entries() if known_to <= entry[1]]
     epochs.truncate_from_end(min(known_to, end))
     begin = read_to = known_to if epochs.entries() else segments[0].base_offset
-    for number, segment in enumerate(segments):
-        last = number + 1 == len(segments)
-        if not last and segments[number + 1].base_offset <= begin:
-            continue
-        for _, header in headers_from(segment, begin) if begin < end else ():
-            for epoch, first in later:
-                # Between two batches: compaction may have taken those that it began with.
-                if read_to <= first <= header.base_offset and epoch <= header.partition_leader_epoch:
-                    epochs.assign(epoch, first)
-            epochs.assign(header.partition_leader_epoch, header.base_offset)
-            read_to = header.last_offset + 1
+    for header in _headers_between(segments, begin, end):
+        for epoch, first in later:
+            # Between two batches: compaction may have taken those that it began with.
+            if read_to <= first <= header.base_offset and epoch <= header.partition_leader_epoch:
+                epochs.assign(epoch, first)
+        epochs.assign(header.partition_leader_epoch, header.base_offset)
+        read_to = header.last_offset + 1
     for epoch, first in later if is_clean and 0 < start == end else ():
         if first == end:
             epochs.assign(epoch, first)
@@ -402,7 +398,9 @@ def _with_restored_front(epochs: EpochCache, segments: list[Segment], start: int
 
 
 def _headers_between(segments: list[Segment], start: int, end: int) -> Iterator[BatchHeader]:
-    """The headers of batches with offsets in [start, end)."""
+    """The headers of the batches that hold offsets in [start, end); no file is opened where that is empty."""
+    if start >= end:
+        return
     for number, segment in enumerate(segments):
         last = number + 1 == len(segments)
         if segment.base_offset >= end or (not last and segments[number + 1].base_offset <= start):
