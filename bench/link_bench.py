@@ -24,8 +24,9 @@ from random import Random
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from bench.brokers import SETTINGS, Contestant, machine
-from bench.mirror_maker import HEAP, MirrorMaker, libraries
+from bench.mirror_maker import HEAP, mirror_maker
 from bench.report import number
+from tests.interop.mirror_maker import libraries
 from tests.support.clients.cli import odradek
 from tests.support.clients.confluent import admin, create_topic
 from tests.support.nodes.apache_kafka import VERSION, KafkaUnavailableError
@@ -139,7 +140,7 @@ class Sites:
             delete_topic(self.here.bootstrap, topic)
             return
         alias = f"of-{topic}"
-        maker: ServerProcess = MirrorMaker(
+        maker: ServerProcess = mirror_maker(
             self.folder / alias,
             alias,
             self.source.bootstrap,

@@ -15,9 +15,10 @@ import pytest
 from tests.interop.brokers import start_broker
 from tests.interop.maven import kafka_artifact
 from tests.interop.packages import MissingError
+from tests.support.clients.confluent import admin, await_ends, read_all
 from tests.support.nodes.apache_kafka import ApacheKafka, KafkaUnavailableError, find_java, kafka_libraries
 from tests.support.nodes.node import Node, free_port
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -35,6 +36,7 @@ offset.storage.replication.factor=1
 config.storage.replication.factor=1
 status.storage.replication.factor=1
 offset.flush.interval.ms=500
+exactly.once.source.support=enabled
 """
 
 
@@ -52,9 +54,12 @@ class Worker:
         properties = folder / "worker.properties"
         properties.write_text(WORKER.format(bootstrap=bootstrap, port=self.port))
         program = "org.apache.kafka.connect.cli.ConnectDistributed"
-        command = [str(find_java()), "-Xmx400m", "-cp", jars, program, str(properties)]
-        with self.output.open("wb") as out:
-            self.process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+        self.command = [str(find_java()), "-Xmx400m", "-cp", jars, program, str(properties)]
+        self.start()
+
+    def start(self) -> None:
+        with self.output.open("ab") as out:
+            self.process = subprocess.Popen(self.command, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
 
     def call(self, path: str, body: object = None) -> Any:
         """GET, or POST where there is a body; raises OSError while the worker is not ready."""
@@ -77,9 +82,13 @@ class Worker:
     def is_ready(self) -> bool:
         assert self.process.poll() is None, self.output.read_text()[-3000:]
         try:
-            return bool(self.call("/connectors") == [])
+            return isinstance(self.call("/connectors"), list)
         except OSError:
             return False
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
 
     def stop(self) -> None:
         self.process.terminate()
@@ -104,6 +113,41 @@ def worker(tmp_path: Path, own_broker: Node | ApacheKafka) -> Iterator[Worker]:
         pytest.skip(f"no Kafka Connect: {error}")
     yield running
     running.stop()
+
+
+def test_a_source_is_exactly_once_over_kills_of_its_worker(
+    own_broker: Node | ApacheKafka, worker: Worker, tmp_path: Path
+) -> None:
+    """The worker writes records and source offsets in one transaction (KIP-618), and fences its predecessor's tasks."""
+    source = tmp_path / "in.txt"
+    source.touch()
+    eventually(worker.is_ready, "the worker answers")
+    config = {
+        "connector.class": "org.apache.kafka.connect.file.FileStreamSourceConnector",
+        "file": str(source),
+        "topic": "lines",
+        "exactly.once.support": "required",
+        "transaction.boundary": "poll",
+        "batch.size": "50",
+    }
+    eventually(lambda: worker.create("source", config), "the source is made")
+
+    def written() -> list[bytes | None]:
+        if "lines" not in admin(own_broker.bootstrap).list_topics(timeout=PATIENCE_S).topics:
+            return []
+        read = read_all(own_broker.bootstrap, "lines", isolation_level="read_committed")
+        return [message.value() for message in read]
+
+    lines = [f"line {number}" for number in range(4 * LINES)]
+    for first in range(0, len(lines), LINES):
+        with source.open("a") as more:
+            more.write("".join(f"{line}\n" for line in lines[first : first + LINES]))
+        eventually(lambda first=first: len(written()) > first, "more lines arrive")
+        worker.kill()
+        worker.start()
+    eventually(lambda: len(written()) >= len(lines), "all lines arrive")
+    await_ends(own_broker.bootstrap, "lines")
+    assert written() == [line.encode() for line in lines]
 
 
 def test_lines_go_through_a_source_and_a_sink_also_over_a_kill(
