@@ -38,8 +38,11 @@ def mirror_maker_is_here() -> None:
 @contextmanager
 def clusters(folder: Path, *aliases: str) -> Iterator[dict[str, Cluster]]:
     """One running broker for each alias."""
-    with ExitStack() as running:
-        yield {alias: running.enter_context(start_broker(folder / alias)) for alias in aliases}
+    with ExitStack() as stack:
+        running = {alias: start_broker(folder / alias) for alias in aliases}
+        for broker in running.values():
+            stack.enter_context(broker)
+        yield running
 
 
 def mirror_maker(

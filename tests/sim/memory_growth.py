@@ -43,7 +43,8 @@ def too_many(world: World, machine: Machine) -> Iterator[str]:
         yield f"{tasks} tasks are alive"
     connections = len(world.wires.transports)
     if connections > MAX_CONNECTIONS:
-        connections = sum(1 for transport in world.wires.transports.values() if transport.host == machine.name)
+        # Connections that the process has not accepted yet, as while it is paused, are the system's.
+        connections = sum(each.host == machine.name and each.accepted for each in world.wires.transports.values())
     if connections > MAX_CONNECTIONS:
         yield f"{connections} connections are open"
     timers = world.loop.timer_count()

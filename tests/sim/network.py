@@ -245,6 +245,11 @@ class SimTransport(asyncio.Transport):
         if not self.dead:
             self.attach(factory())
 
+    @property
+    def accepted(self) -> bool:
+        """Whether the process of this end has the connection."""
+        return self._protocol is not None
+
     def attach(self, protocol: asyncio.BaseProtocol) -> None:
         self._protocol = protocol
         self._wires.transports[id(self)] = self
