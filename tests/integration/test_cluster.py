@@ -298,8 +298,8 @@ class TestDeathIsNoticed:
     def test_metadata_right_after_a_death_names_the_new_leader(self, combined: Cluster) -> None:
         """librdkafka asks in this instant, and loses a second for each of the two facts that the answer lacks.
 
-        The answer waits for the news, but not for longer than `DOUBT_MS`. On a machine that is busy the election may
-        take longer, and the request may be there before the end of the dead broker's connections: such an answer is
+        The answer waits for the news, but not for longer than `SUSPICION_MS`. On a machine that is busy the election
+        may take longer, and the request may be there before the end of the dead broker's connections: such an answer is
         stale, and the next death is asked about.
         """
         for _ in range(5):

@@ -18,7 +18,7 @@ from odradek.protocol.messages.incremental_alter_configs_request import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from odradek.server.network.entrance import Entrance
+from odradek.server.network.connection_quotas import ConnectionQuotas
 from odradek.testing.faults import NetworkLinks
 from odradek.testing.node_thread import NodeThread
 from tests.support.clients.api_calls import Calls
@@ -56,8 +56,8 @@ class LimitedNode:
         self.thread.begin(None, [f"{key}={value}" for key, value in settings.items()]).result(120)
 
     @property
-    def entrance(self) -> Entrance:
-        return self.thread.broker.dispatcher.connections.entrance
+    def connection_quotas(self) -> ConnectionQuotas:
+        return self.thread.broker.dispatcher.connections.connection_quotas
 
     def connect(self, listener: str = "PLAINTEXT") -> Calls:
         return Calls(self.ports[listener])
@@ -84,7 +84,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LimitedNode]:
 @pytest.fixture(autouse=True)
 def all_have_left(node: LimitedNode) -> Iterator[None]:
     yield
-    eventually(lambda: not node.entrance.waiting_count and not len(node.thread.broker.dispatcher.connections))
+    eventually(lambda: not node.connection_quotas.waiting_count and not len(node.thread.broker.dispatcher.connections))
 
 
 @contextlib.contextmanager
@@ -113,7 +113,7 @@ def test_a_connection_beyond_the_limit_waits_until_one_leaves(node: LimitedNode)
         assert is_served(first)
         assert is_served(second)
         third.send(ApiKey.API_VERSIONS, 3, ASKED)
-        eventually(lambda: node.entrance.waiting_count == 2)
+        eventually(lambda: node.connection_quotas.waiting_count == 2)
         with node.connect("INNER") as between_brokers:
             assert is_served(between_brokers), "the limit of the broker is not that of its peers"
         # A peer takes the place of the client that is idle for longest, and leaves it to the next.
@@ -137,7 +137,7 @@ def test_more_than_the_backlog_are_refused(node: LimitedNode) -> None:
     with limited(node, "max.connections", 0), contextlib.ExitStack() as stack:
         crowd = [stack.enter_context(node.connect()) for _ in range(BACKLOG + 2)]
         assert [each.is_closed_by_peer() for each in crowd[BACKLOG:]] == [True, True]
-        assert node.entrance.waiting_count == BACKLOG
+        assert node.connection_quotas.waiting_count == BACKLOG
         node.change("max.connections", 100)
         assert all(is_served(each) for each in crowd[:BACKLOG])
 
@@ -145,11 +145,11 @@ def test_more_than_the_backlog_are_refused(node: LimitedNode) -> None:
 def test_connections_of_a_broker_come_no_faster_than_its_rate(node: LimitedNode) -> None:
     rate, late = 8, 4
     with limited(node, "max.connection.creation.rate", rate), contextlib.ExitStack() as stack:
-        waited, began = node.entrance.waited_count, time.monotonic()
+        waited, began = node.connection_quotas.waited_count, time.monotonic()
         crowd = [stack.enter_context(node.connect()) for _ in range(rate * TIMES_AT_ONCE + late)]
         assert all(is_served(each) for each in crowd)
         assert time.monotonic() - began > (late - 1) / rate
-        assert node.entrance.waited_count > waited
+        assert node.connection_quotas.waited_count > waited
         with node.connect("INNER") as between_brokers:
             assert is_served(between_brokers)
 
@@ -157,21 +157,21 @@ def test_connections_of_a_broker_come_no_faster_than_its_rate(node: LimitedNode)
 def test_one_listener_has_limits_of_its_own(node: LimitedNode) -> None:
     with node.connect("OTHER") as first, node.connect("OTHER") as second, node.connect() as elsewhere:
         assert is_served(first)
-        eventually(lambda: node.entrance.waiting_count == 1)
+        eventually(lambda: node.connection_quotas.waiting_count == 1)
         assert is_served(elsewhere)
         with limited(node, "listener.name.other.max.connections", 2):
             assert is_served(second)
     rate = "listener.name.plaintext.max.connection.creation.rate"
     with limited(node, rate, 0), node.connect() as waits, node.connect("OTHER") as elsewhere:
         assert is_served(elsewhere)
-        eventually(lambda: node.entrance.waiting_count == 1)
+        eventually(lambda: node.connection_quotas.waiting_count == 1)
         node.change(rate, 100)
         assert is_served(waits)
 
 
 def test_a_handshake_that_fails_gives_its_place_back(node: LimitedNode) -> None:
     with node.connect("SECURED") as slow, node.connect("SECURED") as waits:
-        eventually(lambda: node.entrance.waiting_count == 1)
+        eventually(lambda: node.connection_quotas.waiting_count == 1)
         for wire in (slow, waits):
             wire.socket.sendall(b"no handshake" * 100)
             assert wire.is_closed_by_peer()
@@ -185,4 +185,4 @@ def test_clients_that_leave_before_a_handshake_take_no_place_along(node: Limited
     with node.connect("SECURED") as wire:
         wire.socket.sendall(b"no handshake" * 100)
         assert wire.is_closed_by_peer()
-    eventually(lambda: node.entrance.waiting_count == 0)
+    eventually(lambda: node.connection_quotas.waiting_count == 0)

@@ -83,7 +83,7 @@ def thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeThread]:
             time.sleep(0.1)
         yield node
     finally:
-        node.stop(skip_handover=True)
+        node.stop(skip_controlled_shutdown=True)
 
 
 class Meanwhile:

@@ -162,8 +162,8 @@ async def test_a_lagging_follower_leaves_the_isr_and_the_rest_goes_on(cluster: R
     await asyncio.wait_for(wait, PATIENCE_S)
     # Where all of this stood still for those three seconds, 2 has fallen out as well, and comes back.
     await eventually_async(lambda: leader.partition().isr == (1, 2), "2 is in sync")
-    fallen = leader.partition().in_sync.out()
-    assert list(fallen) == [3] and fallen[3].reason == "stuck"
+    removed = leader.partition().in_sync.out()
+    assert list(removed) == [3] and removed[3].reason == "stuck"
 
 
 async def test_an_answer_of_the_controller_that_was_lost(cluster: ReplicaCluster) -> None:

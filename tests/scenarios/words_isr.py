@@ -56,7 +56,9 @@ class IsrWords:
         )
         yield from self._advance()
         if number not in self.isr:
-            allowed = isr.may_join(follower, leader_epoch_start=self.epoch_start, high_watermark=self.watermark)
+            allowed = isr.is_caught_up_to_leader(
+                follower, leader_epoch_start=self.epoch_start, high_watermark=self.watermark
+            )
             yield f"{number} {'may join' if allowed else 'may not join yet'}"
 
     def do_isr(self, command: Command) -> Iterator[str]:

@@ -13,7 +13,7 @@ from functools import partial
 from random import Random
 from uuid import UUID
 
-from odradek.raft.messages import EpochBegun, EpochEnded, Fetched, LogEnd, Message, Ready, VoteAnswered, VoteAsked
+from odradek.raft.messages import EpochBegun, EpochEnded, Fetched, LogEnd, Message, Ready, VoteAnswered, VoteRequested
 from odradek.raft.node import RaftNode
 from odradek.raft.quorum_state import NO_NODE, ElectionState
 from odradek.raft.roles import Role
@@ -29,7 +29,7 @@ class NoChance(Random):
 
 
 def describe(message: Message) -> str:
-    if isinstance(message, VoteAsked):
+    if isinstance(message, VoteRequested):
         kind = "PreVote?" if message.pre_vote else "Vote?"
         return f"{kind} epoch={message.leader_epoch} log={message.log_end.last_epoch}:{message.log_end.end_offset}"
     if isinstance(message, VoteAnswered):
@@ -98,7 +98,7 @@ class RaftWords:
         last_epoch, _, end_offset = command.options["log"].partition(":")
         candidate = ReplicaKey(int(sender), UUID(int=int(sender)))
         log_end = LogEnd(int(last_epoch), int(end_offset))
-        self.under_way.append((int(sender), int(to), VoteAsked(candidate, command.number("epoch"), log_end)))
+        self.under_way.append((int(sender), int(to), VoteRequested(candidate, command.number("epoch"), log_end)))
         yield from ()
 
     def do_drop(self, command: Command) -> Iterator[str]:
@@ -135,7 +135,7 @@ class RaftWords:
         fetched = Fetched(node.me, node.leader_epoch, self.ends[number].end_offset)
         yield from self._process(node.leader_id, lambda: leader.step(fetched, self.now_ms))
         if leader.role is Role.LEADER and leader.leader_epoch == node.leader_epoch:
-            node.leader_heard(self.now_ms)
+            node.leader_responded(self.now_ms)
             self.ends[number] = max(self.ends[number], self.ends[node.leader_id])
         end = self.ends[number]
         yield f"{number} log={end.last_epoch}:{end.end_offset}, leader's high watermark {leader.high_watermark}"
@@ -155,9 +155,9 @@ class RaftWords:
         asking, _, asked = command.arguments[0].partition(">")
         node = self.nodes[int(asking)]
         if node.leader_id == int(asked):
-            node.leader_gone(self.now_ms)
+            node.leader_unreachable(self.now_ms)
         else:
-            node.voter_refused(int(asked), self.now_ms)
+            node.voter_unreachable(int(asked), self.now_ms)
         yield f"{asking} is due in {node.wait_ms(self.now_ms)} ms"
 
     def do_resign(self, command: Command) -> Iterator[str]:
@@ -194,7 +194,7 @@ class RaftWords:
 
     def do_space(self, command: Command) -> Iterator[str]:
         """A node can write again."""
-        self.nodes[int(command.arguments[0])].may_stand = True
+        self.nodes[int(command.arguments[0])].may_campaign = True
         yield from ()
 
     def do_status(self, command: Command) -> Iterator[str]:

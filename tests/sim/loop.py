@@ -382,7 +382,7 @@ class SimLoop(asyncio.BaseEventLoop):
         before = events._get_running_loop()
         assert before is None, "a simulation cannot run inside another loop"
         self._deadline = self._now + limit_s
-        hook = sandbox.only_here(self.buggify, elsewhere=_goes_on) if self.buggify is not None else _goes_on
+        hook = sandbox.only_here(self.buggify, elsewhere=_is_continued) if self.buggify is not None else _is_continued
         self._steps_when_time_moved = self.steps
         UNDISPOSED[self] = None
         with sandbox.closed(self._on_escape), simulated(hook):
@@ -427,7 +427,7 @@ class SimLoop(asyncio.BaseEventLoop):
         """No warning where one did not run: there is no selector and no descriptor that could leak."""
 
 
-async def _goes_on(point: str) -> None:
+async def _is_continued(point: str) -> None:
     """A point in a world that delays no host."""
 
 

@@ -234,7 +234,7 @@ class SimTransport(asyncio.Transport):
         self._paused_writer = False
         self._in_flight_bytes = 0
         self._last_arrival_s = 0.0
-        self._held: deque[Item] = deque()
+        self._unpublished: deque[Item] = deque()
         self._inbox: deque[Item] = deque()
         self._high, self._low = HIGH_WATER_BYTES, HIGH_WATER_BYTES // 4
 
@@ -300,7 +300,7 @@ class SimTransport(asyncio.Transport):
         peer = self.peer
         assert peer is not None
         if wires.is_cut(self.host, self.there) or (peer.forgotten and not wires.reaches(self.host, self.there)):
-            self._held.append(item)
+            self._unpublished.append(item)
             wires.holding[id(self)] = self
             return
         loop = wires.loop
@@ -322,7 +322,7 @@ class SimTransport(asyncio.Transport):
 
     def release(self) -> None:
         """The way is open again: what was held goes on, in order."""
-        held, self._held = self._held, deque()
+        held, self._unpublished = self._unpublished, deque()
         if any(item[0] for item in held):
             self._wires.count("late bytes")
         for item in held:

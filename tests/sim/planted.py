@@ -133,7 +133,7 @@ ONE_NODE = (
     ),
     Bug(
         "log end before the write",
-        "log.log:Log.append_placed",
+        "log.log:Log.append_with_offsets",
         "position = segment.write(chunks)",
         "self.log_end_offset = headers[-1].last_offset + 1\nposition = segment.write(chunks)",
         "an append that fails, for a disk that is full, has moved the log's end",
@@ -182,7 +182,7 @@ ONE_NODE = (
     ),
     Bug(
         "answer to the wrong request",
-        "server.network.requests:Requests._answer",
+        "server.network.requests:Requests._send_response",
         "chunks = encode_response(context.api_key, context.api_version, context.correlation_id, response)",
         "chunks = encode_response(context.api_key, context.api_version, "
         "context.correlation_id - bool(len(self.responses)), response)",

@@ -8,7 +8,7 @@ MANY_NODES = (
     # The quorum.
     Bug(
         "two votes in one epoch",
-        "raft.node:RaftNode._vote_asked",
+        "raft.node:RaftNode._vote_requested",
         "free = self.state.voted is None or self.state.voted == asked.candidate",
         "free = True",
         "a controller votes for every candidate, and two may lead",
@@ -22,7 +22,7 @@ MANY_NODES = (
     ),
     Bug(
         "votes for a shorter log",
-        "raft.node:RaftNode._vote_asked",
+        "raft.node:RaftNode._vote_requested",
         "and asked.log_end >= self._log_end()",
         "and True",
         "a controller leads that does not have all that was committed",
@@ -36,7 +36,7 @@ MANY_NODES = (
     ),
     Bug(
         "metadata acknowledged before it is durable",
-        "raft.follower:Follower._take",
+        "raft.follower:Follower._apply",
         "raise\n        await self._host.durable()",
         "raise",
         "a controller counts for the majority with records that are not on its disk",
@@ -58,7 +58,7 @@ MANY_NODES = (
     ),
     Bug(
         "a leader without a majority stays",
-        "raft.node:RaftNode._majority_heard_ms",
+        "raft.node:RaftNode._majority_fetched_ms",
         "return heard[self.voters.majority - 1] if len(heard) >= self.voters.majority else now_ms",
         "return now_ms",
         "a controller that is cut off goes on as the active one",
@@ -66,7 +66,7 @@ MANY_NODES = (
     # Full disks.
     Bug(
         "a broker without space keeps what it leads",
-        "controller.partitions:Partitions.full_leave",
+        "controller.partitions:Partitions.handle_directories_full",
         "return self._without(broker_id, touched)",
         "return []",
         "what a broker with a full disk leads cannot be written until there is space",
@@ -95,7 +95,7 @@ MANY_NODES = (
     ),
     Bug(
         "anybody joins the in-sync set",
-        "replica.isr:may_join",
+        "replica.isr:is_caught_up_to_leader",
         "return follower.log_end_offset >= max(high_watermark, leader_epoch_start)",
         "return True",
         "a follower that lacks committed records may be elected",
@@ -120,8 +120,8 @@ MANY_NODES = (
     ),
     Bug(
         "a response of an earlier leader epoch is appended",
-        "replica.fetcher:Fetcher._counts",
-        "and followed.asked_offset == partition.log.log_end_offset",
+        "replica.fetcher:Fetcher._is_current",
+        "and fetch_state.requested_offset == partition.log.log_end_offset",
         "and True",
         "a late response is appended behind later records",
     ),

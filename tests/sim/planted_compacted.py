@@ -8,7 +8,7 @@ COMPACTED_BUGS = (
     Bug(
         "a disk is blamed for a log that was deleted under its cleaning",
         "log.partition_dir:PartitionDir.work",
-        "if self.has_left:",
+        "if self.is_detached:",
         "if False:",
         "a topic that is deleted while the worker of its cleaning ends stops the node",
     ),

@@ -57,7 +57,7 @@ COPYING = (
     Bug(
         "an upgrade forgets what members have",
         "coordinator.group.consumer.conversion:upgraded",
-        "held = _held(classic, stored, subscriptions, view)",
+        "held = _unpublished(classic, stored, subscriptions, view)",
         "held = {each: NO_PARTITIONS for each in classic.members}",
         "a consumer is given what members of the classic protocol still copy",
     ),

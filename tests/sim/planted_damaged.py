@@ -22,7 +22,7 @@ DAMAGED = (
     Bug(
         "damage looks like the end of the log",
         "log.log:Log.read",
-        "raise self.damage.found(damage.segment, damage.position, offset) from None",
+        "raise self.damage.report(damage.segment, damage.position, offset) from None",
         "return NOTHING",
         "readers wait for what is not fetched again",
     ),
@@ -35,7 +35,7 @@ DAMAGED = (
     ),
     Bug(
         "a batch too many is taken for the hole",
-        "log.repair:fitting",
+        "log.repair:matching_batches",
         "if each[1].base_offset < hole.end_offset",
         "if each[1].base_offset <= hole.end_offset",
         "nothing fits, and nothing is mended",
@@ -43,8 +43,8 @@ DAMAGED = (
     Bug(
         "batches are put behind the hole",
         "log.repair:overwrite",
-        "hole.position + segment.hold().file.write_at(hole.position,",
-        "hole.position + segment.hold().file.write_at(hole.end_position,",
+        "hole.position + segment.open_shared().file.write_at(hole.position,",
+        "hole.position + segment.open_shared().file.write_at(hole.end_position,",
         "what was sound is written over",
     ),
 )

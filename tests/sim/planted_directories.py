@@ -33,8 +33,8 @@ DIRECTORY_BUGS = (
     Bug(
         "a move of long ago goes on after a cut",
         "replica.log_dir_move:LogDirMove.begin_read",
-        "if self._cut_count != source.truncation_count or not _lies_within(future, source):",
-        "if not _lies_within(future, source):",
+        "if self._cut_count != source.truncation_count or not _is_within(future, source):",
+        "if not _is_within(future, source):",
         "the copy keeps what an election took from the log, and what came in its place lies behind it",
     ),
     Bug(
@@ -67,7 +67,7 @@ DIRECTORY_BUGS = (
     ),
     Bug(
         "replicas of a lost directory are recreated",
-        "replica.manager:ReplicaManager._may_lie_offline",
+        "replica.manager:ReplicaManager._may_be_offline",
         "return directory in offline",
         "return False",
         "an empty replica counts as the one that was in sync",

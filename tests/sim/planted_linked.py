@@ -42,7 +42,7 @@ LINK_BUGS = (
     ),
     Bug(
         "the end of a mirror forgets no producers",
-        "log.producer_state:ProducerState.forget_ended",
+        "log.producer_state:ProducerState.remove_ended",
         "if entry.transaction_start != NO_OFFSET",
         "if True",
         "a producer with an id of the source's is taken for the source's",

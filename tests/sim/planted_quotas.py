@@ -21,8 +21,8 @@ QUOTA_BUGS = (
     ),
     Bug(
         "a wait has no end",
-        "server.network.connection:Connection._unmuted",
-        "self.go_on()",
+        "server.network.connection:Connection._on_unmute",
+        "self.resume()",
         "pass",
         "what a client sent while it waited is never answered",
     ),

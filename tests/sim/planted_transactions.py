@@ -14,7 +14,7 @@ TRANSACTIONS = (
     ),
     Bug(
         "failed marker not sent again",
-        "coordinator.transaction.driver:TransactionMarkerSender._is_settled",
+        "coordinator.transaction.driver:TransactionMarkerSender._is_done",
         "return False",
         "return True",
         "a partition that could not take its marker never gets it",
@@ -128,7 +128,7 @@ TRANSACTIONS = (
     ),
     Bug(
         "the last epoch is given away",
-        "coordinator.transaction.machine:TransactionMachine._owned",
+        "coordinator.transaction.machine:TransactionMachine._check_producer",
         "request.producer_epoch > LAST_CLIENT_EPOCH:",
         "False:",
         "a producer writes under the epoch that is left to the last marker, which nothing can fence",
@@ -136,7 +136,7 @@ TRANSACTIONS = (
     Bug(
         "a marker ends what follows on it",
         "log.producer_state:ProducerState.forget_verification",
-        "is_of_the_next = present.is_bumped_by_ends and transaction_version >= 2",
+        "is_of_the_next = present.supports_epoch_bump and transaction_version >= 2",
         "is_of_the_next = False",
         "a transaction that begins while the one before is ending is refused",
     ),
@@ -177,7 +177,7 @@ TRANSACTIONS = (
     ),
     Bug(
         "a kept transaction leaves its writer in",
-        "coordinator.transaction.machine:TransactionMachine._owned",
+        "coordinator.transaction.machine:TransactionMachine._check_producer",
         "present.is_kept or ",
         "",
         "a producer that was replaced adds to a transaction that is prepared (KIP-939)",

@@ -43,7 +43,7 @@ class RolledOwnership(Ownership):
         self._world = world
         self._asking_s: dict[str, float] = {}
         self._lived_s: dict[str, float] = {}
-        self._held: dict[str, tuple[int, list[tuple[str, int]]]] = {}
+        self._unpublished: dict[str, tuple[int, list[tuple[str, int]]]] = {}
 
     def asks(self, member: str) -> None:
         """A member is about to send what says that it lives."""
@@ -56,17 +56,17 @@ class RolledOwnership(Ownership):
 
     def gave_up(self, member: str) -> None:
         """A member owns nothing, whatever it is assigned later."""
-        self._held.pop(copier_of(member), None)
+        self._unpublished.pop(copier_of(member), None)
 
     def assigned(self, member: str, epoch: int, owned: list[tuple[str, int]]) -> list[str]:
         name = copier_of(member)
         self.heard(member)
-        self._held[name] = (epoch, list(owned))
+        self._unpublished[name] = (epoch, list(owned))
         if not self._is_surely_in(name):
             return []
         return [
             f"{key[0]}-{key[1]} belongs to {other} and to {member} in epoch {epoch}"
-            for other, (its_epoch, its_own) in self._held.items()
+            for other, (its_epoch, its_own) in self._unpublished.items()
             if other != name and its_epoch == epoch and self._is_surely_in(other)
             for key in owned
             if key in its_own

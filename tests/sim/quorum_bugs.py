@@ -9,7 +9,7 @@ BY_SEED: tuple[tuple[Bug, int], ...] = (
     (
         Bug(
             "vote given twice",
-            "raft.node:RaftNode._vote_asked",
+            "raft.node:RaftNode._vote_requested",
             "free = self.state.voted is None or self.state.voted == asked.candidate",
             "free = True",
             "two candidates get a majority in one epoch",
@@ -19,7 +19,7 @@ BY_SEED: tuple[tuple[Bug, int], ...] = (
     (
         Bug(
             "vote for a stale log",
-            "raft.node:RaftNode._vote_asked",
+            "raft.node:RaftNode._vote_requested",
             "and asked.log_end >= self._log_end()",
             "and asked.log_end is not None",
             "a leader without what was committed cuts it from all others",
@@ -50,7 +50,7 @@ BY_SEED: tuple[tuple[Bug, int], ...] = (
         Bug(
             "a leader that cannot write goes on",
             "raft.space:Space.refused",
-            "self._host.soon(self.ran_out)",
+            "self._host.soon(self.on_disk_full)",
             "pass",
             "nothing changes in the cluster for as long as one disk is full",
         ),
@@ -63,20 +63,20 @@ BY_TEST: tuple[Bug, ...] = (
     Bug(
         "a vote that is not durable is given when it is asked for again",
         "raft.space:Space.persist",
-        "if ready.persist is None and not self._owing:",
+        "if ready.persist is None and not self._is_state_unsynced:",
         "if ready.persist is None:",
         "a vote is forgotten with the process, and given to another one in the same epoch",
     ),
     Bug(
         "a vote that is not durable is given",
-        "raft.space:Space.withhold",
-        "for topic in answer.topics if self._owing else ():",
+        "raft.space:Space.deny_unsynced_votes",
+        "for topic in answer.topics if self._is_state_unsynced else ():",
         "for topic in ():",
         "a vote is forgotten with the process, and given to another one in the same epoch",
     ),
     Bug(
         "who has no space for metadata knows no newer",
-        "raft.follower:Follower._take",
+        "raft.follower:Follower._apply",
         "storage.publish_unwritten(fetched.high_watermark)",
         "pass",
         "a broker with a full disk takes itself for the leader of what others lead",
@@ -119,8 +119,8 @@ BY_TEST: tuple[Bug, ...] = (
     Bug(
         "truncated records are published",
         "raft.storage:QuorumStorage.truncate_to",
-        "while self._held and self._held[-1][0] >= end_offset:",
-        "while self._held and self._held[-1][0] >= end_offset + 10**9:",
+        "while self._unpublished and self._unpublished[-1][0] >= end_offset:",
+        "while self._unpublished and self._unpublished[-1][0] >= end_offset + 10**9:",
         "readers see metadata that was taken back",
     ),
     Bug(

@@ -63,11 +63,11 @@ class Brokers:
         self._partitions = partitions
         self.config = config
         self._cluster_id = cluster_id
-        self.heard: dict[int, BrokerSession] = {}
+        self.sessions: dict[int, BrokerSession] = {}
 
     def begin_sessions(self, now_ms: int) -> None:
         """This controller becomes active: every unfenced broker has a whole session before it is fenced."""
-        self.heard = {
+        self.sessions = {
             broker.broker_id: BrokerSession(broker.broker_epoch, now_ms)
             for broker in self._state.brokers.values()
             if not broker.fenced
@@ -75,15 +75,15 @@ class Brokers:
 
     def without_rack(self) -> list[int]:
         """The brokers without a rack if others have one; empty if all or none have."""
-        remove_from_isr = sorted(each.broker_id for each in self._state.brokers.values() if each.rack is None)
-        return remove_from_isr if len(remove_from_isr) < len(self._state.brokers) else []
+        missing = sorted(each.broker_id for each in self._state.brokers.values() if each.rack is None)
+        return missing if len(missing) < len(self._state.brokers) else []
 
     def _has_session(self, broker: BrokerImage, now_ms: int) -> bool:
-        heard = self.heard.get(broker.broker_id)
+        session = self.sessions.get(broker.broker_id)
         return (
-            heard is not None
-            and heard.broker_epoch == broker.broker_epoch
-            and now_ms - heard.at_ms < self.config.broker_session_timeout_ms
+            session is not None
+            and session.broker_epoch == broker.broker_epoch
+            and now_ms - session.at_ms < self.config.broker_session_timeout_ms
         )
 
     def register(
@@ -107,7 +107,7 @@ class Brokers:
         self._state.full_directories.pop(request.broker_id, None)
         if same is not None:
             lost = set(same.directories) - set(request.log_dirs) if record.log_dirs else set()
-            records.extend(self._partitions.directories_leave(request.broker_id, lost) if lost else ())
+            records.extend(self._partitions.handle_directories_lost(request.broker_id, lost) if lost else ())
         elif old is not None:
             # It may have lost records that were not flushed, unless the previous process stopped cleanly (KIP-966).
             unclean = self._state.elr_enabled and request.previous_broker_epoch != old.broker_epoch
@@ -206,7 +206,7 @@ class Brokers:
 
     def registered(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
         """A registration is committed: its session begins. The service calls this, not `replay`."""
-        self.heard[broker_id] = BrokerSession(broker_epoch, now_ms)
+        self.sessions[broker_id] = BrokerSession(broker_epoch, now_ms)
 
     def heartbeat(
         self, request: BrokerHeartbeatRequest, next_offset: int, now_ms: int
@@ -222,9 +222,9 @@ class Brokers:
             ApiError: STALE_BROKER_EPOCH; INVALID_REQUEST: cordoned directories that are not its own.
         """
         broker = self.check_epoch(request.broker_id, request.broker_epoch)
-        heard = self.heard.get(broker.broker_id)
-        if heard is None or heard.broker_epoch != broker.broker_epoch:
-            heard = BrokerSession(broker.broker_epoch, now_ms)
+        session = self.sessions.get(broker.broker_id)
+        if session is None or session.broker_epoch != broker.broker_epoch:
+            session = BrokerSession(broker.broker_epoch, now_ms)
         caught_up = request.current_metadata_offset >= broker.broker_epoch
         records: list[Any] = self._directory_changes(broker, request)
         fenced, stop = broker.fenced, False
@@ -236,45 +236,45 @@ class Brokers:
                 records.extend(self._partitions.handle_broker_unfenced(broker.broker_id))
                 fenced = False
         elif broker.in_controlled_shutdown:
-            stop = not self._partitions.leads_any(broker.broker_id) and self._all_have_seen(heard.shutdown_offset)
+            stop = not self._partitions.leads_any(broker.broker_id) and self._all_have_applied(session.shutdown_offset)
             fenced = stop
         elif request.want_fence or (request.want_shut_down and not self._partitions.leads_any(broker.broker_id)):
             fenced, stop = True, request.want_shut_down
         elif request.want_shut_down:
             records = [_registration_change(broker, in_controlled_shutdown=1)]
             records.extend(self._partitions.handle_broker_fenced(broker.broker_id))
-            heard.shutdown_offset = next_offset + len(records) - 1
+            session.shutdown_offset = next_offset + len(records) - 1
         if fenced and not broker.fenced:
             records = self.fence(broker)
-        records.extend(self._leave_full(broker, request, skip=fenced or bool(records)))
-        heard.at_ms = now_ms
-        heard.metadata_offset = max(heard.metadata_offset, request.current_metadata_offset)
+        records.extend(self._store_full_directories(broker, request, skip=fenced or bool(records)))
+        session.at_ms = now_ms
+        session.metadata_offset = max(session.metadata_offset, request.current_metadata_offset)
         if stop:
             # The broker exits when it reads the answer; another process of this id need not wait for a session.
-            self.heard.pop(broker.broker_id, None)
+            self.sessions.pop(broker.broker_id, None)
         else:
-            self.heard[broker.broker_id] = heard
+            self.sessions[broker.broker_id] = session
         answer = BrokerHeartbeatResponse(is_caught_up=caught_up, is_fenced=fenced, should_shut_down=stop)
         return Result(records, answer, atomic=False)
 
-    def _leave_full(self, broker: BrokerImage, request: BrokerHeartbeatRequest, *, skip: bool) -> list[Any]:
+    def _store_full_directories(self, broker: BrokerImage, request: BrokerHeartbeatRequest, *, skip: bool) -> list[Any]:
         """Store the full directories of a heartbeat; repeated with each, because in-sync sets change meanwhile."""
         full = read_full_log_dirs(request)
         self._state.full_directories[broker.broker_id] = full
-        return self._partitions.full_leave(broker.broker_id) if full and not skip else []
+        return self._partitions.handle_directories_full(broker.broker_id) if full and not skip else []
 
-    def _all_have_seen(self, offset: int) -> bool:
+    def _all_have_applied(self, offset: int) -> bool:
         """Whether every unfenced broker has reported that it has applied the metadata log up to here, inclusive."""
         serving = (broker for broker in self._state.brokers.values() if broker.active)
-        heartbeats = (self.heard.get(broker.broker_id) for broker in serving)
-        return all(heard is not None and heard.metadata_offset >= offset for heard in heartbeats)
+        heartbeats = (self.sessions.get(broker.broker_id) for broker in serving)
+        return all(session is not None and session.metadata_offset >= offset for session in heartbeats)
 
     def _directory_changes(self, broker: BrokerImage, request: BrokerHeartbeatRequest) -> list[Any]:
         level = self._state.metadata_version
         records: list[Any] = []
         lost = set(broker.directories) & set(request.offline_log_dirs)
         if level >= DIRECTORY_ASSIGNMENT and lost:
-            records.extend(self._partitions.directories_leave(broker.broker_id, lost))
+            records.extend(self._partitions.handle_directories_lost(broker.broker_id, lost))
             online = [directory for directory in broker.directories if directory not in lost]
             if online:  # a broker without an online directory stops by itself
                 records.append(_registration_change(broker, log_dirs=online))
@@ -325,7 +325,8 @@ class Brokers:
         return [
             (broker.broker_id, broker.broker_epoch)
             for broker in self._state.brokers.values()
-            if not broker.fenced and ((heard := self.heard.get(broker.broker_id)) is None or heard.metadata_offset < 0)
+            if not broker.fenced
+            and ((session := self.sessions.get(broker.broker_id)) is None or session.metadata_offset < 0)
         ]
 
     def fence_expired(self, now_ms: int) -> Result[Any, int | None]:
@@ -337,12 +338,12 @@ class Brokers:
         ]
         if not silent:
             return Result([], None)
-        longest = min(silent, key=lambda broker: self._heard_ms(broker))
+        longest = min(silent, key=lambda broker: self._last_heartbeat_ms(broker))
         return Result(self.fence(longest), longest.broker_id, atomic=False)
 
-    def _heard_ms(self, broker: BrokerImage) -> int:
-        heard = self.heard.get(broker.broker_id)
-        return heard.at_ms if heard is not None else -1
+    def _last_heartbeat_ms(self, broker: BrokerImage) -> int:
+        session = self.sessions.get(broker.broker_id)
+        return session.at_ms if session is not None else -1
 
     def unregister(self, broker_id: int) -> Result[Any, UnregisterBrokerResponse]:
         """Remove the registration of a broker that will not return.

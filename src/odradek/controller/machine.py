@@ -69,7 +69,7 @@ class ControllerMachine:
 
     def on_unloaded(self) -> None:
         """Clear the brokers' sessions."""
-        self.brokers.heard.clear()
+        self.brokers.sessions.clear()
 
     def activate(self, now_ms: int) -> Result[Any, None]:
         """The first operation of a leadership: records of a new cluster, or the rest of an interrupted operation."""

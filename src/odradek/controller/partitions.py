@@ -95,7 +95,7 @@ class Partitions:
         ]
         return self._without(broker_id, touched, (broker_id,) if unclean_shutdown else ())
 
-    def directories_leave(
+    def handle_directories_lost(
         self, broker_id: int, lost: Collection[UUID], *, skip: Collection[PartitionKey] = ()
     ) -> list[PartitionChangeRecord]:
         """The records that remove a broker from the partitions in its offline directories (KIP-858).
@@ -112,7 +112,7 @@ class Partitions:
         ]
         return self._without(broker_id, touched)
 
-    def full_leave(self, broker_id: int) -> list[PartitionChangeRecord]:
+    def handle_directories_full(self, broker_id: int) -> list[PartitionChangeRecord]:
         """The records that remove a broker from the partitions that it cannot write for lack of space, if another
         in-sync
         replica can lead: neither its own appends nor those that wait for it can finish before there is space."""

@@ -214,12 +214,12 @@ class ControllerService:
         self._ready.set()
         self._on_active()
         await gather_cancelling(
-            self._fence_the_silent(machine, runtime),
+            self._fence_expired(machine, runtime),
             self._balance_leaders(machine, runtime),
             self._remove_old_tokens(machine, runtime),
         )
 
-    async def _fence_the_silent(self, machine: ControllerMachine, runtime: Runtime[Any]) -> None:
+    async def _fence_expired(self, machine: ControllerMachine, runtime: Runtime[Any]) -> None:
         """Check for expired broker sessions a few times per session timeout."""
         while runtime.active:
             await asyncio.sleep(machine.brokers.config.broker_session_timeout_ms / 8000)
@@ -242,7 +242,7 @@ class ControllerService:
             except ApiError:
                 return  # the leadership is over: the next controller does it
 
-    async def _follow_settings(self, keys: set[str]) -> None:
+    async def _watch_settings(self, keys: set[str]) -> None:
         """Hold the elections that changed settings allow (KAFKA-12670), before the change is answered."""
         if not keys.isdisjoint(_SETTINGS_OF_ELECTIONS):
             # After a failure the leadership is over, and the next one begins with these elections; the settings are
@@ -314,7 +314,7 @@ class ControllerService:
         """See `Configs.alter`."""
         answer = await self._run(lambda machine: machine.configs.alter(request))
         # The request also resets settings that it does not name.
-        await self._follow_settings(_SETTINGS_OF_ELECTIONS)
+        await self._watch_settings(_SETTINGS_OF_ELECTIONS)
         return answer
 
     async def incremental_alter_configs(
@@ -322,7 +322,7 @@ class ControllerService:
     ) -> IncrementalAlterConfigsResponse:
         """See `Configs.incremental_alter`."""
         answer = await self._run(lambda machine: machine.configs.incremental_alter(request))
-        await self._follow_settings({entry.name for resource in request.resources for entry in resource.configs})
+        await self._watch_settings({entry.name for resource in request.resources for entry in resource.configs})
         return answer
 
     async def update_features(
@@ -352,11 +352,9 @@ class ControllerService:
             lambda: machine.brokers.register(request, runtime.next_offset, self._clock.monotonic_ms())
         )
         machine.brokers.registered(request.broker_id, answer.broker_epoch, self._clock.monotonic_ms())
-        remove_from_isr = machine.brokers.without_rack()
-        if remove_from_isr:
-            _log.warning(
-                "racks are set for some brokers only: the others count as one rack", remove_from_isr=remove_from_isr
-            )
+        without_rack = machine.brokers.without_rack()
+        if without_rack:
+            _log.warning("racks are set for some brokers only: the others count as one rack", brokers=without_rack)
         return answer
 
     async def controller_registration(self, request: ControllerRegistrationRequest) -> ControllerRegistrationResponse:
@@ -374,7 +372,7 @@ class ControllerService:
         """Fence a broker whose process has died. Raises as `Brokers.fence_dead`, and NOT_CONTROLLER."""
         await self._run(lambda machine: machine.brokers.fence_dead(broker_id, broker_epoch))
 
-    def unheard_brokers(self) -> list[tuple[int, int]]:
+    def brokers_without_heartbeat(self) -> list[tuple[int, int]]:
         """Unfenced brokers that have sent no heartbeat to this controller: (id, epoch)."""
         return [] if self._machine is None else self._machine.brokers.brokers_without_heartbeat()
 

@@ -224,7 +224,7 @@ class Topics:
     def _usable_brokers(self) -> list[UsableBroker]:
         # A broker that drains, or is full while others are not, is the last choice too, and never the first replica.
         brokers = [broker for broker in self._state.brokers.values() if not broker.cordoned]
-        spared = self._is_spared
+        spared = self._is_excluded
         if all(spared(broker.broker_id) for broker in brokers if broker.active):
             spared = self._state.draining
         return [
@@ -232,7 +232,7 @@ class Topics:
             for broker in brokers
         ]
 
-    def _is_spared(self, broker_id: int) -> bool:
+    def _is_excluded(self, broker_id: int) -> bool:
         return self._state.draining(broker_id) or self._state.is_full(broker_id)
 
     def _new_topic_id(self) -> UUID:
@@ -252,7 +252,7 @@ class Topics:
         partition = PartitionImage(
             replicas=replicas,
             isr=isr or replicas[:1],
-            leader=next((each for each in isr if not self._is_spared(each)), isr[0] if isr else -1),
+            leader=next((each for each in isr if not self._is_excluded(each)), isr[0] if isr else -1),
             leader_epoch=leader_epoch,
             partition_epoch=0,
             directories=tuple(directories),
@@ -272,7 +272,7 @@ class Topics:
             try:
                 if times[name] > 1:
                     raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-                added = self._grow_one(topic, partitions_left)
+                added = self._create_partitions_of(topic, partitions_left)
                 charge(len(added))
                 records.extend(added)
                 partitions_left -= len(added)
@@ -281,7 +281,9 @@ class Topics:
             results.append(result)
         return Result([] if request.validate_only else records, CreatePartitionsResponse(results=results))
 
-    def _grow_one(self, topic: create_partitions_request.CreatePartitionsTopic, partitions_left: int) -> list[Any]:
+    def _create_partitions_of(
+        self, topic: create_partitions_request.CreatePartitionsTopic, partitions_left: int
+    ) -> list[Any]:
         topic_id = self._state.topic_ids.get(topic.name)
         if topic_id is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic.name}' does not exist.")

@@ -120,7 +120,7 @@ class PartitionMachineLog(Generic[RecordT]):
     async def _read(self, offset: int, end_offset: int) -> bytes | None:
         """Whole batches from `offset` on; None if they cannot be read at present. Raises as `read_all`."""
         log = self._partition.log  # a new object with the same records after a move to another directory
-        if log.has_left:
+        if log.is_detached:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self._partition.name} is no longer here")
         try:
             read = log.read(offset, max_bytes=LOAD_SLICE_BYTES, upper_offset=end_offset, at_least_one=True)

@@ -155,7 +155,7 @@ class ShardHost(Generic[ShardT]):
             self._closing[task] = None
             task.add_done_callback(self._closing.pop)
 
-    def why_it_leads(self, partition_id: int, leader_epoch: int) -> str:
+    def election_reason(self, partition_id: int, leader_epoch: int) -> str:
         """The reason for which this broker became the partition's leader, as text; called with the metadata change."""
         before = self._last_leaders.get(partition_id)
         if before is None:

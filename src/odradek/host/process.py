@@ -49,7 +49,7 @@ async def _serve(host: Host, when_ready: Sequence[str]) -> int:
 
     def on_stop() -> None:
         if stop_asked.is_set():
-            host.skip_handover()
+            host.skip_controlled_shutdown()
         stop_asked.set()
 
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -76,7 +76,7 @@ class Host:
         for votes in (False, True):
             await asyncio.gather(*(each.stop() for each in self.brokers if each.plan.votes is votes))
 
-    def skip_handover(self) -> None:
+    def skip_controlled_shutdown(self) -> None:
         """A second wish to stop: do not wait until others have taken over."""
         for broker in self.brokers:
             broker.signal(signal.SIGTERM)

@@ -229,4 +229,4 @@ def _may_cut(each: MirroredPartition) -> bool:
     partition = each.partition
     if partition.in_sync.pending is not None:
         return False  # the change may end the leadership
-    return partition.is_leader and partition.is_failing_back and not partition.cut_off
+    return partition.is_leader and partition.is_failing_back and not partition.is_isolated

@@ -188,7 +188,7 @@ class MirroredPartition:
         if self.next_offset != asked_offset:
             return Step.GO_ON
         partition = self.partition
-        if not partition.is_leader or partition.cut_off or not partition.is_mirror:
+        if not partition.is_leader or partition.is_isolated or not partition.is_mirror:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} is no mirror that is led here")
         records = received(answer.records)
         if log.log_end_offset < asked_offset and (records or answer.high_watermark == asked_offset):

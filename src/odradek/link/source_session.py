@@ -11,7 +11,7 @@ from uuid import UUID
 
 from odradek.common.errors import ErrorCode
 from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest
-from odradek.replica.fetch_session_handler import SentSession
+from odradek.replica.fetch_session_handler import FetchSessionHandler
 
 if TYPE_CHECKING:
     from odradek.link.mirroring import MirroredPartition
@@ -33,7 +33,7 @@ class SourceSession:
     """What one broker of the source knows of our partitions. One request is under way at a time."""
 
     def __init__(self) -> None:
-        self._session = SentSession()
+        self._session = FetchSessionHandler()
         self._sent: dict[Key, Place] = {}
         self._asked: dict[Key, tuple[MirroredPartition, int]] = {}
         self._ids: dict[str, UUID] = {}
@@ -71,7 +71,7 @@ class SourceSession:
     def is_over(self, response: FetchResponse) -> bool:
         """Whether the answer says no more than that the next request must begin another session."""
         is_over = response.error_code in _OVER and not self._was_full
-        self._session.answered(response.error_code, response.session_id)
+        self._session.handle_response(response.error_code, response.session_id)
         return is_over
 
     def answers(self, response: FetchResponse) -> Iterator[tuple[MirroredPartition, int, PartitionData | None]]:

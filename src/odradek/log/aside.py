@@ -125,7 +125,7 @@ async def _write(log: Log, offset: int, disk: Disk, waiting: Path, path: Path, t
         while (offset := max(offset, log.log_start_offset)) < log.log_end_offset:
             # One after the other: retention and compaction go on meanwhile.
             segment = next(log.segments.from_offset(offset))
-            held, position, end = segment.hold(), segment.position_of(offset), segment.size_bytes
+            held, position, end = segment.open_shared(), segment.position_of(offset), segment.size_bytes
             offset = log.segments.end_of(segment, log.log_end_offset)
             while position < end:
                 count = min(READ_BYTES, end - position)

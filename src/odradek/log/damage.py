@@ -11,8 +11,8 @@ from odradek.log.segment import Segment
 from odradek.log.summary import SegmentSummary
 
 _log = get_logger("log.damage")
-FETCHED_AGAIN = "nothing: it is fetched from another replica"
-BY_HAND = (
+REPAIR_FROM_REPLICA = "nothing: it is fetched from another replica"
+REPAIR_MANUALLY = (
     "stop this node and restore the file from a copy; or, with other replicas, remove the partition's directory, so "
     "that it is fetched again; or delete the records up to beyond it"
 )
@@ -22,26 +22,26 @@ class DamageReports:
     """The damaged batches of one log, below the recovery point: those behind it are cut at a start.
 
     Attributes:
-        on_found: called with the segment and position of each damaged batch that a reader wanted; says whether it will
+        on_damage: called with the segment and position of each damaged batch that a reader wanted; says whether it will
             be repaired.
         repair_count: batches that were repaired.
     """
 
-    __slots__ = ("_reported", "_summary", "_topic_partition", "on_found", "repair_count")
+    __slots__ = ("_reported", "_summary", "_topic_partition", "on_damage", "repair_count")
 
     def __init__(self, topic_partition: TopicPartition, summary: SegmentSummary) -> None:
         self._topic_partition = topic_partition
         self._summary = summary
         self._reported: set[tuple[int, int]] = set()
-        self.on_found: Callable[[Segment, int], bool] = _no_repair
+        self.on_damage: Callable[[Segment, int], bool] = _no_repair
         self.repair_count = 0
 
-    def found(self, segment: Segment, position: int, offset: int) -> ApiError:
+    def report(self, segment: Segment, position: int, offset: int) -> ApiError:
         """Ask for the repair of a damaged batch, and write one line into the node's log for each place; returns what a
         reader of `offset` gets."""
         topic, partition_id = self._topic_partition
         text = f"the batch of offset {offset} of {topic}-{partition_id} is damaged at byte {position} of {segment.path}"
-        is_repaired = self.on_found(segment, position)
+        is_repaired = self.on_damage(segment, position)
         if (segment.base_offset, position) not in self._reported:
             self._reported.add((segment.base_offset, position))
             _log.error(
@@ -51,11 +51,11 @@ class DamageReports:
                 offset=offset,
                 file=segment.path,
                 position=position,
-                what_to_do=FETCHED_AGAIN if is_repaired else BY_HAND,
+                what_to_do=REPAIR_FROM_REPLICA if is_repaired else REPAIR_MANUALLY,
             )
         return ApiError(ErrorCode.CORRUPT_MESSAGE, text)
 
-    def repaired(self, segment: Segment, position: int) -> None:
+    def mark_repaired(self, segment: Segment, position: int) -> None:
         """The batch is as it was written: damage at the same place would be reported again."""
         self.repair_count += 1
         self._reported.discard((segment.base_offset, position))
@@ -63,7 +63,7 @@ class DamageReports:
 
     def clear_listener(self) -> None:
         """Nothing repairs any more."""
-        self.on_found = _no_repair
+        self.on_damage = _no_repair
 
 
 def _no_repair(segment: Segment, position: int) -> bool:

@@ -114,7 +114,7 @@ class FileCache:
         self._open.pop(path, None)
         self._indexes.pop(path, None)
 
-    def keep_indexes(self, path: Path, let_go: Callable[[], None]) -> None:
+    def cache_indexes(self, path: Path, let_go: Callable[[], None]) -> None:
         """The indexes of a closed segment were loaded; those loaded longest ago are let go where there are too many.
 
         Raises:

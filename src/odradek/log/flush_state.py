@@ -117,7 +117,7 @@ class FlushState:
             StorageError: so does the work; then the directory is lost and must not be tried again.
         """
         partition_dir = self._dir
-        if partition_dir.has_left:
+        if partition_dir.is_detached:
             return lambda: None
         dirty = self._dirty_segments(end_offset)
         paths, self._unsynced_snapshots = self._unsynced_snapshots, []
@@ -139,8 +139,8 @@ class FlushState:
 
         def job(disk: Disk) -> None:
             # A log that is deleted meanwhile may have thousands of files, and a disk may take long for each.
-            make_durable(disk, held, paths, directories, lambda: partition_dir.has_left)
-            if epochs is not None and not partition_dir.has_left:
+            make_durable(disk, held, paths, directories, lambda: partition_dir.is_detached)
+            if epochs is not None and not partition_dir.is_detached:
                 self._epochs_failed = not write_lines_if_space(disk, epochs_path, epochs)
 
         return partition_dir.work(job, by_name=bool(paths or directories or epochs is not None))
@@ -150,7 +150,7 @@ class FlushState:
         return [
             segment
             for segment in segments.summary.take_undurable(recovery_point)
-            if segment.batches.has_unsynced_cut
+            if segment.batches.has_unsynced_truncation
             or segment.has_unsynced_indexes
             or segment.indexes.transactions.is_unsynced  # of a cut: the log may end at the recovery point
             or segments.end_of(segment, end_offset) > recovery_point
@@ -160,8 +160,8 @@ class FlushState:
         """Hand the index entries that are in memory to the page cache; returns the segments' open files."""
         for segment in dirty:
             ignore_disk_full(segment.indexes.flush)
-            segment.batches.has_unsynced_cut = segment.has_unsynced_indexes = False
-        held = [segment.hold() for segment in dirty]
+            segment.batches.has_unsynced_truncation = segment.has_unsynced_indexes = False
+        held = [segment.open_shared() for segment in dirty]
         self._aborted_left_out = not all(segment.indexes.transactions.is_written for segment in dirty)
         return held
 
@@ -183,7 +183,7 @@ class FlushState:
         Raises:
             StorageError: the disk failed.
         """
-        if self._dir.has_left:
+        if self._dir.is_detached:
             return
         if self.was_cut:
             self.write_epochs()  # what was written meanwhile is older than the cut
@@ -203,7 +203,7 @@ class FlushState:
         self.was_cut |= self._was_cut_before_flush
         self._segments.summary.distrust()
         for segment in self._segments:
-            segment.batches.has_unsynced_cut = True
+            segment.batches.has_unsynced_truncation = True
             segment.indexes.transactions.note_unsynced()
         # Without descriptors they may not be found: one that a loss of power takes is made again.
         with contextlib.suppress(OSError):

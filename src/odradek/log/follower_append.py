@@ -30,6 +30,6 @@ def append_as_follower(log: Log, data: Buffer, *, now_ms: int, leader_epoch: int
         # The leader's log begins inside this batch (DeleteRecords); the files begin with the batch.
         truncate_fully_and_start_at(log, first, now_ms=now_ms)
     for portion in in_portions(batches, log.config.segment_bytes):
-        log.append_placed([chunk for chunk, _ in portion], [header for _, header in portion], now_ms)
+        log.append_with_offsets([chunk for chunk, _ in portion], [header for _, header in portion], now_ms)
     log.log_start_offset = max(log.log_start_offset, start)
     return AppendInfo(first, log.log_end_offset - 1)

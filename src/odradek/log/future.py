@@ -25,9 +25,9 @@ from odradek.common.topic_names import TopicPartition
 from odradek.log.checkpoints import write_topic_id
 from odradek.log.loading import AssignedDirectory, FoundLog
 from odradek.log.log_dir import LogDir
-from odradek.log.opening import share_files
+from odradek.log.opening import use_files
 from odradek.log.placing import CountedLogs
-from odradek.log.stray import set_aside
+from odradek.log.stray import rename_stray
 
 if TYPE_CHECKING:
     from odradek.log.log import Log
@@ -72,7 +72,7 @@ class FutureLogs:
             disk.make_dirs(directory)
             write_topic_id(disk, directory, topic_id)
             as_begun = LogDir(log_dir, clean_shutdown=True, checkpointed_start={key: current.log_start_offset})
-            found = FoundLog(as_begun, directory, key, current.config, self._manager.draw_jitter())
+            found = FoundLog(as_begun, directory, key, current.config, self._manager.random_jitter())
             log = found.open(disk, self._manager.files, self._manager.clock.now_ms(), self._manager.remove_later)
         except (OSError, StorageError) as error:
             cause = error if isinstance(error, OSError) else error.__cause__
@@ -113,7 +113,7 @@ class FutureLogs:
         manager.forget_cleaned(key, future.log_dir)
         directory = future.log_dir / f"{key[0]}-{key[1]}"
         try:
-            set_aside(manager.disk, directory, manager.draw_bits())
+            rename_stray(manager.disk, directory, manager.random_bits())
             rename_to(future, directory)
         except OSError as error:
             raise StorageError(future.log_dir, f"{directory}: {error}") from error
@@ -137,7 +137,7 @@ class FutureLogs:
             if key in self.logs or log.log_dir == getattr(manager.logs.get(key), "log_dir", None):
                 manager.discard(log)  # what is left of a copy that was given up
                 continue
-            share_files(log, manager.files)
+            use_files(log, manager.files)
             self.logs[key], self.topic_ids[key] = log, each.topic_id
             if assigned(*key) != each.log_dir.directory_id:
                 continue
@@ -181,7 +181,7 @@ def inherit_state_from(log: Log, other: Log) -> None:
     log.update_high_watermark(other.high_watermark)
     take_epochs_of(log, other)
     log.producers = other.producers
-    log.damage.on_found = other.damage.on_found
+    log.damage.on_damage = other.damage.on_damage
     log.config = other.config
     log.flush_state.last_flush_ms = other.flush_state.last_flush_ms
 

@@ -80,10 +80,10 @@ class _Search:
 
     def __init__(self, batches: SegmentFile, boundary_after: BoundaryAfter) -> None:
         self._batches = batches
-        self._file = batches.hold().file
+        self._file = batches.open_shared().file
         self._boundary_after = boundary_after
         self._left_bytes = SEARCH_BYTES
-        self._led_nowhere: set[int] = set()
+        self._rejected: set[int] = set()
 
     def next_batch(self, hole: int, due: int) -> int | None:
         """Where the next undamaged batch begins behind a position, with an offset that is due or a later one."""
@@ -92,7 +92,7 @@ class _Search:
             boundary = self._boundary_after(begin - 1)
             stop = size if boundary is None else boundary
             for candidate in self._candidates(begin, stop):
-                if self._leads_on(candidate, due, stop):
+                if self._is_confirmed(candidate, due, stop):
                     return candidate
                 if self._left_bytes <= 0:
                     return None
@@ -116,7 +116,7 @@ class _Search:
                 return
             begin += len(window)
 
-    def _leads_on(self, candidate: int, due: int, stop: int) -> bool:
+    def _is_confirmed(self, candidate: int, due: int, stop: int) -> bool:
         """Whether an undamaged batch is there, and frames follow as far as they must; damage inside them is another
         matter."""
         first = self._frame_at(candidate, due, stop)
@@ -129,9 +129,9 @@ class _Search:
             position, due = position + header.size_bytes, header.last_offset + 1
             if position == stop or position - candidate >= CHAIN_BYTES:
                 return True
-            following = None if position in self._led_nowhere else self._frame_at(position, due, stop)
+            following = None if position in self._rejected else self._frame_at(position, due, stop)
             if following is None:
-                self._led_nowhere.update(passed)
+                self._rejected.update(passed)
                 return False
             header = following
 

@@ -131,7 +131,7 @@ class LogLoader:
         self._waiting: dict[Path, deque[FoundLog]] = {}
         self.found: dict[TopicPartition, FoundLog] = {}
         self.futures: list[FoundLog] = []
-        self.doomed: list[Path] = []
+        self.to_remove: list[Path] = []
         self._copies: list[tuple[Path, Path]] = []  # what is removed, and the directory of the log that is kept
         self.failures: dict[Path, str] = {}
         self.opened = 0
@@ -154,7 +154,7 @@ class LogLoader:
                 notes.append(f"{directory}: a link out of the log directory; what it leads to is left alone")
                 continue
             if is_deleted:
-                self.doomed.append(directory)
+                self.to_remove.append(directory)
                 continue
             assert match is not None
             if match["topic"] == METADATA_TOPIC:
@@ -186,14 +186,14 @@ class LogLoader:
         """Of two logs of one partition the first found is the log, unless the controller has the replica where the
         second is: whatever moved it there did not come to its end (`log.future`)."""
         if self.assigned(*second.topic_partition) != second.log_dir.directory_id:
-            self._settle_copy(second, first, notes)
+            self._resolve_copy(second, first, notes)
             return False
         self._waiting[first.log_dir.path].remove(first)
         self.found[second.topic_partition] = second
-        self._settle_copy(first, second, notes)
+        self._resolve_copy(first, second, notes)
         return True
 
-    def _settle_copy(self, copy: FoundLog, kept: FoundLog, notes: list[str]) -> None:
+    def _resolve_copy(self, copy: FoundLog, kept: FoundLog, notes: list[str]) -> None:
         was_moved = self.assigned(*kept.topic_partition) == kept.log_dir.directory_id
         if was_moved and self._log_bytes(copy.directory) <= self._log_bytes(kept.directory):
             notes.append(f"{copy.directory}: it was moved to {kept.log_dir.path}; this copy is removed")
@@ -201,7 +201,7 @@ class LogLoader:
         else:
             notes.append(f"{copy.directory}: also in {kept.log_dir.path}; this copy is left alone")
 
-    def release_names(self, draw_bits: Callable[[], int]) -> None:
+    def release_names(self, random_bits: Callable[[], int]) -> None:
         """Rename copies that are removed, before a log can take their name: its files would be removed with them.
 
         The name of the log that is kept is durable first. What cannot be renamed stays, for the next start.
@@ -209,14 +209,14 @@ class LogLoader:
         for directory, kept_in in self._copies:
             if kept_in in self.failures or directory.parent in self.failures:
                 continue
-            mark = f".{draw_bits():032x}-delete"
+            mark = f".{random_bits():032x}-delete"
             target = directory.parent / (directory.name[: MAX_NAME_BYTES - len(mark)] + mark)
             try:
                 self._disk.sync_dir(kept_in)
                 self._disk.rename(directory, target)
             except OSError:
                 continue
-            self.doomed.append(target)
+            self.to_remove.append(target)
 
     def _log_bytes(self, directory: Path) -> int:
         names = [name for name in self._disk.list_dir(directory) if name.endswith(".log")]

@@ -55,7 +55,7 @@ class Log:
     Attributes:
         cleaned_offset: the end (exclusive) of the part in which compaction left one record for each key.
         truncation_count: how often records were removed from the end.
-        on_cut: called at each truncation, and when the log start offset moves back.
+        on_truncated: called at each truncation, and when the log start offset moves back.
         on_cleaned_range_truncated: called at a truncation to an offset below `cleaned_offset`.
     """
 
@@ -92,7 +92,7 @@ class Log:
         self._jitter = jitter
         self._remove_later = remove_later or partial(remove_now, files.disk)
         self._clear_listeners()
-        self._check_marks()
+        self._check_offsets()
 
     @property
     def directory(self) -> Path:
@@ -104,9 +104,9 @@ class Log:
         return self.partition_dir.log_dir
 
     @property
-    def has_left(self) -> bool:
+    def is_detached(self) -> bool:
         """Whether the directory no longer belongs to a partition, or its disk failed."""
-        return self.partition_dir.has_left
+        return self.partition_dir.is_detached
 
     @property
     def size_bytes(self) -> int:
@@ -160,17 +160,17 @@ class Log:
         self.log_start_offset = offset
         # In memory only: on disk, entries below the start do no harm until the next start, and a write costs an fsync.
         self.epochs.truncate_from_start(offset)
-        self._check_marks()
+        self._check_offsets()
         return True
 
-    def cut_to(self, start_offset: int, end_offset: int) -> None:
+    def reset_offsets(self, start_offset: int, end_offset: int) -> None:
         """Set the log start and end offsets after `truncation` has truncated the segments."""
         self.log_start_offset, self.log_end_offset = start_offset, end_offset
         self.flush_state.cut(end_offset)
         self._high_watermark = min(max(self._high_watermark, start_offset), end_offset)
-        self._check_marks()
+        self._check_offsets()
 
-    def _check_marks(self) -> None:
+    def _check_offsets(self) -> None:
         """Assert the order of the offsets; appends and advances of the high watermark cannot break it."""
         end = self.log_end_offset
         assert self.segments.bases[-1] <= end, "the active segment begins inside the log"
@@ -223,11 +223,11 @@ class Log:
                 if known is not None and len(headers) == 1:
                     return AppendInfo(known.base_offset, known.last_offset, -1, duplicate=True)
         first, stamp_ms = self.log_end_offset, now_ms if self.config.log_append_time else -1
-        chunks, placed = self._give_offsets(batches, headers, leader_epoch, stamp_ms)
-        self.append_placed(chunks, placed, now_ms)
+        chunks, placed = self._assign_offsets(batches, headers, leader_epoch, stamp_ms)
+        self.append_with_offsets(chunks, placed, now_ms)
         return AppendInfo(first, self.log_end_offset - 1, stamp_ms)
 
-    def _give_offsets(
+    def _assign_offsets(
         self, batches: Sequence[MutableBatch | bytes], headers: Sequence[BatchHeader], leader_epoch: int, stamp_ms: int
     ) -> tuple[list[MutableBatch], list[BatchHeader]]:
         """Copies of the batches and headers with offsets from the log end on; writable batches change in place.
@@ -236,7 +236,7 @@ class Log:
         """
         offset = self.log_end_offset
         chunks: list[MutableBatch] = []
-        placed: list[BatchHeader] = []
+        assigned: list[BatchHeader] = []
         for batch, header in zip(batches, headers, strict=True):
             mutable = bytearray(batch) if isinstance(batch, bytes) or memoryview(batch).readonly else batch
             patch_base_offset(mutable, offset)
@@ -245,13 +245,13 @@ class Log:
                 stamp_log_append_time(mutable, stamp_ms)
                 header = BatchHeader.read(mutable)
             else:
-                header = header.placed(offset, leader_epoch)
+                header = header.with_offset(offset, leader_epoch)
             chunks.append(mutable)
-            placed.append(header)
+            assigned.append(header)
             offset = header.last_offset + 1
-        return chunks, placed
+        return chunks, assigned
 
-    def append_placed(self, chunks: Sequence[MutableBatch], headers: Sequence[BatchHeader], now_ms: int) -> None:
+    def append_with_offsets(self, chunks: Sequence[MutableBatch], headers: Sequence[BatchHeader], now_ms: int) -> None:
         """Write batches that have their offsets and leader epochs. Raises as `append_as_leader`."""
         size, segments = total_bytes(headers), self.segments
         assert headers[0].base_offset >= self.log_end_offset, "no offset is given twice"
@@ -271,11 +271,11 @@ class Log:
             if header.producer_id < 0:
                 self.producers.map_end_offset = header.last_offset + 1
                 if header.is_control:
-                    self.producers.forget_ended()
+                    self.producers.remove_ended()
             elif header.is_control:
                 note_control(self.producers, segment, chunk, header, self.last_stable_offset)
                 if segment.indexes.transactions.entries:
-                    segments.summary.noted_aborted()
+                    segments.summary.note_aborted()
             else:
                 self.producers.update(header)
 
@@ -342,7 +342,7 @@ class Log:
         try:
             return self._read(offset, max_bytes, upper, at_least_one)
         except DamagedBatchError as damage:
-            raise self.damage.found(damage.segment, damage.position, offset) from None
+            raise self.damage.report(damage.segment, damage.position, offset) from None
         except OSError as error:
             raise self.partition_dir.failed(error) from error
 
@@ -402,14 +402,14 @@ class Log:
 
     def leave(self) -> None:
         """Detach the log from its directory, which may be renamed or removed while a flush or compaction runs."""
-        self.partition_dir.has_left = True
+        self.partition_dir.is_detached = True
         self._clear_listeners()
 
     def _clear_listeners(self) -> None:
         # Listeners and the log form reference cycles. After thousands of deletions Python's garbage collector would
         # have to find them all in one iteration of the loop.
         self.on_cleaned_range_truncated: Callable[[], None] = _nothing
-        self.on_cut: Callable[[], None] = _nothing
+        self.on_truncated: Callable[[], None] = _nothing
         self.damage.clear_listener()
 
 

@@ -26,7 +26,7 @@ from odradek.log.loading import FILES_PER_THREAD, AssignedDirectory, FoundLog, L
 from odradek.log.log import Log
 from odradek.log.log_dir import NO_DIRECTORY, LogDir
 from odradek.log.offset_files import OffsetFiles
-from odradek.log.opening import close_log, share_files
+from odradek.log.opening import close_log, use_files
 from odradek.log.placing import CountedLogs, Placing
 from odradek.log.retention import begin_delete, deletable, finish_delete
 from odradek.log.space import DirectorySpace
@@ -66,13 +66,13 @@ class LogManager:
         self.files = FileCache(disk, capacity=open_files)
         self.dirs = {path: LogDir(path) for path in log_dirs}
         self.space = DirectorySpace(disk, self.dirs)
-        self.files.on_no_space = self.space.ran_out
+        self.files.on_no_space = self.space.on_disk_full
         self.placing = Placing()
         self.logs = CountedLogs(self.placing)
         self.topic_ids: dict[TopicPartition, UUID | None] = {}
         self.notes: list[str] = []
         self.unopened: frozenset[TopicPartition] = frozenset()  # the start saw them where a directory failed
-        self.futures = FutureLogs(self, lambda topic, number: future_name(topic, number, self.draw_bits()))
+        self.futures = FutureLogs(self, lambda topic, number: future_name(topic, number, self.random_bits()))
         self._cleaned = CleanedOffsets(disk)
         self._recovery = OffsetFiles(disk, RECOVERY_POINT, lambda log: log.recovery_point)
         self._starts = OffsetFiles(disk, LOG_START, lambda log: log.log_start_offset)
@@ -158,13 +158,13 @@ class LogManager:
         """
         for path, reason in loader.failures.items():
             self.take_offline(path, reason)
-        loader.release_names(self.draw_bits)
-        self._pending_deletion += [(self.clock.monotonic_ms(), path) for path in loader.doomed]
+        loader.release_names(self.random_bits)
+        self._pending_deletion += [(self.clock.monotonic_ms(), path) for path in loader.to_remove]
         for found in loader.found.values():
             self.notes += found.notes
             if found.log is not None and not found.log_dir.error:
-                share_files(found.log, self.files)
-                self._take(found.log, found.topic_id)
+                use_files(found.log, self.files)
+                self._add(found.log, found.topic_id)
         self.unopened = frozenset(key for key, found in loader.found.items() if found.log_dir.error)
         self.futures.take_loaded(loader.futures, loader.assigned)
         if all(log_dir.error for log_dir in self.dirs.values()):
@@ -194,18 +194,18 @@ class LogManager:
         epochs = {log_dir.clean_broker_epoch for log_dir in self.dirs.values()}
         return min(epochs) if len(epochs) == 1 else -1
 
-    def _take(self, log: Log, topic_id: UUID | None) -> None:
+    def _add(self, log: Log, topic_id: UUID | None) -> None:
         key = log.topic_partition
         self._cleaned.restore(log)
         log.on_cleaned_range_truncated = lambda: self._cleaned.forget(key, log.log_dir, self.logs.values())
-        log.on_cut = lambda: self._was_cut(log)
+        log.on_truncated = lambda: self._on_truncated(log)
         self.logs[key] = log
         self.topic_ids[key] = topic_id
 
-    def _was_cut(self, log: Log) -> None:
+    def _on_truncated(self, log: Log) -> None:
         """What lies behind the cut is new: the next start must look at it, as Kafka's LogManager sees to."""
         for files in (self._recovery, self._starts):
-            files.take_back(log, self._each_log())
+            files.lower(log, self._each_log())
 
     # -- logs ---------------------------------------------------------------------------------------------------
 
@@ -265,7 +265,7 @@ class LogManager:
         loaded = self.logs.get((topic, partition_id))
         if loaded is not None:
             if self.topic_ids[topic, partition_id] in (topic_id, None):
-                return self._adopt(loaded, topic_id, overrides)
+                return self._apply_topic(loaded, topic_id, overrides)
             self.delete((topic, partition_id))
         earlier = self._deleted.pop((topic, partition_id), None)
         if earlier is not None:
@@ -275,7 +275,7 @@ class LogManager:
         directory = chosen / f"{topic}-{partition_id}"
         if self.disk.is_link(directory):
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory} is a link out of the log directory")
-        free_name(self.files, directory, self.draw_bits())
+        free_name(self.files, directory, self.random_bits())
         self.forget_cleaned((topic, partition_id), chosen)
         self.forget_offsets((topic, partition_id), chosen)
         config = LogConfig.from_overrides(self.base_config, overrides)
@@ -295,10 +295,10 @@ class LogManager:
                 raise
             raise StorageError(chosen, f"{directory}: {error}") from error
         log.partition_dir.is_new = True
-        self._take(log, topic_id)
+        self._add(log, topic_id)
         return log
 
-    def _adopt(self, log: Log, topic_id: UUID, overrides: Mapping[str, str]) -> Log:
+    def _apply_topic(self, log: Log, topic_id: UUID, overrides: Mapping[str, str]) -> Log:
         """A log that was on disk gets its topic's settings, and the id that a damaged partition.metadata lost."""
         log.config = LogConfig.from_overrides(self.base_config, overrides)
         if self.topic_ids[log.topic_partition] is None:
@@ -363,7 +363,7 @@ class LogManager:
             StorageError: the rename failed.
         """
         topic, partition_id = log.topic_partition
-        mark = f".{self.draw_bits():032x}-delete"
+        mark = f".{self.random_bits():032x}-delete"
         stem = f"{topic}-{partition_id}"[: MAX_NAME_BYTES - len(mark)]
         target = log.log_dir / (stem + mark)
         log.leave()
@@ -383,7 +383,7 @@ class LogManager:
 
     def swap_in(self, log: Log, topic_id: UUID | None) -> None:
         """Use a future log as its partition's log from now on; all of it must be compacted again."""
-        self._take(log, topic_id)
+        self._add(log, topic_id)
         log.cleaned_offset = 0
 
     def forget_log(self, log: Log) -> None:
@@ -404,11 +404,11 @@ class LogManager:
         for files in self._checkpoints:
             files.forget(key, log_dir, self._each_log())
 
-    def draw_bits(self) -> int:
+    def random_bits(self) -> int:
         """128 bits for the name of a directory."""
         return self._random.getrandbits(128)
 
-    def draw_jitter(self) -> float:
+    def random_jitter(self) -> float:
         """A new log's share of segment.jitter.ms, 0 to 1."""
         return self._random.random()
 
@@ -445,17 +445,17 @@ class LogManager:
             ApiError: KAFKA_STORAGE_ERROR, no space for a new segment. StorageError.
         """
         log.producers.expire(self.clock.monotonic_ms(), producer_expiration_ms)
-        while not log.has_left and (unread := (found := deletable(log, now_ms)).unread) is not None:
+        while not log.is_detached and (unread := (found := deletable(log, now_ms)).unread) is not None:
             try:
                 load = unread.indexes.begin_load(newest_only=True)
                 twin = None if load is None else await self.disk.run_blocking(load)
-                if twin is not None and not log.has_left:
+                if twin is not None and not log.is_detached:
                     unread.indexes.install_indexes(twin)
             except OSError as error:
                 # Meanwhile the log may be deleted, and the segment cut off or compacted.
-                if not (log.has_left or unread.batches.is_dropped):
+                if not (log.is_detached or unread.batches.is_dropped):
                     raise StorageError(log.log_dir, f"{log.directory}: {error}") from error
-        if not log.has_left and found.segment_count:
+        if not log.is_detached and found.segment_count:
             finish_delete(log, await self.disk.run_blocking(begin_delete(log, found.segment_count, now_ms)))
             return found.segment_count
         return 0
@@ -513,13 +513,13 @@ class LogManager:
 
         return write_all
 
-    def cleaned_work(self, log_dir: Path, *, surely: bool = False) -> Callable[[], None]:
+    def cleaned_work(self, log_dir: Path, *, required: bool = False) -> Callable[[], None]:
         """Blocking work that notes how far the logs of a directory were compacted; raises StorageError.
 
-        With `surely` a full disk raises ApiError; else it leaves that to the next time.
+        With `required` a full disk raises ApiError; else it leaves that to the next time.
         """
-        if surely:
-            return self._cleaned.surely(log_dir, self.logs.values())
+        if required:
+            return self._cleaned.required(log_dir, self.logs.values())
         return self._cleaned.work(log_dir, self.logs.values()) or (lambda: None)
 
     def remove_later(self, paths: list[Path], delay_ms: int) -> None:
@@ -545,7 +545,7 @@ class LogManager:
                     log = waiting.popleft()
                 except IndexError:
                     return
-                share_files(log, files)
+                use_files(log, files)
                 try:
                     close_log(log)
                 except StorageError as error:

@@ -86,12 +86,12 @@ class OffsetFiles:
         finally:
             writing.release()
 
-    def take_back(self, log: Log, logs: Iterable[Log]) -> None:
+    def lower(self, log: Log, logs: Iterable[Log]) -> None:
         """A log was cut: let the file not name it beyond where it is; blocks where it does. Raises StorageError."""
-        if self.may_say(log.topic_partition, log.log_dir) > self._offset_of(log):
+        if self.max_recorded_offset(log.topic_partition, log.log_dir) > self._offset_of(log):
             self.write_now(log.log_dir, logs)
 
-    def may_say(self, key: TopicPartition, log_dir: Path) -> int:
+    def max_recorded_offset(self, key: TopicPartition, log_dir: Path) -> int:
         """The largest offset that a directory's file may have for a partition, or may get from who is writing it."""
         return max(said.get(log_dir, {}).get(key, 0) for said in (self._written, self._wanted))
 
@@ -104,7 +104,7 @@ class OffsetFiles:
         Raises:
             ApiError: KAFKA_STORAGE_ERROR, no space for it. StorageError.
         """
-        if not self.may_say(key, log_dir):
+        if not self.max_recorded_offset(key, log_dir):
             return
         self.write_now(log_dir, [log for log in logs if log.topic_partition != key])
         if self.is_behind(log_dir):

@@ -75,7 +75,7 @@ def _write_for_next_start(log: Log) -> None:
         ignore_disk_full(segment.indexes.flush)
 
 
-def share_files(log: Log, files: FileCache) -> None:
+def use_files(log: Log, files: FileCache) -> None:
     """Open files of these from now on: a log that another thread opened comes to the loop."""
     log.partition_dir.files = files
-    log.segments.share_files()
+    log.segments.use_files()

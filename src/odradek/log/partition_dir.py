@@ -18,16 +18,16 @@ class PartitionDir:
 
     Attributes:
         files: the open files of the broker.
-        has_left: the directory is no partition's any more, or its disk failed.
+        is_detached: the directory belongs to no partition any more, or its disk failed.
         is_new: its name is not durable before the next flush; set by the maker of the directory.
     """
 
-    __slots__ = ("files", "has_left", "is_new", "path")
+    __slots__ = ("files", "is_detached", "is_new", "path")
 
     def __init__(self, files: FileCache, path: Path) -> None:
         self.files = files
         self.path = path
-        self.has_left = False
+        self.is_detached = False
         self.is_new = False
 
     @property
@@ -55,7 +55,7 @@ class PartitionDir:
             StorageError: the disk failed; so does the work.
         """
         path = self.path
-        if self.has_left:
+        if self.is_detached:
             return lambda: None
         try:
             disk = self.files.disk.hold(path) if by_name else self.files.disk
@@ -66,7 +66,7 @@ class PartitionDir:
             try:
                 return job(disk)
             except (OSError, StorageError) as error:
-                if self.has_left or is_dropped():
+                if self.is_detached or is_dropped():
                     return None
                 if isinstance(error, StorageError):
                     raise

@@ -36,7 +36,7 @@ class CorruptSnapshotError(Exception):
     """The file is not a producer snapshot, or was damaged."""
 
 
-class KnownBatch(NamedTuple):
+class BatchMetadata(NamedTuple):
     """One of a producer's last batches; sequences and offsets inclusive."""
 
     first_sequence: int
@@ -46,7 +46,7 @@ class KnownBatch(NamedTuple):
     timestamp_ms: int
 
     @classmethod
-    def of(cls, header: BatchHeader) -> KnownBatch:
+    def of(cls, header: BatchHeader) -> BatchMetadata:
         """What is remembered of a batch that is in the log."""
         return cls(
             header.base_sequence,
@@ -70,12 +70,12 @@ class Verification:
     of the batch's own epoch is the end of that one.
     """
 
-    __slots__ = ("asker_count", "is_bumped_by_ends", "is_confirmed", "producer_epoch", "seen_by_expiry")
+    __slots__ = ("is_confirmed", "producer_epoch", "seen_by_expiry", "supports_epoch_bump", "waiter_count")
 
-    def __init__(self, producer_epoch: int = -1, *, is_bumped_by_ends: bool = False) -> None:
+    def __init__(self, producer_epoch: int = -1, *, supports_epoch_bump: bool = False) -> None:
         self.producer_epoch = producer_epoch
-        self.is_bumped_by_ends = is_bumped_by_ends
-        self.asker_count = 0
+        self.supports_epoch_bump = supports_epoch_bump
+        self.waiter_count = 0
         self.is_confirmed = False
         self.seen_by_expiry = False
 
@@ -98,7 +98,7 @@ class ProducerEntry:
 
     producer_id: int
     producer_epoch: int = -1
-    batches: tuple[KnownBatch, ...] = ()
+    batches: tuple[BatchMetadata, ...] = ()
     last_timestamp_ms: int = -1
     coordinator_epoch: int = -1
     transaction_start: int = NO_OFFSET
@@ -127,11 +127,11 @@ class ProducerState:
         # Exclusive: everything before it has been replayed into this state.
         self.map_end_offset = 0
         # Some batch from this offset on could not be replayed; None where all were.
-        self.missed_from: int | None = None
+        self.unreplayed_from: int | None = None
 
     # -- deciding -----------------------------------------------------------------------------------------------
 
-    def check(self, header: BatchHeader, verification: Verification | None = NOT_REQUIRED) -> KnownBatch | None:
+    def check(self, header: BatchHeader, verification: Verification | None = NOT_REQUIRED) -> BatchMetadata | None:
         """Whether a batch of records may be appended; one that already was is returned instead.
 
         Args:
@@ -154,7 +154,7 @@ class ProducerState:
         self._check_transaction(header, verification)
         return None
 
-    def _check_sequence(self, header: BatchHeader, entry: ProducerEntry | None) -> KnownBatch | None:
+    def _check_sequence(self, header: BatchHeader, entry: ProducerEntry | None) -> BatchMetadata | None:
         first, last = header.base_sequence, header.last_sequence
         if entry is not None and header.producer_epoch == entry.producer_epoch:
             for batch in entry.batches:
@@ -189,28 +189,28 @@ class ProducerState:
         return entry is not None and entry.transaction_start != NO_OFFSET and entry.producer_epoch == producer_epoch
 
     def begin_verification(
-        self, producer_id: int, producer_epoch: int, *, is_bumped_by_ends: bool = False
+        self, producer_id: int, producer_epoch: int, *, supports_epoch_bump: bool = False
     ) -> Verification:
         """Before the coordinator is asked, and `end_verification` after it; who ask at the same time share one.
 
         Args:
-            is_bumped_by_ends: the producer's epoch rises with every end of a transaction (KIP-890).
+            supports_epoch_bump: the producer's epoch rises with every end of a transaction (KIP-890).
         """
         verification = self._verifications.get(producer_id)
-        asked = (producer_epoch, is_bumped_by_ends)
-        if verification is None or (verification.producer_epoch, verification.is_bumped_by_ends) != asked:
+        asked = (producer_epoch, supports_epoch_bump)
+        if verification is None or (verification.producer_epoch, verification.supports_epoch_bump) != asked:
             is_newest = verification is None or verification.producer_epoch <= producer_epoch
-            verification = Verification(producer_epoch, is_bumped_by_ends=is_bumped_by_ends)
+            verification = Verification(producer_epoch, supports_epoch_bump=supports_epoch_bump)
             if is_newest:
                 self._verifications[producer_id] = verification
-        verification.asker_count += 1
+        verification.waiter_count += 1
         return verification
 
     def end_verification(self, producer_id: int, verification: Verification, *, is_confirmed: bool) -> None:
         """The coordinator has answered; what it denies to all who asked is not kept: anybody may invent ids."""
-        verification.asker_count -= 1
+        verification.waiter_count -= 1
         verification.is_confirmed |= is_confirmed
-        is_denied = not verification.asker_count and not verification.is_confirmed
+        is_denied = not verification.waiter_count and not verification.is_confirmed
         if is_denied and self._verifications.get(producer_id) is verification:
             del self._verifications[producer_id]
 
@@ -227,7 +227,7 @@ class ProducerState:
         present = self._verifications.get(producer_id)
         if present is None:
             return
-        is_of_the_next = present.is_bumped_by_ends and transaction_version >= 2
+        is_of_the_next = present.supports_epoch_bump and transaction_version >= 2
         if not is_of_the_next or present.producer_epoch < producer_epoch:
             del self._verifications[producer_id]
 
@@ -269,7 +269,7 @@ class ProducerState:
 
     # -- changing -----------------------------------------------------------------------------------------------
 
-    def refused(self, headers: Sequence[BatchHeader], code: ErrorCode) -> None:
+    def note_refused(self, headers: Sequence[BatchHeader], code: ErrorCode) -> None:
         """Batches were kept out of the log, for whatever reason; what passes is remembered, as `Refusals` does it."""
         if not code.retriable:
             return
@@ -291,7 +291,7 @@ class ProducerState:
             entry.producer_epoch = header.producer_epoch
             entry.batches = ()
         if header.base_sequence >= 0:
-            entry.batches = (*entry.batches[-WINDOW_BATCHES + 1 :], KnownBatch.of(header))
+            entry.batches = (*entry.batches[-WINDOW_BATCHES + 1 :], BatchMetadata.of(header))
             if self.refusals:
                 expected = advance_sequence(entry.last_sequence, 1)
                 self.refusals.settle(header.producer_id, header.producer_epoch, expected)
@@ -302,7 +302,7 @@ class ProducerState:
             self._open_transactions[header.base_offset] = header.producer_id
             self._verifications.pop(header.producer_id, None)
 
-    def keep_known(self, before: ProducerState, end_offset: int) -> None:
+    def restore_known_batches(self, before: ProducerState, end_offset: int) -> None:
         """Take what a state of before knows of batches below `end_offset` (exclusive) and this one, read from a damaged
         log, does not."""
         for producer_id, known in before.producers.items():
@@ -316,7 +316,7 @@ class ProducerState:
                 entry.producer_epoch, entry.batches = known.producer_epoch, batches
                 entry.last_timestamp_ms = max(entry.last_timestamp_ms, batches[-1].timestamp_ms)
 
-    def go_on_from(self, before: ProducerState) -> None:
+    def inherit_from(self, before: ProducerState) -> None:
         """Take what a state of before knows of what is in no log: who asks the coordinator, who was refused, who was
         silent since when. Both are of the same batches."""
         self.refusals, self._verifications = before.refusals, before._verifications
@@ -342,7 +342,7 @@ class ProducerState:
             oldest = entry.batches[0]
             joins = advance_sequence(header.last_sequence, 1) == oldest.first_sequence
             if header.last_offset < oldest.base_offset and header.producer_epoch == entry.producer_epoch and joins:
-                entry.batches = (KnownBatch.of(header), *entry.batches)
+                entry.batches = (BatchMetadata.of(header), *entry.batches)
 
     def end_transaction(
         self, header: BatchHeader, kind: ControlType, coordinator_epoch: int, last_stable_offset: int
@@ -388,7 +388,7 @@ class ProducerState:
         """The producers of open transactions, by where these begin."""
         return [self.producers[producer_id] for producer_id in self._open_transactions.values()]
 
-    def forget_ended(self) -> None:
+    def remove_ended(self) -> None:
         """A mirror ends here: the ids before are another cluster's, and may be given here to others. Transactions that
         are open belong to producers of here: the leader has aborted those of the source."""
         self.producers = {
@@ -433,7 +433,7 @@ class ProducerState:
         """The bytes of Kafka's producer snapshot file; only the last batch of each producer is kept, as there."""
         entries = bytearray()
         for entry in self.producers.values():
-            last = entry.batches[-1] if entry.batches else KnownBatch(-1, -1, -1, 0, entry.last_timestamp_ms)
+            last = entry.batches[-1] if entry.batches else BatchMetadata(-1, -1, -1, 0, entry.last_timestamp_ms)
             entries += _ENTRY.pack(
                 entry.producer_id,
                 entry.producer_epoch,
@@ -471,7 +471,7 @@ class ProducerState:
             )
             if last_offset >= 0:
                 first_sequence = advance_sequence(last_sequence, -delta)
-                entry.batches = (KnownBatch(first_sequence, last_sequence, last_offset, delta, timestamp),)
+                entry.batches = (BatchMetadata(first_sequence, last_sequence, last_offset, delta, timestamp),)
             state.producers[producer_id] = entry
             if start != NO_OFFSET:
                 transactions.append((start, producer_id))

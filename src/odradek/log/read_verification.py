@@ -33,7 +33,7 @@ class ReadVerification:
             How many bytes may be given, at least the first batch's; 0 where that is damaged.
         """
         length = min(length, max(first.size_bytes, CHECKED_READ_BYTES))
-        data = memoryview(self._batches.hold().file.read_at(position, length))
+        data = memoryview(self._batches.open_shared().file.read_at(position, length))
         left_bytes = self._batches.size_bytes - position
         whole, is_damaged = _whole_batches(data, left_bytes, min(first.base_offset, offset), end_offset)
         if not whole:
@@ -49,7 +49,7 @@ class ReadVerification:
         """The segment ends there: what is written next is this process's."""
         self.tail_start = min(self.tail_start, position)
 
-    def distrust(self) -> None:
+    def invalidate(self) -> None:
         """Verify also what this process wrote or has verified: some of it has changed."""
         self.tail_start, self._stretch_start, self._stretch_end = self._batches.size_bytes, 0, 0
 

@@ -117,11 +117,11 @@ def load_directory(
         disk, directory, segments, log_start_offset, end, notes, known_to=written_to, is_clean=clean_shutdown
     )
     producers = load_producers(disk, directory, segments, end, notes, indexed_to=written_to)
-    _mend_transactions(segments)
+    _repair_transaction_indexes(segments)
     is_whole = epochs_are_written and all(segment.indexes.transactions.is_written for segment in segments)
     recovered = end if clean_shutdown and is_whole else written_to
     if not clean_shutdown and flush_messages < NEVER:
-        _name_again(disk, directory, [segment for segment in segments if segment.base_offset >= recovered])
+        _rename_twice(disk, directory, [segment for segment in segments if segment.base_offset >= recovered])
     unwritten = None if epochs_are_written else epochs
     if end - recovered >= flush_messages and _make_durable(disk, directory, segments, recovered, unwritten):
         recovered, epochs_are_written = end, True
@@ -139,7 +139,7 @@ def load_directory(
     )
 
 
-def _mend_transactions(segments: list[Segment]) -> None:
+def _repair_transaction_indexes(segments: list[Segment]) -> None:
     """Make damaged indexes of aborted transactions again, before entries are written behind what is damaged there: the
     file would look whole, without those before. Raises OSError."""
     if any(segment.indexes.transactions_damaged for segment in segments):
@@ -219,7 +219,7 @@ def _recover(
                 was_split = True
                 continue
         if damage is None and following is not None and not compacted:
-            damage = _lost_between(segment, end, segments[number + 1])
+            damage = _has_gap_between(segment, end, segments[number + 1])
         if damage is None:
             continue
         lost = [later.base_offset for later in segments[number + 1 :]]
@@ -241,7 +241,7 @@ def _recover(
     return end
 
 
-def _lost_between(segment: Segment, end: int, after: Segment) -> Damage | None:
+def _has_gap_between(segment: Segment, end: int, after: Segment) -> Damage | None:
     """A power loss may keep the younger of two files: what it holds follows on records that are lost.
 
     But where no segment could hold both the old end and what comes next, the log itself went on there, and all before
@@ -255,7 +255,7 @@ def _lost_between(segment: Segment, end: int, after: Segment) -> Damage | None:
     return Damage(segment.size_bytes, f"it ends there, and the next segment begins at {after.base_offset}")
 
 
-def _name_again(disk: Disk, directory: Path, segments: list[Segment]) -> None:
+def _rename_twice(disk: Disk, directory: Path, segments: list[Segment]) -> None:
     """Rename segments to and fro, so that the next sync of the directory has their names to store.
 
     After one that failed they are seen, and no later sync alone makes them durable. A stop between the two names is
@@ -470,19 +470,19 @@ def _newest_snapshot(
 
 def reload_producers(disk: Disk, directory: Path, segments: list[Segment], present: ProducerState) -> ProducerState:
     """The state of a log that was read around holes, once one of them is filled; raises OSError."""
-    assert present.missed_from is not None, "something was missed"
+    assert present.unreplayed_from is not None, "something was missed"
     for offset in snapshot_offsets(disk, directory):
-        if offset > present.missed_from:
+        if offset > present.unreplayed_from:
             disk.remove(segment_path(directory, offset, ".snapshot"))
     end = present.map_end_offset
     state = load_producers(disk, directory, segments, end, [])
-    state.keep_known(present, end)
-    state.go_on_from(present)
+    state.restore_known_batches(present, end)
+    state.inherit_from(present)
     return state
 
 
 def _note_hole(state: ProducerState, segment: Segment, notes: list[str], hole: Hole) -> None:
-    state.missed_from = hole.offset if state.missed_from is None else min(state.missed_from, hole.offset)
+    state.unreplayed_from = hole.offset if state.unreplayed_from is None else min(state.unreplayed_from, hole.offset)
     further = "what follows is not known" if hole.end_position is None else f"read on from byte {hole.end_position}"
     notes.append(
         f"{segment.path}: no whole batch at byte {hole.position}: its producer may be forgotten until it is repaired; "

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.numbers import INT32_MAX
 from odradek.common.ports import Buffer, Disk
-from odradek.log.compaction.output import CLEANED, MENDED, CleanedSegment, cleaned_paths
+from odradek.log.compaction.output import CLEANED, REPAIRED, CleanedSegment, cleaned_paths
 from odradek.log.compaction.swap import replace_segments, swap_in
 from odradek.log.files import FileCache
 from odradek.log.recovery import reload_producers
@@ -66,24 +66,26 @@ def find_hole(log: Log, segment: Segment, position: int) -> CorruptRange | None:
     Raises:
         StorageError.
     """
-    if log.has_left or segment not in log.segments or position >= segment.size_bytes:
+    if log.is_detached or segment not in log.segments or position >= segment.size_bytes:
         return None
     end_offset = log.end_of(segment)
     try:
-        position, first_offset = _due_at(segment, position, end_offset)
+        position, first_offset = _expected_at(segment, position, end_offset)
         whole = _batch_at(segment, position, first_offset, end_offset, exact=not log.config.compacted)
-        if whole is not None and _goes_on(segment, position + whole.size_bytes, whole.last_offset + 1, end_offset):
+        if whole is not None and _is_continued(segment, position + whole.size_bytes, whole.last_offset + 1, end_offset):
             return None
         for candidate in _candidates(segment, position):
             found = _batch_at(segment, candidate, first_offset + 1, end_offset)
-            if found is not None and _goes_on(segment, candidate + found.size_bytes, found.last_offset + 1, end_offset):
+            if found is not None and _is_continued(
+                segment, candidate + found.size_bytes, found.last_offset + 1, end_offset
+            ):
                 return CorruptRange(segment, position, candidate, first_offset, found.base_offset, is_open=False)
     except OSError as error:
         raise StorageError(log.log_dir, f"{segment.path}: {error}") from error
     return CorruptRange(segment, position, segment.size_bytes, first_offset, end_offset, is_open=True)
 
 
-def fitting(log: Log, hole: CorruptRange, data: Buffer) -> tuple[list[Batch], bool]:
+def matching_batches(log: Log, hole: CorruptRange, data: Buffer) -> tuple[list[Batch], bool]:
     """What another replica gave, as far as it belongs into the hole, and whether those are all.
 
     Args:
@@ -99,10 +101,10 @@ def fitting(log: Log, hole: CorruptRange, data: Buffer) -> tuple[list[Batch], bo
     for _, header in batches:
         gap = header.base_offset - expected
         if gap < 0 or (gap and not log.config.compacted) or header.last_offset >= hole.end_offset:
-            raise _other(hole, f"offsets {header.base_offset} to {header.last_offset} where {expected} is due")
+            raise _changed_error(hole, f"offsets {header.base_offset} to {header.last_offset} where {expected} is due")
         known = log.epoch_of(header.base_offset)
         if header.partition_leader_epoch != known:
-            raise _other(hole, f"leader epoch {header.partition_leader_epoch} where ours is {known}")
+            raise _changed_error(hole, f"leader epoch {header.partition_leader_epoch} where ours is {known}")
         expected = header.last_offset + 1
     is_full = expected == hole.end_offset or (log.config.compacted and len(given) > len(batches))
     return batches, is_full
@@ -117,7 +119,7 @@ def overwrite(log: Log, hole: CorruptRange, batches: Sequence[Batch]) -> int:
     assert sum(len(chunk) for chunk, _ in batches) <= hole.size_bytes, "what is undamaged is never written over"
     segment = hole.segment
     try:
-        return hole.position + segment.hold().file.write_at(hole.position, [chunk for chunk, _ in batches])
+        return hole.position + segment.open_shared().file.write_at(hole.position, [chunk for chunk, _ in batches])
     except OSError as error:
         raise StorageError(log.log_dir, f"{segment.path}: {error}") from error
 
@@ -139,7 +141,7 @@ def rewrite_batches(disk: Disk, log: Log, hole: CorruptRange, batches: Sequence[
             old.directory,
             old.base_offset,
             index_interval_bytes=log.config.index_interval_bytes,
-            suffix=MENDED,
+            suffix=REPAIRED,
         )
         for header, batch in _undamaged(twin, 0, hole.position, old.base_offset):
             fresh.add(header, batch)
@@ -160,11 +162,11 @@ def rewriting(log: Log, hole: CorruptRange, batches: Sequence[Batch]) -> Callabl
     )
 
 
-def take_place(log: Log, files: FileCache, hole: CorruptRange) -> bool:
+def install(log: Log, files: FileCache, hole: CorruptRange) -> bool:
     """Put what `rewrite_batches` wrote in the segment's place; False where that is gone. Raises StorageError."""
 
     def swap() -> tuple[Segment, list[Path]]:
-        names = (cleaned_paths(log.directory, hole.segment.base_offset, suffix) for suffix in (MENDED, CLEANED))
+        names = (cleaned_paths(log.directory, hole.segment.base_offset, suffix) for suffix in (REPAIRED, CLEANED))
         for repaired, cleaned in zip(*names, strict=True):
             files.disk.rename(repaired, cleaned)  # and not what a cleaner that is at it has made of the damaged one
         return swap_in(files, log.directory, [hole.segment])
@@ -172,13 +174,13 @@ def take_place(log: Log, files: FileCache, hole: CorruptRange) -> bool:
     return replace_segments(log, [hole.segment], swap)
 
 
-def hole_filled(log: Log, hole: CorruptRange) -> None:
+def finish_repair(log: Log, hole: CorruptRange) -> None:
     """Batches are where the hole was: what was read of the log without them is read again. Raises StorageError."""
-    missed_from = log.producers.missed_from
+    unreplayed_from = log.producers.unreplayed_from
     try:
         if hole.segment in log.segments:
             hole.segment.indexes.rebuild_behind(hole.position, log.config.index_interval_bytes)
-        if missed_from is not None and missed_from < hole.end_offset:
+        if unreplayed_from is not None and unreplayed_from < hole.end_offset:
             disk = log.partition_dir.files.disk
             log.producers = reload_producers(disk, log.directory, list(log.segments), log.producers)
     except OSError as error:
@@ -197,7 +199,7 @@ def _undamaged(
         yield found[1], found[2]
 
 
-def _due_at(segment: Segment, position: int, end_offset: int) -> tuple[int, int]:
+def _expected_at(segment: Segment, position: int, end_offset: int) -> tuple[int, int]:
     """Where a repair begins that was asked for at a position, and the offset that is due there.
 
     Undamaged batches that end at the position say which offset that is. Where damage lies between them and the
@@ -222,7 +224,7 @@ def _batch_at(
     """The header of an undamaged batch within these offsets; None where there is none at that position."""
     if not 0 <= position <= segment.size_bytes - HEADER_BYTES:
         return None
-    file = segment.hold().file
+    file = segment.open_shared().file
     header = BatchHeader.read(file.read_at(position, HEADER_BYTES))
     size = header.batch_length + LOG_OVERHEAD_BYTES
     if header.magic != MAGIC or size < HEADER_BYTES or position + size > segment.size_bytes:
@@ -234,7 +236,7 @@ def _batch_at(
     return header if crc_is_valid(file.read_at(position, size), header) else None
 
 
-def _goes_on(segment: Segment, position: int, next_offset: int, end_offset: int) -> bool:
+def _is_continued(segment: Segment, position: int, next_offset: int, end_offset: int) -> bool:
     """Whether what follows a batch agrees with its offsets, which no checksum covers; damage there is its own hole."""
     if position == segment.size_bytes:
         return next_offset <= end_offset
@@ -256,5 +258,5 @@ def _candidates(segment: Segment, position: int) -> Iterator[int]:
     yield from segment.indexes.offsets.positions_after(position)
 
 
-def _other(hole: CorruptRange, why: str) -> ApiError:
+def _changed_error(hole: CorruptRange, why: str) -> ApiError:
     return ApiError(ErrorCode.CORRUPT_MESSAGE, f"another replica has {why} at {hole.segment.path}")

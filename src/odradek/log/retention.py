@@ -109,7 +109,7 @@ def begin_delete(log: Log, count: int, now_ms: int) -> Callable[[], list[Path] |
 
 def finish_delete(log: Log, renamed: list[Path] | None) -> None:
     """The files have their new names; they are removed after file.delete.delay.ms."""
-    if renamed and not log.has_left:
+    if renamed and not log.is_detached:
         log.remove_later(renamed)
 
 

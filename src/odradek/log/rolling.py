@@ -52,7 +52,7 @@ def roll(log: Log, now_ms: int) -> None:
     if active.size_bytes == 0 and active.base_offset == end:
         return
     try:
-        active.indexes.note_newest()
+        active.indexes.append_newest_timestamp()
         active.indexes.flush()
         log.flush_state.snapshot_producers(log.producers, end)
         log.segments.roll(end, now_ms)

@@ -1,6 +1,6 @@
 """Closed segments are read again and verified, a piece at a time: a bit may flip in what was written well.
 
-What is damaged is repaired as where a reader finds it (`DamageReports.on_found`), before a reader does. How fast, and
+What is damaged is repaired as where a reader finds it (`DamageReports.on_damage`), before a reader does. How fast, and
 when the next piece comes, is the caller's to decide (`server.background.scrubbing`).
 """
 
@@ -109,7 +109,7 @@ class SegmentCheck:
     @property
     def is_there(self) -> bool:
         """Whether the segment is the log's still: retention, compaction or a cut may have taken it."""
-        return not self._log.has_left and self.segment in self._log.segments[:-1]
+        return not self._log.is_detached and self.segment in self._log.segments[:-1]
 
     def next_piece(self) -> Callable[[], Piece | None]:
         """Work that verifies some more; None comes of it where log or segment are gone. It raises StorageError."""

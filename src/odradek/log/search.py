@@ -95,14 +95,14 @@ class TimestampSearch:
         if load is None:
             return None
         self._loading = segment
-        return _unless_gone(load)
+        return _if_exists(load)
 
     def _step_in(self, segment: Segment) -> Callable[[], FoundTimestamp | None] | None:
         timestamp_ms, start = self._timestamp_ms or 0, self._log_start_offset
         found = segment.locate(max(segment.indexes.offset_before(timestamp_ms), start))
         if found is None:
             return None
-        held, end, base = segment.hold(), segment.size_bytes, segment.base_offset
+        held, end, base = segment.open_shared(), segment.size_bytes, segment.base_offset
         limit = self._max_decompressed_bytes
         return lambda: _first_in(held.file, found[0], end, base, timestamp_ms, start, limit)
 
@@ -156,7 +156,7 @@ def first_record_ms(log: Log, offset: int, end_offset: int) -> int | None:
     return None
 
 
-def _unless_gone(load: Callable[[], SegmentIndexes]) -> Callable[[], SegmentIndexes | None]:
+def _if_exists(load: Callable[[], SegmentIndexes]) -> Callable[[], SegmentIndexes | None]:
     def work() -> SegmentIndexes | None:
         try:
             return load()

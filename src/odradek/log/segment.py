@@ -127,7 +127,7 @@ class Segment:
 
     def sync(self) -> None:
         """Block until the batches are durable; raises OSError, after which they are not."""
-        self.hold().file.sync()
+        self.open_shared().file.sync()
 
     def sync_file_and_directory(self) -> None:
         """Block until the bytes, and all names in the directory, are durable; raises OSError."""
@@ -140,12 +140,12 @@ class Segment:
         """(position, header) of each whole batch from a batch boundary on."""
         return self.batches.headers(position)
 
-    def hold(self) -> SharedFile:
+    def open_shared(self) -> SharedFile:
         """The open file, usable as long as the caller holds it, even after the segment's removal; raises OSError."""
-        return self.batches.hold()
+        return self.batches.open_shared()
 
     def batch_bytes(self, position: int, header: BatchHeader) -> bytes:
-        return self.hold().file.read_at(position, header.size_bytes)
+        return self.open_shared().file.read_at(position, header.size_bytes)
 
     def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
         """(position, header) of the first batch that holds `offset` or a later one; None where there is none.
@@ -230,7 +230,7 @@ class Segment:
 
     # -- its files ----------------------------------------------------------------------------------------------
 
-    def share_files(self, files: FileCache) -> None:
+    def use_files(self, files: FileCache) -> None:
         """Open files through another cache from now on."""
         self.batches.files = files
         self.indexes.files_changed()

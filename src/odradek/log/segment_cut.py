@@ -31,7 +31,7 @@ def truncate_segment(segment: Segment, position: int, end_offset: int, held: Sha
     assert position <= segment.size_bytes and end_offset >= segment.base_offset, "a cut makes a segment shorter"
     segment.indexes.load()
     segment.indexes.is_sealed = False
-    held = held or segment.hold()
+    held = held or segment.open_shared()
     held.file.truncate(position)
     segment.batches.size_bytes = position
     segment.verification.cut(position)

@@ -58,11 +58,11 @@ class SegmentFile:
     Attributes:
         files: the open files of the broker.
         size_bytes: of the batches that readers may see; moves after each write.
-        has_unsynced_cut: bytes of a write that did not fit are on disk until the next sync.
+        has_unsynced_truncation: bytes of a write that did not fit are on disk until the next sync.
         is_dropped: retention let the segment go: the name may soon be another file's.
     """
 
-    __slots__ = ("base_offset", "directory", "files", "has_unsynced_cut", "is_dropped", "path", "size_bytes")
+    __slots__ = ("base_offset", "directory", "files", "has_unsynced_truncation", "is_dropped", "path", "size_bytes")
 
     def __init__(self, files: FileCache, directory: Path, base_offset: int, suffix: str) -> None:
         self.files = files
@@ -70,14 +70,14 @@ class SegmentFile:
         self.base_offset = base_offset
         self.path = segment_path(directory, base_offset, ".log" + suffix)
         self.size_bytes = 0
-        self.has_unsynced_cut = False
+        self.has_unsynced_truncation = False
         self.is_dropped = False
 
     @property
     def disk(self) -> Disk:
         return self.files.disk
 
-    def hold(self) -> SharedFile:
+    def open_shared(self) -> SharedFile:
         """The open file, good as long as it is held, whatever becomes of the segment; raises OSError."""
         return self.files.get(self.path)
 
@@ -96,7 +96,7 @@ class SegmentFile:
             except OSError as second:
                 raise StorageError(log_dir, f"{self.path}: {second}") from error
             # A loss of power may bring the bytes back, also when this segment is closed: the next flush must know.
-            self.has_unsynced_cut = True
+            self.has_unsynced_truncation = True
             raise files.no_space(log_dir, error) from None
         raise StorageError(log_dir, f"{self.path}: {error}") from error
 

@@ -72,19 +72,19 @@ class SegmentIndexes:
     def add(self, header: BatchHeader, position: int, interval_bytes: int) -> None:
         """Note a batch that was written; an entry is made where the last one is `interval_bytes` back."""
         if header.max_timestamp > self.max_timestamp_ms:
-            self._see_timestamp(header)
+            self._update_newest(header)
         if self._bytes_since_entry > interval_bytes:
             self.offsets.append(header.base_offset + header.last_offset_delta, position)
             self.times.maybe_append(self.max_timestamp_ms, self.max_timestamp_offset)
             self._bytes_since_entry = 0
         self._bytes_since_entry += header.batch_length + LOG_OVERHEAD_BYTES
 
-    def _see_timestamp(self, header: BatchHeader) -> None:
+    def _update_newest(self, header: BatchHeader) -> None:
         if header.max_timestamp > self.max_timestamp_ms:
             self.max_timestamp_ms = header.max_timestamp
             self.max_timestamp_offset = header.last_offset
 
-    def note_newest(self) -> None:
+    def append_newest_timestamp(self) -> None:
         """Put the newest timestamp into the time index, as Kafka does when it rolls."""
         self.load()
         self.times.maybe_append(self.max_timestamp_ms, self.max_timestamp_offset)
@@ -113,7 +113,7 @@ class SegmentIndexes:
             return
         self._load_transactions()
         if self._read_files():
-            self._see_newest()
+            self._find_newest()
         else:
             self.rebuild(interval_bytes)
         self._loaded()
@@ -129,17 +129,17 @@ class SegmentIndexes:
         except (CorruptIndexError, struct.error):
             return False
 
-    def _see_newest(self) -> None:
+    def _find_newest(self) -> None:
         """Find the newest timestamp: of the time index, the first batch, and those behind the last entry."""
         newest = self.times.last()
         if newest is not None:
             self.max_timestamp_ms, self.max_timestamp_offset = newest
         first = next(iter(self._batches.headers(0)), None)
         if first is not None:
-            self._see_timestamp(first[1])
+            self._update_newest(first[1])
         self._bytes_since_entry = self._batches.size_bytes - self.offsets.last_position()
         for _, header in self.surviving_headers(self.offsets.last_position()):
-            self._see_timestamp(header)
+            self._update_newest(header)
 
     def _time_index_is_consistent(self) -> bool:
         """Whether the time index ends with what the log says: retention, and who looks for a time, go by its end."""
@@ -159,7 +159,7 @@ class SegmentIndexes:
     def _loaded(self) -> None:
         self._newest_was_known = True
         if self.is_sealed:
-            self._batches.files.keep_indexes(self._batches.path, self._unload)
+            self._batches.files.cache_indexes(self._batches.path, self._unload)
 
     def _unload(self) -> None:
         """Let the indexes go, as they are in their files; raises OSError."""
@@ -243,7 +243,7 @@ class SegmentIndexes:
         self._bytes_since_entry = position - self.offsets.last_position()
         self.max_timestamp_ms, self.max_timestamp_offset = self.times.last() or (-1, -1)
         for _, header in self.surviving_headers(self.offsets.last_position()):
-            self._see_timestamp(header)
+            self._update_newest(header)
 
     # -- their files --------------------------------------------------------------------------------------------
 

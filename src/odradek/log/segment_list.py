@@ -107,7 +107,7 @@ class SegmentList(Sequence[Segment]):
         position, end_offset = cut_for(active, offset)
         active.indexes.load()
         found = as_if_cut_at(active, position, lambda: look(kept, end_offset))
-        held, directory = active.hold(), self._dir.files.disk.hold(self._dir.path)
+        held, directory = active.open_shared(), self._dir.files.disk.hold(self._dir.path)
         while len(self._segments) > len(kept):
             self.bases.pop()
             drop(self._segments.pop())
@@ -176,10 +176,10 @@ class SegmentList(Sequence[Segment]):
 
     # -- the directory ------------------------------------------------------------------------------------------
 
-    def share_files(self) -> None:
+    def use_files(self) -> None:
         """The directory has other open files from now on."""
         for segment in self._segments:
-            segment.share_files(self._dir.files)
+            segment.use_files(self._dir.files)
 
     def moved(self) -> None:
         """The directory has another name."""

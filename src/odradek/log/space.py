@@ -35,7 +35,7 @@ class DirectorySpace:
         for on_change in self._on_change:
             on_change()
 
-    def ran_out(self, log_dir: Path) -> None:
+    def on_disk_full(self, log_dir: Path) -> None:
         """A write to this directory did not fit."""
         found = self._directories.get(log_dir)
         if found is not None and not found.full and not found.offline:
@@ -66,7 +66,7 @@ class DirectorySpace:
 
         return work
 
-    def came_back(self, directory: LogDir) -> None:
+    def on_space_available(self, directory: LogDir) -> None:
         """A trial write succeeded."""
         directory.full = False
         _log.info("log directory has space again", log_dir=directory.path)

@@ -19,7 +19,7 @@ MAX_NAME_BYTES = 255
 _log = get_logger("log.stray")
 
 
-def set_aside(disk: Disk, directory: Path, random_bits: int) -> None:
+def rename_stray(disk: Disk, directory: Path, random_bits: int) -> None:
     """Give a directory of this name that holds something another one beside it, if there is one.
 
     Raises:
@@ -34,13 +34,13 @@ def set_aside(disk: Disk, directory: Path, random_bits: int) -> None:
 
 
 def free_name(files: FileCache, directory: Path, random_bits: int) -> None:
-    """`set_aside`, before a new log gets the name.
+    """`rename_stray`, before a new log gets the name.
 
     Raises:
         ApiError: KAFKA_STORAGE_ERROR, no space. StorageError.
     """
     try:
-        set_aside(files.disk, directory, random_bits)
+        rename_stray(files.disk, directory, random_bits)
     except OSError as error:
         if is_disk_full(error):
             raise files.no_space(directory.parent, error) from None

@@ -68,7 +68,7 @@ class SegmentSummary:
         """Batches are there again that were damaged: a timestamp may be newer than what was known."""
         self._newest.clear()
 
-    def noted_aborted(self) -> None:
+    def note_aborted(self) -> None:
         """The active segment has another aborted transaction."""
         if self._aborted is not None and self._bases[-1] not in self._aborted[-1:]:
             insort(self._aborted, self._bases[-1])

@@ -25,7 +25,7 @@ def note_control(
         ApiError: CORRUPT_MESSAGE, a marker that cannot be read.
     """
     if not header.has_producer_id:
-        producers.forget_ended()
+        producers.remove_ended()
         return
     if header.record_count == 0:
         return

@@ -41,7 +41,7 @@ def truncate_to(log: Log, offset: int) -> bool:
         end, (producers, notes) = log.segments.cut(offset, partial(_load, log), partial(_drop, log))
         # Records of that batch below the log's start stay deleted.
         end = max(end, min(log.log_start_offset, offset))
-        log.cut_to(min(log.log_start_offset, end), end)
+        log.reset_offsets(min(log.log_start_offset, end), end)
         _after_cut(log, producers, notes)
     except OSError as error:
         raise log.partition_dir.failed(error) from error
@@ -55,7 +55,7 @@ def truncate_fully_and_start_at(log: Log, offset: int, *, now_ms: int = 0) -> No
     try:
         snapshots = snapshot_offsets(log.partition_dir.files.disk, log.directory)
         log.segments.restart(offset, now_ms, partial(_drop, log), partial(_before_restart, log, offset, snapshots))
-        log.cut_to(offset, offset)
+        log.reset_offsets(offset, offset)
         log.epochs.clear()
         _after_cut(log, producers, [])
     except OSError as error:
@@ -70,7 +70,7 @@ def _before_restart(log: Log, offset: int, snapshots: list[int]) -> None:
     """
     if log.log_start_offset > offset:
         log.log_start_offset = offset
-        log.on_cut()
+        log.on_truncated()
     for snapshot in snapshots:
         log.partition_dir.files.disk.remove(segment_path(log.directory, snapshot, ".snapshot"))
 
@@ -87,14 +87,14 @@ def _load(log: Log, segments: list[Segment], end: int) -> tuple[ProducerState, l
 def _after_cut(log: Log, producers: ProducerState, notes: list[str]) -> None:
     end = log.log_end_offset
     log.truncation_count += 1
-    log.on_cut()
+    log.on_truncated()
     if log.cleaned_offset > end:
         log.cleaned_offset = end
         log.on_cleaned_range_truncated()
     log.epochs.truncate_from_end(end)
     log.flush_state.write_epochs()
     known, log.producers = log.producers, producers
-    if log.producers.missed_from is not None:
-        log.producers.keep_known(known, end)
+    if log.producers.unreplayed_from is not None:
+        log.producers.restore_known_batches(known, end)
     for note in notes:
         _log.warning("log recovery", note=note)

@@ -27,7 +27,7 @@ def check_batches(
     segment: Segment, *, position: int = 0, expected_offset: int, read_bytes: int = RECOVERY_READ_BYTES
 ) -> Iterator[tuple[int, BatchHeader, bytes] | Damage]:
     """Every batch with its bytes, verified by CRC and order of offsets; a `Damage` is the last item, if any."""
-    window = _Window(segment.hold().file, read_bytes)
+    window = _Window(segment.open_shared().file, read_bytes)
     while position < segment.size_bytes:
         head = window.at(position, HEADER_BYTES)  # less where the segment was cut meanwhile
         if min(len(head), segment.size_bytes - position) < HEADER_BYTES:
@@ -85,7 +85,7 @@ def rewrite_from(segment: Segment, position: int) -> None:
 
     Each is looked at once more: a bit that flipped on the way up must not become what is stored.
     """
-    file = segment.hold().file
+    file = segment.open_shared().file
     read_bytes = RECOVERY_READ_BYTES
     while position < segment.size_bytes:
         data = file.read_at(position, read_bytes)

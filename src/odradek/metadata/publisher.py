@@ -89,7 +89,7 @@ class MetadataPublisher:
         delta.changed_brokers |= set(old.brokers)
         delta.changed_configs |= set(old.configs)
         delta.changed_acls |= dict.fromkeys(old.acls)
-        self._tell(delta)
+        self._publish(delta)
 
     def committed(self, records: Sequence[tuple[int, Any]], leader_epoch: int) -> None:
         """Take committed records, each with its offset; tell subscribers once for all of them."""
@@ -106,16 +106,16 @@ class MetadataPublisher:
                 complete_offset = offset
         if complete_offset >= 0:
             self.image = delta.apply(complete_offset, leader_epoch)
-            self._tell(delta)
+            self._publish(delta)
 
     def controller_changed(self, controller_id: int) -> None:
         """The quorum has another leader (-1: none known). Subscribers get an empty delta."""
         if controller_id != self.image.controller_id:
             delta = MetadataDelta(self.image)
             self.image = replace(self.image, controller_id=controller_id)
-            self._tell(delta)
+            self._publish(delta)
 
-    def _tell(self, delta: MetadataDelta) -> None:
+    def _publish(self, delta: MetadataDelta) -> None:
         for subscriber in tuple(self._subscribers):
             subscriber(delta, self.image)
 

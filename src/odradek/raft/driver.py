@@ -130,9 +130,9 @@ class RaftDriver:
         )
         self.node: RaftNode
         self._space: Space
-        self._serving: IncomingRequests
+        self._incoming: IncomingRequests
         self._follower: Follower
-        self._courier: OutgoingRequests
+        self._outgoing: OutgoingRequests
         self.changes: VoterChanges
         self._commits = Commits()
         self._tasks: list[asyncio.Task[None]] = []
@@ -140,10 +140,10 @@ class RaftDriver:
 
     def _init_signals(self) -> None:
         self._dirty, self._idle = asyncio.Event(), asyncio.Event()
-        self._news, self._leader_news, self._tick_now = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._news, self._leader_changed, self._tick_now = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._planned_ms = 0
         self._last_published_leader: Leader | None = None
-        self._told_high_watermark = 0
+        self._published_high_watermark = 0
         self._failure: BaseException | None = None
         self._stopping = False
 
@@ -168,7 +168,7 @@ class RaftDriver:
         self._space = Space(
             self, self.node, self.storage, disk=self._disk, clock=self._clock, cluster_id=self._cluster_id
         )
-        self._serving = IncomingRequests(self.storage, self.node, self._cluster_id, self.leader)
+        self._incoming = IncomingRequests(self.storage, self.node, self._cluster_id, self.leader)
         self._follower = Follower(
             self,
             self.node,
@@ -181,7 +181,7 @@ class RaftDriver:
             bootstrap=self._bootstrap,
             own_endpoints=tuple(self._endpoints.values()),
         )
-        self._courier = OutgoingRequests(
+        self._outgoing = OutgoingRequests(
             self.peers,
             self.node,
             clock=self._clock,
@@ -238,12 +238,12 @@ class RaftDriver:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = []
-        await self._courier.close()
+        await self._outgoing.close()
         if self._failure is None:
             await self._disk.run_blocking(self.log.flush)
             self.log.write_checkpoints()
         self._commits.fail(ApiError(ErrorCode.NOT_CONTROLLER, "the controller stops"))
-        self._signal_news()
+        self._wake_fetches()
         self.log.close()
 
     async def resign(self) -> None:
@@ -253,7 +253,7 @@ class RaftDriver:
             self.node.retire(self._clock.monotonic_ms(), ready)
             if ready.lost_leadership:
                 self.apply_ready(ready)
-        await self._courier.resigned(RESIGN_TIMEOUT_MS / 1000)
+        await self._outgoing.resigned(RESIGN_TIMEOUT_MS / 1000)
 
     @property
     def leads(self) -> bool:
@@ -272,8 +272,8 @@ class RaftDriver:
         endpoint = voter.endpoints.get(self._listener_name) if voter is not None else None
         if node_id == self._me.node_id:
             endpoint = self._endpoints.get(self._listener_name, endpoint)
-        elif self._follower.learned is not None and self._follower.learned[0] == node_id:
-            endpoint = self._follower.learned[1]
+        elif self._follower.leader_endpoint is not None and self._follower.leader_endpoint[0] == node_id:
+            endpoint = self._follower.leader_endpoint[1]
         return Leader(node_id, self.leader_epoch, endpoint)
 
     # -- the log beneath the controller's runtime -------------------------------------------------------------------
@@ -295,7 +295,7 @@ class RaftDriver:
         if self.leads:
             return 0
         known = self._follower.leader_high_watermark
-        is_heard = known > 0 and not self.node.leader_silent(self._clock.monotonic_ms())
+        is_heard = known > 0 and not self.node.leader_timed_out(self._clock.monotonic_ms())
         return max(0, known - self.node.high_watermark) if is_heard else None
 
     def prepare(self, records: Sequence[WireMessage], *, atomic: bool) -> Prepared:
@@ -342,31 +342,31 @@ class RaftDriver:
 
     def vote(self, request: VoteRequest) -> VoteResponse:
         """Answer Vote; a granted vote is durable before the answer. Raises StorageError."""
-        ready, answer = self._serving.vote(request, self._clock.monotonic_ms())
+        ready, answer = self._incoming.vote(request, self._clock.monotonic_ms())
         self.apply_ready(ready)
-        self._space.withhold(answer)
+        self._space.deny_unsynced_votes(answer)
         return answer
 
     def begin_quorum_epoch(self, request: BeginQuorumEpochRequest) -> BeginQuorumEpochResponse:
         """Answer BeginQuorumEpoch. Raises StorageError."""
-        ready, answer = self._serving.begin_quorum_epoch(request, self._clock.monotonic_ms())
+        ready, answer = self._incoming.begin_quorum_epoch(request, self._clock.monotonic_ms())
         self._follower.accept_begin_epoch_endpoints(request, answer)
         self.apply_ready(ready)
         return answer
 
     def end_quorum_epoch(self, request: EndQuorumEpochRequest) -> EndQuorumEpochResponse:
         """Answer EndQuorumEpoch. Raises StorageError."""
-        ready, answer = self._serving.end_quorum_epoch(request, self._clock.monotonic_ms())
+        ready, answer = self._incoming.end_quorum_epoch(request, self._clock.monotonic_ms())
         self.apply_ready(ready)
         return answer
 
     async def fetch(self, request: FetchRequest) -> FetchResponse:
         """Answer a replica's Fetch; if there is nothing new, wait for news for up to the request's max_wait_ms."""
         began_ms = self._clock.monotonic_ms()
-        self._serving.fetched(request, began_ms)
+        self._incoming.fetched(request, began_ms)
         self.committed(self.node.high_watermark)
         while True:
-            answer, idle = self._serving.fetch(request)
+            answer, idle = self._incoming.fetch(request)
             left_ms = request.max_wait_ms - (self._clock.monotonic_ms() - began_ms)
             if not idle or left_ms <= 0 or self._stopping:
                 return answer
@@ -377,7 +377,7 @@ class RaftDriver:
 
     def fetch_snapshot(self, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
         """Answer FetchSnapshot."""
-        return self._serving.fetch_snapshot(request, self._clock.monotonic_ms())
+        return self._incoming.fetch_snapshot(request, self._clock.monotonic_ms())
 
     def describe(self) -> DescribeQuorumResponse:
         """Answer DescribeQuorum.
@@ -387,7 +387,7 @@ class RaftDriver:
         """
         if not self.leads:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        return self._serving.describe(self._clock.now_ms(), self._clock.monotonic_ms())
+        return self._incoming.describe(self._clock.now_ms(), self._clock.monotonic_ms())
 
     # -- doing what the node says -----------------------------------------------------------------------------------
 
@@ -410,8 +410,8 @@ class RaftDriver:
             self._begin_epoch(ready)
         for node_id, message in ready.messages:
             if not isinstance(message, VoteAnswered):  # VoteAnswered is the answer of a request
-                self._courier.enqueue(node_id, message)
-        self._tell_leader()
+                self._outgoing.enqueue(node_id, message)
+        self._publish_leader()
         if ready.elected:
             self._on_elected(self.leader_epoch)
         now_ms = self._clock.monotonic_ms()
@@ -451,7 +451,7 @@ class RaftDriver:
         if voters_changed:
             history = self.storage.history
             self.node.voters_changed(history.voters, self._clock.monotonic_ms(), history.removed_at(self._me))
-        self._signal_news()
+        self._wake_fetches()
 
     async def durable(self) -> None:
         """Return when all written records are durable and no sync is under way."""
@@ -462,35 +462,35 @@ class RaftDriver:
         """Publish the records below the high watermark (exclusive), and wake the callers that wait for them."""
         self.storage.publish(high_watermark)
         self._commits.committed(high_watermark)
-        if high_watermark > self._told_high_watermark:
-            self._told_high_watermark = high_watermark
-            self._signal_news()
+        if high_watermark > self._published_high_watermark:
+            self._published_high_watermark = high_watermark
+            self._wake_fetches()
         removed = self.leads and not self.node.is_voter and self.storage.history.voters_offset < high_watermark
         if removed:  # the removal of this leader is committed: its leadership ends (KIP-853)
             ready = Ready()
             self.node.resign(self._clock.monotonic_ms(), ready)
             self.apply_ready(ready)
 
-    def _signal_news(self) -> None:
+    def _wake_fetches(self) -> None:
         """Wake the replicas whose Fetch waits."""
         news, self._news = self._news, asyncio.Event()
         news.set()
 
-    def _tell_leader(self) -> None:
+    def _publish_leader(self) -> None:
         leader = self.leader()
         if leader == self._last_published_leader:
             return
         self._last_published_leader = leader
         _log.info("quorum leader", leader_id=leader.node_id if leader else NO_NODE, leader_epoch=self.leader_epoch)
-        self._courier.cancel_vote_requests()
-        self._leader_news.set()
-        self._signal_news()
+        self._outgoing.cancel_vote_requests()
+        self._leader_changed.set()
+        self._wake_fetches()
         self._publisher.controller_changed(leader.node_id if leader else NO_NODE)
         self._on_leader_change(leader)
 
     async def ask(self, endpoint: Endpoint, request: WireMessage, response: type[M], min_version: int) -> M:
         """Send a request; raises LeaderChangedError if the leader changes first, else as `QuorumPeers.send`."""
-        return await self._courier.ask(endpoint, request, response, min_version)
+        return await self._outgoing.ask(endpoint, request, response, min_version)
 
     # -- following, syncing, time -----------------------------------------------------------------------------------
 
@@ -498,7 +498,7 @@ class RaftDriver:
         """Fetch from the leader; while there is none, look for one."""
         backoff = Backoff(self._config.retry_backoff_ms, MAX_BACKOFF_MS)
         while True:
-            self._leader_news.clear()
+            self._leader_changed.clear()
             go_on = False
             await buggify("raft: before a round of a follower")
             try:
@@ -507,7 +507,7 @@ class RaftDriver:
                 if not isinstance(error, ApiError) or error.code is not ErrorCode.KAFKA_STORAGE_ERROR:
                     self._fail(error)
                     return
-                self._space.ran_out()
+                self._space.on_disk_full()
             if go_on:
                 backoff.reset()
                 continue
@@ -515,7 +515,7 @@ class RaftDriver:
             pause_ms = retry_ms if self.node.role in (Role.FOLLOWER, Role.UNATTACHED) else IDLE_TICK_MS
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_ms / 1000):
-                    await self._leader_news.wait()
+                    await self._leader_changed.wait()
 
     async def _voter_change_loop(self) -> None:
         """Periodically ask the leader to add this replica as a voter, or to update its endpoints."""
@@ -527,7 +527,7 @@ class RaftDriver:
                 self._fail(error)
                 return
 
-    def soon(self, work: Callable[[], None]) -> None:
+    def call_soon(self, work: Callable[[], None]) -> None:
         """Call `work` after the caller has returned to the loop."""
         asyncio.get_running_loop().call_soon(work)
 
@@ -537,7 +537,7 @@ class RaftDriver:
 
     async def send(self, endpoint: Endpoint, request: WireMessage, response: type[M], min_version: int) -> M:
         """Send a request, whether or not the leader changes; raises as `QuorumPeers.send`."""
-        return await self._courier.send(endpoint, request, response, min_version)
+        return await self._outgoing.send(endpoint, request, response, min_version)
 
     async def _sync(self) -> None:
         """Group commit: one fsync for all records appended during the last. Old files are removed between two syncs."""
@@ -593,5 +593,5 @@ class RaftDriver:
             ready = Ready()  # the other voters need not wait for a timeout
             self.node.out_of_space(self._clock.monotonic_ms(), ready)
             for node_id, message in ready.messages:
-                self._courier.enqueue(node_id, message)
+                self._outgoing.enqueue(node_id, message)
             self._on_failed(error)

@@ -102,9 +102,9 @@ class Follower:
         self._bootstrap = tuple(bootstrap)
         self._own_endpoints = frozenset(own_endpoints)
         self._next_candidate = 0
-        self._lost: Endpoint | None = None
-        self._complaint = ""
-        self.learned: tuple[int, Endpoint] | None = None
+        self._lost_connection_to: Endpoint | None = None
+        self._last_failure = ""
+        self.leader_endpoint: tuple[int, Endpoint] | None = None
         self.leader_high_watermark = 0
 
     @property
@@ -119,7 +119,7 @@ class Follower:
             return None
         leader = self._host.leader()
         known = leader.endpoint if leader is not None else None
-        if known is not None and not self._node.leader_silent(self._clock.monotonic_ms()):
+        if known is not None and not self._node.leader_timed_out(self._clock.monotonic_ms()):
             return known
         candidates = self._others(known)
         if not candidates:
@@ -133,26 +133,26 @@ class Follower:
         found = dict.fromkeys([known, *voters, *self._bootstrap])
         return [endpoint for endpoint in found if endpoint is not None and endpoint not in self._own_endpoints]
 
-    def update_leader_endpoint(self, known: wire.Known) -> None:
+    def update_leader_endpoint(self, known: wire.LeaderInfo) -> None:
         """Store the leader's endpoint of an answer."""
         endpoint = known.endpoints.get(known.leader_id)
         if endpoint is not None and known.leader_epoch >= self._node.leader_epoch:
-            self.learned = (known.leader_id, endpoint)
+            self.leader_endpoint = (known.leader_id, endpoint)
 
-    def handle_leader_info(self, known: wire.Known) -> None:
+    def handle_leader_info(self, known: wire.LeaderInfo) -> None:
         """Pass the leader and epoch of an answer to the node."""
         self.update_leader_endpoint(known)
         if known.leader_epoch >= 0:
             self._host.apply_ready(
-                self._node.leader_learned(known.leader_id, known.leader_epoch, self._clock.monotonic_ms())
+                self._node.leader_reported(known.leader_id, known.leader_epoch, self._clock.monotonic_ms())
             )
 
     def accept_begin_epoch_endpoints(self, request: BeginQuorumEpochRequest, answer: BeginQuorumEpochResponse) -> None:
         """Store the endpoints of a BeginQuorumEpoch request if this node accepted its sender as leader."""
-        believed = [part.leader_id for topic in answer.topics for part in topic.partitions if not part.error_code]
-        for endpoint in request.leader_endpoints if believed else ():
+        accepted = [part.leader_id for topic in answer.topics for part in topic.partitions if not part.error_code]
+        for endpoint in request.leader_endpoints if accepted else ():
             if endpoint.name == self._listener_name:
-                self.learned = (believed[0], (endpoint.host, endpoint.port))
+                self.leader_endpoint = (accepted[0], (endpoint.host, endpoint.port))
 
     # -- one round --------------------------------------------------------------------------------------------------
 
@@ -179,83 +179,85 @@ class Follower:
             max_bytes=self._config.fetch_max_bytes,
         )
         try:
-            fetched = wire.read_fetched(await self._host.ask(endpoint, request, FetchResponse, wire.FETCH_VERSION))
+            fetched = wire.read_fetch_response(
+                await self._host.ask(endpoint, request, FetchResponse, wire.FETCH_VERSION)
+            )
             await buggify("raft: before an answer is taken")
         except LeaderChangedError:
             return True
         except (UnreachableError, RequestTimeoutError, UnsupportedRequestError, ProtocolError) as error:
-            return self._not_answered(endpoint, error)
-        self._lost = None
+            return self._request_failed(endpoint, error)
+        self._lost_connection_to = None
         before = (node.leader_id, node.leader_epoch)
-        self.handle_leader_info(fetched.known)
-        if fetched.known.error:
-            self._check_denial(endpoint, fetched.known)
+        self.handle_leader_info(fetched.leader_info)
+        if fetched.leader_info.error:
+            self._check_leader_denial(endpoint, fetched.leader_info)
             self._log_fetch_failure(
-                endpoint, wire.error_name(fetched.known.error), expected=fetched.known.leader_id != NO_NODE
+                endpoint, wire.error_name(fetched.leader_info.error), expected=fetched.leader_info.leader_id != NO_NODE
             )
             return (node.leader_id, node.leader_epoch) != before and node.leader_id != NO_NODE
         if not self._follows(leader_epoch):
             return True
-        self._complaint = ""
-        node.leader_heard(self._clock.monotonic_ms())
+        self._last_failure = ""
+        node.leader_responded(self._clock.monotonic_ms())
         try:
-            await self._take_and_note(endpoint, fetched, leader_epoch)
+            await self._apply_response(endpoint, fetched, leader_epoch)
         except ProtocolError as error:
             self._log_fetch_failure(endpoint, str(error), expected=False)
             return False
         return True
 
-    def _check_denial(self, endpoint: Endpoint, known: wire.Known) -> None:
+    def _check_leader_denial(self, endpoint: Endpoint, known: wire.LeaderInfo) -> None:
         """If the presumed leader itself denies that it leads this epoch, set the epoch's leader to unknown."""
         leader = self._host.leader()
         asked_leader = leader is not None and leader.endpoint == endpoint
         if asked_leader and known.leader_id == NO_NODE and known.leader_epoch == self._node.leader_epoch:
-            self._node.leader_gone(self._clock.monotonic_ms())
+            self._node.leader_unreachable(self._clock.monotonic_ms())
             self._host.apply_ready(Ready())
 
     def _follows(self, leader_epoch: int) -> bool:
         """Whether this node still follows the leader of its request; that may change during an await."""
         return self._node.role is Role.FOLLOWER and self._node.leader_epoch == leader_epoch
 
-    def _not_answered(self, endpoint: Endpoint, error: OdradekError) -> bool:
+    def _request_failed(self, endpoint: Endpoint, error: OdradekError) -> bool:
         """Handle a failed request; returns whether to retry at once: a lost connection is, a refused one is not."""
         leader = self._host.leader()
         is_leader = leader is not None and leader.endpoint == endpoint
         if is_leader and isinstance(error, RefusedError):
-            self.learned = None
-            self._node.leader_gone(self._clock.monotonic_ms())
+            self.leader_endpoint = None
+            self._node.leader_unreachable(self._clock.monotonic_ms())
             self._host.apply_ready(Ready())
-        elif is_leader and isinstance(error, UnreachableError) and self._lost != endpoint:
-            self._lost = endpoint
+        elif is_leader and isinstance(error, UnreachableError) and self._lost_connection_to != endpoint:
+            self._lost_connection_to = endpoint
             return True
         self._log_fetch_failure(endpoint, str(error), expected=False)
         return False
 
     def _log_fetch_failure(self, endpoint: Endpoint, reason: str, *, expected: bool) -> None:
         """Log a failure once, not every time it repeats."""
-        complaint = f"{endpoint} {reason}"
-        if complaint != self._complaint and not expected:
-            self._complaint = complaint
+        failure = f"{endpoint} {reason}"
+        if failure != self._last_failure and not expected:
+            self._last_failure = failure
             peer = f"{endpoint[0]}:{endpoint[1]}"
             if reason == ErrorCode.CLUSTER_AUTHORIZATION_FAILED.name:
                 _log.warning("no metadata from a replica", peer=peer, reason=reason, hint=wire.CLUSTER_ACTION_HINT)
             else:
                 _log.info("no metadata from a replica", peer=peer, reason=reason)
 
-    async def _take_and_note(self, endpoint: Endpoint, fetched: wire.Fetched, leader_epoch: int) -> None:
+    async def _apply_response(self, endpoint: Endpoint, fetched: wire.FetchResult, leader_epoch: int) -> None:
         # Records count as soon as they have arrived: while they are written, this replica is not behind others.
         # A snapshot takes long to fetch, and a replica that waits for one is behind.
         if fetched.snapshot_id is not None:
-            self._note_leader(fetched.high_watermark)
+            self._advance_leader_high_watermark(fetched.high_watermark)
         try:
-            await self._take(endpoint, fetched, leader_epoch)
+            await self._apply(endpoint, fetched, leader_epoch)
         finally:
-            self._note_leader(fetched.high_watermark)
+            self._advance_leader_high_watermark(fetched.high_watermark)
 
-    def _note_leader(self, high_watermark: int) -> None:
+    def _advance_leader_high_watermark(self, high_watermark: int) -> None:
         self.leader_high_watermark = max(self.leader_high_watermark, high_watermark)
 
-    async def _take(self, endpoint: Endpoint, fetched: wire.Fetched, leader_epoch: int) -> None:
+    async def _apply(self, endpoint: Endpoint, fetched: wire.FetchResult, leader_epoch: int) -> None:
         if fetched.snapshot_id is not None:
             await self._fetch_snapshot(endpoint, fetched.snapshot_id, leader_epoch)
             return
@@ -337,15 +339,15 @@ class Follower:
             max_bytes=self._config.fetch_snapshot_max_bytes,
         )
         try:
-            chunk = wire.read_chunk(await self._host.ask(endpoint, request, FetchSnapshotResponse, 0))
+            chunk = wire.read_snapshot_chunk(await self._host.ask(endpoint, request, FetchSnapshotResponse, 0))
         except LeaderChangedError:
             return None
         except (UnreachableError, RequestTimeoutError, UnsupportedRequestError) as error:
-            self._not_answered(endpoint, error)
+            self._request_failed(endpoint, error)
             return None
-        if chunk.known.error:
-            self.handle_leader_info(chunk.known)
-            self._log_fetch_failure(endpoint, wire.error_name(chunk.known.error), expected=False)
+        if chunk.leader_info.error:
+            self.handle_leader_info(chunk.leader_info)
+            self._log_fetch_failure(endpoint, wire.error_name(chunk.leader_info.error), expected=False)
             return None
-        self._node.leader_heard(self._clock.monotonic_ms())
+        self._node.leader_responded(self._clock.monotonic_ms())
         return chunk if self._follows(leader_epoch) else None

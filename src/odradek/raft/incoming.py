@@ -23,7 +23,7 @@ from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest
 from odradek.protocol.messages.fetch_snapshot_request import FetchSnapshotRequest, PartitionSnapshot
 from odradek.protocol.messages.vote_request import PartitionData as VotePartition
 from odradek.protocol.messages.vote_request import VoteRequest
-from odradek.raft.messages import EpochBegun, EpochEnded, Fetched, LogEnd, Ready, VoteAnswered, VoteAsked
+from odradek.raft.messages import EpochBegun, EpochEnded, Fetched, LogEnd, Ready, VoteAnswered, VoteRequested
 from odradek.raft.node import RaftNode
 from odradek.raft.quorum_state import NO_NODE
 from odradek.raft.roles import Role
@@ -61,13 +61,13 @@ class IncomingRequests:
             return ready, vote_response.VoteResponse(error_code=error.code)
         code = self._check_vote(request, partition)
         if code is ErrorCode.NONE:
-            asked = VoteAsked(
+            requested = VoteRequested(
                 ReplicaKey(partition.replica_id, partition.replica_directory_id),
                 partition.replica_epoch,
                 LogEnd(partition.last_offset_epoch, partition.last_offset),
                 partition.pre_vote,
             )
-            ready = self._node.step(asked, now_ms)
+            ready = self._node.step(requested, now_ms)
             granted = any(isinstance(sent, VoteAnswered) and sent.granted for _, sent in ready.messages)
         leader_id, leader_epoch = self._leader_hint()
         answer = vote_response.PartitionData(
@@ -80,18 +80,18 @@ class IncomingRequests:
         topic = vote_response.TopicData(topic_name=METADATA_TOPIC, partitions=[answer])
         return ready, vote_response.VoteResponse(topics=[topic], node_endpoints=self._endpoints(vote_response))
 
-    def _check_vote(self, request: VoteRequest, asked: VotePartition) -> ErrorCode:
+    def _check_vote(self, request: VoteRequest, requested: VotePartition) -> ErrorCode:
         node = self._node
-        newest_epoch = asked.replica_epoch if asked.pre_vote else asked.replica_epoch - 1
-        if min(asked.replica_epoch, asked.replica_id, asked.last_offset_epoch, asked.last_offset) < 0:
+        newest_epoch = requested.replica_epoch if requested.pre_vote else requested.replica_epoch - 1
+        if min(requested.replica_epoch, requested.replica_id, requested.last_offset_epoch, requested.last_offset) < 0:
             return ErrorCode.INVALID_REQUEST
-        if asked.last_offset_epoch > newest_epoch or asked.replica_id == node.me.node_id:
+        if requested.last_offset_epoch > newest_epoch or requested.replica_id == node.me.node_id:
             return ErrorCode.INVALID_REQUEST
-        if not self._is_me(request.voter_id, asked.voter_directory_id):
+        if not self._is_me(request.voter_id, requested.voter_directory_id):
             return ErrorCode.INVALID_VOTER_KEY
-        if asked.replica_epoch < node.leader_epoch:
+        if requested.replica_epoch < node.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
-        return self._check_static(asked.replica_id)
+        return self._check_static(requested.replica_id)
 
     def _check_static(self, voter_id: int) -> ErrorCode:
         """In a static quorum all nodes know the voters. In a dynamic one a node may lack the newest voter set."""
@@ -164,10 +164,10 @@ class IncomingRequests:
         """Record the fetch position of a replica; does nothing if the request is refused."""
         if self._refusal(request) is not None:
             return
-        asked: FetchPartition = _only_fetch(request)
-        if self._storage.check_fetch(asked.fetch_offset, asked.last_fetched_epoch) is None:
-            key = ReplicaKey(_replica_id(request), asked.replica_directory_id)
-            self._node.step(Fetched(key, asked.current_leader_epoch, asked.fetch_offset), now_ms)
+        requested: FetchPartition = _only_fetch(request)
+        if self._storage.check_fetch(requested.fetch_offset, requested.last_fetched_epoch) is None:
+            key = ReplicaKey(_replica_id(request), requested.replica_directory_id)
+            self._node.step(Fetched(key, requested.current_leader_epoch, requested.fetch_offset), now_ms)
 
     def fetch(self, request: FetchRequest) -> tuple[fetch_response.FetchResponse, bool]:
         """Answer a Fetch from the present log; returns the answer, and whether it is empty and may wait for news."""
@@ -176,20 +176,20 @@ class IncomingRequests:
             return refusal, False
         if refusal is not None:
             return self._fetch_answer(request, fetch_response.PartitionData(error_code=refusal)), False
-        asked: FetchPartition = _only_fetch(request)
+        requested: FetchPartition = _only_fetch(request)
         node, log = self._node, self._storage.log
         answer = fetch_response.PartitionData(
             high_watermark=node.high_watermark, log_start_offset=log.log_start_offset, records=b""
         )
-        obstacle = self._storage.check_fetch(asked.fetch_offset, asked.last_fetched_epoch)
+        obstacle = self._storage.check_fetch(requested.fetch_offset, requested.last_fetched_epoch)
         if isinstance(obstacle, Diverging):
             answer.diverging_epoch = fetch_response.EpochEndOffset(epoch=obstacle.epoch, end_offset=obstacle.end_offset)
         elif isinstance(obstacle, SnapshotId):
             answer.snapshot_id = fetch_response.SnapshotId(end_offset=obstacle.end_offset, epoch=obstacle.leader_epoch)
-        elif asked.fetch_offset < log.log_end_offset:
-            bound = min(request.max_bytes, asked.partition_max_bytes, MAX_ANSWER_BYTES)
-            answer.records = log.read(asked.fetch_offset, bound)
-        behind = asked.high_watermark != _UNKNOWN_HIGH_WATERMARK and asked.high_watermark < node.high_watermark
+        elif requested.fetch_offset < log.log_end_offset:
+            bound = min(request.max_bytes, requested.partition_max_bytes, MAX_ANSWER_BYTES)
+            answer.records = log.read(requested.fetch_offset, bound)
+        behind = requested.high_watermark != _UNKNOWN_HIGH_WATERMARK and requested.high_watermark < node.high_watermark
         idle = obstacle is None and not answer.records and not behind
         return self._fetch_answer(request, answer), idle
 
@@ -197,15 +197,15 @@ class IncomingRequests:
         """The reason not to serve a Fetch: a response for the whole request, an error for its partition, or None."""
         try:
             self._check_cluster(request.cluster_id)
-            asked = _only_fetch(request)
+            requested = _only_fetch(request)
         except ApiError as error:
             return fetch_response.FetchResponse(error_code=error.code)
-        if min(asked.fetch_offset, asked.last_fetched_epoch, asked.current_leader_epoch) < 0:
+        if min(requested.fetch_offset, requested.last_fetched_epoch, requested.current_leader_epoch) < 0:
             return ErrorCode.INVALID_REQUEST
         if _replica_id(request) < 0 or request.max_wait_ms < 0:
             return ErrorCode.INVALID_REQUEST
-        code = self._check_leads(asked.current_leader_epoch)
-        if code is ErrorCode.NONE and self._is_own_key(_replica_id(request), asked.replica_directory_id):
+        code = self._check_leads(requested.current_leader_epoch)
+        if code is ErrorCode.NONE and self._is_own_key(_replica_id(request), requested.replica_directory_id):
             return ErrorCode.INVALID_REQUEST  # only this node knows how far its own log is durable
         return None if code is ErrorCode.NONE else code
 
@@ -232,30 +232,30 @@ class IncomingRequests:
         """Answer FetchSnapshot with a chunk of a snapshot file."""
         try:
             self._check_cluster(request.cluster_id)
-            asked: PartitionSnapshot = _only(request.topics, "name")
+            requested: PartitionSnapshot = _only(request.topics, "name")
         except ApiError as error:
             return fetch_snapshot_response.FetchSnapshotResponse(error_code=error.code)
         leader_id, leader_epoch = self._leader_hint()
         answer = fetch_snapshot_response.PartitionSnapshot(
             index=0,
             snapshot_id=fetch_snapshot_response.SnapshotId(
-                end_offset=asked.snapshot_id.end_offset, epoch=asked.snapshot_id.epoch
+                end_offset=requested.snapshot_id.end_offset, epoch=requested.snapshot_id.epoch
             ),
             current_leader=fetch_snapshot_response.LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch),
             unaligned_records=b"",
         )
-        snapshot_id = SnapshotId(asked.snapshot_id.end_offset, asked.snapshot_id.epoch)
-        code = self._check_leads(asked.current_leader_epoch)
+        snapshot_id = SnapshotId(requested.snapshot_id.end_offset, requested.snapshot_id.epoch)
+        code = self._check_leads(requested.current_leader_epoch)
         if code is ErrorCode.NONE and snapshot_id not in self._storage.snapshots:
             code = ErrorCode.SNAPSHOT_NOT_FOUND
         if code is ErrorCode.NONE:
             bound = max(1, min(request.max_bytes, MAX_ANSWER_BYTES))
-            size, data = self._storage.read_snapshot_piece(snapshot_id, asked.position, bound)
-            if not 0 <= asked.position < size:
+            size, data = self._storage.read_snapshot_piece(snapshot_id, requested.position, bound)
+            if not 0 <= requested.position < size:
                 code = ErrorCode.POSITION_OUT_OF_RANGE
             else:
-                answer.size, answer.position, answer.unaligned_records = size, asked.position, data
-                self._node.heard_of(ReplicaKey(request.replica_id, asked.replica_directory_id), now_ms)
+                answer.size, answer.position, answer.unaligned_records = size, requested.position, data
+                self._node.replica_contacted(ReplicaKey(request.replica_id, requested.replica_directory_id), now_ms)
         answer.error_code = code
         topic = fetch_snapshot_response.TopicSnapshot(name=METADATA_TOPIC, partitions=[answer])
         endpoints = self._endpoints(fetch_snapshot_response)

@@ -17,7 +17,7 @@ class LogEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class VoteAsked:
+class VoteRequested:
     """A candidate requests a vote in `leader_epoch` (for a pre-vote: its present epoch)."""
 
     candidate: ReplicaKey
@@ -63,7 +63,7 @@ class Fetched:
     fetch_offset: int
 
 
-Message = VoteAsked | VoteAnswered | EpochBegun | EpochEnded | Fetched
+Message = VoteRequested | VoteAnswered | EpochBegun | EpochEnded | Fetched
 
 
 @dataclass(slots=True)

@@ -40,7 +40,7 @@ _SYNCED_TEXT = re.compile(rb"(?P<offset>\d{20})( (?P<check>[0-9a-f]{8}))?\n\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _BatchPosition:
     """The position of one batch; offsets are inclusive."""
 
     base_offset: int
@@ -65,7 +65,7 @@ class MetadataLog:
         """
         self._disk = disk
         self.directory = directory
-        self._places: list[_Place] = []
+        self._batches: list[_BatchPosition] = []
         self._bases: list[int] = []  # base offset of each place, for bisect
         self._files: dict[int, File] = {}
         self._unsynced: set[int] = set()
@@ -85,20 +85,20 @@ class MetadataLog:
 
     @property
     def log_end_offset(self) -> int:
-        return self._places[-1].last_offset + 1 if self._places else max(self._files)
+        return self._batches[-1].last_offset + 1 if self._batches else max(self._files)
 
     @property
     def last_epoch(self) -> int:
         """The leader epoch of the last batch; 0 for an empty log."""
-        return self._places[-1].leader_epoch if self._places else 0
+        return self._batches[-1].leader_epoch if self._batches else 0
 
     @property
     def size_bytes(self) -> int:
-        return sum(place.size_bytes for place in self._places)
+        return sum(entry.size_bytes for entry in self._batches)
 
     def bytes_from(self, offset: int) -> int:
         """The size in bytes of all batches at and above `offset`."""
-        return sum(place.size_bytes for place in self._places[self._index_of(offset) :])
+        return sum(entry.size_bytes for entry in self._batches[self._index_of(offset) :])
 
     def append(self, batches: Sequence[bytes]) -> int:
         """Write batches that continue the log; returns the new end offset (exclusive).
@@ -118,14 +118,14 @@ class MetadataLog:
             file.write_at(position, batches)
         except OSError as error:
             if is_disk_full(error):
-                self._take_back(file, position)
+                self._undo_append(file, position)
                 self._unsynced.add(segment_offset)
                 raise ApiError(
                     ErrorCode.KAFKA_STORAGE_ERROR, f"No space left on the device of {self.directory}"
                 ) from None
             raise self._fail(error) from error
         for header in headers:
-            self._remember(header, segment_offset, position)
+            self._add_batch(header, segment_offset, position)
             position += header.size_bytes
         self._unsynced.add(segment_offset)
         return self.log_end_offset
@@ -138,7 +138,7 @@ class MetadataLog:
             assert header.partition_leader_epoch >= last_epoch, f"epoch {header.partition_leader_epoch} < {last_epoch}"
             end_offset, last_epoch = header.last_offset + 1, header.partition_leader_epoch
 
-    def _take_back(self, file: File, position: int) -> None:
+    def _undo_append(self, file: File, position: int) -> None:
         try:
             file.truncate(position)
         except OSError as error:
@@ -195,18 +195,18 @@ class MetadataLog:
         """
         pieces: list[bytes] = []
         size = 0
-        for place in self._places[self._index_of(offset) :]:
-            if upper_offset is not None and place.last_offset >= upper_offset:
+        for entry in self._batches[self._index_of(offset) :]:
+            if upper_offset is not None and entry.last_offset >= upper_offset:
                 break
-            if pieces and size + place.size_bytes > max_bytes:
+            if pieces and size + entry.size_bytes > max_bytes:
                 break
-            pieces.append(self._read(place))
-            size += place.size_bytes
+            pieces.append(self._read(entry))
+            size += entry.size_bytes
         return b"".join(pieces)
 
-    def _read(self, place: _Place) -> bytes:
+    def _read(self, entry: _BatchPosition) -> bytes:
         try:
-            return self._files[place.segment_offset].read_at(place.position, place.size_bytes)
+            return self._files[entry.segment_offset].read_at(entry.position, entry.size_bytes)
         except OSError as error:
             raise StorageError(self.directory, f"the metadata log cannot be read: {error}") from error
 
@@ -216,21 +216,21 @@ class MetadataLog:
         Raises:
             StorageError: the disk cannot be read, or a batch is not valid metadata.
         """
-        for place in self._places[self._index_of(offset) :]:
-            data = self._read(place)
+        for entry in self._batches[self._index_of(offset) :]:
+            data = self._read(entry)
             try:
                 yield from decode_batches(data)
             except ValueError as error:
-                where = f"{place.segment_offset:020d}.log at byte {place.position}"
+                where = f"{entry.segment_offset:020d}.log at byte {entry.position}"
                 raise StorageError(self.directory, f"the metadata log is damaged: {where}: {error}") from None
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """(largest epoch up to `leader_epoch`, its end offset exclusive); (-1, -1) if there is none (KIP-101)."""
         # Every fetch calls this: a bisection, not a scan of all batches. Epochs never decrease.
-        count = bisect_right(self._places, leader_epoch, key=lambda place: place.leader_epoch)
+        count = bisect_right(self._batches, leader_epoch, key=lambda entry: entry.leader_epoch)
         if not count:
             return (-1, -1)
-        last = self._places[count - 1]
+        last = self._batches[count - 1]
         return (last.leader_epoch, last.last_offset + 1)
 
     def truncate_to(self, offset: int) -> None:
@@ -249,11 +249,11 @@ class MetadataLog:
             raise self._fail(error) from error
 
     def _cut(self, offset: int) -> None:
-        while self._places and self._places[-1].last_offset >= offset:
-            place = self._places.pop()
+        while self._batches and self._batches[-1].last_offset >= offset:
+            entry = self._batches.pop()
             self._bases.pop()
-            self._files[place.segment_offset].truncate(place.position)
-            self._unsynced.add(place.segment_offset)
+            self._files[entry.segment_offset].truncate(entry.position)
+            self._unsynced.add(entry.segment_offset)
         for segment_offset in sorted(self._files, reverse=True)[:-1]:
             if segment_offset >= self.log_end_offset and segment_offset > offset:
                 self._remove_segment(segment_offset)
@@ -275,10 +275,10 @@ class MetadataLog:
         removed = 0
         for segment_offset, following in pairwise(segments):
             if following <= offset:
-                self._places = [place for place in self._places if place.segment_offset != segment_offset]
+                self._batches = [entry for entry in self._batches if entry.segment_offset != segment_offset]
                 self._remove_segment(segment_offset)
                 removed += 1
-        self._bases = [place.base_offset for place in self._places]
+        self._bases = [entry.base_offset for entry in self._batches]
         if removed:
             self.write_checkpoints()
         return removed
@@ -286,9 +286,9 @@ class MetadataLog:
     def epoch_of(self, offset: int) -> int | None:
         """The leader epoch of the record at `offset`; None if the log does not have that record."""
         index = self._index_of(offset)
-        if index >= len(self._places) or self._places[index].base_offset > offset:
+        if index >= len(self._batches) or self._batches[index].base_offset > offset:
             return None
-        return self._places[index].leader_epoch
+        return self._batches[index].leader_epoch
 
     def restart_at(self, offset: int) -> None:
         """Remove all records and continue at `offset`: the log ended before a snapshot.
@@ -311,13 +311,13 @@ class MetadataLog:
         """Discard the state of all batches read so far, and remove segments below `offset`."""
         for segment_offset in [each for each in self._files if each < offset]:
             self._remove_segment(segment_offset)
-        self._places, self._bases = [], []
+        self._batches, self._bases = [], []
 
     def write_checkpoints(self) -> None:
         """Write `leader-epoch-checkpoint` for other readers of this directory; this class keeps epochs in memory."""
         starts: dict[int, int] = {}
-        for place in self._places:
-            starts.setdefault(place.leader_epoch, place.base_offset)
+        for entry in self._batches:
+            starts.setdefault(entry.leader_epoch, entry.base_offset)
         lines = ["0", str(len(starts)), *(f"{epoch} {start}" for epoch, start in starts.items())]
         text = "\n".join(lines) + "\n"
         try:
@@ -342,10 +342,10 @@ class MetadataLog:
         synced_path = self.directory / SYNCED_OFFSET
         if segments and self._disk.exists(synced_path):
             self._synced_offset = _read_synced(read_file(self._disk, synced_path))
-        for place, segment_offset in enumerate(segments):
-            whole = self._load_segment(segment_offset, last=place == len(segments) - 1)
+        for number, segment_offset in enumerate(segments):
+            whole = self._load_segment(segment_offset, last=number == len(segments) - 1)
             if not whole:
-                for lost in segments[place + 1 :]:
+                for lost in segments[number + 1 :]:
                     self._disk.remove(self._segment_path(lost))
                 break
         if not segments:
@@ -369,23 +369,23 @@ class MetadataLog:
         They are rewritten before the sync: after a failed fsync the page cache has data that the disk does not, and the
         next fsync reports success.
         """
-        unsure = self._places[self._index_of(self._synced_offset or 0) :]
-        for place in unsure:
-            file = self._files[place.segment_offset]
-            batch = file.read_at(place.position, place.size_bytes)
+        unsure = self._batches[self._index_of(self._synced_offset or 0) :]
+        for entry in unsure:
+            file = self._files[entry.segment_offset]
+            batch = file.read_at(entry.position, entry.size_bytes)
             if not crc_is_valid(batch, BatchHeader.read(batch)):
                 # A bit that flipped during the read must not be stored.
-                raise StorageError(self.directory, f"offset {place.base_offset} was whole, and is read damaged")
-            file.write_at(place.position, [batch])
+                raise StorageError(self.directory, f"offset {entry.base_offset} was whole, and is read damaged")
+            file.write_at(entry.position, [batch])
         # A segment that was rolled before it was synced is included, though it begins below the synced offset.
-        for segment_offset in sorted({*(place.segment_offset for place in unsure), max(self._files)}):
+        for segment_offset in sorted({*(entry.segment_offset for entry in unsure), max(self._files)}):
             self._files[segment_offset].sync()
 
     def _load_segment(self, segment_offset: int, *, last: bool) -> bool:
         """Read a segment and truncate a torn tail; returns whether it is whole, so that the next segment follows."""
         path = self._segment_path(segment_offset)
         if self._files and segment_offset != self.log_end_offset:
-            given_up = self._give_up(segment_offset)
+            given_up = self._discard_segment(segment_offset)
             if given_up is not None:
                 self._disk.remove(path)
                 return given_up
@@ -394,7 +394,7 @@ class MetadataLog:
         self._files[segment_offset] = file
         end = 0
         for position, header in read_batches(data):
-            follows = header.base_offset == (self._places[-1].last_offset + 1 if self._places else segment_offset)
+            follows = header.base_offset == (self._batches[-1].last_offset + 1 if self._batches else segment_offset)
             batch = memoryview(data)[position : position + header.size_bytes]
             # The checksum covers neither offset nor leader epoch; both only rise: a fall shows a flipped bit there.
             follows = follows and header.partition_leader_epoch >= self.last_epoch
@@ -403,7 +403,7 @@ class MetadataLog:
             # Read again from the disk: damage on the disk is permanent, a bit that flipped during the read is not.
             if not crc_is_valid(batch, header) and not crc_is_valid(file.read_at(position, len(batch)), header):
                 break
-            self._remember(header, segment_offset, position)
+            self._add_batch(header, segment_offset, position)
             end = position + header.size_bytes
         if end == len(data):
             return True
@@ -422,7 +422,7 @@ class MetadataLog:
         file.sync()
         return last
 
-    def _give_up(self, segment_offset: int) -> bool | None:
+    def _discard_segment(self, segment_offset: int) -> bool | None:
         """Decide what to do with a segment that does not begin where the one before it ends.
 
         Returns:
@@ -449,8 +449,8 @@ class MetadataLog:
         """Whether the bytes behind the batches read so far may never have been synced."""
         return self._synced_offset is not None and self.log_end_offset >= self._synced_offset
 
-    def _remember(self, header: BatchHeader, segment_offset: int, position: int) -> None:
-        place = _Place(
+    def _add_batch(self, header: BatchHeader, segment_offset: int, position: int) -> None:
+        entry = _BatchPosition(
             header.base_offset,
             header.last_offset,
             header.partition_leader_epoch,
@@ -458,12 +458,12 @@ class MetadataLog:
             position,
             header.size_bytes,
         )
-        self._places.append(place)
-        self._bases.append(place.base_offset)
+        self._batches.append(entry)
+        self._bases.append(entry.base_offset)
 
     def _index_of(self, offset: int) -> int:
         index = max(0, bisect_right(self._bases, offset) - 1)
-        if self._places and self._places[index].last_offset < offset:
+        if self._batches and self._batches[index].last_offset < offset:
             index += 1
         return index
 

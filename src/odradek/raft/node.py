@@ -22,7 +22,7 @@ from odradek.raft.messages import (
     Message,
     Ready,
     VoteAnswered,
-    VoteAsked,
+    VoteRequested,
 )
 from odradek.raft.quorum_state import NO_NODE, ElectionState
 from odradek.raft.roles import TRANSITIONS, Role
@@ -49,8 +49,8 @@ class ReplicaState:
     last_fetch_ms: int = -1
     last_caught_up_ms: int = -1
     fetch_leader_end: int = -1
-    reminded_ms: int = -1
-    excused_ms: int = 0  # time since the last fetch in which this process was stalled
+    begin_epoch_sent_ms: int = -1
+    stall_ms: int = 0  # time since the last fetch in which this process was stalled
 
 
 class RaftNode:
@@ -84,17 +84,17 @@ class RaftNode:
         self.directories: dict[int, UUID] = {}  # of the voters of a static quorum, from their Fetch requests
         self.removed_at = -1  # offset of the newest voter set if it removed this voter, else -1
         self.granting: frozenset[int] = frozenset()  # the voters whose votes elected this node
-        self.may_stand = True  # false while the disk is full, unless no other voter can lead
-        self._stops = False  # the process stops: it still votes and answers, and is no candidate
+        self.may_campaign = True  # false while the disk is full, unless no other voter can lead
+        self._is_stopping = False  # the process stops: it still votes and answers, and is no candidate
         self._log_end = log_end
         self._random = random
         self._election_timeout_ms = election_timeout_ms
         self._fetch_timeout_ms = fetch_timeout_ms
         self._election_backoff_max_ms = election_backoff_max_ms
         self._deadline_ms = 0
-        self._heard_leader = False
-        self._over: tuple[int, int] | None = None  # (leader, epoch) of a leadership that has ended
-        self._lost_count = 0
+        self._fetched_from_leader = False
+        self._ended_leadership: tuple[int, int] | None = None  # (leader, epoch) of a leadership that has ended
+        self._lost_election_count = 0
         self._granted: set[int] = set()
         self._rejected: set[int] = set()
 
@@ -130,7 +130,7 @@ class RaftNode:
             return IDLE_TICK_MS
         return min(IDLE_TICK_MS, max(1, self._deadline_ms - now_ms))
 
-    def leader_silent(self, now_ms: int) -> bool:
+    def leader_timed_out(self, now_ms: int) -> bool:
         """Whether a follower should ask other nodes for the leader: its own has not answered for a fetch timeout."""
         return self.role is not Role.FOLLOWER or now_ms >= self._deadline_ms
 
@@ -151,22 +151,22 @@ class RaftNode:
         """Handle deadlines: elections start, and a leader that a majority no longer fetches from resigns."""
         ready = Ready()
         if self.role is Role.LEADER:
-            if now_ms - self._majority_heard_ms(now_ms) > self._fetch_timeout_ms * 3 // 2:
+            if now_ms - self._majority_fetched_ms(now_ms) > self._fetch_timeout_ms * 3 // 2:
                 self.resign(now_ms, ready)
             else:
                 self._forget_observers(now_ms)
                 self._resend_begin_epoch(now_ms, ready)
         elif self.is_electable and now_ms >= self._deadline_ms:
-            self._stand(now_ms, ready)
+            self._campaign(now_ms, ready)
         return ready
 
-    def _stand(self, now_ms: int, ready: Ready) -> None:
+    def _campaign(self, now_ms: int, ready: Ready) -> None:
         # A removed voter may know only an old voter set: between two elections it asks other nodes for the leader.
-        asked_in_vain = not self.is_voter and self.role in (Role.PROSPECTIVE, Role.CANDIDATE)
-        if self._stops or asked_in_vain or not (self.may_stand or self.is_alone):
-            self._look_for_leader(now_ms, ready)
+        lost_election = not self.is_voter and self.role in (Role.PROSPECTIVE, Role.CANDIDATE)
+        if self._is_stopping or lost_election or not (self.may_campaign or self.is_alone):
+            self._become_unattached(now_ms, ready)
         elif self.role is Role.RESIGNED or not self.is_alone:
-            self._ask_pre_votes(now_ms, ready)
+            self._start_pre_vote(now_ms, ready)
         else:
             self._start_election(now_ms, ready)
 
@@ -179,24 +179,24 @@ class RaftNode:
         must verify its role."""
         if late_ms < LATE_MS:
             return
-        excused_ms = min(late_ms, self._fetch_timeout_ms)
+        stall_ms = min(late_ms, self._fetch_timeout_ms)
         if self.role is not Role.LEADER:
-            self._deadline_ms += excused_ms
+            self._deadline_ms += stall_ms
         for known in self.replicas.values():
-            known.excused_ms += excused_ms
+            known.stall_ms += stall_ms
 
     def step(self, message: Message, now_ms: int) -> Ready:
         """Handle one message from another replica."""
         ready = Ready()
-        if isinstance(message, VoteAsked):
-            self._vote_asked(message, now_ms, ready)
+        if isinstance(message, VoteRequested):
+            self._vote_requested(message, now_ms, ready)
         elif isinstance(message, VoteAnswered):
             self._vote_answered(message, now_ms, ready)
         elif isinstance(message, EpochBegun):
             if message.leader_epoch >= self.leader_epoch:
-                self._over = None
+                self._ended_leadership = None
                 self._follow(message.leader_id, message.leader_epoch, now_ms, ready)
-                self._heard_leader = self.role is Role.FOLLOWER
+                self._fetched_from_leader = self.role is Role.FOLLOWER
         elif isinstance(message, EpochEnded):
             if message.leader_epoch == self.leader_epoch and message.leader_id == self.leader_id:
                 self._leader_ended(message.successors, now_ms)
@@ -204,37 +204,37 @@ class RaftNode:
             self._fetched(message, now_ms)
         return ready
 
-    def leader_heard(self, now_ms: int) -> None:
+    def leader_responded(self, now_ms: int) -> None:
         """The leader answered a Fetch: it is alive."""
         if self.role is Role.FOLLOWER:
-            self._heard_leader, self._over, self._lost_count = True, None, 0
+            self._fetched_from_leader, self._ended_leadership, self._lost_election_count = True, None, 0
             self._deadline_ms = now_ms + self._fetch_timeout_ms
 
-    def leader_learned(self, leader_id: int, leader_epoch: int, now_ms: int) -> Ready:
+    def leader_reported(self, leader_id: int, leader_epoch: int, now_ms: int) -> Ready:
         """Handle the leader (NO_NODE if unknown) and epoch of another replica's answer."""
         ready = Ready()
         if leader_epoch > self.leader_epoch:
-            self._see_epoch(leader_epoch, leader_id, now_ms, ready)
+            self._maybe_enter_epoch(leader_epoch, leader_id, now_ms, ready)
         elif leader_epoch == self.leader_epoch and leader_id != NO_NODE and self.role is not Role.LEADER:
             self._accept_leader(leader_id, leader_epoch, now_ms, ready)
         return ready
 
     def _accept_leader(self, leader_id: int, leader_epoch: int, now_ms: int, ready: Ready) -> bool:
         """Follow the leader that another replica names; returns False if that leadership is known to be over."""
-        over = (leader_id, leader_epoch) == self._over
+        over = (leader_id, leader_epoch) == self._ended_leadership
         if not over:
             self._follow(leader_id, leader_epoch, now_ms, ready)
         return over
 
-    def leader_gone(self, now_ms: int) -> None:
+    def leader_unreachable(self, now_ms: int) -> None:
         """The leader's process is dead: its host refuses connections. Start an election without the fetch timeout."""
         leadership = (self.leader_id, self.leader_epoch)
-        if self.role is Role.FOLLOWER and self._over != leadership:
-            self._over, self._heard_leader = leadership, False
+        if self.role is Role.FOLLOWER and self._ended_leadership != leadership:
+            self._ended_leadership, self._fetched_from_leader = leadership, False
             soon_ms = now_ms + self._random.randrange(max(1, self._election_timeout_ms // 5))
             self._deadline_ms = min(self._deadline_ms, soon_ms)
 
-    def voter_refused(self, voter_id: int, now_ms: int) -> None:
+    def voter_unreachable(self, voter_id: int, now_ms: int) -> None:
         """The process of a voter is not running: count its vote as denied."""
         if self.role in (Role.PROSPECTIVE, Role.CANDIDATE):
             self._reject(voter_id, now_ms)
@@ -245,11 +245,11 @@ class RaftNode:
             self.high_watermark = max(self.high_watermark, min(high_watermark, self._log_end().end_offset))
         return self.high_watermark
 
-    def heard_of(self, replica: ReplicaKey, now_ms: int) -> None:
+    def replica_contacted(self, replica: ReplicaKey, now_ms: int) -> None:
         """A replica sent this leader a request other than Fetch: it is alive."""
         known = self.replicas.get(self._known_key(replica))
         if self.role is Role.LEADER and known is not None:
-            known.last_fetch_ms, known.excused_ms = now_ms, 0
+            known.last_fetch_ms, known.stall_ms = now_ms, 0
 
     def voters_changed(self, voters: VoterSet, now_ms: int, removed_at: int = -1) -> None:
         """Use another voter set from the moment it is in the log, committed or not (KIP-853)."""
@@ -290,17 +290,17 @@ class RaftNode:
             self._become(Role.RESIGNED if self.is_voter else Role.UNATTACHED, now_ms)
 
     def out_of_space(self, now_ms: int, ready: Ready) -> None:
-        """The disk is full: resign if there are other voters, and be no candidate until `may_stand` is set again."""
-        self.may_stand = False
-        self._leave_to_others(now_ms, ready)
+        """The disk is full: resign if there are other voters, and be no candidate until `may_campaign` is set again."""
+        self.may_campaign = False
+        self._leave_leadership_to_others(now_ms, ready)
 
     def retire(self, now_ms: int, ready: Ready) -> None:
         """The process stops: resign if there are other voters, and be no candidate. A leadership that it won during the
         shutdown would end with it, and cost the others a timeout."""
-        self._stops = True
-        self._leave_to_others(now_ms, ready)
+        self._is_stopping = True
+        self._leave_leadership_to_others(now_ms, ready)
 
-    def _leave_to_others(self, now_ms: int, ready: Ready) -> None:
+    def _leave_leadership_to_others(self, now_ms: int, ready: Ready) -> None:
         if not self.is_alone:
             self.resign(now_ms, ready)
         if self.role in (Role.PROSPECTIVE, Role.CANDIDATE):
@@ -309,7 +309,7 @@ class RaftNode:
     def _become(self, role: Role, now_ms: int) -> None:
         assert role in TRANSITIONS[self.role], f"replica {self.me.node_id}: {self.role.value} -> {role.value}"
         self.role = role
-        self._heard_leader = False
+        self._fetched_from_leader = False
         self._granted, self._rejected = set(), set()
         timeout = self._fetch_timeout_ms if role is Role.FOLLOWER else self._election_timeout_ms
         self._deadline_ms = now_ms + timeout + self._random.randrange(timeout)
@@ -319,15 +319,15 @@ class RaftNode:
         step_ms = max(1, self._election_timeout_ms // 10)
         mine = self.me.node_id
         place = successors.index(mine) if mine in successors else len(successors)
-        self._over, self._heard_leader = (self.leader_id, self.leader_epoch), False
+        self._ended_leadership, self._fetched_from_leader = (self.leader_id, self.leader_epoch), False
         self._deadline_ms = now_ms + (place * step_ms * 2 + self._random.randrange(step_ms) if place else 0)
 
     def _resend_begin_epoch(self, now_ms: int, ready: Ready) -> None:
         """Repeat BeginQuorumEpoch for voters that do not fetch: they may not know the leader."""
         for key, known in self.replicas.items():
-            silent = now_ms - max(known.last_fetch_ms, known.reminded_ms) > self._fetch_timeout_ms // 2
+            silent = now_ms - max(known.last_fetch_ms, known.begin_epoch_sent_ms) > self._fetch_timeout_ms // 2
             if silent and key != self.me and self.voters.is_voter(key):
-                known.reminded_ms = now_ms
+                known.begin_epoch_sent_ms = now_ms
                 ready.messages.append((key.node_id, EpochBegun(self.me.node_id, self.leader_epoch)))
 
     def _forget_observers(self, now_ms: int) -> None:
@@ -356,35 +356,35 @@ class RaftNode:
     def _send_to_others(self, message: Message, ready: Ready) -> None:
         ready.messages.extend((node_id, message) for node_id in self.voters.node_ids if node_id != self.me.node_id)
 
-    def _ask_pre_votes(self, now_ms: int, ready: Ready) -> None:
+    def _start_pre_vote(self, now_ms: int, ready: Ready) -> None:
         self._persist(ElectionState(self.leader_epoch, NO_NODE, self.state.voted), ready)
         self._become(Role.PROSPECTIVE, now_ms)
-        self._grant_itself()
-        self._send_to_others(VoteAsked(self.me, self.leader_epoch, self._log_end(), pre_vote=True), ready)
+        self._vote_for_self()
+        self._send_to_others(VoteRequested(self.me, self.leader_epoch, self._log_end(), pre_vote=True), ready)
         if len(self._granted) >= self.voters.majority:
             self._start_election(now_ms, ready)
 
-    def _look_for_leader(self, now_ms: int, ready: Ready) -> None:
+    def _become_unattached(self, now_ms: int, ready: Ready) -> None:
         self._persist(ElectionState(self.leader_epoch, NO_NODE, self.state.voted), ready)
         self._become(Role.UNATTACHED, now_ms)
 
     def _start_election(self, now_ms: int, ready: Ready) -> None:
         self._persist(ElectionState(self.leader_epoch + 1, NO_NODE, self.me), ready)
         self._become(Role.CANDIDATE, now_ms)
-        self._grant_itself()
-        self._send_to_others(VoteAsked(self.me, self.leader_epoch, self._log_end()), ready)
-        self._maybe_lead(now_ms, ready)
+        self._vote_for_self()
+        self._send_to_others(VoteRequested(self.me, self.leader_epoch, self._log_end()), ready)
+        self._maybe_become_leader(now_ms, ready)
 
-    def _grant_itself(self) -> None:
+    def _vote_for_self(self) -> None:
         if self.is_voter:  # a removed voter's own vote does not count
             self._granted.add(self.me.node_id)
 
-    def _maybe_lead(self, now_ms: int, ready: Ready) -> None:
+    def _maybe_become_leader(self, now_ms: int, ready: Ready) -> None:
         if len(self._granted) < self.voters.majority:
             return
         assert self.state.voted == self.me, "a leader has its own vote"
         self.granting = frozenset(self._granted)
-        self._lost_count = 0
+        self._lost_election_count = 0
         self._become(Role.LEADER, now_ms)
         self._persist(ElectionState(self.leader_epoch, self.me.node_id, self.state.voted), ready)
         self.epoch_start_offset = self._log_end().end_offset
@@ -410,7 +410,7 @@ class RaftNode:
         self._persist(ElectionState(leader_epoch, leader_id, voted), ready)
         self._become(Role.FOLLOWER, now_ms)
 
-    def _see_epoch(self, leader_epoch: int, leader_id: int, now_ms: int, ready: Ready) -> None:
+    def _maybe_enter_epoch(self, leader_epoch: int, leader_id: int, now_ms: int, ready: Ready) -> None:
         """Another node knows a higher epoch: move to it."""
         if leader_epoch <= self.leader_epoch:
             return
@@ -421,30 +421,30 @@ class RaftNode:
         self._persist(ElectionState(leader_epoch), ready)
         self._become(Role.UNATTACHED, now_ms)
 
-    def _vote_asked(self, asked: VoteAsked, now_ms: int, ready: Ready) -> None:
-        if not asked.pre_vote:
-            self._see_epoch(asked.leader_epoch, NO_NODE, now_ms, ready)
+    def _vote_requested(self, request: VoteRequested, now_ms: int, ready: Ready) -> None:
+        if not request.pre_vote:
+            self._maybe_enter_epoch(request.leader_epoch, NO_NODE, now_ms, ready)
         granted = (
-            asked.leader_epoch >= self.leader_epoch
-            and asked.log_end >= self._log_end()
-            and self.role not in (Role.LEADER, Role.CANDIDATE if not asked.pre_vote else Role.LEADER)
+            request.leader_epoch >= self.leader_epoch
+            and request.log_end >= self._log_end()
+            and self.role not in (Role.LEADER, Role.CANDIDATE if not request.pre_vote else Role.LEADER)
         )
-        if asked.pre_vote:
+        if request.pre_vote:
             # A follower that hears its leader denies: a node that cannot hear the leader must not disturb the others. A
             # follower that knows its leader only from other nodes does not deny, or all would keep naming a dead one.
-            hears_leader = self.role is Role.FOLLOWER and self._heard_leader and now_ms < self._deadline_ms
+            hears_leader = self.role is Role.FOLLOWER and self._fetched_from_leader and now_ms < self._deadline_ms
             granted = granted and not hears_leader
         else:
-            free = self.state.voted is None or self.state.voted == asked.candidate
+            free = self.state.voted is None or self.state.voted == request.candidate
             granted = granted and free and self.leader_id == NO_NODE
             if granted:
-                self._persist(ElectionState(self.leader_epoch, NO_NODE, asked.candidate), ready)
+                self._persist(ElectionState(self.leader_epoch, NO_NODE, request.candidate), ready)
                 self._deadline_ms = max(self._deadline_ms, now_ms + self._election_timeout_ms)
-        answer = VoteAnswered(self.me.node_id, self.leader_epoch, self.leader_id, granted, asked.pre_vote)
-        ready.messages.append((asked.candidate.node_id, answer))
+        answer = VoteAnswered(self.me.node_id, self.leader_epoch, self.leader_id, granted, request.pre_vote)
+        ready.messages.append((request.candidate.node_id, answer))
 
     def _vote_answered(self, answer: VoteAnswered, now_ms: int, ready: Ready) -> None:
-        self._see_epoch(answer.leader_epoch, answer.leader_id, now_ms, ready)
+        self._maybe_enter_epoch(answer.leader_epoch, answer.leader_id, now_ms, ready)
         wanted = Role.PROSPECTIVE if answer.pre_vote else Role.CANDIDATE
         if self.role is not wanted or answer.leader_epoch > self.leader_epoch:
             return
@@ -462,15 +462,15 @@ class RaftNode:
             if len(self._granted) >= self.voters.majority:
                 self._start_election(now_ms, ready)
         else:
-            self._maybe_lead(now_ms, ready)
+            self._maybe_become_leader(now_ms, ready)
 
     def _reject(self, voter_id: int, now_ms: int) -> None:
         """Count a denied vote. An election that cannot be won is retried after a growing random pause."""
         self._rejected.add(voter_id)
         if len(self._rejected) == len(self.voters) - self.voters.majority + 1:
             tenth_ms = max(1, self._election_timeout_ms // 10)
-            pause_ms = min(self._election_backoff_max_ms, tenth_ms << min(self._lost_count, 10))
-            self._lost_count += 1
+            pause_ms = min(self._election_backoff_max_ms, tenth_ms << min(self._lost_election_count, 10))
+            self._lost_election_count += 1
             soon_ms = now_ms + tenth_ms // 5 + self._random.randrange(max(1, pause_ms))
             self._deadline_ms = min(self._deadline_ms, soon_ms)
 
@@ -483,14 +483,14 @@ class RaftNode:
         if key.node_id < 0 or (key not in self.replicas and len(self.replicas) >= MAX_REPLICAS):
             return
         end_offset = self._log_end().end_offset
-        assert fetched.fetch_offset <= end_offset, "who asks for more than there is has another history"
+        assert fetched.fetch_offset <= end_offset, "a replica that fetches beyond the log end has diverged"
         known = self.replicas.setdefault(key, ReplicaState())
         if fetched.fetch_offset >= end_offset:
             known.last_caught_up_ms = now_ms
         elif known.last_fetch_ms >= 0 and fetched.fetch_offset >= known.fetch_leader_end >= 0:
             # The replica has all records that existed at its previous fetch.
             known.last_caught_up_ms = known.last_fetch_ms
-        known.last_fetch_ms, known.excused_ms = now_ms, 0
+        known.last_fetch_ms, known.stall_ms = now_ms, 0
         known.fetch_leader_end = end_offset
         known.end_offset = fetched.fetch_offset
         self._advance()
@@ -512,11 +512,11 @@ class RaftNode:
                 assert majority_end <= self._log_end().end_offset, "a leader commits what it has itself"
                 self.high_watermark = majority_end
 
-    def _majority_heard_ms(self, now_ms: int) -> int:
+    def _majority_fetched_ms(self, now_ms: int) -> int:
         """The latest time at which a majority, this leader included, had been heard."""
         heard = sorted(
             (
-                now_ms if key == self.me else known.last_fetch_ms + known.excused_ms
+                now_ms if key == self.me else known.last_fetch_ms + known.stall_ms
                 for key, known in self.replicas.items()
                 if self.voters.is_voter(key)
             ),

@@ -23,7 +23,7 @@ from odradek.protocol.messages.vote_response import VoteResponse
 from odradek.raft import wire
 from odradek.raft.config import RaftConfig
 from odradek.raft.follower import LeaderChangedError
-from odradek.raft.messages import EpochBegun, EpochEnded, Message, Ready, VoteAnswered, VoteAsked
+from odradek.raft.messages import EpochBegun, EpochEnded, Message, Ready, VoteAnswered, VoteRequested
 from odradek.raft.node import RaftNode
 from odradek.raft.peers import QuorumPeers
 from odradek.raft.quorum_state import NO_NODE
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 # A failed request is retried after the configured pause, which doubles up to this.
 MAX_BACKOFF_MS = 200
 _RESPONSES: dict[type[Message], type[VoteResponse | BeginQuorumEpochResponse | EndQuorumEpochResponse]] = {
-    VoteAsked: VoteResponse,
+    VoteRequested: VoteResponse,
     EpochBegun: BeginQuorumEpochResponse,
     EpochEnded: EndQuorumEpochResponse,
 }
@@ -88,8 +88,8 @@ class OutgoingRequests:
         cluster_id: str,
         listener_name: str,
         endpoints: Mapping[str, Endpoint],
-        handle_leader_info: Callable[[wire.Known], None],
-        update_leader_endpoint: Callable[[wire.Known], None],
+        handle_leader_info: Callable[[wire.LeaderInfo], None],
+        update_leader_endpoint: Callable[[wire.LeaderInfo], None],
         apply_ready: Callable[[Ready], None],
         on_failed: Callable[[BaseException], None],
     ) -> None:
@@ -109,17 +109,17 @@ class OutgoingRequests:
         self._cluster_id = cluster_id
         self._listener_name = listener_name
         self._endpoints = endpoints
-        self._hear = handle_leader_info
-        self._learn = update_leader_endpoint
-        self._obey = apply_ready
+        self._handle_leader_info = handle_leader_info
+        self._update_leader_endpoint = update_leader_endpoint
+        self._apply_ready = apply_ready
         self._on_failed = on_failed
-        self._asking: asyncio.Task[WireMessage] | None = None
-        self._posts: dict[tuple[int, type[Message]], asyncio.Task[None]] = {}
-        self._posting: dict[asyncio.Task[None], None] = {}
+        self._leader_request: asyncio.Task[WireMessage] | None = None
+        self._latest: dict[tuple[int, type[Message]], asyncio.Task[None]] = {}
+        self._tasks: dict[asyncio.Task[None], None] = {}
 
     async def close(self) -> None:
         """Cancel the requests under way, and close the connections."""
-        tasks = [*self._posting]
+        tasks = [*self._tasks]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -128,12 +128,12 @@ class OutgoingRequests:
 
     def cancel_vote_requests(self) -> None:
         """Cancel follower requests: the leader that they were sent to no longer leads."""
-        if self._asking is not None:
-            self._asking.cancel()
+        if self._leader_request is not None:
+            self._leader_request.cancel()
 
     async def resigned(self, timeout_s: float) -> None:
         """Wait until the voters have answered EndQuorumEpoch, for at most `timeout_s`."""
-        posted = [task for (_, kind), task in self._posts.items() if kind is EpochEnded]
+        posted = [task for (_, kind), task in self._latest.items() if kind is EpochEnded]
         if posted:
             await asyncio.wait(posted, timeout=timeout_s)
 
@@ -141,11 +141,11 @@ class OutgoingRequests:
         """Send a request; raises LeaderChangedError if the leader changes first, else as `QuorumPeers.send`."""
         assert self._peers is not None
         sending = self.send(endpoint, request, response, min_version)
-        self._asking = task = asyncio.get_running_loop().create_task(sending)
+        self._leader_request = task = asyncio.get_running_loop().create_task(sending)
         try:
             await asyncio.wait([task])
         finally:
-            self._asking = None
+            self._leader_request = None
             task.cancel()
             if not task.done() or task.cancelled():
                 await asyncio.gather(task, return_exceptions=True)
@@ -162,18 +162,18 @@ class OutgoingRequests:
 
     def enqueue(self, node_id: int, message: Message) -> None:
         """Send a message of the node to a voter; a newer message of its kind replaces an older one."""
-        older = self._posts.get((node_id, type(message)))
+        older = self._latest.get((node_id, type(message)))
         if older is not None:
             older.cancel()
         task = asyncio.get_running_loop().create_task(self._deliver(node_id, message))
-        self._posts[node_id, type(message)] = task
-        self._posting[task] = None
-        task.add_done_callback(self._posted)
+        self._latest[node_id, type(message)] = task
+        self._tasks[task] = None
+        task.add_done_callback(self._delivered)
 
-    def _posted(self, task: asyncio.Task[None]) -> None:
-        self._posting.pop(task, None)
-        for key in [key for key, known in self._posts.items() if known is task]:
-            del self._posts[key]
+    def _delivered(self, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task, None)
+        for key in [key for key, known in self._latest.items() if known is task]:
+            del self._latest[key]
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_failed(error)
 
@@ -191,26 +191,26 @@ class OutgoingRequests:
                     self._encode(message, voter),
                     _RESPONSES[type(message)],
                     timeout_ms=self._config.request_timeout_ms,
-                    min_version=wire.PRE_VOTE_VERSION if isinstance(message, VoteAsked) and message.pre_vote else 0,
+                    min_version=wire.PRE_VOTE_VERSION if isinstance(message, VoteRequested) and message.pre_vote else 0,
                 )
-                known, granted = wire.read_answer(answer)
+                known, granted = wire.read_response(answer)
             except UnsupportedRequestError:
                 # A voter without pre-votes (KIP-996) cannot deny one: count it as granted.
-                granted = isinstance(message, VoteAsked) and message.pre_vote
-                known = wire.Known(0, NO_NODE, self._node.leader_epoch, {})
+                granted = isinstance(message, VoteRequested) and message.pre_vote
+                known = wire.LeaderInfo(0, NO_NODE, self._node.leader_epoch, {})
             except (UnreachableError, RequestTimeoutError, ProtocolError) as error:
                 if isinstance(message, EpochEnded):
                     return
-                if isinstance(message, VoteAsked) and isinstance(error, RefusedError) and self._is_current(message):
-                    self._node.voter_refused(node_id, self._clock.monotonic_ms())
-                    self._obey(Ready())
+                if isinstance(message, VoteRequested) and isinstance(error, RefusedError) and self._is_current(message):
+                    self._node.voter_unreachable(node_id, self._clock.monotonic_ms())
+                    self._apply_ready(Ready())
                 await backoff.sleep()
                 continue
-            self._take_answer(node_id, message, known, granted)
+            self._handle_response(node_id, message, known, granted)
             return
 
     def _is_current(self, message: Message) -> bool:
-        if isinstance(message, VoteAsked):
+        if isinstance(message, VoteRequested):
             role = Role.PROSPECTIVE if message.pre_vote else Role.CANDIDATE
             return self._node.role is role and self._node.leader_epoch == message.leader_epoch
         if isinstance(message, EpochBegun):
@@ -218,29 +218,29 @@ class OutgoingRequests:
         return True
 
     def _encode(self, message: Message, voter: Voter) -> WireMessage:
-        if isinstance(message, VoteAsked):
-            return wire.vote_asked(message, self._cluster_id, voter)
+        if isinstance(message, VoteRequested):
+            return wire.vote(message, self._cluster_id, voter)
         if isinstance(message, EpochBegun):
-            return wire.epoch_begun(message, self._cluster_id, voter, self._endpoints)
+            return wire.begin_quorum_epoch(message, self._cluster_id, voter, self._endpoints)
         assert isinstance(message, EpochEnded)
-        return wire.epoch_ended(message, self._cluster_id, self._node.voters, self._endpoints)
+        return wire.end_quorum_epoch(message, self._cluster_id, self._node.voters, self._endpoints)
 
-    def _note_refusal(self, node_id: int, what: str, error: int) -> None:
+    def _log_refusal(self, node_id: int, what: str, error: int) -> None:
         code = wire.error_name(error)
         if error == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
             _log.warning("a voter refuses", voter=node_id, what=what, code=code, hint=wire.CLUSTER_ACTION_HINT)
         else:
             _log.info("a voter refuses", voter=node_id, what=what, code=code)
 
-    def _take_answer(self, node_id: int, message: Message, known: wire.Known, granted: bool) -> None:
+    def _handle_response(self, node_id: int, message: Message, known: wire.LeaderInfo, granted: bool) -> None:
         if known.error:
-            self._note_refusal(node_id, type(message).__name__, known.error)
-        if not isinstance(message, VoteAsked):
-            self._hear(known)
+            self._log_refusal(node_id, type(message).__name__, known.error)
+        if not isinstance(message, VoteRequested):
+            self._handle_leader_info(known)
         else:
             # Use the leader's endpoint; whether the voter's leader matters for its vote is decided by the node.
-            self._learn(known)
+            self._update_leader_endpoint(known)
             # An answer without an epoch belongs to the epoch of the request.
             epoch = known.leader_epoch if known.leader_epoch >= 0 else message.leader_epoch
             answer = VoteAnswered(node_id, epoch, known.leader_id, granted, message.pre_vote)
-            self._obey(self._node.step(answer, self._clock.monotonic_ms()))
+            self._apply_ready(self._node.step(answer, self._clock.monotonic_ms()))

@@ -15,7 +15,7 @@ from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.log_lines import get_logger
 from odradek.common.ports import Clock, Disk, is_disk_full
 from odradek.protocol.messages.vote_response import VoteResponse
-from odradek.raft.messages import Ready, VoteAsked
+from odradek.raft.messages import Ready, VoteRequested
 from odradek.raft.node import RaftNode
 from odradek.raft.roles import Role
 from odradek.raft.storage import QuorumStorage
@@ -32,7 +32,7 @@ class Host(Protocol):
         """Carry out what the node decided."""
         ...
 
-    def soon(self, work: Callable[[], None]) -> None:
+    def call_soon(self, work: Callable[[], None]) -> None:
         """Call `work` after the caller has returned to the loop."""
         ...
 
@@ -53,7 +53,7 @@ class Space:
         self._disk = disk
         self._clock = clock
         self._cluster_id = cluster_id
-        self._owing = False  # the node's epoch or vote is not durable
+        self._is_state_unsynced = False  # the node's epoch or vote is not durable
         self._full = False
 
     def persist(self, ready: Ready) -> None:
@@ -62,21 +62,21 @@ class Space:
         Raises:
             StorageError: the disk failed, or is full and no other voter can lead; this node must answer nothing more.
         """
-        if ready.persist is None and not self._owing:
+        if ready.persist is None and not self._is_state_unsynced:
             return
         try:
             self._storage.store_state(ready.persist or self._node.state, self._cluster_id)
-            self._owing = False
+            self._is_state_unsynced = False
         except OSError as error:
             if not is_disk_full(error) or self._node.is_alone:
                 raise StorageError(self._storage.directory, f"the vote cannot be made durable: {error}") from error
-            self._owing = True
+            self._is_state_unsynced = True
             ready.messages = [each for each in ready.messages if not _needs_own_vote(each[1])]
-            self.ran_out()
+            self.on_disk_full()
 
-    def withhold(self, answer: VoteResponse) -> None:
+    def deny_unsynced_votes(self, answer: VoteResponse) -> None:
         """Deny a vote that could not be made durable, and a pre-vote, because no vote could follow it."""
-        for topic in answer.topics if self._owing else ():
+        for topic in answer.topics if self._is_state_unsynced else ():
             for partition in topic.partitions:
                 partition.vote_granted = False
 
@@ -85,10 +85,10 @@ class Space:
         if self._node.is_alone:
             return error
         # Not at once: the caller's operation must fail first.
-        self._host.soon(self.ran_out)
+        self._host.call_soon(self.on_disk_full)
         return ApiError(ErrorCode.NOT_CONTROLLER, error.message)
 
-    def ran_out(self) -> None:
+    def on_disk_full(self) -> None:
         """The disk is full: resign, and start the trial writes."""
         if not self._full:
             self._full = True
@@ -107,9 +107,9 @@ class Space:
                 continue
             try:
                 await self._disk.run_blocking(self._storage.probe)
-                self._full, self._node.may_stand = False, True
+                self._full, self._node.may_campaign = False, True
                 self._host.apply_ready(Ready())
-                if self._node.may_stand:
+                if self._node.may_campaign:
                     _log.info("there is space for the metadata log again", directory=self._storage.directory)
             except OSError as error:
                 if not is_disk_full(error):
@@ -121,4 +121,4 @@ class Space:
 
 
 def _needs_own_vote(message: object) -> bool:
-    return isinstance(message, VoteAsked) and not message.pre_vote
+    return isinstance(message, VoteRequested) and not message.pre_vote

@@ -61,7 +61,7 @@ class QuorumStorage:
         self.directory = directory
         self._config = config
         self._publisher = publisher
-        self._held: deque[tuple[int, int, Sequence[tuple[int, Message]]]] = deque()
+        self._unpublished: deque[tuple[int, int, Sequence[tuple[int, Message]]]] = deque()
         self.history = VoterHistory(voters)
         self.snapshots: list[SnapshotId] = []
         self._unwritten: list[DecodedBatch] = []
@@ -96,7 +96,7 @@ class QuorumStorage:
                 f"the metadata log begins at {self.log.log_start_offset} and no snapshot covers what was before",
             )
         for batch in self.log.batches(from_offset):
-            self._hold(batch)
+            self._queue(batch)
         self.bytes_since_snapshot = self.log.bytes_from(from_offset)
         state = load_state(self._disk, self.directory) or ElectionState()
         last_epoch = self.log_end.last_epoch
@@ -113,26 +113,26 @@ class QuorumStorage:
         went_another_way = known_epoch is not None and known_epoch != snapshot_id.leader_epoch
         if self.log.log_end_offset < snapshot_id.end_offset or went_another_way:
             self.log.restart_at(snapshot_id.end_offset)
-        self._held.clear()
+        self._unpublished.clear()
         self.published_offset = max(self.published_offset, snapshot_id.end_offset)
 
-    def _hold(self, batch: DecodedBatch) -> bool:
+    def _queue(self, batch: DecodedBatch) -> bool:
         """Hold a batch for the publisher; returns whether it changes the voters."""
         if not batch.control:
             fresh = [item for item in batch.records if item[0] >= self.published_offset]
-            self._hold_records(batch.last_offset, batch.leader_epoch, fresh)
+            self._queue_records(batch.last_offset, batch.leader_epoch, fresh)
             return False
         changed = [self.history.replay(offset, record) for offset, record in batch.records].count(True) > 0
         self._publisher.kraft_version = self.history.kraft_version
         return changed
 
-    def _hold_records(self, last_offset: int, leader_epoch: int, records: Sequence[tuple[int, Message]]) -> None:
-        held_offset, held_epoch, _ = self._held[-1] if self._held else (-1, -1, ())
+    def _queue_records(self, last_offset: int, leader_epoch: int, records: Sequence[tuple[int, Message]]) -> None:
+        held_offset, held_epoch, _ = self._unpublished[-1] if self._unpublished else (-1, -1, ())
         assert held_offset < last_offset and held_epoch <= leader_epoch, "batches are held in the log's order"
-        self._held.append((last_offset, leader_epoch, records))
+        self._unpublished.append((last_offset, leader_epoch, records))
 
-    def _hold_all(self, batches: Iterable[DecodedBatch]) -> bool:
-        return [self._hold(batch) for batch in batches].count(True) > 0
+    def _queue_all(self, batches: Iterable[DecodedBatch]) -> bool:
+        return [self._queue(batch) for batch in batches].count(True) > 0
 
     def store_state(self, state: ElectionState, cluster_id: str) -> None:
         """Store the election state durably. Blocks."""
@@ -172,13 +172,13 @@ class QuorumStorage:
         if decoded:
             assert self.log.last_epoch == leader_epoch, "a leader appends at its own epoch"
             assert decoded[-1][0] == end_offset - 1, "what is replayed is what was written"
-            self._hold_records(decoded[-1][0], leader_epoch, decoded)
+            self._queue_records(decoded[-1][0], leader_epoch, decoded)
         return end_offset
 
     def append_control(self, batch: bytes) -> bool:
         """Append a leader's batch of control records; returns whether it changes the voters. Raises StorageError."""
         self.log.append([batch])
-        return self._hold_all(decode_batches(batch))
+        return self._queue_all(decode_batches(batch))
 
     def append_fetched(self, data: bytes, leader_epoch: int) -> bool:
         """Append batches fetched from the leader of `leader_epoch`; returns whether they change the voters.
@@ -211,7 +211,7 @@ class QuorumStorage:
             raise
         assert self.log.log_end_offset == end_offset, "the log ends where the leader's batches end"
         self.bytes_since_snapshot += sum(map(len, batches))
-        return self._hold_all(decoded)
+        return self._queue_all(decoded)
 
     def truncate_to(self, end_offset: int, high_watermark: int) -> bool:
         """Remove all records at and above `end_offset`, which diverge; returns whether that changes the voters.
@@ -225,9 +225,11 @@ class QuorumStorage:
                 self.directory, f"the leader asks for truncation to {end_offset}; {floor} is committed and read"
             )
         self.log.truncate_to(end_offset)
-        while self._held and self._held[-1][0] >= end_offset:
-            self._held.pop()
-        assert not self._held or self._held[-1][0] < self.log.log_end_offset, "what was cut off is never published"
+        while self._unpublished and self._unpublished[-1][0] >= end_offset:
+            self._unpublished.pop()
+        assert not self._unpublished or self._unpublished[-1][0] < self.log.log_end_offset, (
+            "what was cut off is never published"
+        )
         changed = self.history.truncate_to(end_offset)
         self._publisher.kraft_version = self.history.kraft_version
         return changed
@@ -243,8 +245,8 @@ class QuorumStorage:
         assert high_watermark <= end_offset, f"{high_watermark} is committed of a log that ends at {end_offset}"
         records: list[tuple[int, Message]] = []
         leader_epoch = 0
-        while self._held and self._held[0][0] < high_watermark:
-            last_offset, batch_epoch, batch = self._held.popleft()
+        while self._unpublished and self._unpublished[0][0] < high_watermark:
+            last_offset, batch_epoch, batch = self._unpublished.popleft()
             if records and batch_epoch != leader_epoch:
                 self._publisher.committed(records, leader_epoch)
                 records = []

@@ -21,7 +21,7 @@ from odradek.protocol.messages.end_quorum_epoch_response import EndQuorumEpochRe
 from odradek.protocol.messages.fetch_response import FetchResponse
 from odradek.protocol.messages.fetch_snapshot_response import FetchSnapshotResponse
 from odradek.protocol.messages.vote_response import VoteResponse
-from odradek.raft.messages import EpochBegun, EpochEnded, LogEnd, VoteAsked
+from odradek.raft.messages import EpochBegun, EpochEnded, LogEnd, VoteRequested
 from odradek.raft.quorum_state import NO_NODE
 from odradek.raft.snapshot import SnapshotId
 from odradek.raft.storage import Diverging
@@ -34,7 +34,7 @@ FETCH_VERSION = 15
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class LeaderInfo:
     """The quorum's state in an answer; `endpoints` by node id, of the one listener that this node uses."""
 
     error: int
@@ -44,10 +44,10 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class FetchResult:
     """The leader's answer to a Fetch, without its quorum state."""
 
-    known: Known
+    leader_info: LeaderInfo
     high_watermark: int
     diverging: Diverging | None
     snapshot_id: SnapshotId | None
@@ -58,30 +58,30 @@ class Fetched:
 class Chunk:
     """A chunk of a snapshot of `size` bytes."""
 
-    known: Known
+    leader_info: LeaderInfo
     snapshot_id: SnapshotId
     size: int
     position: int
     data: bytes
 
 
-def vote_asked(asked: VoteAsked, cluster_id: str, voter: Voter) -> vote_request.VoteRequest:
+def vote(request: VoteRequested, cluster_id: str, voter: Voter) -> vote_request.VoteRequest:
     """Build a Vote request."""
     partition = vote_request.PartitionData(
         partition_index=0,
-        replica_epoch=asked.leader_epoch,
-        replica_id=asked.candidate.node_id,
-        replica_directory_id=asked.candidate.directory_id,
+        replica_epoch=request.leader_epoch,
+        replica_id=request.candidate.node_id,
+        replica_directory_id=request.candidate.directory_id,
         voter_directory_id=voter.key.directory_id,
-        last_offset_epoch=asked.log_end.last_epoch,
-        last_offset=asked.log_end.end_offset,
-        pre_vote=asked.pre_vote,
+        last_offset_epoch=request.log_end.last_epoch,
+        last_offset=request.log_end.end_offset,
+        pre_vote=request.pre_vote,
     )
     topic = vote_request.TopicData(topic_name=METADATA_TOPIC, partitions=[partition])
     return vote_request.VoteRequest(cluster_id=cluster_id, voter_id=voter.key.node_id, topics=[topic])
 
 
-def epoch_begun(
+def begin_quorum_epoch(
     begun: EpochBegun, cluster_id: str, voter: Voter, endpoints: Mapping[str, Endpoint]
 ) -> begin_request.BeginQuorumEpochRequest:
     """Build a BeginQuorumEpoch request with the leader and its endpoints."""
@@ -101,7 +101,7 @@ def epoch_begun(
     )
 
 
-def epoch_ended(
+def end_quorum_epoch(
     ended: EpochEnded, cluster_id: str, voters: VoterSet, endpoints: Mapping[str, Endpoint]
 ) -> end_request.EndQuorumEpochRequest:
     """Build an EndQuorumEpoch request with the successors in their order."""
@@ -179,25 +179,25 @@ def fetch_snapshot(
     )
 
 
-def read_answer(answer: VoteResponse | BeginQuorumEpochResponse | EndQuorumEpochResponse) -> tuple[Known, bool]:
+def read_response(answer: VoteResponse | BeginQuorumEpochResponse | EndQuorumEpochResponse) -> tuple[LeaderInfo, bool]:
     """Decode a voter's answer; returns the quorum's state, and whether the vote was granted."""
     endpoints = {node.node_id: (node.host, node.port) for node in answer.node_endpoints}
     if answer.error_code:
-        return Known(answer.error_code, NO_NODE, -1, endpoints), False
+        return LeaderInfo(answer.error_code, NO_NODE, -1, endpoints), False
     partition: Any = _only_partition(answer, "topics")
-    known = Known(partition.error_code, partition.leader_id, partition.leader_epoch, endpoints)
+    known = LeaderInfo(partition.error_code, partition.leader_id, partition.leader_epoch, endpoints)
     return known, not partition.error_code and bool(getattr(partition, "vote_granted", False))
 
 
-def read_fetched(answer: FetchResponse) -> Fetched:
+def read_fetch_response(answer: FetchResponse) -> FetchResult:
     """Decode an answer to a Fetch, from the leader or a node that knows the leader."""
     endpoints = {node.node_id: (node.host, node.port) for node in answer.node_endpoints}
     if answer.error_code:
-        return Fetched(Known(answer.error_code, NO_NODE, -1, endpoints), -1, None, None, b"")
+        return FetchResult(LeaderInfo(answer.error_code, NO_NODE, -1, endpoints), -1, None, None, b"")
     partition: Any = _only_partition(answer, "responses")
     leader, diverging, snapshot = partition.current_leader, partition.diverging_epoch, partition.snapshot_id
-    return Fetched(
-        Known(partition.error_code, leader.leader_id, leader.leader_epoch, endpoints),
+    return FetchResult(
+        LeaderInfo(partition.error_code, leader.leader_id, leader.leader_epoch, endpoints),
         partition.high_watermark,
         Diverging(diverging.epoch, diverging.end_offset) if diverging.end_offset >= 0 else None,
         SnapshotId(snapshot.end_offset, snapshot.epoch) if snapshot.end_offset >= 0 else None,
@@ -205,14 +205,14 @@ def read_fetched(answer: FetchResponse) -> Fetched:
     )
 
 
-def read_chunk(answer: FetchSnapshotResponse) -> Chunk:
+def read_snapshot_chunk(answer: FetchSnapshotResponse) -> Chunk:
     """Decode the leader's answer to a FetchSnapshot."""
     endpoints = {node.node_id: (node.host, node.port) for node in answer.node_endpoints}
     if answer.error_code:
-        return Chunk(Known(answer.error_code, NO_NODE, -1, endpoints), SnapshotId(-1, -1), -1, -1, b"")
+        return Chunk(LeaderInfo(answer.error_code, NO_NODE, -1, endpoints), SnapshotId(-1, -1), -1, -1, b"")
     partition: Any = _only_partition(answer, "topics")
     leader, snapshot = partition.current_leader, partition.snapshot_id
-    known = Known(partition.error_code, leader.leader_id, leader.leader_epoch, endpoints)
+    known = LeaderInfo(partition.error_code, leader.leader_id, leader.leader_epoch, endpoints)
     data = bytes(partition.unaligned_records or b"")
     return Chunk(known, SnapshotId(snapshot.end_offset, snapshot.epoch), partition.size, partition.position, data)
 

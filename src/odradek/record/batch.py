@@ -115,7 +115,7 @@ class BatchHeader(NamedTuple):
     def has_producer_id(self) -> bool:
         return self.producer_id > NO_PRODUCER_ID
 
-    def placed(self, base_offset: int, leader_epoch: int) -> BatchHeader:
+    def with_offset(self, base_offset: int, leader_epoch: int) -> BatchHeader:
         """This header as a leader writes it."""
         return BatchHeader(base_offset, self.batch_length, leader_epoch, *self[3:])
 

@@ -90,7 +90,7 @@ async def look_below(log: Log, end_offset: int) -> Below:
         while below.end < end_offset and not below.has_gaps:
             below.end = max(below.end, log.log_start_offset)
             segment = next(log.segments.from_offset(below.end))
-            held, position, end = segment.hold(), segment.position_of(below.end), segment.size_bytes
+            held, position, end = segment.open_shared(), segment.position_of(below.end), segment.size_bytes
             segment_end = min(end_offset, log.segments.end_of(segment, log.log_end_offset))
             await disk.run_blocking(partial(_look, below, held, position, end, segment_end))
     except OSError as error:

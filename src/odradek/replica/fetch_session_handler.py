@@ -22,7 +22,7 @@ MAX_EPOCH = INT32_MAX
 PartitionKey = tuple[UUID, int]
 
 
-class SentSession:
+class FetchSessionHandler:
     """What the leader holds in our session, as far as we know."""
 
     def __init__(self) -> None:
@@ -68,19 +68,19 @@ class SentSession:
         if not full:
             self.epoch = 1 if self.epoch == MAX_EPOCH else self.epoch + 1
 
-    def answered(self, error_code: int, session_id: int) -> bool:
+    def handle_response(self, error_code: int, session_id: int) -> bool:
         """Take the head of an answer; returns whether the answer has partitions to read."""
         if error_code:
-            self.lost(forgotten=error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+            self.reset(forgotten=error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
             return False
         if session_id == NO_SESSION:
             # The leader keeps no session, or dropped one that had become empty.
-            self.lost(forgotten=True)
+            self.reset(forgotten=True)
         elif self.is_full_next:
             self.session_id, self.epoch = session_id, 1
         return True
 
-    def lost(self, *, forgotten: bool = False) -> None:
+    def reset(self, *, forgotten: bool = False) -> None:
         """Start a new session with the next request; `forgotten`: the leader has no session to end."""
         self.epoch = INITIAL_EPOCH
         if forgotten:

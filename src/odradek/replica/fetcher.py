@@ -1,18 +1,17 @@
-"""What a follower asks its leader for, and what it does with the answers: one object for each connection to a leader.
+"""The fetch states of the partitions that a follower fetches over one connection to their leader.
 
-Pure: time is an argument, `fetcher_manager` does the I/O. A partition that is followed is in one of these states:
+Pure: time is an argument, and `fetcher_manager` does the I/O. The states of a partition:
 
-- FETCHING: asked for from its log end. The leader compares the epoch of our last record with its own history and, where
-  they part, answers with the epoch and offset at which they do: we cut there and ask again, until they agree (KIP-595,
-  KIP-279). Nothing is ever cut back to the high watermark (KIP-101).
-- LOST: our log end is not in the leader's log. Its first and last offset are asked for; then we are cut to its end, or,
-  where our end is before its start, restart at its start.
-- FLUSHING: the topic's flush.messages wants what was appended to be durable first, be it from this leader or before:
-  asking on would acknowledge it.
-- BACKING_OFF: something failed; back to FETCHING after a pause, which doubles up to replica.fetch.backoff.ms.
-- WAITING: the leader has a later epoch than we know of. Metadata will tell of it, as a new assignment.
+- FETCHING: the next request fetches from the log end offset. A leader whose log diverges from the follower's answers
+  with the epoch and offset of the divergence; the follower truncates there and fetches again, until both logs agree
+  (KIP-595, KIP-279). It never truncates to the high watermark (KIP-101).
+- OUT_OF_RANGE: the leader's log does not include the follower's log end offset. The follower lists the leader's
+  offsets, and truncates to the leader's log end, or restarts at its log start if the follower's log ends before it.
+- FLUSHING: flush.messages requires a flush before the next request, which would acknowledge the records.
+- BACKING_OFF: a request failed. After a pause, which doubles up to replica.fetch.backoff.ms, FETCHING follows.
+- WAITING: the leader has a later epoch than this broker's metadata. New metadata adds the partition again.
 
-An answer counts only while the partition is followed under the epoch, and from the offset, that it was asked with.
+A response counts only for a partition whose leader epoch and fetch offset are those of the request.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest
 from odradek.protocol.messages.fetch_response import FetchResponse, PartitionData
 from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from odradek.protocol.messages.list_offsets_response import ListOffsetsResponse
-from odradek.replica.fetch_session_handler import PartitionKey, SentSession
-from odradek.replica.following import append_from_leader, cut_to_divergence, move_into_range
+from odradek.replica.fetch_session_handler import FetchSessionHandler, PartitionKey
+from odradek.replica.following import append_from_leader, handle_out_of_range, truncate_to_divergence
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,49 +44,50 @@ _log = get_logger("replica.fetcher")
 
 
 class State(Enum):
-    """Of a partition that is followed; see the head of this file."""
+    """The fetch state of a partition; the module's docstring describes each."""
 
     FETCHING = "fetching"
-    LOST = "lost"
+    OUT_OF_RANGE = "out of range"
     FLUSHING = "flushing"
     BACKING_OFF = "backing off"
     WAITING = "waiting for metadata"
 
 
 TRANSITIONS: dict[State, frozenset[State]] = {
-    State.FETCHING: frozenset({State.LOST, State.FLUSHING, State.BACKING_OFF, State.WAITING}),
-    State.LOST: frozenset({State.FETCHING, State.BACKING_OFF}),
+    State.FETCHING: frozenset({State.OUT_OF_RANGE, State.FLUSHING, State.BACKING_OFF, State.WAITING}),
+    State.OUT_OF_RANGE: frozenset({State.FETCHING, State.BACKING_OFF}),
     State.FLUSHING: frozenset({State.FETCHING}),
     # Again BACKING_OFF where its pause is over and its disk is full.
     State.BACKING_OFF: frozenset({State.FETCHING, State.BACKING_OFF}),
-    # A new assignment takes its place.
+    # New metadata replaces the fetch state.
     State.WAITING: frozenset(),
 }
 
 
 @dataclass(slots=True)
-class Followed:
+class PartitionFetchState:
     """One partition under one leader epoch.
 
-    `asked_offset` is what the leader's session holds, -1 where it holds nothing of this assignment; `asked_in` is the
-    number of the request that named it last: answers to earlier ones speak of something else. `lag` counts records up
-    to the leader's watermark, None before the first answer.
+    Attributes:
+        requested_offset: the fetch offset in the leader's session; -1 where the session does not include it.
+        requested_in: the number of the last request that named the partition; responses to earlier ones do not count.
+        lag: records up to the leader's high watermark; None before the first response.
     """
 
     partition: Partition
     leader_epoch: int
     state: State = State.FETCHING
     retry_at_ms: int = 0
-    asked_offset: int = -1
-    asked_in: int = -1
+    requested_offset: int = -1
+    requested_in: int = -1
     lag: int | None = None
     reason: str = ""
     failure_count: int = 0
 
 
 @dataclass(slots=True)
-class Consumed:
-    """What came of an answer; `throttled_bytes` are those of throttled replicas, `failures` are disks that failed."""
+class ProcessedResponse:
+    """The result of a response; `throttled_bytes` are of throttled replicas, `failures` are of disks."""
 
     appended_bytes: int = 0
     throttled_bytes: int = 0
@@ -108,68 +108,68 @@ class Fetcher:
         self.config = config
         self._full_dirs = full_dirs
         self._broker_id = broker_id
-        self._session = SentSession()
-        self._followed: dict[PartitionKey, Followed] = {}
-        # Not FETCHING, and to be asked for again: of thousands, few are looked at for one request.
-        self._paused: dict[PartitionKey, Followed] = {}
+        self._session = FetchSessionHandler()
+        self._fetch_states: dict[PartitionKey, PartitionFetchState] = {}
+        # The partitions that are not FETCHING: a request checks these instead of all, which may be thousands.
+        self._paused: dict[PartitionKey, PartitionFetchState] = {}
         self._dirty: dict[PartitionKey, None] = {}
         self._held_back: set[PartitionKey] = set()
         self._failure_count = 0
         self._request_count = self._answer_count = 0
 
     def __len__(self) -> int:
-        return len(self._followed)
+        return len(self._fetch_states)
 
-    def __iter__(self) -> Iterator[Followed]:
-        return iter(tuple(self._followed.values()))
+    def __iter__(self) -> Iterator[PartitionFetchState]:
+        return iter(tuple(self._fetch_states.values()))
 
-    def follow(self, partition: Partition) -> None:
-        """Fetch a partition under its leader epoch; whatever is under way of an earlier one no longer counts."""
+    def add_partition(self, partition: Partition) -> None:
+        """Fetch a partition in its leader epoch; pending responses of an earlier epoch no longer count."""
         key = (partition.topic_id, partition.partition_id)
         state = State.FLUSHING if partition.flush_is_due else State.FETCHING
-        self._followed[key] = Followed(partition, partition.leader_epoch, state)
+        self._fetch_states[key] = PartitionFetchState(partition, partition.leader_epoch, state)
         self._enqueue(key)
 
-    def leave(self, key: PartitionKey) -> None:
-        """Fetch a partition no more."""
-        if self._followed.pop(key, None) is not None:
+    def remove_partition(self, key: PartitionKey) -> None:
+        """Stop fetching a partition."""
+        if self._fetch_states.pop(key, None) is not None:
             self._paused.pop(key, None)
             self._dirty[key] = None
 
-    def followed(self, key: PartitionKey) -> Followed | None:
-        """How a partition stands; None where it is not fetched here."""
-        return self._followed.get(key)
+    def fetch_state(self, key: PartitionKey) -> PartitionFetchState | None:
+        """The fetch state of a partition; None where it is not fetched here."""
+        return self._fetch_states.get(key)
 
-    # -- asking -------------------------------------------------------------------------------------------------
+    # -- requests -----------------------------------------------------------------------------------------------
 
     def next_request(
         self, now_ms: int, *, broker_epoch: int, held_back: Iterable[PartitionKey] = ()
     ) -> FetchRequest | None:
-        """The next Fetch, or None where there is nothing to ask for now.
+        """Build the next Fetch; None where no partition can be fetched now.
 
         Args:
             now_ms: monotonic.
-            broker_epoch: of our registration: the leader counts nothing of a broker that has started again (KIP-903).
-            held_back: partitions that a quota keeps from being fetched in this round.
+            broker_epoch: of this broker's registration; the leader ignores a fetch of an earlier one (KIP-903).
+            held_back: partitions that a quota excludes from this request.
         """
-        self._wake(now_ms)
+        self._resume_due(now_ms)
         config, skipped = self.config, set(held_back)
         self._dirty.update(dict.fromkeys(sorted(self._held_back | skipped)))
         self._held_back = skipped
-        candidates = list(self._followed) if self._session.is_full_next else list(self._dirty)
+        candidates = list(self._fetch_states) if self._session.is_full_next else list(self._dirty)
         named, gone = [], []
         for key in candidates:
-            followed = self._followed.get(key)
-            if followed is not None and followed.state is State.FETCHING and key not in skipped:
-                named.append((key, self._ask(key, followed)))
+            fetch_state = self._fetch_states.get(key)
+            if fetch_state is not None and fetch_state.state is State.FETCHING and key not in skipped:
+                named.append((key, self._fetch_partition(key, fetch_state)))
                 continue
             gone.append(key)
-            if followed is not None:
-                # Were it believed, the answer to the request before this one would say that it need not be named again.
-                followed.asked_offset = -1
+            if fetch_state is not None:
+                # The response to the previous request must not mark it as sent: the next request names it again.
+                fetch_state.requested_offset = -1
         self._dirty.clear()
-        held_back_count = sum(key in self._followed and key not in self._paused for key in skipped)
-        nothing = len(self._paused) + held_back_count == len(self._followed)
+        held_back_count = sum(key in self._fetch_states and key not in self._paused for key in skipped)
+        nothing = len(self._paused) + held_back_count == len(self._fetch_states)
         if nothing and (self._session.is_full_next or not gone):
             return None
         request = FetchRequest(
@@ -184,116 +184,121 @@ class Fetcher:
 
     @property
     def can_pipeline(self) -> bool:
-        """Whether a request may be sent while one is not answered; at most one."""
+        """Whether a request may be sent while one is pending; at most one may be."""
         return self._session.is_kept and bool(self._dirty) and self._request_count - self._answer_count == 1
 
     def has_work(self, now_ms: int) -> bool:
-        """Whether anything is to be asked of the leader now."""
-        self._wake(now_ms)
-        return len(self._paused) < len(self._followed) or self.has_out_of_range
+        """Whether a request can be sent now."""
+        self._resume_due(now_ms)
+        return len(self._paused) < len(self._fetch_states) or self.has_out_of_range
 
     @property
     def has_out_of_range(self) -> bool:
-        """Whether the leader's offsets are to be asked for."""
-        return any(each.state is State.LOST for each in self._paused.values())
+        """Whether the leader's offsets must be listed."""
+        return any(each.state is State.OUT_OF_RANGE for each in self._paused.values())
 
-    def _ask(self, key: PartitionKey, followed: Followed) -> FetchPartition:
-        log = followed.partition.log
-        followed.asked_offset = log.log_end_offset
-        followed.asked_in = self._request_count
+    def _fetch_partition(self, key: PartitionKey, fetch_state: PartitionFetchState) -> FetchPartition:
+        log = fetch_state.partition.log
+        fetch_state.requested_offset = log.log_end_offset
+        fetch_state.requested_in = self._request_count
         return FetchPartition(
             partition=key[1],
-            current_leader_epoch=followed.leader_epoch,
+            current_leader_epoch=fetch_state.leader_epoch,
             fetch_offset=log.log_end_offset,
             last_fetched_epoch=log.epochs.latest_epoch,
             log_start_offset=log.log_start_offset,
             partition_max_bytes=self.config.max_bytes,
         )
 
-    def _wake(self, now_ms: int) -> None:
+    def _resume_due(self, now_ms: int) -> None:
         full = self._full_dirs()
-        for key, followed in tuple(self._followed.items() if full else self._paused.items()):
-            due = followed.state is State.BACKING_OFF and followed.retry_at_ms <= now_ms
-            if (due or followed.state is State.FETCHING) and self._waits_for_space(followed.partition, full):
-                followed.retry_at_ms = now_ms + self.config.backoff_ms
-                self._to(key, followed, State.BACKING_OFF)
-            elif due or (followed.state is State.FLUSHING and not followed.partition.flush_is_due):
-                self._to(key, followed, State.FETCHING)
+        for key, fetch_state in tuple(self._fetch_states.items() if full else self._paused.items()):
+            due = fetch_state.state is State.BACKING_OFF and fetch_state.retry_at_ms <= now_ms
+            if (due or fetch_state.state is State.FETCHING) and self._waits_for_space(fetch_state.partition, full):
+                fetch_state.retry_at_ms = now_ms + self.config.backoff_ms
+                self._transition(key, fetch_state, State.BACKING_OFF)
+            elif due or (fetch_state.state is State.FLUSHING and not fetch_state.partition.flush_is_due):
+                self._transition(key, fetch_state, State.FETCHING)
 
     def _waits_for_space(self, partition: Partition, full: Collection[Path]) -> bool:
-        """Whether a partition is not asked for before there is space. One that is in sync is: its leader waits for it,
-        unless the controller takes it out of the set."""
+        """Whether to fetch a partition only once its disk has space. An in-sync replica is fetched even so: its leader
+        waits for it, until the controller removes it from the ISR."""
         return partition.log.log_dir in full and self._broker_id not in partition.isr
 
     def retry_at_ms(self) -> int | None:
-        """When the next partition has waited long enough after a failure; None where none waits for that."""
+        """When the next back-off ends; None where no partition backs off."""
         times = (each.retry_at_ms for each in self._paused.values() if each.state is State.BACKING_OFF)
         return min(times, default=None)
 
     def throttled(self) -> list[PartitionKey]:
-        """Throttled replicas that lag: those that a quota may hold back. Who is in sync stays in sync."""
-        return [key for key, each in self._followed.items() if each.partition.throttled.as_follower and each.lag != 0]
+        """The throttled replicas that lag, which a quota may exclude; those that are caught up stay in sync."""
+        return [
+            key for key, each in self._fetch_states.items() if each.partition.throttled.as_follower and each.lag != 0
+        ]
 
     def flushing(self) -> list[Partition]:
-        """Partitions whose log must be durable before they are fetched on."""
+        """The partitions whose log must be flushed before they are fetched again."""
         return [each.partition for each in self._paused.values() if each.state is State.FLUSHING]
 
-    # -- consuming ----------------------------------------------------------------------------------------------
+    # -- responses ----------------------------------------------------------------------------------------------
 
-    def received(self, response: FetchResponse, *, now_ms: int, wall_ms: int) -> Consumed:
-        """Take the answer to the oldest request that has none.
+    def received(self, response: FetchResponse, *, now_ms: int, wall_ms: int) -> ProcessedResponse:
+        """Process the response to the oldest pending request.
 
         Args:
-            now_ms: monotonic, for back-offs; wall_ms: the wall clock, by which segments age.
+            now_ms: monotonic, for back-offs.
+            wall_ms: wall clock, for the age of segments.
         """
-        consumed = Consumed()
+        processed = ProcessedResponse()
         number, self._answer_count = self._answer_count, self._answer_count + 1
         assert self._answer_count <= self._request_count, f"answer {self._answer_count} of {self._request_count}"
-        if not self._session.answered(response.error_code, response.session_id):
+        if not self._session.handle_response(response.error_code, response.session_id):
             _log.debug("fetch session over", broker=self._broker_id, error_code=response.error_code)
             if response.error_code not in _SESSION_ERRORS:
                 self._back_off_all(now_ms, f"the leader answered with error {response.error_code}")
-            return consumed
+            return processed
         self._failure_count = 0
         for topic in response.responses:
             for data in topic.partitions:
                 key = (topic.topic_id, data.partition_index)
-                followed = self._followed.get(key)
-                if followed is None or followed.asked_in > number or not self._counts(followed):
+                fetch_state = self._fetch_states.get(key)
+                if fetch_state is None or fetch_state.requested_in > number or not self._is_current(fetch_state):
                     continue
                 try:
-                    size_bytes = self._take(key, followed, data, now_ms=now_ms, wall_ms=wall_ms)
-                    consumed.appended_bytes += size_bytes
-                    consumed.throttled_bytes += size_bytes if followed.partition.throttled.as_follower else 0
+                    size_bytes = self._process_partition_data(key, fetch_state, data, now_ms=now_ms, wall_ms=wall_ms)
+                    processed.appended_bytes += size_bytes
+                    processed.throttled_bytes += size_bytes if fetch_state.partition.throttled.as_follower else 0
                 except StorageError as error:
-                    consumed.failures += self._storage_failed(key, followed, now_ms, error)
+                    processed.failures += self._storage_failed(key, fetch_state, now_ms, error)
                 except ApiError as error:
-                    self._back_off(key, followed, now_ms, f"{error.code.name}: {error.message}")
-        return consumed
+                    self._back_off(key, fetch_state, now_ms, f"{error.code.name}: {error.message}")
+        return processed
 
     def failed(self, now_ms: int, reason: str) -> None:
-        """The leader could not be reached, or did not answer: all of it is asked for again, in a new session."""
-        self._session.lost()
+        """A request failed: back off, and fetch all partitions again in a new session."""
+        self._session.reset()
         self._answer_count = self._request_count
         self._back_off_all(now_ms, reason)
 
-    def _counts(self, followed: Followed) -> bool:
-        partition = followed.partition
+    def _is_current(self, fetch_state: PartitionFetchState) -> bool:
+        partition = fetch_state.partition
         return (
-            followed.state is State.FETCHING
-            and followed.asked_offset == partition.log.log_end_offset
-            and partition.follows(followed.leader_epoch)
+            fetch_state.state is State.FETCHING
+            and fetch_state.requested_offset == partition.log.log_end_offset
+            and partition.follows(fetch_state.leader_epoch)
         )
 
-    def _take(self, key: PartitionKey, followed: Followed, data: PartitionData, *, now_ms: int, wall_ms: int) -> int:
-        partition = followed.partition
+    def _process_partition_data(
+        self, key: PartitionKey, fetch_state: PartitionFetchState, data: PartitionData, *, now_ms: int, wall_ms: int
+    ) -> int:
+        partition = fetch_state.partition
         if data.error_code:
-            self._refused(key, followed, data.error_code, now_ms)
+            self._handle_error(key, fetch_state, data.error_code, now_ms)
             return 0
         self._dirty[key] = None
         if data.diverging_epoch.epoch >= 0 or data.diverging_epoch.end_offset >= 0:
-            # The marks of this answer are of the leader's history, not of ours: nothing else of it is taken.
-            cut_to_divergence(partition, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
+            # The other offsets of this response do not apply to a log that has diverged.
+            truncate_to_divergence(partition, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
             return 0
         records = data.records
         assert not hasattr(records, "chunks"), "a decoded answer has its records as bytes"
@@ -301,7 +306,7 @@ class Fetcher:
         append_from_leader(
             partition,
             records or b"",
-            leader_epoch=followed.leader_epoch,
+            leader_epoch=fetch_state.leader_epoch,
             high_watermark=data.high_watermark,
             log_start_offset=data.log_start_offset,
             now_ms=wall_ms,
@@ -310,111 +315,119 @@ class Fetcher:
         if partition.log.log_end_offset == before:
             self._dirty.pop(key)
         elif partition.flush_is_due:
-            self._to(key, followed, State.FLUSHING)
-        followed.reason, followed.failure_count = "", 0
-        followed.lag = max(0, data.high_watermark - partition.log.log_end_offset)
+            self._transition(key, fetch_state, State.FLUSHING)
+        fetch_state.reason, fetch_state.failure_count = "", 0
+        fetch_state.lag = max(0, data.high_watermark - partition.log.log_end_offset)
         return len(records or b"")
 
-    def _refused(self, key: PartitionKey, followed: Followed, error_code: int, now_ms: int) -> None:
-        name = followed.partition.name
+    def _handle_error(self, key: PartitionKey, fetch_state: PartitionFetchState, error_code: int, now_ms: int) -> None:
+        name = fetch_state.partition.name
         if error_code in (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE):
-            _log.info("follower fetch offset out of range", partition=name, offset=followed.asked_offset)
-            self._to(key, followed, State.LOST)
+            _log.info("follower fetch offset out of range", partition=name, offset=fetch_state.requested_offset)
+            self._transition(key, fetch_state, State.OUT_OF_RANGE)
         elif error_code == ErrorCode.FENCED_LEADER_EPOCH:
-            _log.info("follower waits to hear of its leader's epoch", partition=name, known=followed.leader_epoch)
-            self._to(key, followed, State.WAITING)
+            _log.info(
+                "follower waits for metadata with its leader's epoch", partition=name, known=fetch_state.leader_epoch
+            )
+            self._transition(key, fetch_state, State.WAITING)
         else:
-            self._back_off(key, followed, now_ms, _name_of(error_code))
+            self._back_off(key, fetch_state, now_ms, _name_of(error_code))
 
-    def _to(self, key: PartitionKey, followed: Followed, state: State) -> None:
-        before = followed.state
-        assert state in TRANSITIONS[before], f"{followed.partition.name}: {before.value} -> {state.value}"
-        followed.state = state
+    def _transition(self, key: PartitionKey, fetch_state: PartitionFetchState, state: State) -> None:
+        before = fetch_state.state
+        assert state in TRANSITIONS[before], f"{fetch_state.partition.name}: {before.value} -> {state.value}"
+        fetch_state.state = state
         self._enqueue(key)
 
     def _enqueue(self, key: PartitionKey) -> None:
-        """Ask for a partition, or for it no more, with the next request: by the state that it is in now."""
-        followed = self._followed[key]
+        """Include a partition in the next request, or exclude it, by its present state."""
+        fetch_state = self._fetch_states[key]
         self._dirty[key] = None
-        if followed.state is State.FETCHING:
+        if fetch_state.state is State.FETCHING:
             self._paused.pop(key, None)
         else:
-            self._paused[key] = followed
+            self._paused[key] = fetch_state
 
     def _storage_failed(
-        self, key: PartitionKey, followed: Followed, now_ms: int, error: StorageError
+        self, key: PartitionKey, fetch_state: PartitionFetchState, now_ms: int, error: StorageError
     ) -> list[StorageError]:
-        """Leave a partition whose disk failed; one for which no file could be opened is fetched again later."""
+        """Stop fetching a partition whose disk failed; without free descriptors, back off instead."""
         if is_out_of_descriptors(error.__cause__):
-            self._back_off(key, followed, now_ms, "no descriptor is left")
+            self._back_off(key, fetch_state, now_ms, "no descriptor is left")
             return []
-        self.leave(key)
+        self.remove_partition(key)
         return [error]
 
-    def _back_off(self, key: PartitionKey, followed: Followed, now_ms: int, reason: str) -> None:
-        if reason != followed.reason:
-            _log.info("fetching of a partition is put off", partition=followed.partition.name, reason=reason)
-        followed.reason = reason
-        followed.retry_at_ms = now_ms + self._pause_ms(followed.failure_count)
-        followed.failure_count += 1
-        self._to(key, followed, State.BACKING_OFF)
+    def _back_off(self, key: PartitionKey, fetch_state: PartitionFetchState, now_ms: int, reason: str) -> None:
+        if reason != fetch_state.reason:
+            _log.info("fetch of a partition backs off", partition=fetch_state.partition.name, reason=reason)
+        fetch_state.reason = reason
+        fetch_state.retry_at_ms = now_ms + self._pause_ms(fetch_state.failure_count)
+        fetch_state.failure_count += 1
+        self._transition(key, fetch_state, State.BACKING_OFF)
 
     def _back_off_all(self, now_ms: int, reason: str) -> None:
         retry_at_ms = now_ms + self._pause_ms(self._failure_count)
         self._failure_count += 1
-        for key, followed in self._followed.items():
-            if followed.state in (State.FETCHING, State.LOST):
-                followed.retry_at_ms, followed.reason = retry_at_ms, reason
-                self._to(key, followed, State.BACKING_OFF)
+        for key, fetch_state in self._fetch_states.items():
+            if fetch_state.state in (State.FETCHING, State.OUT_OF_RANGE):
+                fetch_state.retry_at_ms, fetch_state.reason = retry_at_ms, reason
+                self._transition(key, fetch_state, State.BACKING_OFF)
 
     def _pause_ms(self, failure_count: int) -> int:
         return min(self.config.backoff_ms, FIRST_BACK_OFF_MS << min(failure_count, 20))
 
-    # -- finding the way back -----------------------------------------------------------------------------------
+    # -- out of range -------------------------------------------------------------------------------------------
 
-    def offsets_request(self, timestamp: int) -> tuple[ListOffsetsRequest, list[tuple[PartitionKey, Followed]]] | None:
-        """Ask for the leader's LATEST or EARLIEST_LOCAL offsets of all that are LOST; None where none is."""
-        lost = [(key, each) for key, each in self._followed.items() if each.state is State.LOST]
-        if not lost:
+    def offsets_request(
+        self, timestamp: int
+    ) -> tuple[ListOffsetsRequest, list[tuple[PartitionKey, PartitionFetchState]]] | None:
+        """Build a ListOffsets for the OUT_OF_RANGE partitions, with LATEST or EARLIEST_LOCAL; None where none is."""
+        out_of_range = [(key, each) for key, each in self._fetch_states.items() if each.state is State.OUT_OF_RANGE]
+        if not out_of_range:
             return None
         topics: dict[str, ListOffsetsTopic] = {}
-        for (_, partition_id), followed in lost:
-            name = followed.partition.topic
+        for (_, partition_id), fetch_state in out_of_range:
+            name = fetch_state.partition.topic
             wanted = ListOffsetsPartition(
-                partition_index=partition_id, current_leader_epoch=followed.leader_epoch, timestamp=timestamp
+                partition_index=partition_id, current_leader_epoch=fetch_state.leader_epoch, timestamp=timestamp
             )
             topics.setdefault(name, ListOffsetsTopic(name=name)).partitions.append(wanted)
-        return ListOffsetsRequest(replica_id=self._broker_id, topics=list(topics.values())), lost
+        return ListOffsetsRequest(replica_id=self._broker_id, topics=list(topics.values())), out_of_range
 
-    def found(
+    def handle_offsets(
         self,
-        lost: Iterable[tuple[PartitionKey, Followed]],
+        out_of_range: Iterable[tuple[PartitionKey, PartitionFetchState]],
         earliest: ListOffsetsResponse,
         latest: ListOffsetsResponse,
         *,
         now_ms: int,
     ) -> list[StorageError]:
-        """Take both answers for what was LOST: cut to the leader's end, or begin at its start. Returns failed disks."""
+        """Truncate the OUT_OF_RANGE partitions to the leader's log end, or restart them at its log start.
+
+        Returns:
+            The failures of disks.
+        """
         starts, ends = _offsets(earliest), _offsets(latest)
         failures = []
-        for key, followed in lost:
-            if self._followed.get(key) is not followed or followed.state is not State.LOST:
+        for key, fetch_state in out_of_range:
+            if self._fetch_states.get(key) is not fetch_state or fetch_state.state is not State.OUT_OF_RANGE:
                 continue
-            name = (followed.partition.topic, key[1])
+            name = (fetch_state.partition.topic, key[1])
             (start_error, start), (end_error, end) = starts.get(name, (-1, -1)), ends.get(name, (-1, -1))
-            if start_error or end_error or not followed.partition.follows(followed.leader_epoch):
-                self._back_off(key, followed, now_ms, _name_of(start_error or end_error))
+            if start_error or end_error or not fetch_state.partition.follows(fetch_state.leader_epoch):
+                self._back_off(key, fetch_state, now_ms, _name_of(start_error or end_error))
                 continue
             try:
-                before = followed.partition.log.log_end_offset
-                move_into_range(followed.partition, start, end)
-                if followed.partition.log.log_end_offset == before:
-                    # Asked again at once it would refuse again: it knows nothing of our last epoch.
-                    self._back_off(key, followed, now_ms, f"the leader refuses {before}, and has {start} to {end}")
+                before = fetch_state.partition.log.log_end_offset
+                handle_out_of_range(fetch_state.partition, start, end)
+                if fetch_state.partition.log.log_end_offset == before:
+                    # The leader's range includes the offset, and the leader refused it: its state is not current yet.
+                    self._back_off(key, fetch_state, now_ms, f"the leader refuses {before}, and has {start} to {end}")
                 else:
-                    self._to(key, followed, State.FETCHING)
+                    self._transition(key, fetch_state, State.FETCHING)
             except StorageError as error:
-                failures += self._storage_failed(key, followed, now_ms, error)
+                failures += self._storage_failed(key, fetch_state, now_ms, error)
         return failures
 
 

@@ -22,7 +22,7 @@ from odradek.common.token_bucket import TokenBucket
 from odradek.protocol.api_key import ApiKey
 from odradek.protocol.messages.fetch_response import FetchResponse
 from odradek.protocol.messages.list_offsets_response import ListOffsetsResponse
-from odradek.replica.fetcher import EARLIEST_LOCAL, LATEST, Fetcher, Followed
+from odradek.replica.fetcher import EARLIEST_LOCAL, LATEST, Fetcher, PartitionFetchState
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,14 +90,14 @@ class ReplicaFetcherManager:
         self.appended_bytes = 0
         self.failed_count = 0
 
-    def __iter__(self) -> Iterator[Followed]:
+    def __iter__(self) -> Iterator[PartitionFetchState]:
         return iter([each for task in self._tasks.values() for each in task.fetcher])
 
-    def follow(self, partition: Partition) -> None:
+    def add_partition(self, partition: Partition) -> None:
         """Fetch a partition from its leader of now, in place of any other."""
         key = (partition.topic_id, partition.partition_id)
         home = (partition.leader_id, _fetcher_number(key, self._config.fetcher_count))
-        self._leave(key, unless=home)
+        self._remove_partition(key, unless=home)
         if self._closing:
             return
         self._homes[key] = home
@@ -105,14 +105,14 @@ class ReplicaFetcherManager:
         if task is None:
             fetcher = Fetcher(self._config, broker_id=self.broker_id, full_dirs=self._full_dirs)
             task = self._tasks[home] = _FetchTask(self, home[0], fetcher)
-        task.fetcher.follow(partition)
-        task.assigned(partition)
+        task.fetcher.add_partition(partition)
+        task.partition_added(partition)
 
-    def leave(self, partition: Partition) -> None:
+    def remove_partition(self, partition: Partition) -> None:
         """Fetch a partition no more: it is led here, or gone, or it has no leader."""
-        self._leave((partition.topic_id, partition.partition_id), unless=None)
+        self._remove_partition((partition.topic_id, partition.partition_id), unless=None)
 
-    def _leave(self, key: PartitionKey, *, unless: tuple[int, int] | None) -> None:
+    def _remove_partition(self, key: PartitionKey, *, unless: tuple[int, int] | None) -> None:
         home = self._homes.get(key)
         if home is None or home == unless:
             return
@@ -120,7 +120,7 @@ class ReplicaFetcherManager:
         task = self._tasks.get(home)
         if task is None:
             return  # the fetcher let it go when its disk failed, and the last of the others took the task along
-        task.fetcher.leave(key)
+        task.fetcher.remove_partition(key)
         if not len(task.fetcher):
             del self._tasks[home]
             self._end(task)
@@ -133,8 +133,8 @@ class ReplicaFetcherManager:
         for task in self._tasks.values():
             task.fetcher.config = config
         for partition in followed if spread else ():
-            self.leave(partition)
-            self.follow(partition)
+            self.remove_partition(partition)
+            self.add_partition(partition)
 
     async def close(self) -> None:
         """Fetch nothing more; ends when no task is left."""
@@ -193,7 +193,7 @@ class _FetchTask:
         self._held_back: list[PartitionKey] = []
         self.task = asyncio.get_running_loop().create_task(self._run())
 
-    def assigned(self, partition: Partition) -> None:
+    def partition_added(self, partition: Partition) -> None:
         """There is something new to ask for, now or when its log is durable."""
         self._wake.set()
         if partition.flush_is_due:
@@ -203,7 +203,7 @@ class _FetchTask:
         try:
             while True:
                 try:
-                    await self._round()
+                    await self._fetch_once()
                 except OdradekError as error:
                     self._failed(error)
                     _log.debug("fetch failed", leader=self._leader_id, error=error)
@@ -223,7 +223,7 @@ class _FetchTask:
             self._connection.close()
             self._connection = None
 
-    async def _round(self) -> None:
+    async def _fetch_once(self) -> None:
         """Ask once, and take what comes; or wait until there is something to ask for."""
         fetcher, clock = self.fetcher, self._owner.clock
         self._wake.clear()
@@ -233,25 +233,25 @@ class _FetchTask:
         connection = await self._connected()
         await buggify("replica: before a fetch")
         if fetcher.has_out_of_range:
-            await self._find_lost(connection)
-        waiting = deque(self._ask(connection))
+            await self._fetch_leader_offsets(connection)
+        waiting = deque(self._send_fetch(connection))
         if not waiting and self._held_back:
-            await self._until_quota()
+            await self._wait_for_quota()
         while waiting:
-            await self._until_answered_or_woken(waiting[0])
+            await self._wait_for_response_or_wakeup(waiting[0])
             if waiting[0].done():
                 await buggify("replica: before an answer is taken")
-                self._take(waiting.popleft().result())
+                self._handle_response(waiting.popleft().result())
             more = waiting and fetcher.has_work(clock.monotonic_ms()) and fetcher.can_pipeline
             if more and not connection.session_is_ending:
-                waiting += self._ask(connection)
+                waiting += self._send_fetch(connection)
 
     async def _connected(self) -> Connection:
         if self._connection is None or not self._connection.is_open:
             self._connection = await self._owner.connect_to(self._leader_id)
         return self._connection
 
-    def _ask(self, connection: Connection) -> list[asyncio.Future[Message]]:
+    def _send_fetch(self, connection: Connection) -> list[asyncio.Future[Message]]:
         """Send what is to be asked now, if anything is; returns the answer to come."""
         owner = self._owner
         self._wake.clear()
@@ -263,9 +263,9 @@ class _FetchTask:
         request = self.fetcher.next_request(now_ms, broker_epoch=owner.broker_epoch(), held_back=self._held_back)
         if request is None:
             return []
-        answer = connection.send(request, version)
-        answer.add_done_callback(self._ended)
-        return [answer]
+        response = connection.send(request, version)
+        response.add_done_callback(self._ended)
+        return [response]
 
     def _ended(self, future: asyncio.Future[Message] | asyncio.Future[None]) -> None:
         """An answer came or never will, a log is durable or gone: look on. Errors are raised in its awaiter."""
@@ -273,9 +273,9 @@ class _FetchTask:
             future.exception()
         self._wake.set()
 
-    async def _until_answered_or_woken(self, answer: asyncio.Future[Message]) -> None:
+    async def _wait_for_response_or_wakeup(self, response: asyncio.Future[Message]) -> None:
         """Until an answer is there, something is assigned, or a back-off is over."""
-        if answer.done():
+        if response.done():
             return
         limit_s = self._owner.config.socket_timeout_ms / 1000
         retry_s = self._until_retry_s()
@@ -287,14 +287,14 @@ class _FetchTask:
                 raise RequestTimeoutError(f"broker {self._leader_id} does not answer") from None
         self._wake.clear()
 
-    def _take(self, response: Message) -> None:
+    def _handle_response(self, response: Message) -> None:
         owner = self._owner
         assert isinstance(response, FetchResponse)
         clock = owner.clock
-        consumed = self.fetcher.received(response, now_ms=clock.monotonic_ms(), wall_ms=clock.now_ms())
-        owner.appended_bytes += consumed.appended_bytes
-        owner.quota.spend(consumed.throttled_bytes, clock.monotonic_ms())
-        owner.storage_failed(consumed.failures)
+        processed = self.fetcher.received(response, now_ms=clock.monotonic_ms(), wall_ms=clock.now_ms())
+        owner.appended_bytes += processed.appended_bytes
+        owner.quota.spend(processed.throttled_bytes, clock.monotonic_ms())
+        owner.storage_failed(processed.failures)
         for partition in self.fetcher.flushing():
             self._wake_when_durable(partition)
 
@@ -305,23 +305,23 @@ class _FetchTask:
         else:
             durable.add_done_callback(self._ended)
 
-    async def _find_lost(self, connection: Connection) -> None:
+    async def _fetch_leader_offsets(self, connection: Connection) -> None:
         """Where our log end is not in the leader's log: learn where that begins and ends."""
-        answers = []
+        responses = []
         for timestamp in (EARLIEST_LOCAL, LATEST):
-            asked = self.fetcher.offsets_request(timestamp)
-            if asked is None:
+            requested = self.fetcher.offsets_request(timestamp)
+            if requested is None:
                 return
-            request, lost = asked
-            answers.append(
+            request, out_of_range = requested
+            responses.append(
                 await connection.request(
                     request, ListOffsetsResponse, timeout_s=self._owner.config.socket_timeout_ms / 1000
                 )
             )
         now_ms = self._owner.clock.monotonic_ms()
-        self._owner.storage_failed(self.fetcher.found(lost, answers[0], answers[1], now_ms=now_ms))
+        self._owner.storage_failed(self.fetcher.handle_offsets(out_of_range, responses[0], responses[1], now_ms=now_ms))
 
-    async def _until_quota(self) -> None:
+    async def _wait_for_quota(self) -> None:
         """All that is followed here is throttled, and the rate is used up; a changed rate is noticed in a second."""
         owner = self._owner
         ready_ms = owner.quota.ready_in_ms(owner.clock.monotonic_ms())

@@ -81,12 +81,12 @@ class Flusher:
                 await self._disk.run_blocking(work)
                 log.finish_flush(end_offset)
                 partition.flushed()
-                if not log.has_left and log.recovery_point < min(end_offset, log.log_end_offset):
+                if not log.is_detached and log.recovery_point < min(end_offset, log.log_end_offset):
                     # No space to note it. No append before it is: a follower asks for no more until then.
                     await asyncio.sleep(NO_SPACE_PAUSE_S)
         except StorageError as error:
             self._on_failed(error)
-            if not is_out_of_descriptors(error.__cause__) or partition.closed or log.has_left:
+            if not is_out_of_descriptors(error.__cause__) or partition.closed or log.is_detached:
                 return False
             log.flush_state.undone()
             await asyncio.sleep(NO_SPACE_PAUSE_S)

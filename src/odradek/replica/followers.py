@@ -64,7 +64,7 @@ def follower_fetched(
             leader_epoch_start=partition.leader_epoch_start_offset,
             high_watermark=log.high_watermark,
             now_ms=now_ms,
-            may_be_in_sync=partition.may_be_in_sync,
+            is_isr_eligible=partition.is_isr_eligible,
         )
         if change is not None:
             partition.request_isr(partition)
@@ -96,7 +96,7 @@ def maybe_shrink(partition: Partition, *, now_ms: int, max_lag_ms: int) -> IsrCh
     return change
 
 
-def isr_answered(
+def handle_alter_partition(
     partition: Partition,
     change: IsrChange,
     outcome: Outcome,
@@ -114,7 +114,7 @@ def isr_answered(
     if in_sync.pending is not change or not partition.is_leader:
         return
     if outcome is Outcome.REFUSED:
-        in_sync.refused(now_ms)
+        in_sync.change_rejected(now_ms)
     elif outcome is Outcome.DONE and partition_epoch >= partition.partition_epoch:
         partition.partition_epoch, partition.isr = partition_epoch, isr
         in_sync.commit(partition.assigned_replicas, isr, now_ms)
@@ -149,7 +149,7 @@ def warn_too_few_in_sync(partition: Partition, code: ErrorCode) -> None:
     """A log line that says who fell out of the in-sync set, why and since when; one for each state of the set."""
     if partition.warned_epoch != partition.partition_epoch:
         partition.warned_epoch = partition.partition_epoch
-        out = partition.in_sync.describe_out(partition.monotonic_ms())
+        out = partition.in_sync.describe_out_of_sync(partition.monotonic_ms())
         _log.warning(
             code.name,
             partition=partition.name,

@@ -52,12 +52,14 @@ def append_from_leader(
     before = log.high_watermark
     if records:
         append_as_follower(partition.log, records, now_ms=now_ms, leader_epoch=leader_epoch)
-    take_marks(partition, high_watermark, log_start_offset, len(records))
+    update_offsets_from_leader(partition, high_watermark, log_start_offset, len(records))
     after, end_offset = log.high_watermark, log.log_end_offset
     assert before <= after <= end_offset, f"{partition.name}: watermark {before} -> {after}, end {end_offset}"
 
 
-def take_marks(partition: Partition, high_watermark: int, log_start_offset: int, gained_bytes: int) -> None:
+def update_offsets_from_leader(
+    partition: Partition, high_watermark: int, log_start_offset: int, gained_bytes: int
+) -> None:
     """The leader's marks are ours as far as our log goes, after what it sent was appended."""
     log = partition.log
     watermark = min(high_watermark, log.log_end_offset)
@@ -69,17 +71,17 @@ def take_marks(partition: Partition, high_watermark: int, log_start_offset: int,
         partition.request_flush(partition)
 
 
-def cut_to_divergence(partition: Partition, leader_epoch: int, end_offset: int) -> None:
+def truncate_to_divergence(partition: Partition, leader_epoch: int, end_offset: int) -> None:
     """Our history is not the leader's, which has `leader_epoch` end at `end_offset`: drop what cannot be shared.
 
     Raises:
-        ApiError: as `divergence_cut`. StorageError.
+        ApiError: as `truncation_offset`. StorageError.
     """
-    offset = divergence_cut(partition.log, leader_epoch, end_offset)
-    _cut(partition, offset, f"epoch {leader_epoch} ends at {end_offset}")
+    offset = truncation_offset(partition.log, leader_epoch, end_offset)
+    _truncate(partition, offset, f"epoch {leader_epoch} ends at {end_offset}")
 
 
-def move_into_range(partition: Partition, leader_start: int, leader_end: int) -> None:
+def handle_out_of_range(partition: Partition, leader_start: int, leader_end: int) -> None:
     """Our log's end is not in the leader's log, [start, end): drop what is beyond, or restart at its start.
 
     Raises:
@@ -88,34 +90,34 @@ def move_into_range(partition: Partition, leader_start: int, leader_end: int) ->
     log = partition.log
     if partition.is_failing_back and leader_start == leader_end:
         # It was cut to nothing. What we have below its start is of no epoch that it could compare.
-        _start_over(partition, leader_start, "the leader was cut to nothing")
+        _restart_at(partition, leader_start, "the leader was cut to nothing")
     elif log.log_end_offset > leader_end:
-        _cut(partition, leader_end, "the leader's log ends there")
+        _truncate(partition, leader_end, "the leader's log ends there")
     elif log.log_end_offset < leader_start:
-        _start_over(partition, leader_start, "the leader's log begins there")
+        _restart_at(partition, leader_start, "the leader's log begins there")
 
 
-def _start_over(partition: Partition, offset: int, reason: str) -> None:
-    _tell_of_cut(partition, offset, reason)
+def _restart_at(partition: Partition, offset: int, reason: str) -> None:
+    _log_truncation(partition, offset, reason)
     log = partition.log
     truncate_fully_and_start_at(log, offset)
     assert log.log_start_offset == log.log_end_offset == offset, f"{partition.name} begins at {offset}"
     partition.wake_readers()
 
 
-def _cut(partition: Partition, offset: int, reason: str) -> None:
+def _truncate(partition: Partition, offset: int, reason: str) -> None:
     if partition.is_failing_back and may_be_compacted(partition.log):
         # Compaction may have dropped records for the sake of some that go now: the leader has what they said.
-        _start_over(partition, min(partition.log.log_start_offset, offset), f"{reason}, and it may be compacted beyond")
+        _restart_at(partition, min(partition.log.log_start_offset, offset), f"{reason}, and it may be compacted beyond")
         return
-    _tell_of_cut(partition, offset, reason)
+    _log_truncation(partition, offset, reason)
     truncate_to(partition.log, offset)
     end_offset = partition.log.log_end_offset
     assert end_offset <= offset, f"{partition.name} is cut to {end_offset}, not {offset}"
     partition.wake_readers()
 
 
-def divergence_cut(log: Log, leader_epoch: int, end_offset: int) -> int:
+def truncation_offset(log: Log, leader_epoch: int, end_offset: int) -> int:
     """The log end (exclusive) to cut to.
 
     Args:
@@ -133,7 +135,7 @@ def divergence_cut(log: Log, leader_epoch: int, end_offset: int) -> int:
     return min(own_end, end_offset, log.log_end_offset)
 
 
-def _tell_of_cut(partition: Partition, offset: int, reason: str) -> None:
+def _log_truncation(partition: Partition, offset: int, reason: str) -> None:
     """A log line before records are dropped: committed ones go only after an unclean election or a loss of power."""
     log = partition.log
     tell = _log.warning if offset < log.high_watermark else _log.info

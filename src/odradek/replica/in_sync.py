@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from odradek.common.errors import ErrorCode
-from odradek.replica.isr import FollowerState, may_join, out_of_sync
+from odradek.replica.isr import FollowerState, is_caught_up_to_leader, out_of_sync
 
 # A change that the controller refused is not asked for again before this: it knows something that has not come to us.
 REFUSED_PAUSE_MS = 500
@@ -38,12 +38,12 @@ class OutOfSync:
         reason: "stuck" (it does not fetch), "slow" (it fetches, and stays behind), "fenced" (the controller took it
             out), "new" (it was never in sync under this leader).
         since_ms: monotonic: since when it was not caught up, as far as this leader can tell.
-        fall_count: how often it fell out under this leader.
+        removal_count: how often it fell out under this leader.
     """
 
     reason: str
     since_ms: int
-    fall_count: int = 1
+    removal_count: int = 1
 
 
 class Outcome(Enum):
@@ -89,11 +89,11 @@ class InSync:
     __slots__ = (
         "_refused_until_ms",
         "counts",
-        "fallen",
         "followers",
         "isr",
         "leader_id",
         "pending",
+        "removed",
     )
 
     def __init__(self, leader_id: int, counts: IsrCounts | None = None) -> None:
@@ -101,7 +101,7 @@ class InSync:
         self.isr: tuple[int, ...] = ()
         self.followers: dict[int, FollowerState] = {}
         self.pending: IsrChange | None = None
-        self.fallen: dict[int, OutOfSync] = {}
+        self.removed: dict[int, OutOfSync] = {}
         self.counts = counts or IsrCounts()
         self._refused_until_ms = -1
 
@@ -123,7 +123,7 @@ class InSync:
     def begin(self, replicas: Collection[int], isr: tuple[int, ...], now_ms: int) -> None:
         """A leadership begins: nothing is known of any. In-sync replicas have replica.lag.time.max.ms to fetch."""
         self.followers = {}
-        self.fallen = {}
+        self.removed = {}
         self.isr = ()
         self.pending = None
         self._refused_until_ms = -1
@@ -132,7 +132,7 @@ class InSync:
     def commit(self, replicas: Collection[int], isr: tuple[int, ...], now_ms: int) -> None:
         """The controller has said who the replicas and the in-sync ones are; a change in flight is over."""
         assert all(each in replicas for each in isr), f"in sync {isr}, replicas {replicas}"
-        self._know_replicas(replicas, isr, now_ms)
+        self._update_replicas(replicas, isr, now_ms)
         left = [each for each in self.isr if each not in isr and each in self.followers]
         joined = [each for each in isr if each not in self.isr and each != self.leader_id]
         asked = () if self.pending is None else self.pending.leaving
@@ -144,32 +144,32 @@ class InSync:
             self.counts.expansions += bool(joined)
         self.isr, self.pending = isr, None
 
-    def _know_replicas(self, replicas: Collection[int], isr: tuple[int, ...], now_ms: int) -> None:
+    def _update_replicas(self, replicas: Collection[int], isr: tuple[int, ...], now_ms: int) -> None:
         """Replicas come, those that are no more go."""
         for replica_id in replicas:
             if replica_id != self.leader_id and replica_id not in self.followers:
                 in_sync = replica_id in isr
                 self.followers[replica_id] = FollowerState(caught_up_ms=now_ms if in_sync else -1)
                 if not in_sync:
-                    self.fallen[replica_id] = OutOfSync("new", now_ms, 0)
+                    self.removed[replica_id] = OutOfSync("new", now_ms, 0)
         for replica_id in tuple(self.followers):
             if replica_id not in replicas:
                 del self.followers[replica_id]
-                self.fallen.pop(replica_id, None)
+                self.removed.pop(replica_id, None)
 
     def _mark_out_of_sync(self, replica_id: int, reason: str, since_ms: int) -> None:
-        known = self.fallen.get(replica_id)
-        self.fallen[replica_id] = OutOfSync(reason, since_ms, 1 if known is None else known.fall_count + 1)
+        known = self.removed.get(replica_id)
+        self.removed[replica_id] = OutOfSync(reason, since_ms, 1 if known is None else known.removal_count + 1)
 
     def out(self) -> dict[int, OutOfSync]:
         """The followers that are not in sync, and why."""
-        return {each: self.fallen[each] for each in self.followers if each not in self.isr and each in self.fallen}
+        return {each: self.removed[each] for each in self.followers if each not in self.isr and each in self.removed}
 
-    def describe_out(self, now_ms: int) -> str:
+    def describe_out_of_sync(self, now_ms: int) -> str:
         """Who is not in sync, why and for how long, for a log line; "none" where all are."""
         out = (
-            f"{each}: {fallen.reason} for {max(0, now_ms - fallen.since_ms)} ms, fell {fallen.fall_count} times"
-            for each, fallen in sorted(self.out().items())
+            f"{each}: {removed.reason} for {max(0, now_ms - removed.since_ms)} ms, fell {removed.removal_count} times"
+            for each, removed in sorted(self.out().items())
         )
         return "; ".join(out) or "none"
 
@@ -182,20 +182,20 @@ class InSync:
         leader_epoch_start: int,
         high_watermark: int,
         now_ms: int,
-        may_be_in_sync: Callable[[int, int], bool],
+        is_isr_eligible: Callable[[int, int], bool],
     ) -> IsrChange | None:
         """The change that takes a follower in, where it has come so far.
 
         Args:
-            may_be_in_sync: (broker id, broker epoch): whether that registration lives and is neither fenced nor
+            is_isr_eligible: (broker id, broker epoch): whether that registration lives and is neither fenced nor
                 stopping (KIP-841, KIP-903).
         """
         follower = self.followers[replica_id]
         if self.pending is not None or replica_id in self.isr or now_ms < self._refused_until_ms:
             return None
-        if not may_join(follower, leader_epoch_start=leader_epoch_start, high_watermark=high_watermark):
+        if not is_caught_up_to_leader(follower, leader_epoch_start=leader_epoch_start, high_watermark=high_watermark):
             return None
-        if not may_be_in_sync(replica_id, follower.broker_epoch):
+        if not is_isr_eligible(replica_id, follower.broker_epoch):
             return None
         self.pending = self._change((*self.isr, replica_id), leader_epoch, partition_epoch, joining=(replica_id,))
         return self.pending
@@ -224,7 +224,7 @@ class InSync:
         self.pending = self._change(stay, leader_epoch, partition_epoch, leaving=tuple(sorted(late)))
         return self.pending
 
-    def refused(self, now_ms: int) -> None:
+    def change_rejected(self, now_ms: int) -> None:
         """The change in flight did not happen."""
         self.pending = None
         self._refused_until_ms = now_ms + REFUSED_PAUSE_MS

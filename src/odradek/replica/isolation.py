@@ -58,14 +58,14 @@ class Isolation:
         topics = set()
         for partition in self._partitions:
             leads = partition.is_leader and partition.topic not in self._exempt
-            cut_off = silent and leads and self._followers_are_silent(partition, now_ms)
-            if cut_off:
+            is_isolated = silent and leads and self._followers_are_silent(partition, now_ms)
+            if is_isolated:
                 topics.add(partition.topic)
-            if cut_off and not partition.cut_off:
+            if is_isolated and not partition.is_isolated:
                 partition.end_waits(
                     ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} may have a new leader")
                 )
-            partition.cut_off = cut_off
+            partition.is_isolated = is_isolated
         if bool(topics) != bool(self.topics):
             if topics:
                 _log.warning("cut off from the quorum and from followers: no records are taken", topics=len(topics))

@@ -86,7 +86,7 @@ def effective_min_in_sync(min_in_sync_replicas: int, replica_count: int) -> int:
     return min(min_in_sync_replicas, replica_count)
 
 
-def may_join(follower: FollowerState, *, leader_epoch_start: int, high_watermark: int) -> bool:
+def is_caught_up_to_leader(follower: FollowerState, *, leader_epoch_start: int, high_watermark: int) -> bool:
     """Whether a follower may enter the in-sync set: at the watermark, and past the start of the leader's epoch.
 
     The second keeps out one that still has an old leader's records above the watermark (KAFKA-7128).

@@ -24,7 +24,7 @@ from odradek.protocol.messages.alter_partition_request import (
     TopicData,
 )
 from odradek.protocol.messages.alter_partition_response import AlterPartitionResponse
-from odradek.replica.followers import isr_answered, maybe_shrink
+from odradek.replica.followers import handle_alter_partition, maybe_shrink
 from odradek.replica.in_sync import IsrChange, Outcome, outcome_of
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class IsrService:
         self._send = send
         self._partitions = partitions
         self.max_lag_ms = max_lag_ms
-        self._wanting: dict[Partition, None] = {}
+        self._pending: dict[Partition, None] = {}
         self._wake = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -84,7 +84,7 @@ class IsrService:
 
     def request(self, partition: Partition) -> None:
         """A partition has a change to ask for."""
-        self._wanting[partition] = None
+        self._pending[partition] = None
         self._wake.set()
 
     async def _shrink_loop(self) -> None:
@@ -99,15 +99,15 @@ class IsrService:
 
     def _log_shrink(self, partition: Partition, change: IsrChange, now_ms: int) -> None:
         for replica_id in change.leaving:
-            fallen = partition.in_sync.fallen[replica_id]
+            removed = partition.in_sync.removed[replica_id]
             _log.warning(
                 "follower falls out of the in-sync set",
                 partition=partition.name,
                 broker=replica_id,
-                reason=fallen.reason,
-                behind_for_ms=now_ms - fallen.since_ms,
+                reason=removed.reason,
+                behind_for_ms=now_ms - removed.since_ms,
                 lag=partition.log.log_end_offset - max(0, partition.in_sync.followers[replica_id].log_end_offset),
-                falls=fallen.fall_count,
+                falls=removed.removal_count,
             )
 
     async def _alter_partition_loop(self) -> None:
@@ -116,22 +116,22 @@ class IsrService:
             await self._wake.wait()
             self._wake.clear()
             await buggify("replica: before an in-sync set is asked for")
-            asked = self._wanted()
-            if not asked:
+            requested = self._take_pending()
+            if not requested:
                 continue
             code, failure = ErrorCode.NONE, ""
             try:
-                response = await self._send(self._request(asked))
+                response = await self._send(self._request(requested))
                 await buggify("replica: before the answer on in-sync sets is taken")
                 code = ErrorCode(response.error_code)
             except OdradekError as error:
                 code, failure = ErrorCode.REQUEST_TIMED_OUT, str(error)
             if code:
-                _log.info("in-sync sets are asked for again", error=failure or code.name, partitions=len(asked))
-                again = set(asked)
+                _log.info("in-sync sets are asked for again", error=failure or code.name, partitions=len(requested))
+                again = set(requested)
             else:
-                again = self._answered(asked, response)
-            for partition in asked:
+                again = self._handle_response(requested, response)
+            for partition in requested:
                 if partition in again and partition.in_sync.pending is not None:
                     self.request(partition)
             if again:
@@ -139,23 +139,23 @@ class IsrService:
             else:
                 backoff.reset()
 
-    def _wanted(self) -> dict[Partition, IsrChange]:
+    def _take_pending(self) -> dict[Partition, IsrChange]:
         """What is to be asked now, taken off the list."""
-        asked: dict[Partition, IsrChange] = {}
-        while self._wanting and len(asked) < MAX_PARTITIONS:
-            partition = next(iter(self._wanting))
-            del self._wanting[partition]
+        requested: dict[Partition, IsrChange] = {}
+        while self._pending and len(requested) < MAX_PARTITIONS:
+            partition = next(iter(self._pending))
+            del self._pending[partition]
             change = partition.in_sync.pending
             if change is not None and partition.is_leader:
-                asked[partition] = change
-        if self._wanting:
+                requested[partition] = change
+        if self._pending:
             self._wake.set()
-        return asked
+        return requested
 
-    def _request(self, asked: dict[Partition, IsrChange]) -> AlterPartitionRequest:
+    def _request(self, requested: dict[Partition, IsrChange]) -> AlterPartitionRequest:
         own_epoch = self._broker_epoch()
         topics: dict[UUID, TopicData] = {}
-        for partition, change in asked.items():
+        for partition, change in requested.items():
             members = [
                 BrokerState(broker_id=each, broker_epoch=own_epoch if each == self._broker_id else epoch)
                 for each, epoch in zip(change.isr, change.broker_epochs, strict=True)
@@ -171,15 +171,17 @@ class IsrService:
             )
         return AlterPartitionRequest(broker_id=self._broker_id, broker_epoch=own_epoch, topics=list(topics.values()))
 
-    def _answered(self, asked: dict[Partition, IsrChange], response: AlterPartitionResponse) -> set[Partition]:
+    def _handle_response(
+        self, requested: dict[Partition, IsrChange], response: AlterPartitionResponse
+    ) -> set[Partition]:
         """Notify the partitions; returns those without a decision."""
-        answers = {
+        responses = {
             (topic.topic_id, each.partition_index): each for topic in response.topics for each in topic.partitions
         }
         again = set()
         now_ms = self._clock.monotonic_ms()
-        for partition, change in asked.items():
-            answer = answers.get((partition.topic_id, partition.partition_id))
+        for partition, change in requested.items():
+            answer = responses.get((partition.topic_id, partition.partition_id))
             outcome = Outcome.RETRY if answer is None else outcome_of(answer.error_code)
             if outcome is Outcome.RETRY or answer is None:
                 again.add(partition)
@@ -195,7 +197,7 @@ class IsrService:
                 )
             else:
                 _log.info("in-sync set", partition=partition.name, isr=list(answer.isr))
-            isr_answered(
+            handle_alter_partition(
                 partition, change, outcome, isr=tuple(answer.isr), partition_epoch=answer.partition_epoch, now_ms=now_ms
             )
         return again

@@ -168,8 +168,8 @@ class LogDirMoves:
                 self._on_storage_failed(StorageError(move.source.log_dir, f"{move.source.directory}: {error}"))
         except ApiError as error:
             move.retry_at_ms = self._clock.monotonic_ms() + RETRY_MS
-            if move.told_failure != str(error):
-                move.told_failure = str(error)
+            if move.logged_failure != str(error):
+                move.logged_failure = str(error)
                 _log.warning("a replica cannot be moved yet", partition=move.partition.name, error=error)
         except Exception as error:
             self._forget(move.partition)
@@ -178,7 +178,7 @@ class LogDirMoves:
 
     async def _copy(self, move: LogDirMove) -> bool:
         """Copy one piece, or take the next step where nothing is left; returns whether there may be more at once."""
-        await self._obey_quota()
+        await self._wait_for_quota()
         if not self._is_current(move) or self.quota.is_exhausted(self._clock.monotonic_ms()):
             return True
         if await self._copy_piece(move):
@@ -204,7 +204,7 @@ class LogDirMoves:
         while self._is_current(move) and move.future.log_end_offset < offset and await self._copy_piece(move):
             pass
 
-    async def _obey_quota(self) -> None:
+    async def _wait_for_quota(self) -> None:
         pause_ms = self.quota.ready_in_ms(self._clock.monotonic_ms())
         if pause_ms != 0:
             # The rate may change while we wait: then the next look finds out.
@@ -217,7 +217,7 @@ class LogDirMoves:
             move.flushed()
             await self._manager.disk.run_blocking(work)
         except StorageError as error:
-            if is_out_of_descriptors(error.__cause__) and not move.future.has_left:
+            if is_out_of_descriptors(error.__cause__) and not move.future.is_detached:
                 move.future.flush_state.undone()
             raise
         if self._is_current(move):

@@ -14,7 +14,7 @@ from odradek.common.errors import ApiError, ErrorCode
 from odradek.log.follower_append import append_as_follower
 from odradek.log.rolling import advance_end_to
 from odradek.log.truncation import truncate_fully_and_start_at, truncate_to
-from odradek.replica.following import divergence_cut
+from odradek.replica.following import truncation_offset
 
 if TYPE_CHECKING:
     from odradek.log.files import FileSlice
@@ -50,7 +50,7 @@ class LogDirMove:
         self.future = future
         self.stage = Stage.COPYING
         self.retry_at_ms = 0
-        self.told_failure = ""
+        self.logged_failure = ""
         self._cut_count: int | None = None  # of the log, when the copy was last seen to be a prefix of it
         self._unflushed_bytes = 0
 
@@ -88,7 +88,7 @@ class LogDirMove:
             ApiError: CORRUPT_MESSAGE, the log is damaged there. StorageError.
         """
         source, future = self.source, self.future
-        if self._cut_count != source.truncation_count or not _lies_within(future, source):
+        if self._cut_count != source.truncation_count or not _is_within(future, source):
             _align(future, source)
             self._cut_count = source.truncation_count
         token, offset = source.truncation_count, future.log_end_offset
@@ -147,7 +147,7 @@ class LogDirMove:
             self.take(token, data, now_ms)
 
 
-def _lies_within(future: Log, source: Log) -> bool:
+def _is_within(future: Log, source: Log) -> bool:
     return source.log_start_offset <= future.log_end_offset <= source.log_end_offset
 
 
@@ -162,6 +162,6 @@ def _align(future: Log, source: Log) -> None:
             return
         if epoch == latest and end >= future.log_end_offset:
             break
-        truncate_to(future, divergence_cut(future, epoch, end))
-    if not _lies_within(future, source) or future.log_start_offset > source.log_start_offset:
+        truncate_to(future, truncation_offset(future, epoch, end))
+    if not _is_within(future, source) or future.log_start_offset > source.log_start_offset:
         truncate_fully_and_start_at(future, source.log_start_offset)

@@ -23,7 +23,7 @@ from odradek.common.token_bucket import TokenBucket
 from odradek.log.config import LogConfig
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.model import LOST_DIRECTORY, NO_LEADER, UNASSIGNED_DIRECTORY, ResourceType
-from odradek.replica.early import EarlyRefusals
+from odradek.replica.early_refusals import EarlyRefusals
 from odradek.replica.flusher import Flusher
 from odradek.replica.in_sync import IsrCounts
 from odradek.replica.isolation import DEFAULT_SESSION_MS, Isolation
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from odradek.replica.repair_service import RepairCounts, RepairService
 
 # Logs that one change of the metadata, or one turn of the loop after it, makes.
-MADE_AT_ONCE = 4
+CREATED_AT_ONCE = 4
 DISCARDED_AT_ONCE = 20
 _log = get_logger("replica.manager")
 
@@ -102,7 +102,7 @@ class ReplicaManager:
         self.monotonic_ms = monotonic_ms
         self.selector = selector
         self.isr_counts = IsrCounts()
-        self.early = EarlyRefusals()
+        self.early_refusals = EarlyRefusals()
         self.isolation = Isolation(self, monotonic_ms, session_ms=session_ms, exempt=coordinators_topics)
         self.leader_quota = TokenBucket()
         self._image = MetadataImage()
@@ -131,7 +131,7 @@ class ReplicaManager:
         self._removed_count = 0
         self._discards_later = False
         self._knows_metadata = False
-        self._made_count = 0
+        self._created_count = 0
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(tuple(self._partitions.values()))
@@ -158,7 +158,7 @@ class ReplicaManager:
     def partition(self, topic: str, partition_id: int) -> Partition | None:
         """A partition that lies here, whether led or followed."""
         if (topic, partition_id) in self._deferred:
-            self._make((topic, partition_id))
+            self._create((topic, partition_id))
         return self._partitions.get((topic, partition_id))
 
     def directory_of(self, topic: str, partition_id: int) -> UUID:
@@ -198,7 +198,7 @@ class ReplicaManager:
         self._image = image
         if (ResourceType.BROKER, "") in delta.changed_configs:
             self._take_mirrors(image.config(ResourceType.BROKER, ""))
-        self._made_count = self._removed_count = 0
+        self._created_count = self._removed_count = 0
         for topic in delta.deleted_topics.values():
             for partition_id in topic.partitions:
                 self._remove(topic.name, partition_id, topic.topic_id)
@@ -206,7 +206,7 @@ class ReplicaManager:
             present = image.topics_by_id.get(topic_id)
             if present is not None:
                 for partition_id in sorted(changed):
-                    self._follow(present, partition_id, present.partitions[partition_id], image)
+                    self._apply_partition(present, partition_id, present.partitions[partition_id], image)
         self._knows_metadata = True
         changed_topics = {name for kind, name in delta.changed_configs if kind == ResourceType.TOPIC}
         for partition in tuple(self._partitions.values()) if changed_topics else ():
@@ -261,10 +261,12 @@ class ReplicaManager:
         for partition in self:
             self._reconfigure(partition, image)
 
-    def _follow(self, topic: TopicImage, partition_id: int, wanted: PartitionImage, image: MetadataImage) -> None:  # noqa: C901 - a case for each change
+    def _apply_partition(  # noqa: C901 - a case for each change
+        self, topic: TopicImage, partition_id: int, partition_image: PartitionImage, image: MetadataImage
+    ) -> None:
         key = (topic.name, partition_id)
         partition = self._partitions.get(key)
-        if self.broker_id not in wanted.replicas:
+        if self.broker_id not in partition_image.replicas:
             self._unplaced.pop(key, None)
             self._deferred.pop(key, None)
             if partition is not None:
@@ -277,10 +279,10 @@ class ReplicaManager:
             return
         try:
             if partition is None:
-                if self._may_lie_offline(key, wanted):
+                if self._may_be_offline(key, partition_image):
                     self._offline.add(key)
                     return
-                if self._may_wait(key):
+                if self._defer_creation(key):
                     return
                 log = self._log_manager.create(topic.name, partition_id, topic.topic_id, image.topic_config(topic.name))
                 partition = Partition(
@@ -293,12 +295,12 @@ class ReplicaManager:
                     request_isr=self._request_isr,
                     monotonic_ms=self.monotonic_ms,
                     isr_counts=self.isr_counts,
-                    may_be_in_sync=self._may_be_in_sync,
+                    is_isr_eligible=self._is_isr_eligible,
                 )
                 partition.throttled = throttled(image.topic_config(topic.name), partition_id, self.broker_id)
                 self._mark(partition)
-                log.damage.on_found = partial(self._repair, partition)
-                self.early.give(topic.name, topic.topic_id, partition_id, log.producers.refusals)
+                log.damage.on_damage = partial(self._repair, partition)
+                self.early_refusals.give(topic.name, topic.topic_id, partition_id, log.producers.refusals)
                 self._partitions[key] = partition
                 if key in self._unplaced:
                     del self._unplaced[key]
@@ -307,7 +309,7 @@ class ReplicaManager:
             if partition.log.topic_partition in self._log_manager.futures.logs:
                 self.moves.resume(partition)
             before = (partition.leader_id, partition.leader_epoch)
-            if take_image(partition, wanted, now_ms=self.monotonic_ms()):
+            if take_image(partition, partition_image, now_ms=self.monotonic_ms()):
                 self._settle(partition)
             if before != (partition.leader_id, partition.leader_epoch):
                 self._assign(partition)
@@ -326,9 +328,9 @@ class ReplicaManager:
         if self._fetchers is None:
             return
         if partition.is_leader or partition.leader_id == NO_LEADER or partition.closed:
-            self._fetchers.leave(partition)
+            self._fetchers.remove_partition(partition)
         else:
-            self._fetchers.follow(partition)
+            self._fetchers.add_partition(partition)
 
     @property
     def repair_counts(self) -> RepairCounts | None:
@@ -342,11 +344,11 @@ class ReplicaManager:
         if self._isr is not None:
             self._isr.request(partition)
 
-    def _may_be_in_sync(self, broker_id: int, broker_epoch: int) -> bool:
+    def _is_isr_eligible(self, broker_id: int, broker_epoch: int) -> bool:
         broker = self._image.brokers.get(broker_id)
         return broker is not None and broker.active and broker_epoch in (-1, broker.broker_epoch)
 
-    def _may_lie_offline(self, key: tuple[str, int], wanted: PartitionImage) -> bool:
+    def _may_be_offline(self, key: tuple[str, int], partition_image: PartitionImage) -> bool:
         """Whether a log that was not found may be in a directory that failed: an empty one in its place would give
         acknowledged offsets once more. At the start that goes for one of which the controller was not notified, too."""
         offline = {each.directory_id for each in self._log_manager.directories if each.offline}
@@ -355,49 +357,49 @@ class ReplicaManager:
         if key in self._log_manager.unopened and not self._knows_metadata:
             # Wherever the controller has it: a move may have been given up before the controller heard of that.
             return True
-        directory = wanted.directory(self.broker_id)
+        directory = partition_image.directory(self.broker_id)
         if directory in (UNASSIGNED_DIRECTORY, LOST_DIRECTORY):
             return not self._knows_metadata
         return directory in offline
 
-    def _may_wait(self, key: tuple[str, int]) -> bool:
+    def _defer_creation(self, key: tuple[str, int]) -> bool:
         """Whether a log that must be made is left for later: a request that makes thousands keeps no other waiting."""
         if self._log_manager.get(key) is not None:
             return False
-        self._made_count += 1
-        if self._made_count <= MADE_AT_ONCE:
+        self._created_count += 1
+        if self._created_count <= CREATED_AT_ONCE:
             return False
         if not self._deferred:
-            asyncio.get_running_loop().call_soon(self._make_some)
+            asyncio.get_running_loop().call_soon(self._create_some)
         self._deferred[key] = None
         return True
 
     @property
-    def is_making_logs(self) -> bool:
+    def is_creating_logs(self) -> bool:
         """Whether there are partitions whose logs are made later, or when they are asked for."""
         return bool(self._deferred)
 
-    def may_make_now(self, count: int) -> bool:
+    def may_create_now(self, count: int) -> bool:
         """Whether so many logs may be made in one turn of the loop."""
-        return count <= MADE_AT_ONCE
+        return count <= CREATED_AT_ONCE
 
-    async def logs_made(self) -> None:
+    async def logs_created(self) -> None:
         """Return when no log is to be made any more."""
         while self._deferred:  # noqa: ASYNC110 - each turn of the loop makes some
             await asyncio.sleep(0)
 
-    def _make_some(self) -> None:
-        for key in tuple(islice(self._deferred, MADE_AT_ONCE)):
-            self._make(key)
+    def _create_some(self) -> None:
+        for key in tuple(islice(self._deferred, CREATED_AT_ONCE)):
+            self._create(key)
         if self._deferred:
-            asyncio.get_running_loop().call_soon(self._make_some)
+            asyncio.get_running_loop().call_soon(self._create_some)
 
-    def _make(self, key: tuple[str, int]) -> None:
+    def _create(self, key: tuple[str, int]) -> None:
         del self._deferred[key]
-        self._made_count = 0
-        topic, wanted = self._image.topics_by_name.get(key[0]), self._image.partition(*key)
-        if topic is not None and wanted is not None:
-            self._follow(topic, key[1], wanted, self._image)
+        self._created_count = 0
+        topic, partition_image = self._image.topics_by_name.get(key[0]), self._image.partition(*key)
+        if topic is not None and partition_image is not None:
+            self._apply_partition(topic, key[1], partition_image, self._image)
             self._callbacks.log_created_later(*key)
 
     def move(self, topic: str, partition_id: int, log_dir: Path, image: MetadataImage) -> None:
@@ -424,15 +426,15 @@ class ReplicaManager:
             raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{log_dir} is cordoned: it takes no more replicas")
         self.moves.begin(partition, log_dir)
 
-    def place_again(self) -> None:
+    def retry_unplaced(self) -> None:
         """Try once more to make the logs that there was no space for; the first that fails ends it."""
         image = self._image
         for name, partition_id in tuple(self._unplaced):
-            topic, wanted = image.topics_by_name.get(name), image.partition(name, partition_id)
-            if topic is None or wanted is None:
+            topic, partition_image = image.topics_by_name.get(name), image.partition(name, partition_id)
+            if topic is None or partition_image is None:
                 del self._unplaced[name, partition_id]
                 continue
-            self._follow(topic, partition_id, wanted, image)
+            self._apply_partition(topic, partition_id, partition_image, image)
             if (name, partition_id) in self._unplaced:
                 return
 

@@ -92,20 +92,20 @@ def replication_families(replicas: ReplicaManager) -> Iterator[Family]:
 def _out_families(replicas: ReplicaManager, leading: list[Partition]) -> Iterator[Family]:
     """Who is not in sync, why, and since when."""
     out = [
-        (fallen, (*_name(partition), ("broker", str(broker_id)), ("reason", fallen.reason)))
+        (removed, (*_name(partition), ("broker", str(broker_id)), ("reason", removed.reason)))
         for partition in leading
-        for broker_id, fallen in sorted(partition.in_sync.out().items())
+        for broker_id, removed in sorted(partition.in_sync.out().items())
     ]
     now_ms = replicas.monotonic_ms()
     yield Family(
         "odradek_follower_out_seconds",
         "gauge",
         "For how long a follower has not been in sync, by reason: stuck, slow, fenced or new.",
-        tuple(Sample(max(0, now_ms - fallen.since_ms) / 1000, labels) for fallen, labels in out),
+        tuple(Sample(max(0, now_ms - removed.since_ms) / 1000, labels) for removed, labels in out),
     )
     yield Family(
         "odradek_follower_falls",
         "gauge",
         "How often a follower that is not in sync has fallen out under this leader.",
-        tuple(Sample(fallen.fall_count, labels) for fallen, labels in out),
+        tuple(Sample(removed.removal_count, labels) for removed, labels in out),
     )

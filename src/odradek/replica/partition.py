@@ -46,11 +46,11 @@ class Partition:
 
     Attributes:
         request_flush: called when flush.messages requires a flush of the log; `flushed` follows.
-        request_isr: called when the controller must be asked for `in_sync.pending`; `isr_answered` follows.
+        request_isr: called when the controller must be asked for `in_sync.pending`; `handle_alter_partition` follows.
         monotonic_ms: the clock that measures how long followers lag.
         isr_counts: the broker's counters of ISR shrinks and expansions.
-        may_be_in_sync: whether a broker (id, epoch) is registered, unfenced and not stopping; -1: any epoch.
-        cut_off: the broker is isolated and another may lead by now, see `isolation`.
+        is_isr_eligible: whether a broker (id, epoch) is registered, unfenced and not stopping; -1: any epoch.
+        is_isolated: another broker may lead by now, see `isolation`.
         is_mirror: its records come from another cluster, with that one's leader epochs (ADR 0018).
         first_own_epoch: of a topic that was a mirror, under which it ended to be one (ADR 0020); else 0.
         own_from: transactions that began under earlier leader epochs are of its source; -1 is `first_own_epoch`.
@@ -69,7 +69,7 @@ class Partition:
     request_isr: Callable[[Partition], None] = lambda partition: None
     monotonic_ms: Callable[[], int] = lambda: 0
     isr_counts: InitVar[IsrCounts | None] = None
-    may_be_in_sync: Callable[[int, int], bool] = lambda broker_id, broker_epoch: True
+    is_isr_eligible: Callable[[int, int], bool] = lambda broker_id, broker_epoch: True
     leader_id: int = field(default=NO_LEADER, init=False)
     leader_epoch: int = field(default=-1, init=False)
     partition_epoch: int = field(default=-1, init=False)
@@ -78,12 +78,12 @@ class Partition:
     assigned_replicas: tuple[int, ...] = field(default=(), init=False)
     in_sync: InSync = field(init=False)
     unreplicated: UnreplicatedBatches = field(default_factory=UnreplicatedBatches, init=False)
-    replicated: OffsetWaiters = field(default_factory=OffsetWaiters, init=False)
-    durable: OffsetWaiters = field(default_factory=OffsetWaiters, init=False)
+    replicated_waits: OffsetWaiters = field(default_factory=OffsetWaiters, init=False)
+    durable_waits: OffsetWaiters = field(default_factory=OffsetWaiters, init=False)
     data_waits: dict[DataWait, None] = field(default_factory=dict, init=False)
     append_count: int = field(default=0, init=False)
     closed: bool = field(default=False, init=False)
-    cut_off: bool = field(default=False, init=False)
+    is_isolated: bool = field(default=False, init=False)
     is_mirror: bool = field(default=False, init=False)
     first_own_epoch: int = field(default=0, init=False)
     own_from: int = field(default=-1, init=False)
@@ -99,7 +99,7 @@ class Partition:
 
     def __post_init__(self, isr_counts: IsrCounts | None) -> None:
         self.in_sync = InSync(self.broker_id, isr_counts)
-        self._take_config()
+        self._apply_config()
 
     @property
     def name(self) -> str:
@@ -112,11 +112,11 @@ class Partition:
 
     def config_changed(self) -> None:
         """Apply the log's new settings."""
-        self._take_config()
+        self._apply_config()
         if self.is_leader:
             self.advance_high_watermark()
 
-    def _take_config(self) -> None:
+    def _apply_config(self) -> None:
         config = self.log.config
         self.rules, self.codec = config.batch_rules(), config.codec
         self.min_in_sync_replicas, self._flush_messages = config.min_insync_replicas, config.flush_messages
@@ -124,7 +124,7 @@ class Partition:
     def switch_log(self, log: Log) -> None:
         """Replace the log by the one in another log directory, which has the same records and offsets."""
         self.log = log
-        self.durable.advance_to(log.recovery_point)
+        self.durable_waits.advance_to(log.recovery_point)
 
     def close(self) -> None:
         """End all waits: the partition has left this broker, as it was deleted or moved, or its disk failed."""
@@ -196,12 +196,12 @@ class Partition:
                 batches, headers, leader_epoch=self.leader_epoch, now_ms=now_ms, verification=verification
             )
         except ApiError as error:
-            self.log.producers.refused(headers, error.code)
+            self.log.producers.note_refused(headers, error.code)
             raise
         end = self.log.log_end_offset
         if end > before:
             self.append_count += 1
-            self._appended(end, total_bytes(headers))
+            self._after_append(end, total_bytes(headers))
         return info
 
     def append_mirrored(self, records: Buffer, *, now_ms: int) -> None:
@@ -210,17 +210,17 @@ class Partition:
         append_as_follower(self.log, records, now_ms=now_ms, leader_epoch=self.leader_epoch)
         if self.log.log_end_offset > before:
             self.append_count += 1
-            self._appended(self.log.log_end_offset, len(records))
+            self._after_append(self.log.log_end_offset, len(records))
 
     def append_control(self, batch: bytes, *, now_ms: int) -> None:
         """Append a control batch of the leader's own, even to a read-only log; raises as `Log.append_as_leader`."""
         header = BatchHeader.read(batch)
         self.log.append_as_leader([batch], [header], leader_epoch=self.leader_epoch, now_ms=now_ms)
         self.append_count += 1
-        self._appended(self.log.log_end_offset, header.size_bytes)
+        self._after_append(self.log.log_end_offset, header.size_bytes)
 
     def _check_writable(self, required_acks: int, now_ms: int) -> None:
-        if not self.is_leader or self.cut_off:
+        if not self.is_leader or self.is_isolated:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.broker_id} does not lead {self.name}")
         if self.is_mirror:
             if not 0 < self.first_own_epoch <= self.leader_epoch:
@@ -242,7 +242,7 @@ class Partition:
         """
         if self.log.high_watermark >= end_offset:
             return None
-        return self.replicated.wait(end_offset)
+        return self.replicated_waits.wait(end_offset)
 
     def wait_durable(self, end_offset: int) -> asyncio.Future[None] | None:
         """A future of the flush that flush.messages requires before the acknowledgement; None where none is required.
@@ -252,7 +252,7 @@ class Partition:
         if not self.flush_is_due or self.log.recovery_point >= end_offset:
             return None
         self.request_flush(self)
-        return self.durable.wait(end_offset)
+        return self.durable_waits.wait(end_offset)
 
     @property
     def flush_is_due(self) -> bool:
@@ -261,7 +261,7 @@ class Partition:
 
     def flushed(self) -> None:
         """Complete the waits for a flush, which has advanced the log's recovery point."""
-        self.durable.advance_to(self.log.recovery_point)
+        self.durable_waits.advance_to(self.log.recovery_point)
         if self.is_leader:
             self.advance_high_watermark()
 
@@ -273,7 +273,7 @@ class Partition:
         """Whether the high watermark has reached this leader epoch's start; until then it may lag (KIP-207)."""
         return self.log.high_watermark >= self.leader_epoch_start_offset
 
-    def _appended(self, end_offset: int, size_bytes: int) -> None:
+    def _after_append(self, end_offset: int, size_bytes: int) -> None:
         alone = self.isr == (self.broker_id,) and self.in_sync.pending is None
         alone = alone and (self.min_in_sync_replicas <= 1 or not self.too_few_in_sync())
         if alone and not self.unreplicated and not self.flush_is_due:
@@ -310,21 +310,21 @@ class Partition:
         """Set the high watermark and wake the requests that wait for it; `gained_bytes` are new to consumers."""
         stable_before = self.log.last_stable_offset if self.data_waits else 0
         self.log.update_high_watermark(offset)
-        if len(self.replicated):
-            self.replicated.advance_to(offset)
+        if len(self.replicated_waits):
+            self.replicated_waits.advance_to(offset)
         if self.data_waits:
             stable = self.log.last_stable_offset > stable_before
             for wait in tuple(self.data_waits):
                 if wait.replica:
-                    if wait.marks:
+                    if wait.wakes_on_high_watermark:
                         wait.wake()
                 elif stable or not wait.committed_only:
                     wait.bytes_available(gained_bytes)
 
     def end_waits(self, error: ApiError) -> None:
         """Fail the waits for acknowledgements and flushes with `error`, and wake the readers."""
-        self.replicated.fail(error)
-        self.durable.fail(error)
+        self.replicated_waits.fail(error)
+        self.durable_waits.fail(error)
         self.wake_readers()
 
     def wake_readers(self) -> None:

@@ -1,7 +1,7 @@
 """The end of a mirror at the leader of a partition: what the source left open is aborted, its producers are forgotten.
 
 The leader writes an abort marker for each open transaction of the source, then one control batch of no producer, a
-leader change: each reader of the log forgets the producers before it (`ProducerState.forget_ended`), on every replica
+leader change: each reader of the log forgets the producers before it (`ProducerState.remove_ended`), on every replica
 and at every start. Each step is decided by what is in the log, so a leader that dies in between leaves it to the next
 one (ADR 0020).
 """

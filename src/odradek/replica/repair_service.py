@@ -1,10 +1,11 @@
 """Damaged batches are fetched again from a replica that has them, and repaired in place.
 
-A read that finds damage below the high watermark asks for this (`DamageReports.on_found`), on leaders and on followers.
-Replicas are asked one after the other, who is in sync first, by a Fetch as a consumer sends it: followers answer those
-too, and give nothing above the watermark. What comes is verified as all that is replicated, and must agree with our
-offsets and leader epochs. Until then, readers wait as if nothing had been written yet; where no replica has the batches
-they get CORRUPT_MESSAGE, and a read that comes PAUSE_MS later starts over. What is decided is in `log.repair`.
+A read that finds damage below the high watermark asks for this (`DamageReports.on_damage`), on leaders and on
+followers. Replicas are asked one after the other, who is in sync first, by a Fetch as a consumer sends it: followers
+answer those too, and give nothing above the watermark. What comes is verified as all that is replicated, and must agree
+with our offsets and leader epochs. Until then, readers wait as if nothing had been written yet; where no replica has
+the batches they get CORRUPT_MESSAGE, and a read that comes PAUSE_MS later starts over. What is decided is in
+`log.repair`.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from odradek.log.repair import (
     MAX_PORTION_BYTES,
     CorruptRange,
     find_hole,
-    fitting,
-    hole_filled,
+    finish_repair,
+    install,
+    matching_batches,
     overwrite,
     rewriting,
-    take_place,
 )
 from odradek.log.rolling import roll
 from odradek.protocol.api_key import ApiKey
@@ -164,7 +165,7 @@ class RepairService:
                 break
             # Behind a hole that lay before it, what was asked for is still to be repaired.
             position = max(position, end)
-        partition.log.damage.repaired(segment, begin)
+        partition.log.damage.mark_repaired(segment, begin)
         return True
 
     async def _fill(self, partition: Partition, hole: CorruptRange) -> int | None:
@@ -199,18 +200,18 @@ class RepairService:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} has changed meanwhile")
         if size == hole.size_bytes or (hole.is_open and size < hole.size_bytes and not is_full):
             end: int | None = overwrite(log, hole, batches)
-            held = hole.segment.hold()
+            held = hole.segment.open_shared()
             await self._disk.run_blocking(log.partition_dir.work(lambda disk: held.file.sync(), by_name=False))
             if not _is_there(partition, log, hole):
                 raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} has changed meanwhile")
-            hole_filled(log, hole)
+            finish_repair(log, hole)
         elif is_full and log.config.compacted:
             if hole.segment is log.segments[-1]:
                 roll(log, self._clock.now_ms())
             await self._disk.run_blocking(rewriting(log, hole, batches))
-            if not _is_there(partition, log, hole) or not take_place(log, self._files, hole):
+            if not _is_there(partition, log, hole) or not install(log, self._files, hole):
                 raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} has changed meanwhile")
-            hole_filled(log, hole)
+            finish_repair(log, hole)
             end = None
         else:
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"broker {source} has {size} bytes for {hole.size_bytes}")
@@ -237,7 +238,7 @@ class RepairService:
             while True:
                 answer = await _ask(connection, partition, offset)
                 data += answer
-                batches, is_full = fitting(partition.log, hole, bytes(data))
+                batches, is_full = matching_batches(partition.log, hole, bytes(data))
                 if is_full:
                     return batches, True
                 taken = sum(len(chunk) for chunk, _ in batches)
@@ -258,7 +259,7 @@ class RepairService:
 
 def _is_there(partition: Partition, log: Log, hole: CorruptRange) -> bool:
     """Whether the segment is still the partition's."""
-    return not partition.closed and not log.has_left and hole.segment in log.segments
+    return not partition.closed and not log.is_detached and hole.segment in log.segments
 
 
 async def _ask(connection: Connection, partition: Partition, offset: int) -> bytes:

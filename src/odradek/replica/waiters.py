@@ -1,8 +1,8 @@
-"""Waiting for an offset or for data: a future that is woken by progress, and one timer of the loop. No scan, no list of
-all who wait.
+"""Futures of requests that wait for an offset or for data; progress completes them, and no timer scans them.
 
-`OffsetWaiters` releases those that wait for a mark to reach an offset (an acknowledgement). `DataWait` is a long poll
-over any number of partitions: each reports how many bytes became readable, and it ends at `min_bytes` or by time.
+`OffsetWaiters` completes the waits for an offset, such as those of acknowledgements. `DataWait` is a long poll over any
+number of partitions: each adds the bytes that became readable, and it ends at `min_bytes` or at its deadline. Source:
+Kafka DelayedOperationPurgatory.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol
 
 
 class OffsetWaiters:
-    """Who waits for one mark, as a heap by offset."""
+    """The waits for one offset to advance, such as the high watermark, as a heap."""
 
     __slots__ = ("_heap", "_sequence")
 
@@ -26,14 +26,14 @@ class OffsetWaiters:
         return len(self._heap)
 
     def wait(self, offset: int) -> asyncio.Future[None]:
-        """A future that ends when the mark, an exclusive end, is at `offset` or above; `fail` breaks it."""
+        """A future that completes once the awaited offset (exclusive end) is `offset` or above, or raises by `fail`."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._sequence += 1
         heapq.heappush(self._heap, (offset, self._sequence, future))
         return future
 
     def advance_to(self, offset: int) -> None:
-        """The mark is now at `offset`."""
+        """Complete the waits up to `offset`."""
         heap = self._heap
         while heap and heap[0][0] <= offset:
             future = heapq.heappop(heap)[2]
@@ -41,7 +41,7 @@ class OffsetWaiters:
                 future.set_result(None)
 
     def fail(self, error: Exception) -> None:
-        """The mark will not get further under this leader."""
+        """Raise `error` in all waits: this leader advances the offset no further."""
         for _, _, future in self._heap:
             if not future.done():
                 future.set_exception(error)
@@ -49,15 +49,23 @@ class OffsetWaiters:
 
 
 class DataSource(Protocol):
-    """What a long poll waits on."""
+    """A partition whose new data a long poll waits for."""
 
     data_waits: dict[DataWait, None]
 
 
 class DataWait:
-    """One long poll. `future` ends, without a value, when enough came, when time is up, or when a source ended."""
+    """One long poll. `future` completes with None when there is enough data, at the timeout, or when a source ends."""
 
-    __slots__ = ("_missing_bytes", "_sources", "_timer", "committed_only", "future", "marks", "replica")
+    __slots__ = (
+        "_missing_bytes",
+        "_sources",
+        "_timer",
+        "committed_only",
+        "future",
+        "replica",
+        "wakes_on_high_watermark",
+    )
 
     def __init__(
         self,
@@ -67,7 +75,7 @@ class DataWait:
         timeout_ms: int,
         replica: bool = False,
         committed_only: bool = False,
-        marks: bool = False,
+        wakes_on_high_watermark: bool = False,
     ) -> None:
         """
         Args:
@@ -75,13 +83,13 @@ class DataWait:
             timeout_ms: from now.
             replica: it may read to the log's end, not only to the high watermark.
             committed_only: it may read to the last stable offset only.
-            marks: a replica that wants to hear at once of a high watermark that moved, since it serves consumers.
+            wakes_on_high_watermark: end the wait when the high watermark advances: this follower serves consumers.
         """
         loop = asyncio.get_running_loop()
         self.future: asyncio.Future[None] = loop.create_future()
         self.replica = replica
         self.committed_only = committed_only
-        self.marks = marks
+        self.wakes_on_high_watermark = wakes_on_high_watermark
         self._missing_bytes = max(1, missing_bytes)
         self._sources = tuple(sources)
         for source in self._sources:

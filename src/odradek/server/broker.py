@@ -61,8 +61,8 @@ from odradek.server.lifecycle.drain import asked_to_stop
 from odradek.server.lifecycle.registration_request import broker_registration_request
 from odradek.server.metrics_page import MetricsPage
 from odradek.server.network.connection import Connection
+from odradek.server.network.connection_quotas import limits_of_listeners
 from odradek.server.network.dispatch import Dispatcher
-from odradek.server.network.entrance import limits_of_listeners
 from odradek.server.network.http_pages import HttpConnection, Pages
 from odradek.server.network.listeners import ConnectionConfig, bind, listener_specs
 from odradek.server.network.login_metrics import login_families

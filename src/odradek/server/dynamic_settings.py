@@ -32,12 +32,12 @@ class DynamicSettings:
         self._settings = settings
         self._name = str(settings.node_id)
         self._secrets: dict[str, str] = {}  # in force now
-        self._said: dict[str, str] = {}
+        self._last_report: dict[str, str] = {}
 
     def current(self, image: MetadataImage) -> BrokerSettings:
         """What counts by this image. A secret that cannot be opened leaves the one in force, and a line says so."""
         layers = dynamic_layers(image, self._settings.node_id)
-        opened, unopened = self._opened(layers.broker)
+        opened, unopened = self._decrypted(layers.broker)
         self._report(unopened, [key for key, text in layers.broker.items() if is_secret(key) and not is_sealed(text)])
         for key in unopened:
             if key in self._secrets:
@@ -48,13 +48,13 @@ class DynamicSettings:
     def after(self, image: MetadataImage, changed: Mapping[str, str | None]) -> BrokerSettings:
         """What would count if these settings of this broker were changed; None takes one away."""
         layers = dynamic_layers(image, self._settings.node_id)
-        opened, unopened = self._opened(layers.broker)
+        opened, unopened = self._decrypted(layers.broker)
         kept = {key: self._secrets[key] for key in unopened if key in self._secrets}
         wanted: dict[str, str | None] = {**kept, **opened, **changed}
         broker = {key: text for key, text in wanted.items() if text is not None}
         return with_dynamic(self._settings, BrokerLayers(broker, layers.cluster))
 
-    def _opened(self, stored: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    def _decrypted(self, stored: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
         """Settings in plain text, and why others cannot be opened."""
         opened: dict[str, str] = {}
         unopened: dict[str, str] = {}
@@ -68,15 +68,15 @@ class DynamicSettings:
     def _report(self, unopened: dict[str, str], plain: list[str]) -> None:
         """One line for all, where it is not what was said last."""
         found = {**unopened, **dict.fromkeys(plain, "")}
-        if found != self._said and unopened:
+        if found != self._last_report and unopened:
             _log.error(
                 "secrets of dynamic settings cannot be opened: the values in force stay",
                 settings=",".join(unopened),
                 reason="; ".join(dict.fromkeys(unopened.values())),
             )
-        if found != self._said and plain:
+        if found != self._last_report and plain:
             _log.warning(
                 "secrets of dynamic settings are kept in plain text: set them again, and they are sealed",
                 settings=",".join(plain),
             )
-        self._said = found
+        self._last_report = found

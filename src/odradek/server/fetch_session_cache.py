@@ -1,10 +1,10 @@
-"""Incremental fetch sessions (KIP-227): what a reader asked for last time, so that it need not say so again.
+"""Incremental fetch sessions (KIP-227): the broker keeps the partitions of a client, which then sends only changes.
 
-Pure: no clock, no socket. A session holds a reader's partitions in the order in which they are read; those that gave
-records go to the end, so that with a small max_bytes every partition has its turn. An incremental answer names only
-partitions with records, errors, or changed marks. The cache is bounded (`max.incremental.fetch.session.cache.slots`): a
-new session takes the place of one that is unused for EVICTION_MS, or of a smaller one that had its time; where there is
-none, the reader gets no session and repeats itself.
+Pure: no clock, no socket. A session keeps its partitions in the order of reading. Partitions that returned records move
+to the end, so that a small max_bytes reaches each in turn. An incremental response has only the partitions with
+records, errors, or changed offsets. `max.incremental.fetch.session.cache.slots` bounds the cache: a new session evicts
+one that was unused for EVICTION_MS, or a smaller one that is older than EVICTION_MS; if there is none, the client gets
+no session and sends full requests. Source: Kafka FetchSessionCache.
 """
 
 from __future__ import annotations
@@ -48,43 +48,43 @@ class FetchSessionConfig:
 
 
 class CachedPartition:
-    """One partition as a reader asks for it, and what it was sent last.
+    """One partition of a session: the client's last request, and the offsets of the last response.
 
-    `quiet` is the partition in which a follower was found to have all there is, since it asked (`replica.quiet`).
+    `caught_up_partition` is set while a follower has all records, for `replica.unchanged`; else None.
     """
 
     __slots__ = (
+        "caught_up_partition",
         "current_leader_epoch",
         "fetch_offset",
         "last_fetched_epoch",
         "log_start_offset",
         "max_bytes",
         "partition_id",
-        "quiet",
         "sent_high_watermark",
         "sent_log_start",
         "topic",
     )
 
-    def __init__(self, topic: TopicKey, wanted: Any) -> None:
-        """`wanted` is a FetchPartition of the request."""
+    def __init__(self, topic: TopicKey, requested: Any) -> None:
+        """`requested` is a FetchPartition of the request."""
         self.topic = topic
-        self.partition_id: int = wanted.partition
+        self.partition_id: int = requested.partition
         self.sent_high_watermark = -1
         self.sent_log_start = -1
-        self.update(wanted)
+        self.update(requested)
 
-    def update(self, wanted: Any) -> None:
-        """The reader asks again."""
-        self.quiet: Partition | None = None
-        self.fetch_offset: int = wanted.fetch_offset
-        self.max_bytes: int = wanted.partition_max_bytes
-        self.current_leader_epoch: int = wanted.current_leader_epoch
-        self.last_fetched_epoch: int = wanted.last_fetched_epoch
-        self.log_start_offset: int = wanted.log_start_offset
+    def update(self, requested: Any) -> None:
+        """Apply a new request for the partition."""
+        self.caught_up_partition: Partition | None = None
+        self.fetch_offset: int = requested.fetch_offset
+        self.max_bytes: int = requested.partition_max_bytes
+        self.current_leader_epoch: int = requested.current_leader_epoch
+        self.last_fetched_epoch: int = requested.last_fetched_epoch
+        self.log_start_offset: int = requested.log_start_offset
 
     def must_respond(self, answer: Any) -> bool:
-        """Whether an incremental answer must name this partition; remembers what is sent."""
+        """Whether an incremental response must include this partition; records what is sent."""
         news = bool(answer.error_code) or _has_records(answer) or answer.diverging_epoch.epoch >= 0
         if answer.high_watermark != self.sent_high_watermark:
             self.sent_high_watermark, news = answer.high_watermark, True
@@ -93,7 +93,7 @@ class CachedPartition:
         if answer.preferred_read_replica != -1:
             news = True
         if answer.error_code:
-            # An error is sent until it is over: the marks of the next good answer must count as changed.
+            # The response that follows an error must include the partition.
             self.sent_high_watermark = -1
         return news
 
@@ -104,10 +104,10 @@ def _has_records(answer: Any) -> bool:
 
 
 class FetchSession:
-    """One reader's partitions."""
+    """The partitions of one client, in the order of reading."""
 
     __slots__ = (
-        "_answer_parked",
+        "_complete_parked",
         "by_topic_id",
         "created_ms",
         "epoch",
@@ -125,39 +125,39 @@ class FetchSession:
         self.created_ms = now_ms
         self.last_used_ms = now_ms
         self.partitions: dict[PartitionKey, CachedPartition] = {}
-        self._answer_parked: Callable[[], None] | None = None
+        self._complete_parked: Callable[[], None] | None = None
 
     def park(self, answer: Callable[[], None]) -> None:
-        """A request waits for data; `answer` gives it what there is."""
-        self._answer_parked = answer
+        """Register the parked request; `answer` completes it with the data that exists."""
+        self._complete_parked = answer
 
     def unpark(self, answer: Callable[[], None]) -> None:
-        """That request waits no more; another one may have come in its place."""
-        if self._answer_parked == answer:
-            self._answer_parked = None
+        """Remove the parked request, unless a newer one has replaced it."""
+        if self._complete_parked == answer:
+            self._complete_parked = None
 
-    def answer_parked(self) -> None:
-        """Answer the request that waits for data, where one does, with what there is."""
-        if self._answer_parked is not None:
-            self._answer_parked()
+    def complete_parked(self) -> None:
+        """Complete the parked request, if there is one, with the data that exists."""
+        if self._complete_parked is not None:
+            self._complete_parked()
 
     def update(self, topics: Iterable[tuple[TopicKey, Any]], forgotten: Iterable[PartitionKey]) -> None:
-        """Add and change what the request names, drop what it forgets."""
-        for topic, wanted in topics:
-            asked = self.partitions.get((topic, wanted.partition))
-            if asked is None:
-                self.partitions[topic, wanted.partition] = CachedPartition(topic, wanted)
+        """Add, change and remove partitions as the request names them."""
+        for topic, requested in topics:
+            cached = self.partitions.get((topic, requested.partition))
+            if cached is None:
+                self.partitions[topic, requested.partition] = CachedPartition(topic, requested)
             else:
-                asked.update(wanted)
+                cached.update(requested)
         for key in forgotten:
             self.partitions.pop(key, None)
 
     def move_to_end(self, *keys: PartitionKey) -> None:
-        """Let the others come first next time."""
+        """Move partitions to the end, so that the others are read first next time."""
         for key in keys:
-            asked = self.partitions.pop(key, None)
-            if asked is not None:
-                self.partitions[key] = asked
+            cached = self.partitions.pop(key, None)
+            if cached is not None:
+                self.partitions[key] = cached
 
 
 class FetchSessionCache:
@@ -182,7 +182,7 @@ class FetchSessionCache:
     def resolve(
         self, request: FetchRequest, *, by_id: bool, is_follower: bool
     ) -> tuple[FetchSession | None, Iterable[CachedPartition], bool]:
-        """What a request asks for: (its session where it has one, the partitions to read, whether it names changes).
+        """Resolve a request: (its session or None, the partitions to read, whether the request is incremental).
 
         Raises:
             ApiError: as `resume`.
@@ -190,23 +190,23 @@ class FetchSessionCache:
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if request.session_id != NO_SESSION:
                 self.remove(request.session_id)
-            asked = [CachedPartition(topic, wanted) for topic, wanted in _named(request, by_id)]
+            cached = [CachedPartition(topic, requested) for topic, requested in _requested_partitions(request, by_id)]
             if request.session_epoch == FINAL_EPOCH:
-                return None, asked, False
-            distinct = {(each.topic, each.partition_id): each for each in asked}
+                return None, cached, False
+            distinct = {(each.topic, each.partition_id): each for each in cached}
             created = self.create(len(distinct), privileged=is_follower, by_topic_id=by_id)
             if created is not None:
                 created.partitions = distinct
-            return created, asked, False
+            return created, cached, False
         session = self.resume(request.session_id, request.session_epoch, by_topic_id=by_id)
-        session.update(_named(request, by_id), _forgotten(request, by_id))
+        session.update(_requested_partitions(request, by_id), _forgotten_partitions(request, by_id))
         if not session.partitions:
             self.remove(request.session_id)
             return None, (), False
         return session, tuple(session.partitions.values()), True
 
     def resume(self, session_id: int, epoch: int, *, by_topic_id: bool) -> FetchSession:
-        """The session of an incremental request, moved on by one epoch.
+        """Find the session of an incremental request and advance its epoch.
 
         Raises:
             ApiError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
@@ -218,14 +218,14 @@ class FetchSessionCache:
             raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, f"expected {session.epoch}, got {epoch}")
         if session.by_topic_id != by_topic_id:
             raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        # A client that asks again before the response has a new request: what waits is answered with what there is.
-        session.answer_parked()
+        # A client that sends a request before it has the response gets that response now.
+        session.complete_parked()
         session.epoch = 1 if epoch == MAX_EPOCH else epoch + 1
         session.last_used_ms = self._now_ms()
         return session
 
     def create(self, partition_count: int, *, privileged: bool, by_topic_id: bool) -> FetchSession | None:
-        """A new session with room for that many partitions, or None where no other may be evicted for it."""
+        """Create a session of so many partitions; None where the cache is full and no session may be evicted."""
         if self._slots <= 0:
             return None
         if len(self._sessions) >= self._slots and not self._evict(partition_count, privileged):
@@ -238,34 +238,34 @@ class FetchSessionCache:
         return session
 
     def remove(self, session_id: int) -> bool:
-        """Forget a session; returns whether it was there."""
+        """Remove a session; returns whether it existed."""
         return self._sessions.pop(session_id, None) is not None
 
     def _evict(self, partition_count: int, privileged: bool) -> bool:
         now = self._now_ms()
         oldest = min(self._sessions.values(), key=lambda session: session.last_used_ms)
         if now - oldest.last_used_ms <= EVICTION_MS:
-            caught_up_partition = [s for s in self._sessions.values() if now - s.created_ms > EVICTION_MS]
-            oldest = min(caught_up_partition, key=_worth, default=oldest)
-            if not caught_up_partition or _worth(oldest) >= (privileged, partition_count):
+            evictable = [s for s in self._sessions.values() if now - s.created_ms > EVICTION_MS]
+            oldest = min(evictable, key=_eviction_rank, default=oldest)
+            if not evictable or _eviction_rank(oldest) >= (privileged, partition_count):
                 return False
         del self._sessions[oldest.session_id]
         self.evicted_count += 1
         return True
 
 
-def _worth(session: FetchSession) -> tuple[bool, int]:
+def _eviction_rank(session: FetchSession) -> tuple[bool, int]:
     return (session.privileged, len(session.partitions))
 
 
-def _named(request: FetchRequest, by_id: bool) -> Iterable[tuple[TopicKey, Any]]:
+def _requested_partitions(request: FetchRequest, by_id: bool) -> Iterable[tuple[TopicKey, Any]]:
     for topic in request.topics:
         key: TopicKey = topic.topic_id if by_id else topic.topic
-        for wanted in topic.partitions:
-            yield key, wanted
+        for requested in topic.partitions:
+            yield key, requested
 
 
-def _forgotten(request: FetchRequest, by_id: bool) -> Iterable[PartitionKey]:
+def _forgotten_partitions(request: FetchRequest, by_id: bool) -> Iterable[PartitionKey]:
     for topic in request.forgotten_topics_data:
         key: TopicKey = topic.topic_id if by_id else topic.topic
         for partition_id in topic.partitions:

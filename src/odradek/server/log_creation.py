@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 def logs_pending(context: RequestContext, partitions: Iterable[Sequence[object]]) -> bool:
     """Whether a request had better wait while logs are made; `partitions` are those of each of its topics."""
-    return not context.broker.replicas.may_make_now(sum(len(each) for each in partitions))
+    return not context.broker.replicas.may_create_now(sum(len(each) for each in partitions))
 
 
 async def after_logs_created(
     context: RequestContext, request: Any, handle: Callable[[RequestContext, Any], Any]
 ) -> Any:
     """The answer of `handle`, once the logs are there."""
-    await context.broker.replicas.logs_made()
+    await context.broker.replicas.logs_created()
     answer: Any | Coroutine[Any, Any, Any] = handle(context, request)
     return await answer if inspect.isawaitable(answer) else answer

@@ -1,6 +1,6 @@
-"""A Fetch that waits for data: new data wakes it, or its deadline does; nothing scans.
+"""A Fetch that waits for min_bytes: an append or its deadline wakes it; no timer scans.
 
-What was read before is read again when it wakes, so that no file is held open over the wait.
+It reads all partitions again when it wakes, so that no file stays open during the wait. Source: Kafka DelayedFetch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class LongPoll:
-    """One Fetch that found too little."""
+    """One Fetch that waits for more data."""
 
     __slots__ = ("_broker", "_done", "_fetch", "_session", "_wait")
 
@@ -29,24 +29,24 @@ class LongPoll:
         self._wait: DataWait | None = None
 
     def begin(self) -> asyncio.Future[FetchResponse]:
-        """Wait for data, until the deadline; cancelled where the client goes away."""
+        """Return a future of the response; it is cancelled if the client disconnects."""
         self._broker.replicas.parked_fetch_count += 1
         self._done.add_done_callback(self._ended)
         if self._session is not None:
-            self._session.park(self._answer_now)
+            self._session.park(self._respond_now)
         self._wait_more()
         return self._done
 
     def _wait_more(self) -> None:
         fetch = self._fetch
-        fetch.answers.clear()  # what was read is read again: hold no files over the wait
+        fetch.responses.clear()  # keep no file open during the wait
         self._wait = DataWait(
             fetch.partitions,
             missing_bytes=fetch.missing_bytes,
             timeout_ms=max(0, fetch.deadline_ms - self._broker.clock.monotonic_ms()),
             replica=fetch.is_follower,
             committed_only=fetch.reads_committed,
-            marks=fetch.wants_marks,
+            wakes_on_high_watermark=fetch.wakes_on_high_watermark,
         )
         self._wait.future.add_done_callback(self._woken)
 
@@ -56,15 +56,15 @@ class LongPoll:
         try:
             self._fetch.read()
             is_late = self._broker.clock.monotonic_ms() >= self._fetch.deadline_ms
-            if self._fetch.is_enough() or is_late:
+            if self._fetch.is_satisfied() or is_late:
                 self._done.set_result(self._fetch.response())
             else:
                 self._wait_more()
         except Exception as error:
             self._done.set_exception(error)
 
-    def _answer_now(self) -> None:
-        """The client asks again before it was answered: it gets what there is."""
+    def _respond_now(self) -> None:
+        """Respond with the data that exists: the client has sent its next request."""
         if not self._done.done():
             self._fetch.read()
             self._done.set_result(self._fetch.response())
@@ -72,6 +72,6 @@ class LongPoll:
     def _ended(self, _: asyncio.Future[FetchResponse]) -> None:
         self._broker.replicas.parked_fetch_count -= 1
         if self._session is not None:
-            self._session.unpark(self._answer_now)
+            self._session.unpark(self._respond_now)
         if self._wait is not None:
             self._wait.wake()

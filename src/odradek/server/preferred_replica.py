@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 FIRST_WITH_RACK = 11
 
 
-def is_sent_elsewhere(
+def redirect_to_preferred_replica(
     context: RequestContext, rack: str, partition: Partition, fetch_offset: int, answer: PartitionData
 ) -> bool:
-    """Whether a consumer in `rack` is to read from another replica, which the answer then names."""
+    """Set the preferred read replica of a consumer in `rack`; returns False if it reads from this broker."""
     select, image = context.broker.replicas.selector, context.broker.image
     if select is None or not rack or not partition.is_leader or context.api_version < FIRST_WITH_RACK:
         return False

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Prepared = tuple[Any, BatchHeader]
 
 
-def has_other_codec(partition: Partition, records: Any) -> bool:
+def needs_recompression(partition: Partition, records: Any) -> bool:
     """Whether a batch is to be recompressed (compression.type)."""
     codec = partition.codec
     return codec is not None and len(records) >= HEADER_BYTES and BatchHeader.read(records).compression != codec
@@ -45,7 +45,7 @@ def _preparation(partition: Partition, records: Any, *, now_ms: int, api_version
     return prepare
 
 
-def prepare_then(
+def prepare_off_loop(
     context: RequestContext,
     partition: Partition,
     records: Any,
@@ -84,7 +84,7 @@ def note_refused(partition: Partition, records: Any, error: OdradekError) -> Non
     """A batch was found wrong: one that was damaged on the way comes again. Its header may be damaged, too; then the
     batches that its producer sent behind it are refused once more than they need be."""
     if isinstance(error, ApiError) and error.code is ErrorCode.CORRUPT_MESSAGE and len(records) >= HEADER_BYTES:
-        partition.log.producers.refused((BatchHeader.read(records),), error.code)
+        partition.log.producers.note_refused((BatchHeader.read(records),), error.code)
 
 
 def _end_with(ended: asyncio.Future[None], wait: asyncio.Future[None] | None) -> None:

@@ -53,9 +53,13 @@ def node_families(dispatcher: Dispatcher) -> Iterator[Family]:
     yield Family.counter(
         "odradek_connections_throttled", "Connections beyond a connection_creation_rate.", connections.throttled_count
     )
-    entrance = connections.entrance
-    yield Family.gauge("odradek_connections_waiting", "New connections that wait for a place.", entrance.waiting_count)
-    yield Family.counter("odradek_connections_waited", "New connections that had to wait.", entrance.waited_count)
+    connection_quotas = connections.connection_quotas
+    yield Family.gauge(
+        "odradek_connections_waiting", "New connections that wait for a place.", connection_quotas.waiting_count
+    )
+    yield Family.counter(
+        "odradek_connections_waited", "New connections that had to wait.", connection_quotas.waited_count
+    )
     yield Family.counter("odradek_connections_slow", "Closed: a request came too slowly.", connections.slow_count)
     budgets = dispatcher.memory, dispatcher.login_memory
     held, waiting = sum(each.held_bytes for each in budgets), sum(each.waiting_count for each in budgets)

@@ -132,7 +132,7 @@ class Cluster:
         try:
             # When all nodes stop there is no other broker to hand leaders over to.
             for node_id in sorted(nodes, reverse=True):
-                nodes[node_id].stop(skip_handover=True)
+                nodes[node_id].stop(skip_controlled_shutdown=True)
         finally:
             if self._own_directory and self._directory is not None:
                 shutil.rmtree(self._directory, ignore_errors=True)

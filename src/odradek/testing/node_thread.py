@@ -59,7 +59,7 @@ class NodeThread:
         """
         return asyncio.run_coroutine_threadsafe(self._start(config, overrides), self._loop)
 
-    def stop(self, *, skip_handover: bool = False) -> None:
+    def stop(self, *, skip_controlled_shutdown: bool = False) -> None:
         """Stop cleanly and end the thread.
 
         Args:
@@ -71,8 +71,8 @@ class NodeThread:
         broker, self._broker = self._broker, None
         try:
             if broker is not None:
-                if skip_handover:
-                    self._loop.call_soon_threadsafe(broker.lifecycle.skip_handover)
+                if skip_controlled_shutdown:
+                    self._loop.call_soon_threadsafe(broker.lifecycle.skip_controlled_shutdown)
                 self.call(self._stop(broker, clean=True))
         finally:
             self.end()

@@ -239,7 +239,7 @@ async def test_a_damaged_log_is_logged_once_and_others_go_on(shop: Shop, caplog:
     assert len(reports) == 1
     data[100] ^= 1  # as a repair from a replica does it
     path.write_bytes(data)
-    log.damage.repaired(log.segments[0], 0)
+    log.damage.mark_repaired(log.segments[0], 0)
     assert await shop.cleaner.clean_dirtiest()
     assert len(kept_records(log)) == 5
 

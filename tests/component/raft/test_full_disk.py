@@ -41,7 +41,7 @@ async def test_a_leader_that_cannot_write_makes_way(tmp_path: Path) -> None:
         assert not first.failures
         first.disk.dead.clear()
         await eventually_async(lambda: first.driver.end_offset == second.driver.end_offset)
-        await eventually_async(lambda: first.driver.node.may_stand)
+        await eventually_async(lambda: first.driver.node.may_campaign)
         assert await second.set("6") == 0
         await quorum.converged("6")
         await first.stop()

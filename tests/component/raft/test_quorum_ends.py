@@ -85,7 +85,7 @@ async def test_describe_quorum_shows_which_replica_has_stopped_fetching(tmp_path
         assert await leader.set("2") == 0
         await quorum.converged("2")
         now_ms, wall_ms, later_ms = RealClock().monotonic_ms(), 10_000_000, 5_000
-        answer = leader.driver._serving.describe(wall_ms, now_ms + later_ms)
+        answer = leader.driver._incoming.describe(wall_ms, now_ms + later_ms)
         partition = answer.topics[0].partitions[0]
         voters = {voter.replica_id: voter for voter in partition.current_voters}
         assert set(voters) == {1, 2, 3} and not partition.observers

@@ -242,7 +242,7 @@ async def test_a_fetch_that_is_refused_does_not_wait_for_news(tmp_path: Path) ->
             fetched(epoch - 1, 0),
             fetched(epoch, 0, topic_id=UUID(int=9)),
         ):
-            assert not leader.driver._serving.fetch(request)[1]
+            assert not leader.driver._incoming.fetch(request)[1]
         end = leader.driver.log.log_end_offset
         waits = fetched(epoch, end, last_fetched_epoch=epoch)
-        assert leader.driver._serving.fetch(waits)[1], "there is nothing new"
+        assert leader.driver._incoming.fetch(waits)[1], "there is nothing new"

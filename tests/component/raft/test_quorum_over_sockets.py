@@ -135,7 +135,7 @@ async def test_a_full_disk_at_an_election_leaves_it_to_other_voters(tmp_path: Pa
             ballast = Ballast(mounted)
             ballast.fill()
             await first.kill()
-            await eventually_async(lambda: not full.driver.node.may_stand)
+            await eventually_async(lambda: not full.driver.node.may_campaign)
             await first.start()
             leader = await quorum.leader()
             assert await leader.set("2") == 0

@@ -57,7 +57,7 @@ class Fetching:
 
     def follow(self, *numbers: int) -> None:
         for number in numbers:
-            self.manager.follow(self.node.partitions[number])
+            self.manager.add_partition(self.node.partitions[number])
 
     def _answer(self, request: FetchRequest, version: int) -> FetchResponse | None:
         """The next answer; without one the request waits, as at a leader that has nothing new."""
@@ -174,14 +174,14 @@ async def test_partitions_leave_the_fetch_session_and_the_last_ends_it(fetching:
     fetching.answers = [[data(0), data(1)]]
     fetching.follow(0, 1)
     await fetching.asked_for(2)
-    fetching.manager.leave(fetching.node.partitions[1])
-    fetching.manager.leave(fetching.node.partitions[1])
+    fetching.manager.remove_partition(fetching.node.partitions[1])
+    fetching.manager.remove_partition(fetching.node.partitions[1])
     fetching.node.change(2, leader_epoch=4)
     fetching.follow(2)
     third = await fetching.asked_for(3)
     assert (positions(third), forgotten(third)) == ({2: 0}, [1])
-    fetching.manager.leave(fetching.node.partitions[0])
-    fetching.manager.leave(fetching.node.partitions[2])
+    fetching.manager.remove_partition(fetching.node.partitions[0])
+    fetching.manager.remove_partition(fetching.node.partitions[2])
     assert list(fetching.manager) == []
     fetching.follow(0)
     again = await fetching.asked_for(4)

@@ -244,7 +244,7 @@ async def test_an_earlier_hole_is_repaired_first_and_the_one_asked_for_too(repai
     repairing.answers = [PartitionData(records=repairing.whole[number * size :]) for number in (1, 3)]
     reported = repairing.home.log.damage._reported
     for number in (1, 3):
-        repairing.home.log.damage.found(repairing.segment, number * size, number)
+        repairing.home.log.damage.report(repairing.segment, number * size, number)
     assert repairing.service.request(repairing.home.partition, repairing.segment, 3 * size)
     await repairing.ends()
     assert repairing.path.read_bytes() == repairing.whole

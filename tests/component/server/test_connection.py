@@ -24,8 +24,8 @@ from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
 from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
 from odradek.protocol.messages.sync_group_request import SyncGroupRequest
 from odradek.server.network.connection import MAX_OVERLAPPING, MAX_UNSENT_BYTES, Connection
+from odradek.server.network.connection_quotas import ConnectionQuotas
 from odradek.server.network.dispatch import Dispatcher
-from odradek.server.network.entrance import Entrance
 from odradek.server.network.listeners import ConnectionConfig, ListenerSpec
 from tests.support.nodes.listener import HEARTBEAT_VERSION, SYNC_VERSION, Client, ScriptedListener
 from tests.support.waiting import PATIENCE_S, eventually_async
@@ -342,7 +342,7 @@ class _Busy(Connection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        if not self.has_place:
+        if not self.is_admitted:
             time.sleep(0.3)
 
 
@@ -425,10 +425,10 @@ class TestEnds:
             async with ScriptedListener(ConnectionConfig(max_connections=2, backlog=1)) as listener:
                 clients = [await listener.client() for _ in range(2)]
                 await eventually_async(lambda: len(listener.connections) == 2)
-                entrance = listener.dispatcher.connections.entrance
+                connection_quotas = listener.dispatcher.connections.connection_quotas
                 waits = await listener.client()
                 await waits.beat(1)
-                await eventually_async(lambda: entrance.waiting_count == 1)
+                await eventually_async(lambda: connection_quotas.waiting_count == 1)
                 refused = await listener.client()
                 assert await refused.is_closed()
                 assert listener.dispatcher.connections.refused_count == 1
@@ -436,10 +436,10 @@ class TestEnds:
                 clients[0].close()
                 assert await waits.numbers(1) == [1]
                 gone = await listener.client()
-                await eventually_async(lambda: entrance.waiting_count == 1)
+                await eventually_async(lambda: connection_quotas.waiting_count == 1)
                 gone.close()
                 waits.close()
-                await eventually_async(lambda: entrance.waiting_count == 0 and len(listener.connections) == 1)
+                await eventually_async(lambda: connection_quotas.waiting_count == 0 and len(listener.connections) == 1)
                 admitted = await listener.client()
                 await admitted.beat(2)
                 assert await admitted.numbers(1) == [2]
@@ -457,18 +457,18 @@ class TestEnds:
             async with ScriptedListener(ConnectionConfig(max_connections=1)) as listener:
                 first = await listener.client()
                 await eventually_async(lambda: len(listener.connections) == 1)
-                entrance = listener.dispatcher.connections.entrance
+                connection_quotas = listener.dispatcher.connections.connection_quotas
                 for _ in range(3):
                     probe = Client(listener.spec.port)
                     if ends == "RST":
                         probe.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                     probe.close()
-                await eventually_async(lambda: entrance.waited_count == 3)
+                await eventually_async(lambda: connection_quotas.waited_count == 3)
                 later = await listener.client()
                 await later.beat(1)
                 first.close()
                 assert await later.numbers(1) == [1]
-                assert entrance.waiting_count == 0
+                assert connection_quotas.waiting_count == 0
                 later.close()
 
         run(test())
@@ -484,10 +484,10 @@ class TestEnds:
 
                 listener.made = make
                 clients = [await listener.client() for _ in range(3)]
-                entrance = listener.dispatcher.connections.entrance
-                await eventually_async(lambda: entrance.waiting_count == 2)
+                connection_quotas = listener.dispatcher.connections.connection_quotas
+                await eventually_async(lambda: connection_quotas.waiting_count == 2)
                 made[1].close()
-                await eventually_async(lambda: entrance.waiting_count == 1)
+                await eventually_async(lambda: connection_quotas.waiting_count == 1)
                 clients[0].close()
                 await clients[2].beat(1)
                 assert await clients[2].numbers(1) == [1]
@@ -500,10 +500,10 @@ class TestEnds:
         async def test() -> None:
             async with ScriptedListener(ConnectionConfig(max_connection_creation_rate=4)) as listener:
                 listener.made = _Busy
-                entrance = listener.dispatcher.connections.entrance = Entrance(burst_s=0.25)
+                connection_quotas = listener.dispatcher.connections.connection_quotas = ConnectionQuotas(burst_s=0.25)
                 listener.dispatcher.change_limits(listener.dispatcher.config)
                 clients = []
-                while not entrance.waited_count:
+                while not connection_quotas.waited_count:
                     clients.append(await listener.client())
                     await clients[-1].beat(len(clients))
                     assert await clients[-1].numbers(1) == [len(clients)]

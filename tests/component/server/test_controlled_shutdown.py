@@ -15,7 +15,7 @@ from odradek.protocol.messages.partition_record import PartitionRecord
 from odradek.protocol.messages.register_broker_record import RegisterBrokerRecord
 from odradek.protocol.messages.topic_record import TopicRecord
 from odradek.server.lifecycle import controlled_shutdown
-from odradek.server.lifecycle.controlled_shutdown import ControlledShutdown, has_handed_over
+from odradek.server.lifecycle.controlled_shutdown import ControlledShutdown, shutdown_is_complete
 from tests.support.nodes.listener import ScriptedListener
 from tests.support.waiting import eventually_async
 
@@ -55,14 +55,14 @@ class View:
 
 def test_a_stopping_broker_without_leaderships_has_handed_over() -> None:
     view = View()
-    assert not has_handed_over(view.image, ME, EPOCH)
+    assert not shutdown_is_complete(view.image, ME, EPOCH)
     view.take(ASKED_TO_STOP)
-    assert not has_handed_over(view.image, ME, EPOCH), "it still leads"
+    assert not shutdown_is_complete(view.image, ME, EPOCH), "it still leads"
     view.take(MOVED)
-    assert has_handed_over(view.image, ME, EPOCH)
-    assert not has_handed_over(view.image, ME, EPOCH + 1), "a process before this one asked"
-    assert not has_handed_over(view.image, OTHER, 6), "it never asked"
-    assert not has_handed_over(view.image, 3, EPOCH), "no broker knows it yet"
+    assert shutdown_is_complete(view.image, ME, EPOCH)
+    assert not shutdown_is_complete(view.image, ME, EPOCH + 1), "a process before this one asked"
+    assert not shutdown_is_complete(view.image, OTHER, 6), "it never asked"
+    assert not shutdown_is_complete(view.image, 3, EPOCH), "no broker knows it yet"
 
 
 async def test_later_results_are_not_sent_and_the_connection_closes() -> None:

@@ -113,8 +113,8 @@ async def test_one_that_ends_before_its_handshake_waits_no_longer(tmp_path: Path
     listener.made = make  # type: ignore[assignment]
     async with listener:
         _, writer = await asyncio.open_connection("127.0.0.1", listener.spec.port)
-        entrance = listener.dispatcher.connections.entrance
-        await eventually_async(lambda: entrance.waiting_count == 1)
+        connection_quotas = listener.dispatcher.connections.connection_quotas
+        await eventually_async(lambda: connection_quotas.waiting_count == 1)
         made[0].close()
-        await eventually_async(lambda: entrance.waiting_count == 0)
+        await eventually_async(lambda: connection_quotas.waiting_count == 0)
         writer.close()

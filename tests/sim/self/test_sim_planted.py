@@ -77,15 +77,15 @@ def test_a_scenario_catches_what_seeds_may_not(name: str, scenario: Any) -> None
 
 
 def test_a_bug_is_gone_when_its_block_ends() -> None:
-    append, due, make_durable = Log.append_placed, Partition.flush_is_due, files.make_durable
+    append, due, make_durable = Log.append_with_offsets, Partition.flush_is_due, files.make_durable
     for bug in ALL_BUGS:
         with bug.planted():
             pass
-    assert (Log.append_placed, Partition.flush_is_due, files.make_durable) == (append, due, make_durable)
+    assert (Log.append_with_offsets, Partition.flush_is_due, files.make_durable) == (append, due, make_durable)
 
 
 def test_a_bug_whose_line_is_gone_is_not_planted() -> None:
-    bug = Bug("gone", "log.log:Log.append_placed", "a line that is not there", "pass", "nothing")
+    bug = Bug("gone", "log.log:Log.append_with_offsets", "a line that is not there", "pass", "nothing")
     with pytest.raises(LookupError, match="gone"), bug.planted():
         pass
 

@@ -38,7 +38,7 @@ from odradek.protocol.messages.partition_change_record import PartitionChangeRec
 from odradek.record.reader import read_batches
 from odradek.replica.config import FetcherConfig
 from odradek.replica.fetcher import EARLIEST_LOCAL, LATEST, Fetcher
-from odradek.replica.followers import isr_answered, maybe_shrink
+from odradek.replica.followers import handle_alter_partition, maybe_shrink
 from odradek.replica.in_sync import IsrChange, outcome_of
 from odradek.replica.manager import ReplicaManager
 from odradek.replica.partition import Partition
@@ -98,16 +98,16 @@ class WalkBroker:
 
     # The services that a replica manager is attached to
 
-    def follow(self, partition: Partition) -> None:
-        self.leave(partition)
+    def add_partition(self, partition: Partition) -> None:
+        self.remove_partition(partition)
         made = Fetcher(
             FetcherConfig(wait_max_ms=0, max_bytes=self.walk.random.choice([1, 300, 2**20])), broker_id=self.broker_id
         )
-        self.fetchers.setdefault(partition.leader_id, made).follow(partition)
+        self.fetchers.setdefault(partition.leader_id, made).add_partition(partition)
 
-    def leave(self, partition: Partition) -> None:
+    def remove_partition(self, partition: Partition) -> None:
         for fetcher in self.fetchers.values():
-            fetcher.leave((partition.topic_id, partition.partition_id))
+            fetcher.remove_partition((partition.topic_id, partition.partition_id))
 
     def request(self, partition: Partition) -> None:
         self.isr_wanted = True
@@ -260,7 +260,7 @@ class ReplicaWalk:
                 if request is not None:
                     broker.exchanges[leader_id] = Exchange(request)
                 elif leader.running and fetcher.has_out_of_range:
-                    self._find_lost(fetcher, leader)
+                    self._fetch_leader_offsets(fetcher, leader)
             elif self.random.random() < 0.02 or (not exchange.served and not leader.running):
                 del broker.exchanges[leader_id]
                 if not exchange.served:
@@ -291,7 +291,7 @@ class ReplicaWalk:
                 each.records = b"".join(chunk.read() for chunk in chunks) if chunks else b""
         return response
 
-    def _find_lost(self, fetcher: Fetcher, leader: WalkBroker) -> None:
+    def _fetch_leader_offsets(self, fetcher: Fetcher, leader: WalkBroker) -> None:
         answers = []
         lost: list[Any] = []
         for timestamp in (EARLIEST_LOCAL, LATEST):
@@ -302,7 +302,7 @@ class ReplicaWalk:
             answer = leader.serve(request, list_offsets.handle, 10)
             assert isinstance(answer, ListOffsetsResponse)
             answers.append(answer)
-        fetcher.found(lost, answers[0], answers[1], now_ms=self.now)
+        fetcher.handle_offsets(lost, answers[0], answers[1], now_ms=self.now)
 
     def _isr(self, broker: WalkBroker) -> None:
         """A leader's change of its in-sync set is asked for, decided, or answered; answers may be lost."""
@@ -330,7 +330,7 @@ class ReplicaWalk:
             broker.isr_wanted = True
             return
         reported = answer.topics[0].partitions[0]
-        isr_answered(
+        handle_alter_partition(
             partition,
             change,
             outcome_of(reported.error_code),

@@ -221,7 +221,7 @@ class Replica:
         for task in self.driver._tasks:
             task.cancel()
         await asyncio.gather(*self.driver._tasks, return_exceptions=True)
-        await self.driver._courier.close()
+        await self.driver._outgoing.close()
         self.driver.log.close()
         self.disk.close()
         await some_turns()

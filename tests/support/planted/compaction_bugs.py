@@ -24,7 +24,7 @@ IN_PEACE = (
     ),
     Bug(
         "last value lost",
-        "log.compaction.keys:KeyTable.learn",
+        "log.compaction.keys:OffsetMap.put_batch",
         "marks[older] = DEAD",
         "marks[number] = DEAD",
         "the first value of a key stays instead of the last",
@@ -46,7 +46,7 @@ IN_PEACE = (
     ),
     Bug(
         "marker dropped before its data",
-        "log.compaction.transactions:OpenTransactions.met",
+        "log.compaction.transactions:OpenTransactions.add",
         "if header.is_transactional:",
         "if False:",
         "what is left of a transaction never ends",
@@ -74,7 +74,7 @@ IN_PEACE = (
     ),
     Bug(
         "aborted transactions forgotten",
-        "log.compaction.transactions:OpenTransactions.still_indexed",
+        "log.compaction.transactions:OpenTransactions.to_keep",
         "return [entry for entry in entries if (entry.producer_id, entry.last_offset) not in self.emptied]",
         "return []",
         "aborted records that a pass did not reach are read as committed",

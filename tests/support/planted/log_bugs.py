@@ -20,7 +20,7 @@ IN_WALKS = (
     Bug(
         "recovery point not taken back at a cut",
         _TRUNCATION + "_after_cut",
-        "log.on_cut()",
+        "log.on_truncated()",
         "pass",
         "after a cut and a loss of power, what was written behind the cut is believed to be durable",
     ),
@@ -117,7 +117,7 @@ IN_WALKS = (
     ),
     Bug(
         "aborted transactions of a new segment not looked for",
-        _SUMMARY + "noted_aborted",
+        _SUMMARY + "note_aborted",
         "insort(self._aborted, self._bases[-1])",
         "pass",
         "readers of committed data are given aborted records",

@@ -159,7 +159,7 @@ def test_the_longest_silent_is_fenced_first_and_leaders_move() -> None:
     harness.now_ms = 50
     harness.beat(3)
     harness.now_ms = 120
-    harness.machine.brokers.heard[2].at_ms = -5
+    harness.machine.brokers.sessions[2].at_ms = -5
     assert harness.do(harness.machine.brokers.fence_expired(120)) == 2
     assert harness.do(harness.machine.brokers.fence_expired(120)) == 1
     assert harness.do(harness.machine.brokers.fence_expired(120)) is None

@@ -131,7 +131,7 @@ BUGS: tuple[tuple[str, Bug], ...] = (
         Bug(
             "a broker stops before the others know",
             "controller.brokers:Brokers.heartbeat",
-            "not self._partitions.leads_any(broker.broker_id) and self._all_have_seen(heard.shutdown_offset)",
+            "not self._partitions.leads_any(broker.broker_id) and self._all_have_applied(sessions.shutdown_offset)",
             "not self._partitions.leads_any(broker.broker_id)",
             "clients are sent to a broker that is gone",
         ),
@@ -179,7 +179,7 @@ BUGS: tuple[tuple[str, Bug], ...] = (
     (
         "moves_changed",
         Bug(
-            "a replica that was taken away is heard again",
+            "a replica that was taken away is sessions again",
             "controller.election:_difference",
             "record.leader == NO_LEADER_CHANGE and (gone or shrunk)",
             "record.leader == NO_LEADER_CHANGE and shrunk",
@@ -201,7 +201,7 @@ BUGS: tuple[tuple[str, Bug], ...] = (
         Bug(
             "one id is registered twice",
             "controller.brokers:Brokers._has_session",
-            "now_ms - heard.at_ms < self.config.broker_session_timeout_ms",
+            "now_ms - sessions.at_ms < self.config.broker_session_timeout_ms",
             "False",
             "two brokers of one id fence each other for ever",
         ),

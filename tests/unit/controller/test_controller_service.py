@@ -222,7 +222,7 @@ def bare() -> ControllerService:
 
 async def test_before_it_is_elected_a_controller_answers_nothing() -> None:
     service = bare()
-    assert (service.is_ready, service.active, service.unheard_brokers()) == (False, False, [])
+    assert (service.is_ready, service.active, service.brokers_without_heartbeat()) == (False, False, [])
     for asking in (
         service.update_features(UpdateFeaturesRequest()),
         service.describe_quorum(DescribeQuorumRequest()),

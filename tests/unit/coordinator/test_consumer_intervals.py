@@ -178,7 +178,7 @@ class TestCommits:
         box.beat("a")
         box.beat("b")
         producers = ProducerState()
-        verified = producers.begin_verification(7, 0, is_bumped_by_ends=True)
+        verified = producers.begin_verification(7, 0, supports_epoch_bump=True)
 
         def commit(member_id: str, epoch: int, instance_id: str | None = None) -> str:
             partition = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=5, committed_metadata="")

@@ -102,13 +102,13 @@ def test_a_static_member_that_is_replaced_and_one_that_is_away() -> None:
 
 def test_a_refusal_counts_its_repeats_and_makes_no_group_known() -> None:
     journal = Journal()
-    who = MemberIdentity("m", "i", "client", "/10.0.0.1")
-    journal.refused("unknown", ErrorCode.UNKNOWN_MEMBER_ID, at(0), who)
+    identity = MemberIdentity("m", "i", "client", "/10.0.0.1")
+    journal.refused("unknown", ErrorCode.UNKNOWN_MEMBER_ID, at(0), identity)
     assert journal.timeline("unknown", at(0)) is None
-    journal.note("g", "joined", at(0), who)
+    journal.note("g", "joined", at(0), identity)
     for n in range(500):
-        journal.refused("g", ErrorCode.FENCED_INSTANCE_ID, at(n), who, "i is now another member")
-    journal.refused("g", ErrorCode.REBALANCE_IN_PROGRESS, at(500), who)
+        journal.refused("g", ErrorCode.FENCED_INSTANCE_ID, at(n), identity, "i is now another member")
+    journal.refused("g", ErrorCode.REBALANCE_IN_PROGRESS, at(500), identity)
     timeline = journal.timeline("g", at(500))
     assert timeline is not None
     assert [(each["kind"], each["count"]) for each in timeline["events"]] == [("joined", 1), ("fenced", 500)]

@@ -75,8 +75,8 @@ class Offsets:
         commits = self.shard.machine.commits
         return self.shard.apply(commits.commit_in_transaction(request, self.producers, verification, self.shard.now))
 
-    def verified(self, epoch: int = 0, *, is_bumped_by_ends: bool = True) -> Verification:
-        return self.producers.begin_verification(PRODUCER, epoch, is_bumped_by_ends=is_bumped_by_ends)
+    def verified(self, epoch: int = 0, *, supports_epoch_bump: bool = True) -> Verification:
+        return self.producers.begin_verification(PRODUCER, epoch, supports_epoch_bump=supports_epoch_bump)
 
     def end(self, *, commit: bool = True, epoch: int = 1, version: int = 2, coordinator_epoch: int = 0) -> str:
         end = TransactionEndRecord(PRODUCER, commit, epoch, coordinator_epoch)
@@ -150,7 +150,7 @@ def test_a_marker_before_what_was_verified_makes_it_worthless(offsets: Offsets) 
 def test_a_commit_during_an_end_is_answered_after_its_marker(offsets: Offsets) -> None:
     """Asked under the epoch that the marker brings: it ended the transaction before, as the log has it too."""
     offsets.commit(7, verification=offsets.verified())
-    following, by_hand = offsets.verified(1), offsets.verified(1, is_bumped_by_ends=False)
+    following, by_hand = offsets.verified(1), offsets.verified(1, supports_epoch_bump=False)
     assert following is not by_hand
     following = offsets.verified(1)
     assert offsets.end(epoch=1) == "written"

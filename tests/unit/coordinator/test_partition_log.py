@@ -180,11 +180,11 @@ async def test_a_load_waits_for_the_repair_of_what_readers_may_not_have(machine:
     log.segments.active.verification.tail_start = log.size_bytes
     asked: list[int] = []
 
-    def on_found(segment: Segment, position: int) -> bool:
+    def on_damage(segment: Segment, position: int) -> bool:
         asked.append(position)
         return True
 
-    log.damage.on_found = on_found
+    log.damage.on_damage = on_damage
     reading = machine.log.read_all()
     with damaged(machine):
         repair = asyncio.get_running_loop().create_future()

@@ -133,8 +133,8 @@ def test_what_an_attempt_left_unfinished_is_removed(log: Log, disk: SimDisk) -> 
 def test_damage_is_copied_with_the_rest(log: Log, disk: SimDisk) -> None:
     segment = next(log.segments.from_offset(30))
     position = segment.position_of(30)
-    segment.hold().file.write_at(position + 16, [b"\0"])  # the magic byte of a header
-    raw = b"".join(each.hold().file.read_at(0, each.size_bytes) for each in log.segments)
+    segment.open_shared().file.write_at(position + 16, [b"\0"])  # the magic byte of a header
+    raw = b"".join(each.open_shared().file.read_at(0, each.size_bytes) for each in log.segments)
     path = aside_path(log, 22, 7, TOPIC_ID)
     size = asyncio.run(write_aside(log, 22, path))
     assert disk.open(path, read_only=True).read_at(0, 1 << 20) == raw[-size:]

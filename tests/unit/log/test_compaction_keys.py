@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.log.compaction.keys import DEAD, ENTRY_BYTES, TOMBSTONE, KeyTable, keep_live, keep_live_from
+from odradek.log.compaction.keys import DEAD, ENTRY_BYTES, TOMBSTONE, OffsetMap, keep_live, keep_live_from
 from odradek.record.batch import HEADER_BYTES, BatchHeader
 from odradek.record.builder import build_batch
 from odradek.record.reader import read_records
@@ -21,10 +21,10 @@ def record(key: bytes | None, value: bytes | None = b"v", delta_ms: int = 0) -> 
     return Record(key, value, timestamp_ms=NOW_MS + delta_ms)
 
 
-def learned(*batches: bytes, counts: tuple[int, ...]) -> KeyTable:
-    table = KeyTable(1 << 20)
+def learned(*batches: bytes, counts: tuple[int, ...]) -> OffsetMap:
+    table = OffsetMap(1 << 20)
     for data, count in zip(batches, counts, strict=True):
-        table.learn(data, 0, len(data), count)
+        table.put_batch(data, 0, len(data), count)
     return table
 
 
@@ -33,7 +33,7 @@ def test_the_newest_record_of_a_key_lives_and_the_keyless_are_dead() -> None:
     table = learned(first, payload(record(b"b", None)), counts=(4, 1))
     assert list(table.marks) == [0, DEAD, DEAD, TOMBSTONE, TOMBSTONE] and len(table) == 3
     before = payload(record(b"a"), record(b"d"), record(b"e", None), record(None))
-    assert list(table.look_up(before, 0, len(before), 4)) == [DEAD, 0, TOMBSTONE, DEAD]
+    assert list(table.get_batch(before, 0, len(before), 4)) == [DEAD, 0, TOMBSTONE, DEAD]
 
 
 def test_keys_and_values_of_any_size_are_found() -> None:
@@ -52,15 +52,15 @@ def test_keys_and_values_of_any_size_are_found() -> None:
             count = 1 + len(sizes) + 100
             table = learned(data, counts=(count,))
             assert list(table.marks) == [0] * (1 + len(sizes)) + [DEAD] * 98 + [0] * 2
-            assert list(table.look_up(data, 0, len(data), count)) == [DEAD] * count
+            assert list(table.get_batch(data, 0, len(data), count)) == [DEAD] * count
 
 
 @pytest.mark.parametrize("more", [b"\x00", b"\x02\x00", payload(record(b"b"))], ids=["byte", "two", "record"])
 def test_a_batch_that_goes_on_behind_its_records_is_corrupt(more: bytes) -> None:
     data = payload(record(b"a")) + more
-    for work in (KeyTable.learn, KeyTable.look_up):
+    for work in (OffsetMap.put_batch, OffsetMap.get_batch):
         with pytest.raises(ApiError) as caught:
-            work(KeyTable(1000), data, 0, len(data), 1)
+            work(OffsetMap(1000), data, 0, len(data), 1)
         assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
 
 
@@ -77,9 +77,9 @@ def test_a_batch_that_goes_on_behind_its_records_is_corrupt(more: bytes) -> None
     ids=["fewer", "cut", "nothing", "key", "end", "size"],
 )
 def test_a_batch_that_is_not_so_many_records_is_corrupt(data: bytes, count: int) -> None:
-    for work in (KeyTable.learn, KeyTable.look_up):
+    for work in (OffsetMap.put_batch, OffsetMap.get_batch):
         with pytest.raises(ApiError) as caught:
-            work(KeyTable(1000), data, 0, len(data), count)
+            work(OffsetMap(1000), data, 0, len(data), count)
         assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
 
 
@@ -88,12 +88,12 @@ def test_a_table_has_room_for_what_fits_exactly() -> None:
     used = 2 * ENTRY_BYTES + 5 + 2  # keys, their bytes, a mark for each record
     more = 3 * (ENTRY_BYTES + 1) + 10
     for budget, fits in ((used + more, True), (used + more - 1, False)):
-        table = KeyTable(budget)
+        table = OffsetMap(budget)
         assert table.has_room(1000, 1000), "a cleaning gets on by one batch at least"
-        table.learn(data, 0, len(data), 2)
+        table.put_batch(data, 0, len(data), 2)
         assert table.used_bytes == used
         assert table.has_room(3, 10) is fits
-    table.learn(data, 0, len(data), 2)
+    table.put_batch(data, 0, len(data), 2)
     assert table.used_bytes == used + 2, "a key counts once"
 
 

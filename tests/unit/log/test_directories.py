@@ -15,7 +15,7 @@ from odradek.log.files import FileCache
 from odradek.log.log_dir import LogDir
 from odradek.log.partition_dir import PartitionDir
 from odradek.log.space import DirectorySpace
-from odradek.log.stray import free_name, set_aside
+from odradek.log.stray import free_name, rename_stray
 from tests.sim.disk import DiskFaults, SimDisk
 from tests.support.disks.failing import FailingDisk
 
@@ -77,7 +77,7 @@ def test_without_power_the_mark_does_not_come_back(seed: int) -> None:
 # -- work for other threads ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("has_left", [False, True], ids=["there", "left"])
+@pytest.mark.parametrize("is_detached", [False, True], ids=["there", "left"])
 @pytest.mark.parametrize(
     ("error", "says"),
     [
@@ -87,7 +87,7 @@ def test_without_power_the_mark_does_not_come_back(seed: int) -> None:
     ids=["of the system", "of the log"],
 )
 def test_work_that_fails_is_a_fault_of_the_disk_unless_the_log_has_left(
-    disk: FailingDisk, tmp_path: Path, error: Exception, says: str, has_left: bool
+    disk: FailingDisk, tmp_path: Path, error: Exception, says: str, is_detached: bool
 ) -> None:
     (tmp_path / "t-0").mkdir()
     directory = PartitionDir(FileCache(disk), tmp_path / "t-0")
@@ -96,8 +96,8 @@ def test_work_that_fails_is_a_fault_of_the_disk_unless_the_log_has_left(
         raise error
 
     work = directory.work(fails)
-    directory.has_left = has_left
-    if has_left:
+    directory.is_detached = is_detached
+    if is_detached:
         assert work() is None
     else:
         with pytest.raises(StorageError) as caught:
@@ -114,17 +114,17 @@ def test_a_full_directory_is_said_once_and_once_that_it_has_space(disk: FailingD
     gone.error = "its disk failed"
     space = DirectorySpace(disk, {each.path: each for each in (one, two, gone)})
     changes: list[list[Path]] = []
-    space.ran_out(one.path)
-    space.came_back(one)  # without a listener nothing else happens
+    space.on_disk_full(one.path)
+    space.on_space_available(one)  # without a listener nothing else happens
     space.subscribe(lambda: changes.append(space.full_paths()))
     for path in (one.path, one.path, gone.path, tmp_path / "no log directory"):
-        space.ran_out(path)
+        space.on_disk_full(path)
     assert (changes, space.full()) == ([[one.path]], [one])
-    space.ran_out(two.path)
+    space.on_disk_full(two.path)
     assert space.full() == [one, two] and space.full_paths() == [one.path, two.path]
     two.error = "its disk failed too"
     assert space.full() == [one], "that one is not tried again"
-    space.came_back(one)
+    space.on_space_available(one)
     assert changes == [[one.path], [one.path, two.path], [two.path]]
 
 
@@ -148,7 +148,7 @@ def test_space_is_tried_with_a_file_that_does_not_stay(disk: FailingDisk, tmp_pa
 def test_a_directory_that_holds_something_gets_another_name(disk: FailingDisk, tmp_path: Path) -> None:
     (tmp_path / "topic-0").mkdir()
     (tmp_path / "topic-0" / "file").write_bytes(b"kept")
-    set_aside(disk, tmp_path / "topic-0", BITS)
+    rename_stray(disk, tmp_path / "topic-0", BITS)
     assert [each.name for each in tmp_path.iterdir()] == ["topic-0" + MARK]
     assert (tmp_path / ("topic-0" + MARK) / "file").read_bytes() == b"kept"
 
@@ -156,7 +156,7 @@ def test_a_directory_that_holds_something_gets_another_name(disk: FailingDisk, t
 def test_a_long_name_is_cut_for_the_mark(disk: FailingDisk, tmp_path: Path) -> None:
     (tmp_path / ("t" * 249 + "-0")).mkdir()
     (tmp_path / ("t" * 249 + "-0") / "file").write_bytes(b"")
-    set_aside(disk, tmp_path / ("t" * 249 + "-0"), BITS)
+    rename_stray(disk, tmp_path / ("t" * 249 + "-0"), BITS)
     (name,) = (each.name for each in tmp_path.iterdir())
     assert name == "t" * (255 - len(MARK)) + MARK
 
@@ -165,7 +165,7 @@ def test_missing_empty_and_foreign_paths_keep_their_names(disk: FailingDisk, tmp
     (tmp_path / "topic-0").mkdir()
     (tmp_path / "topic-1").write_bytes(b"a file")
     for name in ("topic-0", "topic-1", "topic-2"):
-        set_aside(disk, tmp_path / name, BITS)
+        rename_stray(disk, tmp_path / name, BITS)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["topic-0", "topic-1"]
 
 

@@ -35,12 +35,12 @@ def test_marks_producers_and_settings_come_along(tmp_path: Path) -> None:
     copy = Home(tmp_path / "copy").open(retention_ms=1)
     truncate_fully_and_start_at(copy, 4)
     log.flush_state.last_flush_ms = NOW_MS + 5
-    log.damage.on_found = lambda segment, position: True
+    log.damage.on_damage = lambda segment, position: True
     assert copy.high_watermark == copy.log_end_offset == log.log_end_offset == 4
     inherit_state_from(copy, log)
     assert copy.high_watermark == 4
     assert copy.epochs.latest_epoch == 5
     assert list(copy.producers.producers) == [7]
     assert copy.config is log.config
-    assert copy.damage.on_found is log.damage.on_found
+    assert copy.damage.on_damage is log.damage.on_damage
     assert copy.flush_state.last_flush_ms == NOW_MS + 5

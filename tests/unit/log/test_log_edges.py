@@ -90,7 +90,7 @@ def test_a_control_batch_of_a_kind_that_is_not_known_ends_no_transaction() -> No
 def test_a_log_that_left_its_directory_has_nothing_to_flush() -> None:
     home = Home()
     home.append()
-    home.log.partition_dir.has_left = True
+    home.log.partition_dir.is_detached = True
     assert home.synced(home.log.flush) == []
 
 

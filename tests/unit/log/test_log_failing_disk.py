@@ -21,7 +21,7 @@ from odradek.log.config import LogConfig
 from odradek.log.log import Log
 from odradek.log.manager import LogManager
 from odradek.log.opening import close_log
-from odradek.log.repair import CorruptRange, find_hole, hole_filled, overwrite
+from odradek.log.repair import CorruptRange, find_hole, finish_repair, overwrite
 from odradek.log.rolling import advance_end_to, roll
 from odradek.log.truncation import truncate_to
 from tests.sim.disk import DiskFaults, SimDisk
@@ -74,8 +74,8 @@ def fail(*_: object) -> Any:
 
 def rebuilt(home: Home) -> None:
     """What is behind a hole is read again, where a start has missed producers in it."""
-    home.log.producers.missed_from = 0
-    hole_filled(home.log, hole(home.log))
+    home.log.producers.unreplayed_from = 0
+    finish_repair(home.log, hole(home.log))
 
 
 def lost_on_close(home: Home) -> None:
@@ -214,7 +214,7 @@ def test_a_copy_that_cannot_take_the_name_leaves_the_log_as_it_is() -> None:
     with pytest.raises(StorageError, match="simulated error of a rename") as error:
         logs.manager.futures.replace(("t", 0))
     assert error.value.log_dir == OTHER
-    assert logs.manager.get(("t", 0)) is logs.log and not logs.log.has_left
+    assert logs.manager.get(("t", 0)) is logs.log and not logs.log.is_detached
 
 
 async def test_retention_that_cannot_read_a_segment_names_the_directory() -> None:
@@ -293,7 +293,7 @@ def test_a_copy_in_a_directory_that_failed_keeps_its_name() -> None:
     loader._copies = [(OTHER / "t-0", ROOT), (ROOT / "t-0", OTHER)]
     loader.failures[ROOT] = "broken"
     loader.release_names(lambda: 7)
-    assert loader.doomed == [] and logs.disk.is_dir(ROOT / "t-0")
+    assert loader.to_remove == [] and logs.disk.is_dir(ROOT / "t-0")
 
 
 def test_what_a_cleaner_cannot_read_names_the_directory_that_failed() -> None:

@@ -13,7 +13,7 @@ from odradek.log.holes import Hole
 from odradek.log.log import Log
 from odradek.log.opening import close_log
 from odradek.log.producer_state import ProducerState
-from odradek.log.repair import find_hole, hole_filled
+from odradek.log.repair import find_hole, finish_repair
 from odradek.log.rolling import roll
 from odradek.log.search import aborted_transactions, search_timestamp
 from odradek.log.segment import Segment
@@ -120,7 +120,7 @@ def test_producers_are_missed_from_the_first_hole_on(home: Home, lost: tuple[int
     stop_with_two_segments(home, *lost)
     forget(home, "*.snapshot")
     log = home.open(clean=True)
-    assert log.producers.missed_from == lost[0]
+    assert log.producers.unreplayed_from == lost[0]
     assert len([note for note in home.notes if "no whole batch at byte" in note]) == len(lost)
 
 
@@ -323,7 +323,7 @@ def test_producers_before_a_hole_are_kept() -> None:
     seen(known, 5, 0, 9, epoch=1)
     seen(read, 5, 7, 8)
     seen(known, 6, 0, 20)  # not below the end
-    read.keep_known(known, 20)
+    read.restore_known_batches(known, 20)
     found = {
         key: (each.producer_epoch, [(one.last_sequence, one.last_offset) for one in each.batches])
         for key, each in read.producers.items()
@@ -412,13 +412,13 @@ def test_a_repair_gives_back_the_producer_of_the_lost_batch(home: Home, interval
     hole = find_hole(log, segment, COUNT * len(record(0)))
     assert hole is not None
     segment.path.write_bytes(whole)
-    hole_filled(log, hole)
+    finish_repair(log, hole)
     assert log.producers.producers[9].last_sequence == 0
     assert log.producers.is_verified(7, 0, asked), "what is under way goes on"
     assert sequences(log) == {7: COUNT // 2, 8: COUNT // 2 - 1 + rolled, 9: 0}
-    assert log.producers.missed_from is None
+    assert log.producers.unreplayed_from is None
     present = log.producers
-    hole_filled(log, hole)
+    finish_repair(log, hole)
     assert log.producers is present, "nothing is missed any more"
     close_log(log)
     again = home.open(clean=True, index_interval_bytes=interval)

@@ -220,11 +220,11 @@ def retain(home: Home) -> None:
 
 def load(home: Home) -> None:
     search = search_timestamp(home.log, NOW_MS + 1)
-    while not home.log.has_left and (work := search.next_step()) is not None:
+    while not home.log.is_detached and (work := search.next_step()) is not None:
         try:
             search.take(home.disk.calls.run(work))
         except FileNotFoundError:
-            assert home.log.has_left, "a search checks this, and blames no disk"
+            assert home.log.is_detached, "a search checks this, and blames no disk"
 
 
 def compact(home: Home) -> None:
@@ -233,7 +233,7 @@ def compact(home: Home) -> None:
 
 def mend(home: Home) -> None:
     log, segment = home.log, home.log.segments[1]
-    data = segment.hold().file.read_at(0, segment.size_bytes)
+    data = segment.open_shared().file.read_at(0, segment.size_bytes)
     batches = read_replicated(
         data, next_offset=segment.base_offset, latest_epoch=-1, leader_epoch=2**31 - 1, is_empty=True
     )[:1]
@@ -244,7 +244,7 @@ def mend(home: Home) -> None:
 
 def scrub(home: Home) -> None:
     for segment in home.log.segments[:-1]:
-        if not home.log.has_left:
+        if not home.log.is_detached:
             check = SegmentCheck(home.disk, home.log, segment)
             while check.is_there:
                 piece = home.disk.calls.run(check.next_piece())

@@ -114,7 +114,7 @@ def test_a_copy_of_a_moved_log_is_removed_under_another_name_alone(tmp_path: Pat
         log_dir.directory_id = UUID(int=number + 100)
     loader = again.begin_load(assigned=lambda topic, partition_id: UUID(int=100))
     loader.release_names(lambda: 7)
-    assert loader.doomed == ([] if names_are_fixed else [two / f"t-0.{7:032x}-delete"])
+    assert loader.to_remove == ([] if names_are_fixed else [two / f"t-0.{7:032x}-delete"])
     assert (two / "t-0").exists() == names_are_fixed, "what cannot be renamed stays, for the next start"
     assert (one / "t-0").exists()
     again.unlock()

@@ -130,7 +130,7 @@ def test_without_a_directory_that_works_no_log_is_made() -> None:
     assert not manager.take_offline(FIRST, "again"), "it is not new"
     assert not manager.take_offline(Path("/elsewhere"))
     assert manager.directories[0].error == "it is broken"
-    assert log.has_left and manager.get(("t", 0)) is None
+    assert log.is_detached and manager.get(("t", 0)) is None
     assert create(manager, 1).log_dir == SECOND
     manager.take_offline(SECOND)
     with pytest.raises(StorageError, match="no log directory is online"):

@@ -78,12 +78,12 @@ def test_a_cut_is_in_the_file_before_the_log_may_grow(shelf: Shelf) -> None:
     append(shelf.first, batch(b"a"))
     append(shelf.first, batch(b"b"))
     shelf.write()
-    shelf.files.take_back(shelf.first, shelf.logs)
+    shelf.files.lower(shelf.first, shelf.logs)
     truncate_to(shelf.first, 1)
-    shelf.files.take_back(shelf.first, shelf.logs)
+    shelf.files.lower(shelf.first, shelf.logs)
     assert shelf.in_file() == {KEY: 1}
     append(shelf.first, batch(b"c"))
-    shelf.files.take_back(shelf.first, shelf.logs)
+    shelf.files.lower(shelf.first, shelf.logs)
     assert shelf.in_file() == {KEY: 1}, "a file that says less costs nothing"
 
 
@@ -92,9 +92,12 @@ def test_a_write_by_another_thread_counts_as_written(shelf: Shelf) -> None:
     append(shelf.first, batch(b"b"))
     work = shelf.files.work(shelf.dirs[0], shelf.logs)
     assert work is not None
-    assert shelf.files.may_say(KEY, shelf.dirs[0]) == 2 and shelf.files.may_say(KEY, shelf.dirs[1]) == 0
+    assert (
+        shelf.files.max_recorded_offset(KEY, shelf.dirs[0]) == 2
+        and shelf.files.max_recorded_offset(KEY, shelf.dirs[1]) == 0
+    )
     truncate_to(shelf.first, 1)
-    shelf.files.take_back(shelf.first, shelf.logs)
+    shelf.files.lower(shelf.first, shelf.logs)
     work()
     assert shelf.in_file() == {KEY: 1}, "the work writes what is wanted now"
 
@@ -105,7 +108,7 @@ def test_a_log_that_is_recreated_is_not_in_the_file(shelf: Shelf) -> None:
     shelf.files.forget(("other", 0), shelf.dirs[0], [])
     assert shelf.in_file() == {KEY: 1}
     shelf.files.forget(KEY, shelf.dirs[0], shelf.logs)
-    assert shelf.in_file() == {} and shelf.files.may_say(KEY, shelf.dirs[0]) == 0
+    assert shelf.in_file() == {} and shelf.files.max_recorded_offset(KEY, shelf.dirs[0]) == 0
 
 
 def test_a_full_disk_leaves_the_file_and_refuses_what_it_would_hide(shelf: Shelf) -> None:

@@ -12,8 +12,8 @@ from odradek.log.index import AbortedTransaction
 from odradek.log.producer_state import (
     BY_COORDINATOR,
     NOT_REQUIRED,
+    BatchMetadata,
     CorruptSnapshotError,
-    KnownBatch,
     ProducerEntry,
     ProducerState,
     Verification,
@@ -70,7 +70,7 @@ def ended(
 
 def outcome(
     state: ProducerState, header: BatchHeader, verification: Verification | None = NOT_REQUIRED
-) -> ErrorCode | KnownBatch | None:
+) -> ErrorCode | BatchMetadata | None:
     try:
         return state.check(header, verification)
     except ApiError as error:
@@ -87,9 +87,9 @@ def outcome(
         (sent(7), OUT_OF_ORDER),
         (sent(9), OUT_OF_ORDER),
         (sent(0), OUT_OF_ORDER),
-        (sent(6, count=2), KnownBatch(6, 7, 13, 1, 70)),
+        (sent(6, count=2), BatchMetadata(6, 7, 13, 1, 70)),
         (sent(6), OUT_OF_ORDER),
-        (sent(5), KnownBatch(5, 5, 11, 0, 70)),
+        (sent(5), BatchMetadata(5, 5, 11, 0, 70)),
         (sent(5, count=2), OUT_OF_ORDER),
         (sent(0, epoch=4), None),
         (sent(1, epoch=4), OUT_OF_ORDER),
@@ -101,7 +101,7 @@ def outcome(
     ],
 )
 def test_the_next_sequence_is_taken_and_a_known_batch_named(
-    header: BatchHeader, expected: ErrorCode | KnownBatch | None
+    header: BatchHeader, expected: ErrorCode | BatchMetadata | None
 ) -> None:
     state = state_of(sent(5, offset=11), sent(6, offset=12, count=2))
     assert outcome(state, header) == expected
@@ -110,13 +110,13 @@ def test_the_next_sequence_is_taken_and_a_known_batch_named(
 
 
 def test_a_known_batch_has_its_place() -> None:
-    known = KnownBatch.of(sent(2**31 - 1, offset=40, count=3, time=9))
-    assert known == KnownBatch(2**31 - 1, 1, 42, 2, 9)
+    known = BatchMetadata.of(sent(2**31 - 1, offset=40, count=3, time=9))
+    assert known == BatchMetadata(2**31 - 1, 1, 42, 2, 9)
     assert known.base_offset == 40
     entry = ProducerEntry(ID)
     assert (entry.last_sequence, entry.last_offset, entry.producer_epoch, entry.transaction_start) == (-1, -1, -1, -1)
     assert (entry.last_timestamp_ms, entry.coordinator_epoch, entry.silent_since_ms) == (-1, -1, -1)
-    entry.batches = (KnownBatch.of(sent(1, offset=1)), known)
+    entry.batches = (BatchMetadata.of(sent(1, offset=1)), known)
     assert (entry.last_sequence, entry.last_offset) == (1, 42)
 
 
@@ -330,7 +330,7 @@ def test_equal_verification_requests_share_one() -> None:
     first = state.begin_verification(ID, 3)
     assert state.begin_verification(ID, 3) is first
     assert state.begin_verification(6, 3) is not first
-    assert state.begin_verification(ID, 3, is_bumped_by_ends=True) is not first
+    assert state.begin_verification(ID, 3, supports_epoch_bump=True) is not first
     newer = state.begin_verification(ID, 4)
     assert newer is not first and state.is_verified(ID, 4, newer)
     older = state.begin_verification(ID, 3)
@@ -372,7 +372,7 @@ def test_an_end_of_the_transaction_before_leaves_a_verification(
     bumped: bool, version: int, marker_epoch: int, stays: bool
 ) -> None:
     state = ProducerState()
-    asked = state.begin_verification(ID, 3, is_bumped_by_ends=bumped)
+    asked = state.begin_verification(ID, 3, supports_epoch_bump=bumped)
     state.forget_verification(6, 9, 1)
     state.forget_verification(ID, marker_epoch, version)
     assert state.is_verified(ID, 3, asked) is stays
@@ -390,15 +390,15 @@ def test_retriable_refusals_are_kept_for_idempotent_producers() -> None:
         (sent(-1), full),
         (sent(0, epoch=2), full),
     ):
-        state.refused([header], code)
+        state.note_refused([header], code)
         assert not state.refusals
-    state.refused([sent(1), sent(0, producer_id=6)], full)
+    state.note_refused([sent(1), sent(0, producer_id=6)], full)
     assert len(state.refusals) == 2
     assert outcome(state, sent(2)) is full
     state.update(sent(1, offset=1))
     assert len(state.refusals) == 1
     assert outcome(state, sent(2)) is None
-    state.refused([sent(0, epoch=4)], full)
+    state.note_refused([sent(0, epoch=4)], full)
     assert len(state.refusals) == 2, "a new epoch"
 
 
@@ -422,7 +422,7 @@ def test_a_producer_that_is_silent_for_so_long_is_forgotten() -> None:
 def test_verifications_and_refusals_expire_at_the_second_check() -> None:
     state = ProducerState()
     asked = state.begin_verification(ID, 3)
-    state.refused([sent(0, producer_id=6)], ErrorCode.KAFKA_STORAGE_ERROR)
+    state.note_refused([sent(0, producer_id=6)], ErrorCode.KAFKA_STORAGE_ERROR)
     state.expire(0, 10)
     assert state.is_verified(ID, 3, asked) and state.refusals
     state.expire(0, 10)
@@ -457,10 +457,10 @@ def test_a_snapshot_is_read_again() -> None:
     data = snapshot_bytes(WRITER, (8, 0, 4, 40, 0, 70, -1, 25), IN_TRANSACTION, FENCE)
     state = ProducerState.from_snapshot(data, 32)
     assert state.map_end_offset == 32 and state.snapshot() == data
-    assert state.producers[ID] == ProducerEntry(ID, 3, (KnownBatch(7, 9, 20, 2, 70),), 70)
+    assert state.producers[ID] == ProducerEntry(ID, 3, (BatchMetadata(7, 9, 20, 2, 70),), 70)
     assert state.producers[7] == ProducerEntry(7, 4, (), 80, 8)
     assert state.first_unstable_offset(32) == 25, "the oldest that is open, whatever their order in the file"
-    assert outcome(state, sent(10)) is None and outcome(state, sent(7, count=3)) == KnownBatch(7, 9, 20, 2, 70)
+    assert outcome(state, sent(10)) is None and outcome(state, sent(7, count=3)) == BatchMetadata(7, 9, 20, 2, 70)
     assert ProducerState.from_snapshot(snapshot_bytes((ID, 3, 0, 0, 0, 70, -1, 0)), 1).first_unstable_offset(1) == 0
 
 
@@ -490,5 +490,5 @@ def test_of_a_state_that_is_read_again_the_newest_coordinator_counts(epochs: tup
     read, before = (state_of(sent(0)) for _ in range(2))
     read.producers[ID].coordinator_epoch, before.producers[ID].coordinator_epoch = epochs
     before.producers[ID].silent_since_ms = 7
-    read.go_on_from(before)
+    read.inherit_from(before)
     assert (read.producers[ID].coordinator_epoch, read.producers[ID].silent_since_ms) == (5, 7)

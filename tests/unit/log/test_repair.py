@@ -8,7 +8,7 @@ import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.log.log import Log
-from odradek.log.repair import CorruptRange, find_hole, fitting, rewrite_batches, take_place
+from odradek.log.repair import CorruptRange, find_hole, install, matching_batches, rewrite_batches
 from odradek.log.replicated import Batch
 from odradek.log.rolling import roll
 from odradek.log.search import aborted_transactions
@@ -61,7 +61,7 @@ def test_a_repair_takes_the_batches_that_fit_the_hole(
     home: Home, compacted: bool, answer: bytes, fits: list[int], is_full: bool
 ) -> None:
     log = filled(home, compacted=compacted)
-    batches, found_full = fitting(log, hole_of(log), answer)
+    batches, found_full = matching_batches(log, hole_of(log), answer)
     assert ([header.base_offset for _, header in batches], found_full) == (fits, is_full)
 
 
@@ -80,7 +80,7 @@ def test_a_repair_takes_the_batches_that_fit_the_hole(
 def test_batches_of_a_diverging_replica_do_not_fit(home: Home, compacted: bool, answer: bytes, why: str) -> None:
     log = filled(home, compacted=compacted)
     with pytest.raises(ApiError, match=why) as caught:
-        fitting(log, hole_of(log), answer)
+        matching_batches(log, hole_of(log), answer)
     assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
 
 
@@ -107,10 +107,10 @@ def test_a_segment_is_rewritten_around_a_hole(
     assert hole is not None and hole.is_open == (damaged[-1] == 4)
     batches: list[Batch] = [(memoryview(each), BatchHeader.read(each)) for each in given]
     rewrite_batches(home.disk, log, hole, batches)
-    assert take_place(log, home.files, hole)
+    assert install(log, home.files, hole)
     append(log, batch(b"5"), epoch=1)
     assert everything(log) == [*left, b"5"]
-    assert not take_place(log, home.files, hole), "the old segment is gone"
+    assert not install(log, home.files, hole), "the old segment is gone"
 
 
 def test_a_rewritten_segment_keeps_its_aborted_transactions(home: Home) -> None:
@@ -122,7 +122,7 @@ def test_a_rewritten_segment_keeps_its_aborted_transactions(home: Home) -> None:
     hole = CorruptRange(log.segments[0], size - SIZE, size, 3, 4, is_open=True)
     chunk = at(3, b"another")
     rewrite_batches(home.disk, log, hole, [(memoryview(chunk), BatchHeader.read(chunk))])
-    assert take_place(log, home.files, hole)
+    assert install(log, home.files, hole)
     assert [entry[:3] for entry in aborted_transactions(log, 0, 9)] == [(5, 1, 2)]
     assert (home.directory / f"{0:020d}.txnindex").stat().st_size > 0
 
@@ -149,7 +149,7 @@ def test_batches_written_by_this_process_are_served_unverified(home: Home) -> No
     data[SIZE - 1] ^= 1
     log.segments[0].path.write_bytes(data)
     assert log.read(0, max_bytes=SIZE).size_bytes == SIZE
-    log.segments[0].verification.distrust()
+    log.segments[0].verification.invalidate()
     with pytest.raises(ApiError):
         log.read(0, max_bytes=SIZE)
     assert log.read(1, max_bytes=SIZE).size_bytes == SIZE

@@ -148,7 +148,7 @@ def test_segments_with_aborted_transactions_are_found_from_an_offset_on(tmp_path
     assert (shelf.aborted(1), shelf.aborted(20), shelf.aborted(21)) == ([20], [20], [])
     for _ in range(2):
         shelf.abort(3)
-        shelf.summary.noted_aborted()
+        shelf.summary.note_aborted()
         assert shelf.aborted() == [0, 20, 30]
 
 
@@ -166,7 +166,7 @@ def test_damaged_or_unloaded_segments_may_have_aborted_transactions(tmp_path: Pa
 def test_no_totals_are_kept_before_they_are_asked_for(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path, 1, 2)
     shelf.abort(0)
-    shelf.summary.noted_aborted()
+    shelf.summary.note_aborted()
     assert shelf.aborted() == [0]
 
 

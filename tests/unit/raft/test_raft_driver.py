@@ -51,7 +51,7 @@ class Home:
     async def start(self) -> Home:
         await self.driver.start()
         await self.driver.durable()
-        self.driver._courier.enqueue = lambda node_id, message: self.sent.append((node_id, message))  # type: ignore[method-assign]
+        self.driver._outgoing.enqueue = lambda node_id, message: self.sent.append((node_id, message))  # type: ignore[method-assign]
         return self
 
     async def stop(self) -> None:
@@ -257,7 +257,7 @@ async def test_a_disk_that_fails_a_trial_write_stops_the_node(error: Exception) 
             if isinstance(error, OdradekError):
                 raise error
 
-        def soon(self, work: Callable[[], None]) -> None: ...
+        def call_soon(self, work: Callable[[], None]) -> None: ...
 
         async def pause(self, pause_ms: int) -> None: ...
 

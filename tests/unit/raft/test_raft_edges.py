@@ -34,7 +34,7 @@ from odradek.raft.snapshot import (
 from odradek.raft.storage import RECORDS_PER_SLICE, QuorumStorage
 from odradek.raft.voter_history import record_of
 from odradek.raft.voters import ReplicaKey, Voter, VoterSet
-from odradek.raft.wire import Known, read_answer, read_chunk
+from odradek.raft.wire import LeaderInfo, read_response, read_snapshot_chunk
 from odradek.record.builder import build_batch
 from odradek.record.record import Record
 from tests.sim.disk import DiskFaults, SimDisk
@@ -126,12 +126,12 @@ def test_an_answer_that_is_an_error_says_nothing_of_the_quorum() -> None:
     code = int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     at = {3: ("host", 9)}
     vote = votes.VoteResponse(error_code=code, node_endpoints=[votes.NodeEndpoint(node_id=3, host="host", port=9)])
-    assert read_answer(vote) == (Known(code, -1, -1, at), False)
+    assert read_response(vote) == (LeaderInfo(code, -1, -1, at), False)
     piece = pieces.FetchSnapshotResponse(
         error_code=code, node_endpoints=[pieces.NodeEndpoint(node_id=3, host="host", port=9)]
     )
-    chunk = read_chunk(piece)
-    assert (chunk.known, chunk.data) == (Known(code, -1, -1, at), b"")
+    chunk = read_snapshot_chunk(piece)
+    assert (chunk.leader_info, chunk.data) == (LeaderInfo(code, -1, -1, at), b"")
     assert (chunk.snapshot_id, chunk.size, chunk.position) == (SnapshotId(-1, -1), -1, -1)
 
 
@@ -141,7 +141,7 @@ def test_an_answer_about_other_partitions_than_the_one_is_refused(count: int) ->
         topics=[votes.TopicData(topic_name="t", partitions=[votes.PartitionData(partition_index=0)])] * count
     )
     with pytest.raises(ProtocolError, match=f"has {count} partitions"):
-        read_answer(answer)
+        read_response(answer)
 
 
 # -- snapshots ------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from odradek.raft.messages import EpochBegun, Fetched, LogEnd, Message, Ready, VoteAnswered, VoteAsked
+from odradek.raft.messages import EpochBegun, Fetched, LogEnd, Message, Ready, VoteAnswered, VoteRequested
 from odradek.raft.node import LATE_MS, RaftNode
 from odradek.raft.quorum_state import ElectionState
 from odradek.raft.roles import Role
@@ -71,7 +71,7 @@ class Cluster:
                     fetched = Fetched(node.me, node.leader_epoch, common_end)
                     self.apply_ready(node.leader_id, leader.step(fetched, self.now_ms))
                     if leader.role is Role.LEADER and leader.leader_epoch == node.leader_epoch:
-                        node.leader_heard(self.now_ms)
+                        node.leader_responded(self.now_ms)
 
     @property
     def leader(self) -> RaftNode | None:
@@ -163,7 +163,7 @@ def test_only_a_log_as_long_as_the_voters_own_gets_a_vote() -> None:
     cluster.run(30_000)
     assert cluster.leader is not None and cluster.leader.me.node_id != 1
     node = cluster.nodes[3]
-    asked = VoteAsked(key(2), node.leader_epoch + 1, LogEnd(2, 3))
+    asked = VoteRequested(key(2), node.leader_epoch + 1, LogEnd(2, 3))
     assert not grants(node.step(asked, cluster.now_ms))
 
 
@@ -171,13 +171,13 @@ def test_one_vote_in_an_epoch() -> None:
     voters = VoterSet(Voter(key(number), {}) for number in (1, 2, 3))
     node = RaftNode(key(1), voters, ElectionState(), lambda: LogEnd(0, 0), random.Random(1))
     node.start(0)
-    first = node.step(VoteAsked(key(2), 1, LogEnd(0, 0)), 1)
-    second = node.step(VoteAsked(key(3), 1, LogEnd(0, 0)), 1)
+    first = node.step(VoteRequested(key(2), 1, LogEnd(0, 0)), 1)
+    second = node.step(VoteRequested(key(3), 1, LogEnd(0, 0)), 1)
     assert first.persist == ElectionState(1, -1, key(2))
     assert grants(first) and not grants(second)
     reborn = RaftNode(key(1), voters, node.state, lambda: LogEnd(0, 0), random.Random(1))
     reborn.start(0)
-    assert not grants(reborn.step(VoteAsked(key(3), 1, LogEnd(0, 0)), 1))
+    assert not grants(reborn.step(VoteRequested(key(3), 1, LogEnd(0, 0)), 1))
 
 
 def test_the_watermark_is_what_a_majority_has_of_the_leaders_own_epoch() -> None:
@@ -231,9 +231,9 @@ def test_a_follower_without_a_fetch_does_not_block_pre_votes() -> None:
     assert node.role is Role.PROSPECTIVE
     node.step(VoteAnswered(2, 3, 3, granted=False, pre_vote=True), 5001)
     assert node.role is Role.FOLLOWER and node.leader_id == 3
-    asked = VoteAsked(key(2), 3, LogEnd(0, 0), pre_vote=True)
+    asked = VoteRequested(key(2), 3, LogEnd(0, 0), pre_vote=True)
     assert node.step(asked, 5002).messages[-1][1].granted
-    node.leader_heard(5003)
+    node.leader_responded(5003)
     assert not node.step(asked, 5004).messages[-1][1].granted
 
 
@@ -270,7 +270,7 @@ def test_a_leader_hears_of_no_fetch_beyond_its_own_log() -> None:
     cluster.run(15_000)
     leader = cluster.leader
     assert leader is not None
-    with pytest.raises(AssertionError, match="another history"):
+    with pytest.raises(AssertionError, match="has diverged"):
         leader.step(Fetched(key(9), leader.leader_epoch, 1), cluster.now_ms)
 
 

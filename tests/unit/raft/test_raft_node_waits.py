@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from odradek.raft.messages import EpochBegun, Fetched, LogEnd, Ready, VoteAnswered, VoteAsked
+from odradek.raft.messages import EpochBegun, Fetched, LogEnd, Ready, VoteAnswered, VoteRequested
 from odradek.raft.node import OBSERVER_TIMEOUT_MS, RaftNode
 from odradek.raft.quorum_state import ElectionState
 from odradek.raft.roles import Role
@@ -35,7 +35,7 @@ def follower(chance: Random, now_ms: int = 0) -> RaftNode:
     )  # fmt: skip
     node.start(now_ms)
     node.step(EpochBegun(2, 4), now_ms)
-    node.leader_heard(now_ms)
+    node.leader_responded(now_ms)
     return node
 
 
@@ -49,7 +49,7 @@ def leader(now_ms: int = 0) -> RaftNode:
 @pytest.mark.parametrize(("chance", "waits_ms"), [(Least(), 0), (Most(), ELECTION_MS // 5 - 1)])
 def test_the_voters_of_a_dead_leader_stand_at_different_times(chance: Random, waits_ms: int) -> None:
     node = follower(chance)
-    node.leader_gone(100)
+    node.leader_unreachable(100)
     assert not node.tick(100 + waits_ms - 1).messages
     assert node.tick(100 + waits_ms).messages
     assert node.role is Role.PROSPECTIVE
@@ -62,7 +62,7 @@ def lost_pauses(node: RaftNode, now_ms: int, count: int) -> list[int]:
         now_ms += FETCH_MS + ELECTION_MS
         assert node.tick(now_ms).messages
         for voter in (2, 3):
-            node.voter_refused(voter, now_ms)
+            node.voter_unreachable(voter, now_ms)
         pauses.append(node.wait_ms(now_ms))
     return pauses
 
@@ -73,7 +73,7 @@ def test_the_pause_after_a_lost_election_grows_until_a_leader_is_heard() -> None
     fixed = ELECTION_MS // 50 - 1
     assert pauses == [fixed + each for each in (100, 200, 400, 800, 1000 - fixed)]
     node.step(EpochBegun(3, 4), 100_000)
-    node.leader_heard(100_000)
+    node.leader_responded(100_000)
     assert lost_pauses(node, 100_000, 1) == pauses[:1]
 
 
@@ -97,13 +97,13 @@ def test_a_follower_that_missed_an_election_follows_the_new_leader() -> None:
 def test_a_repeated_begin_epoch_only_resets_the_fetch_timeout() -> None:
     node = follower(Most())
     ready = node.step(EpochBegun(2, 4), 1500)
-    assert ready.persist is None and not node.leader_silent(1500 + FETCH_MS - 1)
-    assert node.leader_silent(1500 + FETCH_MS)
+    assert ready.persist is None and not node.leader_timed_out(1500 + FETCH_MS - 1)
+    assert node.leader_timed_out(1500 + FETCH_MS)
 
 
 def test_a_follower_denies_pre_votes_while_its_leader_answers() -> None:
     node = follower(Least())
-    asked = VoteAsked(key(3), 4, LogEnd(0, 0), pre_vote=True)
+    asked = VoteRequested(key(3), 4, LogEnd(0, 0), pre_vote=True)
     for now_ms, granted in ((FETCH_MS - 1, False), (FETCH_MS, True)):
         ((_, answer),) = node.step(asked, now_ms).messages
         assert isinstance(answer, VoteAnswered) and answer.granted is granted
@@ -112,7 +112,7 @@ def test_a_follower_denies_pre_votes_while_its_leader_answers() -> None:
 def candidate() -> RaftNode:
     """Node 1, which stands in epoch 6 after it lost epoch 5."""
     node = follower(Least())
-    node.leader_gone(100)
+    node.leader_unreachable(100)
     for number, now_ms in enumerate((100, 10_000)):
         node.tick(now_ms)
         node.step(VoteAnswered(2, 4 + number, -1, granted=True, pre_vote=True), now_ms)
@@ -130,7 +130,7 @@ def test_a_vote_that_was_given_in_an_epoch_that_has_passed_does_not_count() -> N
 
 def test_a_voter_that_is_behind_may_let_a_node_stand() -> None:
     node = follower(Least())
-    node.leader_gone(100)
+    node.leader_unreachable(100)
     node.tick(100)
     node.step(VoteAnswered(2, 3, -1, granted=True, pre_vote=True), 101)
     assert node.role is Role.CANDIDATE
@@ -165,7 +165,7 @@ def test_a_leader_that_resigned_and_votes_alone_then_leads_the_next_epoch() -> N
 def test_one_that_votes_no_more_stands_no_more(role: Role) -> None:
     node = follower(Least()) if role is Role.PROSPECTIVE else leader()
     if role is Role.PROSPECTIVE:
-        node.leader_gone(0)
+        node.leader_unreachable(0)
         node.tick(0)
     else:
         node.voters_changed(voting(1, 2), 0)
@@ -190,15 +190,15 @@ def test_a_leader_resigns_when_no_majority_fetched_for_so_long(voters: VoterSet)
 
 def test_an_epoch_has_the_leader_that_was_heard_first() -> None:
     node = follower(Least())
-    node.leader_learned(3, 4, 0)
+    node.leader_reported(3, 4, 0)
     assert (node.leader_id, node.leader_epoch) == (2, 4)
-    node.leader_learned(3, 5, 0)
+    node.leader_reported(3, 5, 0)
     assert (node.leader_id, node.leader_epoch) == (3, 5)
 
 
 def test_a_vote_of_an_epoch_that_has_passed_does_not_count() -> None:
     node = follower(Least())
-    node.leader_gone(0)
+    node.leader_unreachable(0)
     node.tick(0)
     node.step(VoteAnswered(2, 4, -1, granted=True, pre_vote=True), 0)
     assert node.role is Role.CANDIDATE and node.leader_epoch == 5
@@ -225,8 +225,8 @@ def test_a_replica_that_asks_for_something_else_lives() -> None:
     node = leader()
     node.step(Fetched(key(2), 5, 0), 10)
     state = node.replicas[key(2)]
-    state.excused_ms = 7
-    node.heard_of(key(2), 30)
-    assert (state.last_fetch_ms, state.excused_ms) == (30, 0)
-    node.heard_of(key(3), 30)
+    state.stall_ms = 7
+    node.replica_contacted(key(2), 30)
+    assert (state.last_fetch_ms, state.stall_ms) == (30, 0)
+    node.replica_contacted(key(3), 30)
     assert key(3) not in node.replicas

@@ -14,7 +14,7 @@ from odradek.raft.snapshot import SnapshotId, encode_snapshot
 from odradek.raft.storage import Diverging
 from odradek.raft.voter_history import BEFORE_THE_LOG, VoterHistory, record_of
 from odradek.raft.voters import Voter, VoterSet
-from odradek.raft.wire import read_fetched
+from odradek.raft.wire import read_fetch_response
 from tests.unit.raft.test_raft_node import key
 
 
@@ -90,7 +90,7 @@ def test_an_answer_names_a_snapshot_or_a_divergence_at_offset_0() -> None:
             records=b"",
         )
         answer = wire.FetchResponse(responses=[wire.FetchableTopicResponse(partitions=[partition])])
-        found = read_fetched(answer)
+        found = read_fetch_response(answer)
         there = offset >= 0
         assert found.snapshot_id == (SnapshotId(0, 2) if there else None)
         assert found.diverging == (Diverging(2, 0) if there else None)

@@ -13,7 +13,7 @@ from odradek.common.backoff import Backoff
 from odradek.common.real_io import RealClock
 from odradek.protocol.messages import vote_request, vote_response
 from odradek.raft.config import RaftConfig
-from odradek.raft.messages import Message, Ready, VoteAsked
+from odradek.raft.messages import Message, Ready, VoteRequested
 from odradek.raft.outgoing import OutgoingRequests
 from odradek.raft.peers import QuorumPeers
 from odradek.raft.roles import Role
@@ -108,9 +108,9 @@ class Home:
     def __init__(self, end: Exception) -> None:
         self.node = follower(Least())
         self.node.voters_changed(VoterSet(Voter(key(each), {"C": AT}) for each in (1, 2, 3)), 0)
-        self.node.leader_gone(100)
+        self.node.leader_unreachable(100)
         (_, asked), *_ = self.node.tick(100).messages
-        assert isinstance(asked, VoteAsked) and asked.pre_vote
+        assert isinstance(asked, VoteRequested) and asked.pre_vote
         self.asked = asked
         self.peers = Answering(end)
         self.failures: list[BaseException] = []
@@ -123,7 +123,7 @@ class Home:
 
     async def send(self, message: Message, to: int = 2) -> None:
         self.requests.enqueue(to, message)
-        await asyncio.gather(*self.requests._posting, return_exceptions=True)
+        await asyncio.gather(*self.requests._tasks, return_exceptions=True)
         await asyncio.sleep(0)
 
 
@@ -131,10 +131,10 @@ async def test_a_voter_that_knows_no_pre_vote_has_nothing_against_an_election() 
     home = Home(UnsupportedRequestError("old"))
     await home.send(home.asked)
     assert home.node.role is Role.CANDIDATE
-    assert any(isinstance(message, VoteAsked) and not message.pre_vote for _, message in home.decided[0].messages)
+    assert any(isinstance(message, VoteRequested) and not message.pre_vote for _, message in home.decided[0].messages)
     home = Home(UnsupportedRequestError("old"))
     home.node._become(Role.CANDIDATE, 100)
-    await home.send(VoteAsked(key(1), home.node.leader_epoch, home.asked.log_end))
+    await home.send(VoteRequested(key(1), home.node.leader_epoch, home.asked.log_end))
     assert home.node.role is Role.CANDIDATE, "a vote that was not understood is none"
 
 
@@ -158,7 +158,7 @@ async def test_a_voter_that_does_not_answer_is_asked_some_times_a_second(monkeyp
         async def sleep(self) -> None:
             pauses.append(self.next_ms())
             if len(pauses) == 12:
-                home.node.leader_learned(3, home.node.leader_epoch, 200)
+                home.node.leader_reported(3, home.node.leader_epoch, 200)
 
     monkeypatch.setattr("odradek.raft.outgoing.Backoff", Noted)
     home = Home(UnreachableError("gone"))

@@ -195,7 +195,7 @@ def sealed() -> bytearray:
 
 def test_a_leader_gives_a_place_and_an_epoch_and_the_checksum_stays() -> None:
     batch = sealed()
-    placed = HEADER._replace(crc=BatchHeader.read(batch).crc).placed(77, 5)
+    placed = HEADER._replace(crc=BatchHeader.read(batch).crc).with_offset(77, 5)
     patch_base_offset(batch, 77)
     patch_leader_epoch(batch, 5)
     header = BatchHeader.read(batch)

@@ -203,7 +203,7 @@ def test_uncompressed_records_are_not_copied() -> None:
 
 def test_the_header_that_is_given_counts() -> None:
     batch = batch_bytes(record_bytes())
-    assert [each.offset for each in read_records(batch, BatchHeader.read(batch).placed(70, 1))] == [70]
+    assert [each.offset for each in read_records(batch, BatchHeader.read(batch).with_offset(70, 1))] == [70]
 
 
 BLOBS = st.none() | st.binary(max_size=80)

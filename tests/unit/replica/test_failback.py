@@ -18,7 +18,7 @@ from odradek.metadata.model import PartitionImage
 from odradek.record.batch import patch_base_offset, patch_leader_epoch
 from odradek.replica.failback import cut_leader, replicas_not_cut
 from odradek.replica.followers import follower_fetched
-from odradek.replica.following import append_from_leader, cut_to_divergence, move_into_range
+from odradek.replica.following import append_from_leader, handle_out_of_range, truncate_to_divergence
 from odradek.replica.leadership import take_image
 from odradek.replica.partition import Partition
 from tests.support.models.batches import NOW_MS, batch
@@ -73,10 +73,10 @@ class Pair:
             )
         except ApiError as error:
             assert error.code is ErrorCode.OFFSET_OUT_OF_RANGE
-            move_into_range(self.follower, self.leader.log.log_start_offset, self.leader.log.log_end_offset)
+            handle_out_of_range(self.follower, self.leader.log.log_start_offset, self.leader.log.log_end_offset)
             return True
         if read.diverging is not None:
-            cut_to_divergence(self.follower, *read.diverging)
+            truncate_to_divergence(self.follower, *read.diverging)
             return True
         records = b"".join(each.read() for each in read.chunks)
         append_from_leader(

@@ -34,7 +34,15 @@ from odradek.protocol.messages.list_offsets_response import (
 from odradek.record.builder import build_batch
 from odradek.record.record import Record
 from odradek.replica.config import FetcherConfig
-from odradek.replica.fetcher import EARLIEST_LOCAL, LATEST, TRANSITIONS, Consumed, Fetcher, Followed, State
+from odradek.replica.fetcher import (
+    EARLIEST_LOCAL,
+    LATEST,
+    TRANSITIONS,
+    Fetcher,
+    PartitionFetchState,
+    ProcessedResponse,
+    State,
+)
 from odradek.replica.leadership import take_image
 from odradek.replica.partition import Partition
 from tests.support.disks.failing import FailingDisk
@@ -73,7 +81,7 @@ class Follower:
         self.config = FetcherConfig(**{"backoff_ms": 100, **config})
         self.fetcher = Fetcher(self.config, broker_id=ME, full_dirs=lambda: self.full)
         for partition in self.partitions:
-            self.fetcher.follow(partition)
+            self.fetcher.add_partition(partition)
         self.now = 1000
 
     def close(self) -> None:
@@ -96,7 +104,7 @@ class Follower:
         image = self.images[number]
         self.images[number] = replace(image, partition_epoch=image.partition_epoch + 1, **fields)
         take_image(self.partitions[number], self.images[number])
-        self.fetcher.follow(self.partitions[number])
+        self.fetcher.add_partition(self.partitions[number])
 
     def ask(self, **fields: Any) -> FetchRequest | None:
         return self.fetcher.next_request(self.now, broker_epoch=BROKER_EPOCH, **fields)
@@ -106,15 +114,15 @@ class Follower:
         assert request is not None
         return request
 
-    def answer(self, *partitions: PartitionData, session_id: int = 9, error_code: int = 0) -> Consumed:
+    def answer(self, *partitions: PartitionData, session_id: int = 9, error_code: int = 0) -> ProcessedResponse:
         topic = FetchableTopicResponse(topic_id=TOPIC_ID, partitions=list(partitions))
         response = FetchResponse(session_id=session_id, error_code=error_code, responses=[topic])
         return self.fetcher.received(response, now_ms=self.now, wall_ms=NOW_MS)
 
-    def state(self, number: int = 0) -> Followed:
-        followed = self.fetcher.followed((TOPIC_ID, number))
-        assert followed is not None
-        return followed
+    def state(self, number: int = 0) -> PartitionFetchState:
+        fetch_state = self.fetcher.fetch_state((TOPIC_ID, number))
+        assert fetch_state is not None
+        return fetch_state
 
 
 def data(number: int = 0, **fields: Any) -> PartitionData:
@@ -157,7 +165,7 @@ def test_sessions_name_only_what_changed(tmp_path: Path) -> None:
         request = node.asked()
         assert (request.session_id, request.session_epoch, positions(request)) == (9, 1, {1: 2})
         node.answer()
-        node.fetcher.leave((TOPIC_ID, 2))
+        node.fetcher.remove_partition((TOPIC_ID, 2))
         request = node.asked()
         assert (request.session_epoch, positions(request), forgotten(request)) == (2, {}, [2])
         node.fetcher.failed(node.now, "gone")
@@ -251,7 +259,7 @@ def test_a_follower_goes_on_where_the_leaders_log_begins_inside_a_batch(tmp_path
         node.answer(data(error_code=ErrorCode.OFFSET_OUT_OF_RANGE))
         earliest, latest = node.fetcher.offsets_request(EARLIEST_LOCAL), node.fetcher.offsets_request(LATEST)
         assert earliest is not None and latest is not None
-        node.fetcher.found(earliest[1], offsets(4), offsets(6), now_ms=node.now)
+        node.fetcher.handle_offsets(earliest[1], offsets(4), offsets(6), now_ms=node.now)
         node.now += 1000
         assert positions(node.asked()) == {0: 4}
         node.answer(data(records=sent(2, 4, 7), high_watermark=6, log_start_offset=4))
@@ -347,11 +355,11 @@ def test_out_of_range(tmp_path: Path, held: int, start: int, end: int, expected:
             node.hold((0, held))
         node.asked()
         node.answer(data(error_code=ErrorCode.OFFSET_OUT_OF_RANGE))
-        assert node.state().state is State.LOST and node.fetcher.has_out_of_range
+        assert node.state().state is State.OUT_OF_RANGE and node.fetcher.has_out_of_range
         earliest, latest = node.fetcher.offsets_request(EARLIEST_LOCAL), node.fetcher.offsets_request(LATEST)
         assert earliest is not None and latest is not None
         assert (earliest[0].replica_id, earliest[0].topics[0].partitions[0].current_leader_epoch) == (ME, 3)
-        assert not node.fetcher.found(earliest[1], offsets(start), offsets(end), now_ms=node.now)
+        assert not node.fetcher.handle_offsets(earliest[1], offsets(start), offsets(end), now_ms=node.now)
         assert (node.log.log_start_offset, node.log.log_end_offset) == expected
         # A leader that would refuse the same offset again is not asked at once.
         assert (node.state().state is State.BACKING_OFF) == (expected[1] == held)
@@ -367,7 +375,7 @@ def test_out_of_range_and_then_another_leader(tmp_path: Path) -> None:
         asked = node.fetcher.offsets_request(LATEST)
         assert asked is not None
         node.change(leader_epoch=4)
-        node.fetcher.found(asked[1], offsets(0), offsets(2), now_ms=node.now)
+        node.fetcher.handle_offsets(asked[1], offsets(0), offsets(2), now_ms=node.now)
         assert node.log.log_end_offset == 9
 
 
@@ -457,9 +465,9 @@ def test_fetcher_states_change_only_as_the_table_says(tmp_path: Path) -> None:
 
         def move(before: State, after: State) -> None:
             key = (TOPIC_ID, 0)
-            node.fetcher.follow(node.partitions[0])
+            node.fetcher.add_partition(node.partitions[0])
             node.state().state = before
-            node.fetcher._to(key, node.state(), after)
+            node.fetcher._transition(key, node.state(), after)
             assert node.state().state is after
             assert (key in node.fetcher._paused) == (after is not State.FETCHING)
 

@@ -37,13 +37,13 @@ def lost(node: Follower, number: int = 0) -> None:
     """The leader says that our log end is not in its log."""
     node.asked()
     node.answer(data(number, error_code=ErrorCode.OFFSET_OUT_OF_RANGE))
-    assert node.state(number).state is State.LOST
+    assert node.state(number).state is State.OUT_OF_RANGE
 
 
 def find(node: Follower, earliest: ListOffsetsResponse, latest: ListOffsetsResponse) -> list[Any]:
     asked = node.fetcher.offsets_request(LATEST)
     assert asked is not None
-    return node.fetcher.found(asked[1], earliest, latest, now_ms=node.now)
+    return node.fetcher.handle_offsets(asked[1], earliest, latest, now_ms=node.now)
 
 
 def refusing(code: int) -> ListOffsetsResponse:
@@ -111,9 +111,9 @@ class TestBackingOff:
         with following(tmp_path, 2) as node:
             node.asked()
             node.answer(data(0, error_code=ErrorCode.UNKNOWN_TOPIC_ID), data(1))
-            node.fetcher.leave((TOPIC_ID, 0))
+            node.fetcher.remove_partition((TOPIC_ID, 0))
             assert node.fetcher.retry_at_ms() is None
-            assert node.fetcher.followed((TOPIC_ID, 0)) is None
+            assert node.fetcher.fetch_state((TOPIC_ID, 0)) is None
             assert [each.partition for each in node.fetcher] == [node.partitions[1]]
 
     def test_a_lost_leader_ends_the_wait_for_requests_in_flight(self, tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ class TestBackingOff:
                 node.answer(data(error_code=code), session_id=0)
                 node.now += 100
             assert node.state().reason == reason
-            assert len(events(caplog, "fetching of a partition is put off")) == 1
+            assert len(events(caplog, "fetch of a partition backs off")) == 1
             node.asked()
             node.answer(data())
             assert (node.state().reason, node.state().failure_count) == ("", 0)
@@ -275,7 +275,7 @@ class TestFindingTheWayBack:
         with following(tmp_path) as node:
             node.asked()
             node.answer(data(error_code=ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE))
-            assert node.state().state is State.LOST
+            assert node.state().state is State.OUT_OF_RANGE
 
     def test_both_offsets_are_asked_for_by_their_numbers(self, tmp_path: Path) -> None:
         with following(tmp_path) as node:
@@ -311,13 +311,13 @@ class TestFindingTheWayBack:
             asked = node.fetcher.offsets_request(LATEST)
             assert asked is not None
             node.change(leader_epoch=4)
-            assert node.fetcher.found(asked[1], offsets(0), offsets(2), now_ms=node.now) == []
+            assert node.fetcher.handle_offsets(asked[1], offsets(0), offsets(2), now_ms=node.now) == []
             assert (node.fetcher.retry_at_ms(), node.state().state) == (None, State.FETCHING)
             lost(node)
             asked = node.fetcher.offsets_request(LATEST)
             assert asked is not None
             for end in (4, 2):
-                node.fetcher.found(asked[1], offsets(0), offsets(end), now_ms=node.now)
+                node.fetcher.handle_offsets(asked[1], offsets(0), offsets(end), now_ms=node.now)
                 assert node.log.log_end_offset == 4
 
 

@@ -32,7 +32,7 @@ def expand(in_sync: InSync, replica_id: int, at_ms: int = 0, *, eligible: bool =
         leader_epoch_start=2,
         high_watermark=10,
         now_ms=at_ms,
-        may_be_in_sync=lambda broker_id, broker_epoch: eligible and (broker_id, broker_epoch) == (replica_id, 70),
+        is_isr_eligible=lambda broker_id, broker_epoch: eligible and (broker_id, broker_epoch) == (replica_id, 70),
     )
 
 
@@ -74,7 +74,7 @@ class TestBeginning:
         fetch(found, 2, 10, 5)
         fetch(found, 3, 10, 5, epoch=70)
         assert expand(found, 3, 5) is not None
-        found.refused(10)
+        found.change_rejected(10)
         assert shrink(found, 2000, end=99) is not None
         counts = (found.counts.shrinks, found.counts.expansions)
         found.begin(ALL, (ME,), 3000)
@@ -129,7 +129,7 @@ class TestWhatTheControllerSays:
         found = leading((ME, 2))
         found.commit((ME, 2, 4), (ME, 2), 100)
         assert set(found.followers) == {2, 4}
-        assert (found.out(), set(found.fallen)) == ({4: OutOfSync("new", 100, 0)}, {4})
+        assert (found.out(), set(found.removed)) == ({4: OutOfSync("new", 100, 0)}, {4})
         found.commit((ME, 4), (ME,), 200)
         assert (found.counts.shrinks, set(found.followers)) == (0, {4}), "it did not fall out: it is no replica"
 
@@ -167,7 +167,7 @@ class TestJoining:
         found = leading((ME, 2))
         fetch(found, 3, 10, 0, epoch=70)
         assert expand(found, 3, 100) is not None
-        found.refused(1000)
+        found.change_rejected(1000)
         assert found.pending is None
         assert expand(found, 3, 1499) is None
         assert expand(found, 3, 1500) is not None
@@ -179,7 +179,7 @@ class TestFallingOut:
         fetch(found, 2, 5, 600, epoch=60)
         change = shrink(found, 1001)
         assert change == IsrChange((ME,), (-1,), leader_epoch=4, partition_epoch=7, leaving=(2, 3))
-        assert found.fallen == {2: OutOfSync("slow", 0, 1), 3: OutOfSync("stuck", 0, 1)}
+        assert found.removed == {2: OutOfSync("slow", 0, 1), 3: OutOfSync("stuck", 0, 1)}
         assert tuple(found.maximal_isr) == ALL, "they count until it is decided"
         assert shrink(found, 5000) is None, "one change at a time"
 
@@ -188,13 +188,13 @@ class TestFallingOut:
         found = leading((ME, 2))
         fetch(found, 2, 5, 600)
         assert shrink(found, now_ms) is not None
-        assert found.fallen[2].reason == reason
+        assert found.removed[2].reason == reason
 
     def test_a_follower_caught_up_without_a_fetch_is_not_stuck_early(self) -> None:
         found = leading((ME, 2), at_ms=5000)
         assert shrink(found, 6000) is None
         assert shrink(found, 6001) is not None
-        assert found.fallen[2] == OutOfSync("stuck", 5000, 1)
+        assert found.removed[2] == OutOfSync("stuck", 5000, 1)
 
     def test_all_in_sync_is_no_change(self) -> None:
         found = leading()
@@ -203,11 +203,11 @@ class TestFallingOut:
 
     def test_the_log_line_names_the_replica_the_reason_and_the_time(self) -> None:
         found = leading()
-        assert found.describe_out(5) == "none"
+        assert found.describe_out_of_sync(5) == "none"
         fetch(found, 2, 5, 600)
         shrink(found, 1001)
         found.commit(ALL, (ME,), 1001)
         found.commit((*ALL, 4), (ME,), 1500)
-        assert found.describe_out(1200) == (
+        assert found.describe_out_of_sync(1200) == (
             "2: slow for 1200 ms, fell 1 times; 3: stuck for 1200 ms, fell 1 times; 4: new for 0 ms, fell 0 times"
         )

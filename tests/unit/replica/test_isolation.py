@@ -34,8 +34,8 @@ class Cut:
         """Whether the shared partition is cut off at that time; the lonely one never is."""
         self.now_ms = at_ms
         self.isolation.look()
-        assert not self.alone.partition.cut_off
-        return self.shared.partition.cut_off
+        assert not self.alone.partition.is_isolated
+        return self.shared.partition.is_isolated
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from odradek.replica.isr import (
     FollowerState,
     effective_min_in_sync,
     high_watermark,
-    may_join,
+    is_caught_up_to_leader,
     out_of_sync,
 )
 
@@ -78,12 +78,12 @@ def test_no_more_are_asked_for_than_there_are() -> None:
 
 class TestJoining:
     def test_at_the_watermark_and_past_the_start_of_the_epoch(self) -> None:
-        assert may_join(at(10), leader_epoch_start=5, high_watermark=10)
-        assert not may_join(at(9), leader_epoch_start=5, high_watermark=10)
-        assert not may_join(at(10), leader_epoch_start=11, high_watermark=10), (
+        assert is_caught_up_to_leader(at(10), leader_epoch_start=5, high_watermark=10)
+        assert not is_caught_up_to_leader(at(9), leader_epoch_start=5, high_watermark=10)
+        assert not is_caught_up_to_leader(at(10), leader_epoch_start=11, high_watermark=10), (
             "it may hold another history (KAFKA-7128)"
         )
-        assert may_join(at(11), leader_epoch_start=11, high_watermark=10)
+        assert is_caught_up_to_leader(at(11), leader_epoch_start=11, high_watermark=10)
 
 
 class TestCatchingUp:

@@ -18,8 +18,8 @@ from odradek.log.files import FileCache
 from odradek.log.follower_append import append_as_follower
 from odradek.log.opening import close_log, open_log
 from odradek.log.retention import delete_records
-from odradek.replica.followers import is_under_replicated, isr_answered, maybe_shrink, preferred_read_replica
-from odradek.replica.following import take_marks
+from odradek.replica.followers import handle_alter_partition, is_under_replicated, maybe_shrink, preferred_read_replica
+from odradek.replica.following import update_offsets_from_leader
 from odradek.replica.in_sync import IsrChange, Outcome
 from odradek.replica.partition import Partition
 from odradek.replica.selector import Candidate, rack_aware
@@ -199,7 +199,7 @@ class TestInSyncSets:
     ) -> None:
         node = home(ME, 2)
         change = self.asking(node)
-        isr_answered(node.partition, change, outcome, isr=(ME,), partition_epoch=partition_epoch, now_ms=5100)
+        handle_alter_partition(node.partition, change, outcome, isr=(ME,), partition_epoch=partition_epoch, now_ms=5100)
         assert (node.partition.isr, node.watermark) == (isr, watermark)
         assert (node.partition.in_sync.pending is None) == is_over
         assert node.partition.in_sync.isr == isr
@@ -210,7 +210,7 @@ class TestInSyncSets:
         node.fetched(2, 0, now_ms=100)
         change = node.partition.in_sync.pending
         assert change is not None
-        isr_answered(node.partition, change, Outcome.REFUSED, isr=(), partition_epoch=-1, now_ms=100)
+        handle_alter_partition(node.partition, change, Outcome.REFUSED, isr=(), partition_epoch=-1, now_ms=100)
         node.fetched(2, 0, now_ms=599)
         assert node.partition.in_sync.pending is None
         node.fetched(2, 0, now_ms=600)
@@ -221,7 +221,7 @@ class TestInSyncSets:
         node = home(ME, 2, 3)
         change = self.asking(node)
         node.change(**fields)
-        isr_answered(node.partition, change, Outcome.DONE, isr=(ME,), partition_epoch=9, now_ms=5100)
+        handle_alter_partition(node.partition, change, Outcome.DONE, isr=(ME,), partition_epoch=9, now_ms=5100)
         assert (node.partition.isr, node.watermark) == ((ME, 2, 3), 0)
         assert node.partition.partition_epoch == 1
 
@@ -311,7 +311,9 @@ class TestWaitingForMarks:
         node = home(ME, 2)
         node.append(b"a")
         polls = {
-            marks: DataWait([node.partition], missing_bytes=9999, timeout_ms=LATE_MS, replica=True, marks=marks)
+            marks: DataWait(
+                [node.partition], missing_bytes=9999, timeout_ms=LATE_MS, replica=True, wakes_on_high_watermark=marks
+            )
             for marks in (True, False)
         }
         node.fetched(2, 1)
@@ -363,7 +365,7 @@ class TestFollowing:
         marks = []
         for watermark, start in ((2, 0), (1, 1), (2, 9), (9, 9)):
             poll = DataWait([node.partition], missing_bytes=1, timeout_ms=LATE_MS)
-            take_marks(node.partition, watermark, start, 0)
+            update_offsets_from_leader(node.partition, watermark, start, 0)
             marks.append((node.watermark, node.log.log_start_offset, poll.future.done()))
             poll.future.cancel()
         assert marks == [(2, 0, True), (2, 1, False), (2, 2, False), (3, 3, True)]
@@ -373,7 +375,7 @@ class TestFollowing:
         node.append(b"a", b"b", b"c")
         node.change(leader=2, leader_epoch=1)
         polls = [DataWait([node.partition], missing_bytes=count, timeout_ms=LATE_MS) for count in (1, 2)]
-        take_marks(node.partition, 2, 0, 0)
+        update_offsets_from_leader(node.partition, 2, 0, 0)
         assert [poll.future.done() for poll in polls] == [True, False]
         polls[1].future.cancel()
 
@@ -381,11 +383,11 @@ class TestFollowing:
         node = home(ME, 2, flush_messages=2)
         node.append(b"a")
         node.change(leader=2, leader_epoch=1)
-        take_marks(node.partition, 0, 0, 0)
+        update_offsets_from_leader(node.partition, 0, 0, 0)
         assert node.flush_asked == []
         node.log.config = replace(node.log.config, flush_messages=1)
         node.partition.config_changed()
-        take_marks(node.partition, 0, 0, 0)
+        update_offsets_from_leader(node.partition, 0, 0, 0)
         assert node.flush_asked == [node.partition]
 
 

@@ -35,7 +35,7 @@ from odradek.replica import manager as replica_manager
 from odradek.replica.config import FetcherConfig
 from odradek.replica.fetcher_manager import ReplicaFetcherManager
 from odradek.replica.isr_service import IsrService
-from odradek.replica.manager import MADE_AT_ONCE, ReplicaCallbacks, ReplicaManager
+from odradek.replica.manager import CREATED_AT_ONCE, ReplicaCallbacks, ReplicaManager
 from odradek.replica.partition import Partition
 from odradek.replica.waiters import DataWait
 from tests.support.disks.failing import FailingDisk
@@ -146,7 +146,7 @@ class TestFollowing:
 
     async def test_directories_are_filled_evenly(self, broker: Broker) -> None:
         broker.topic("t", 5, *[[ME]] * 10)
-        await broker.replicas.logs_made()
+        await broker.replicas.logs_created()
         counts = [len(broker.logs.logs_in(directory)) for directory in broker.logs.directories]
         assert counts == [5, 5]
 
@@ -336,12 +336,12 @@ class TestFailingDisks:
         )
         broker.replicas.attach(fetchers, idle_isr(broker.replicas))
         broker.topic("t", 5, *[[2, ME]] * 6)
-        await broker.replicas.logs_made()
+        await broker.replicas.logs_created()
         lost = [each for each in broker.replicas if each.log.log_dir == tmp_path / "d1"]
         kept = [each for each in broker.replicas if each not in lost]
         assert len(lost) == len(kept) == 3
         for each in kept:
-            fetchers.leave(each)
+            fetchers.remove_partition(each)
         failing = fetchers._tasks[2, 0].fetcher
         sent = bytes(batch(b"value"))
         answer = FetchResponse(responses=[FetchableTopicResponse(topic_id=UUID(int=5), partitions=[])])
@@ -378,19 +378,19 @@ class TestMany:
         with closing_broker(tmp_path, directories) as broker:
             broker.topic("t", 5, *[[ME]] * self.COUNT)
             made = [0, len(broker.logs.logs)]
-            while broker.replicas.is_making_logs:
+            while broker.replicas.is_creating_logs:
                 await asyncio.sleep(0)
                 made.append(len(broker.logs.logs))
-            assert max(after - before for before, after in itertools.pairwise(made)) <= MADE_AT_ONCE
+            assert max(after - before for before, after in itertools.pairwise(made)) <= CREATED_AT_ONCE
             assert made[-1] == self.COUNT
-            assert broker.created_later == [("t", number) for number in range(MADE_AT_ONCE, self.COUNT)]
+            assert broker.created_later == [("t", number) for number in range(CREATED_AT_ONCE, self.COUNT)]
             counts = [len(broker.logs.logs_in(directory)) for directory in broker.logs.directories]
             assert max(counts) - min(counts) <= 1, "they are filled evenly"
 
     async def test_directories_are_filled_evenly_whatever_happened_to_logs_meanwhile(self, tmp_path: Path) -> None:
         with closing_broker(tmp_path, 3) as broker:
             broker.topic("t", 5, *[[ME]] * 9)
-            await broker.replicas.logs_made()
+            await broker.replicas.logs_created()
             one, two, three = broker.logs.directories
             for number in range(9):
                 if broker.find("t", number).log.log_dir == two.path:
@@ -399,11 +399,11 @@ class TestMany:
                     )
                     broker.publish(change)
             broker.topic("u", 6, *[[ME]] * 3)
-            await broker.replicas.logs_made()
+            await broker.replicas.logs_created()
             assert [len(broker.logs.logs_in(each)) for each in (one, two, three)] == [3, 3, 3]
             broker.replicas.storage_failed(StorageError(one.path, "dead"))
             broker.topic("v", 7, *[[ME]] * 4)
-            await broker.replicas.logs_made()
+            await broker.replicas.logs_created()
             assert [len(broker.logs.logs_in(each)) for each in (two, three)] == [5, 5]
 
     async def test_a_large_topic_is_forgotten_at_once_and_its_files_follow(self, tmp_path: Path) -> None:
@@ -422,7 +422,7 @@ class TestMany:
             gc.disable()
             try:
                 broker.topic("t", 5, *[[ME]] * self.COUNT)
-                await broker.replicas.logs_made()
+                await broker.replicas.logs_created()
                 alive = []
                 for number in range(self.COUNT):
                     append(broker.find("t", number))

@@ -24,7 +24,7 @@ from odradek.protocol.messages.topic_record import TopicRecord
 from odradek.replica.config import FetcherConfig
 from odradek.replica.fetcher_manager import ReplicaFetcherManager
 from odradek.replica.followers import follower_fetched
-from odradek.replica.manager import DISCARDED_AT_ONCE, MADE_AT_ONCE
+from odradek.replica.manager import CREATED_AT_ONCE, DISCARDED_AT_ONCE
 from odradek.replica.metrics import replication_families
 from odradek.replica.throttle import NOT_THROTTLED, Throttled
 from odradek.settings.links import MirrorState, mirror_key
@@ -110,7 +110,7 @@ class TestWhatIsFetched:
 
     def test_batches_before_the_log_exists_are_refused_alike(self, broker: Broker) -> None:
         first, second = (batch(b"v", producer_id=7, sequence=sequence) for sequence in range(2))
-        broker.replicas.early.note("t", 0, header_of(first), ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        broker.replicas.early_refusals.note("t", 0, header_of(first), ErrorCode.NOT_LEADER_OR_FOLLOWER)
         broker.topic("t", 5)
 
         def send(data: bytes) -> Any:
@@ -185,15 +185,15 @@ class TestWithoutSpace:
         placed = full.placed
         assert full.refusal("t") is full.refusal("u") is ErrorCode.KAFKA_STORAGE_ERROR
         assert full.failed == [], "it is no fault of the disk"
-        full.replicas.place_again()
+        full.replicas.retry_unplaced()
         assert full.refusal("t") is ErrorCode.KAFKA_STORAGE_ERROR
         full.disk.dead = set()
-        full.replicas.place_again()
+        full.replicas.retry_unplaced()
         assert placed == [], "not before who asked for it has returned"
         await asyncio.sleep(0)
         assert placed == [("t", 0), ("u", 0)]
         append(full.find("t"))
-        full.replicas.place_again()
+        full.replicas.retry_unplaced()
         await asyncio.sleep(0)
         assert len(placed) == 2
 
@@ -208,7 +208,7 @@ class TestWithoutSpace:
             return create(topic, *given, **named)
 
         monkeypatch.setattr(full.logs, "create", counted)
-        full.replicas.place_again()
+        full.replicas.retry_unplaced()
         assert tried == ["t"]
 
     @pytest.mark.parametrize("change", ["deleted", "moved away"])
@@ -220,7 +220,7 @@ class TestWithoutSpace:
         expected = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if change == "deleted" else ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert full.refusal("t") is expected
         full.disk.dead = set()
-        full.replicas.place_again()
+        full.replicas.retry_unplaced()
         assert full.names() == {"u-0"}
 
 
@@ -228,13 +228,13 @@ class TestLater:
     """Logs are made, and removed, some in each turn of the loop."""
 
     async def test_logs_are_created_in_limited_numbers_at_once(self, broker: Broker) -> None:
-        assert [broker.replicas.may_make_now(count) for count in (4, 5)] == [True, False]
-        assert (MADE_AT_ONCE, DISCARDED_AT_ONCE) == (4, 20)
+        assert [broker.replicas.may_create_now(count) for count in (4, 5)] == [True, False]
+        assert (CREATED_AT_ONCE, DISCARDED_AT_ONCE) == (4, 20)
         broker.topic("t", 5, *[[ME]] * 4)
-        assert not broker.replicas.is_making_logs and len(broker.replicas) == 4
+        assert not broker.replicas.is_creating_logs and len(broker.replicas) == 4
         broker.topic("u", 6, *[[ME]] * 5)
-        assert broker.replicas.is_making_logs and len(broker.replicas) == 8
-        await broker.replicas.logs_made()
+        assert broker.replicas.is_creating_logs and len(broker.replicas) == 8
+        await broker.replicas.logs_created()
         assert len(broker.replicas) == 9
 
     async def test_a_requested_log_is_created_at_once_and_once(self, broker: Broker) -> None:
@@ -242,7 +242,7 @@ class TestLater:
         broker.topic("t", 5, *[[ME]] * 8)
         assert broker.replicas.partition("t", 7) is broker.find("t", 7)
         assert later == [("t", 7)]
-        await broker.replicas.logs_made()
+        await broker.replicas.logs_created()
         assert later == [("t", number) for number in (7, 4, 5, 6)]
 
     @pytest.mark.parametrize("change", ["deleted", "moved away"])
@@ -252,8 +252,8 @@ class TestLater:
             broker.publish(RemoveTopicRecord(topic_id=UUID(int=5)))
         else:
             broker.publish(PartitionChangeRecord(partition_id=4, topic_id=UUID(int=5), replicas=[2], isr=[2], leader=2))
-        assert not broker.replicas.is_making_logs
-        await broker.replicas.logs_made()
+        assert not broker.replicas.is_creating_logs
+        await broker.replicas.logs_created()
         assert "t-4" not in broker.names()
 
     async def test_a_few_are_removed_with_the_change_and_the_others_after_it(
@@ -263,7 +263,7 @@ class TestLater:
             return len(list(tmp_path.glob("*/t-*-delete")))
 
         broker.topic("t", 5, *[[ME]] * 21)
-        await broker.replicas.logs_made()
+        await broker.replicas.logs_created()
         for number in range(21):
             append(broker.find("t", number))
         broker.publish(RemoveTopicRecord(topic_id=UUID(int=5)))
@@ -288,8 +288,8 @@ class TestLater:
     async def test_closing_ends_what_is_to_be_made(self, broker: Broker) -> None:
         broker.topic("t", 5, *[[ME]] * 9)
         await broker.replicas.close()
-        assert not broker.replicas.is_making_logs and len(broker.replicas) == 0
-        await broker.replicas.logs_made()
+        assert not broker.replicas.is_creating_logs and len(broker.replicas) == 0
+        await broker.replicas.logs_created()
 
 
 class TestMirrors:
@@ -413,9 +413,9 @@ async def test_a_partition_that_waits_for_its_directory_is_logged_once(
 
     monkeypatch.setattr(broker.logs, "create", refuse)
     broker.topic("t", 5)
-    broker.replicas.place_again()
+    broker.replicas.retry_unplaced()
     lines = [each for each in caplog.records if each.getMessage() == "a partition waits for its directory"]
     assert len(lines) == 1
     monkeypatch.undo()
-    broker.replicas.place_again()
+    broker.replicas.retry_unplaced()
     await eventually_async(lambda: broker.names() == {"t-0"})

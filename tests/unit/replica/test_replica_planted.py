@@ -51,7 +51,7 @@ def changes_name_the_lives_of_brokers(directory: Path) -> None:
         leader_epoch_start=0,
         high_watermark=5,
         now_ms=1,
-        may_be_in_sync=lambda broker_id, broker_epoch: True,
+        is_isr_eligible=lambda broker_id, broker_epoch: True,
     )
     assert change is not None
     assert change.broker_epochs == (-1, 40)
@@ -73,7 +73,7 @@ BUGS: tuple[tuple[Catcher, Bug], ...] = (
         WALK,
         Bug(
             "a follower cuts one record short of the divergence",
-            "replica.following:divergence_cut",
+            "replica.following:truncation_offset",
             "return min(own_end, end_offset, log.log_end_offset)",
             "return min(own_end, end_offset + 1, log.log_end_offset)",
             "a record that the leader never had refresh_caught_up_follower, or the follower never gets on",
@@ -83,7 +83,7 @@ BUGS: tuple[tuple[Catcher, Bug], ...] = (
         WALK,
         Bug(
             "a follower keeps all of an epoch that the leader does not know",
-            "replica.following:divergence_cut",
+            "replica.following:truncation_offset",
             "return min(own_end, log.log_end_offset)",
             "return log.log_end_offset",
             "several changes of leaders in a row are never sorted out (KIP-279)",
@@ -94,9 +94,9 @@ BUGS: tuple[tuple[Catcher, Bug], ...] = (
         Bug(
             "a follower cuts to its high watermark",
             "replica.manager:ReplicaManager._assign",
-            "self._fetchers.follow(partition)",
+            "self._fetchers.add_partition(partition)",
             "from odradek.log.truncation import truncate_to\n"
-            "truncate_to(partition.log, partition.log.high_watermark)\nself._fetchers.follow(partition)",
+            "truncate_to(partition.log, partition.log.high_watermark)\nself._fetchers.add_partition(partition)",
             "acknowledged records are lost with two changes of leaders (KIP-101)",
         ),
     ),
@@ -124,7 +124,7 @@ BUGS: tuple[tuple[Catcher, Bug], ...] = (
         "joining",
         Bug(
             "a follower joins before the start of the leader's epoch",
-            "replica.isr:may_join",
+            "replica.isr:is_caught_up_to_leader",
             "max(high_watermark, leader_epoch_start)",
             "high_watermark",
             "a replica that may lack committed records can be elected (KAFKA-7128)",
@@ -195,7 +195,7 @@ BUGS: tuple[tuple[Catcher, Bug], ...] = (
         Bug(
             "an answer to an earlier assignment counts",
             "replica.fetcher:Fetcher.received",
-            "followed.asked_in > number",
+            "followed.requested_in > number",
             "False",
             "what an old leader's answer says is taken for the new one's",
         ),
@@ -204,7 +204,7 @@ BUGS: tuple[tuple[Catcher, Bug], ...] = (
         nothing_is_acknowledged_before_it_is_durable,
         Bug(
             "a new leader epoch is followed before the log is durable",
-            "replica.fetcher:Fetcher.follow",
+            "replica.fetcher:Fetcher.add_partition",
             "State.FLUSHING if partition.flush_is_due else State.FETCHING",
             "State.FETCHING",
             "a replica acknowledges by its first fetch what a loss of power takes",
@@ -215,7 +215,7 @@ BUGS: tuple[tuple[Catcher, Bug], ...] = (
         Bug(
             "an answer that crosses the end of what was asked counts",
             "replica.fetcher:Fetcher.next_request",
-            "followed.asked_offset = -1",
+            "fetch_state.requested_offset = -1",
             "pass",
             "a follower that was put off never asks again",
         ),
@@ -224,9 +224,10 @@ BUGS: tuple[tuple[Catcher, Bug], ...] = (
         WALK,
         Bug(
             "a follower takes the watermark of an answer that cuts it",
-            "replica.fetcher:Fetcher._take",
-            "cut_to_divergence(partition, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)",
-            "from odradek.replica.following import take_marks\ntake_marks(partition, data.high_watermark, 0, 0)",
+            "replica.fetcher:Fetcher._process_partition_data",
+            "truncate_to_divergence(partition, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)",
+            "from odradek.replica.following import update_offsets_from_leader\n"
+            "update_offsets_from_leader(partition, data.high_watermark, 0, 0)",
             "records that are not committed are shown as if they were (KAFKA-14704)",
         ),
     ),

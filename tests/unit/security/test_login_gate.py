@@ -30,11 +30,11 @@ def gate(ends_ms: int = 50, **config: Any) -> LoginGate:
 
 
 def hear(gate: LoginGate, message: bytes, now_ms: int = 0) -> Answer:
-    return gate.hear(message, "peer", now_ms, WALL_MS)
+    return gate.evaluate(message, "peer", now_ms, WALL_MS)
 
 
 def log_in(gate: LoginGate, message: bytes = ALICE, now_ms: int = 0, mechanism: str = "PLAIN") -> Answer:
-    assert gate.choose(mechanism, 1, now_ms) == ErrorCode.NONE
+    assert gate.begin(mechanism, 1, now_ms) == ErrorCode.NONE
     return hear(gate, message, now_ms)
 
 
@@ -45,7 +45,7 @@ def served(gate: LoginGate, now_ms: int = 0) -> set[int]:
 def test_requests_served_at_each_step_of_a_login() -> None:
     login = gate()
     assert served(login) == EARLY
-    assert login.choose("PLAIN", 1, 0) == ErrorCode.NONE
+    assert login.begin("PLAIN", 1, 0) == ErrorCode.NONE
     assert served(login) == {ApiKey.SASL_AUTHENTICATE}
     assert hear(login, ALICE) == Answer()
     assert (login.user, login.is_open, served(login)) == ("alice", True, set(ApiKey))
@@ -61,7 +61,7 @@ def test_after_a_failure_nothing_is_served(message: bytes) -> None:
 
 def test_an_unknown_mechanism_ends_it() -> None:
     login = gate()
-    assert login.choose("GSSAPI", 1, 0) == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+    assert login.begin("GSSAPI", 1, 0) == ErrorCode.UNSUPPORTED_SASL_MECHANISM
     assert served(login) == set()
 
 
@@ -83,13 +83,13 @@ def test_a_session_ends_with_what_ends_first(token_ms: int, setting_ms: int, ses
 def test_the_same_user_logs_in_again() -> None:
     login = gate(max_reauth_ms=1000)
     log_in(login)
-    assert login.choose("PLAIN", 1, 900) == ErrorCode.NONE
+    assert login.begin("PLAIN", 1, 900) == ErrorCode.NONE
     assert served(login, 900) == {ApiKey.SASL_AUTHENTICATE}
     assert hear(login, ALICE, 900).session_ms == 1000
     assert served(login, 1899) == set(ApiKey)
     assert login.listener.counts_of("PLAIN").reauthentications == 1
     # Not at once: a login costs more than other requests.
-    assert login.choose("PLAIN", 1, 1000) == ErrorCode.ILLEGAL_SASL_STATE
+    assert login.begin("PLAIN", 1, 1000) == ErrorCode.ILLEGAL_SASL_STATE
     assert login.is_open
 
 
@@ -101,14 +101,14 @@ def test_another_user_or_mechanism_does_not_take_over_a_connection() -> None:
     assert login.listener.counts_of("PLAIN").reauthentications_failed == 1
     login = gate()
     log_in(login)
-    assert login.choose("TOKEN", 1, 0) == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+    assert login.begin("TOKEN", 1, 0) == ErrorCode.UNSUPPORTED_SASL_MECHANISM
 
 
 def test_a_client_that_does_not_log_in_is_noticed() -> None:
     login = gate()
     assert login.slowness(LOGIN_TIMEOUT_MS - 1) == ""
     assert "did not log in" in login.slowness(LOGIN_TIMEOUT_MS)
-    login.wait_began(1000)
+    login.restart_timeout(1000)
     assert login.slowness(LOGIN_TIMEOUT_MS) == ""
     log_in(login)
     assert login.slowness(10**9) == ""

@@ -58,9 +58,9 @@ def log_in(exchange: Exchange, mechanism: str, name: str, password: str) -> Logg
         try:
             answer = exchange.send(words)
         except StopIteration as end:
-            if end.value.last_words:
+            if end.value.final_token:
                 with pytest.raises(StopIteration):
-                    client.send(end.value.last_words)
+                    client.send(end.value.final_token)
             return cast("LoggedIn", end.value)
         words = client.send(answer)
 

@@ -85,7 +85,7 @@ def test_hashes_of_delegation_tokens_are_made_beside_the_loop(secret: dict[str, 
     blocks = {}
     for mechanism in listener.mechanisms:
         gate = LoginGate(listener, now_ms=0)
-        gate.choose(mechanism, 1, 0)
+        gate.begin(mechanism, 1, 0)
         blocks[mechanism] = gate.blocks
     assert blocks == {"SCRAM-SHA-256": blocking, "PLAIN": False}
 

@@ -39,7 +39,7 @@ class TestRoutes:
     def test_an_error_can_be_reported_in_a_version_or_not_at_all(self, handler: Handler) -> None:
         route = make_routes([handler], next(iter(handler.listeners)))[handler.api_key]
         for version in range(handler.min_version, handler.max_version + 1):
-            answer = route.error_answer(version, ErrorCode.UNKNOWN_SERVER_ERROR, "a reason")
+            answer = route.error_response(version, ErrorCode.UNKNOWN_SERVER_ERROR, "a reason")
             if answer is not None:
                 reported: Any = codec.decode(route.response, codec.encode(answer, version), version)
                 assert reported.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
@@ -48,7 +48,7 @@ class TestRoutes:
         routes = make_routes(HANDLERS, "broker")
         places = {
             key: [
-                version for version in range(11) if routes[key].error_answer(version, ErrorCode.REQUEST_TIMED_OUT, "")
+                version for version in range(11) if routes[key].error_response(version, ErrorCode.REQUEST_TIMED_OUT, "")
             ]
             for key in (ApiKey.FIND_COORDINATOR, ApiKey.OFFSET_FETCH, ApiKey.PRODUCE)
         }

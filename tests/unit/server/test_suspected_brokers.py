@@ -10,7 +10,7 @@ from odradek.metadata.image import MetadataImage
 from odradek.protocol.messages.broker_registration_change_record import BrokerRegistrationChangeRecord
 from odradek.protocol.messages.register_broker_record import RegisterBrokerRecord
 from odradek.protocol.messages.unregister_broker_record import UnregisterBrokerRecord
-from odradek.server.lifecycle.suspected_brokers import DOUBT_MS, NAMED_MS, SuspectedBrokers
+from odradek.server.lifecycle.suspected_brokers import ADVERTISED_MS, SUSPICION_MS, SuspectedBrokers
 
 FENCED, UNFENCED = 1, -1
 
@@ -58,7 +58,7 @@ def test_a_fenced_broker_is_named_a_while_longer() -> None:
     assert not world.suspected_brokers.is_advertised(7)
     world.fence(FENCED)
     assert world.suspected_brokers.is_advertised(7)
-    world.clock.ms += NAMED_MS - 1
+    world.clock.ms += ADVERTISED_MS - 1
     assert world.suspected_brokers.is_advertised(7)
     world.clock.ms += 1
     assert not world.suspected_brokers.is_advertised(7)
@@ -78,29 +78,29 @@ def test_a_suspicion_ends_with_the_brokers_registration() -> None:
 async def test_doubt_ends_with_news() -> None:
     for news in ("fenced", "answers"):
         world = World()
-        assert not world.suspected_brokers.in_doubt
+        assert not world.suspected_brokers.any_suspected
         world.suspected_brokers.suspect(7)
-        assert world.suspected_brokers.in_doubt and world.suspected_brokers.doubted() == {7}
+        assert world.suspected_brokers.any_suspected and world.suspected_brokers.suspected() == {7}
         waiting = asyncio.ensure_future(world.suspected_brokers.wait_resolved([7]))
         others = asyncio.ensure_future(world.suspected_brokers.wait_resolved([8]))
         await turns()
         assert others.done() and not waiting.done()
         world.fence(FENCED) if news == "fenced" else world.suspected_brokers.clear_suspicion(7)
         await waiting
-        assert not world.suspected_brokers.in_doubt
+        assert not world.suspected_brokers.any_suspected
 
 
 async def test_doubt_ends_by_itself() -> None:
     world = World()
     world.suspected_brokers.suspect(7)
-    world.clock.ms += DOUBT_MS - 20
+    world.clock.ms += SUSPICION_MS - 20
     waiting = asyncio.ensure_future(world.suspected_brokers.wait_resolved([7]))
     await asyncio.sleep(0)
     assert not waiting.done()
     world.clock.ms += 20
     await waiting
-    assert world.suspected_brokers.doubted() == set()
-    assert not world.suspected_brokers.in_doubt
+    assert world.suspected_brokers.suspected() == set()
+    assert not world.suspected_brokers.any_suspected
 
 
 async def test_news_of_one_does_not_settle_the_other() -> None:

@@ -82,7 +82,7 @@ class Event:
 
     kind: str
     at_ms: int
-    who: MemberIdentity = NO_CLIENT
+    identity: MemberIdentity = NO_CLIENT
     reason: str = ""
     generation: int = -1
     count: int = 1
@@ -104,7 +104,7 @@ class Attempt(NamedTuple):
 
     group_id: str
     now: Moment
-    who: MemberIdentity
+    identity: MemberIdentity
     what: str
     generation: int
 
@@ -160,7 +160,7 @@ class Journal:
         for write in held:
             if (tried := write.tried) is not None:
                 reason = f"{code.name}: {tried.what}"
-                self.note(tried.group_id, "unstored", tried.now, tried.who, reason, tried.generation)
+                self.note(tried.group_id, "unstored", tried.now, tried.identity, reason, tried.generation)
 
     def _is_held(self, apply: Callable[[], None], tried: Attempt | None = None) -> bool:
         if self._held is None:
@@ -175,24 +175,31 @@ class Journal:
         group_id: str,
         kind: str,
         now: Moment,
-        who: MemberIdentity = NO_CLIENT,
+        identity: MemberIdentity = NO_CLIENT,
         reason: str = "",
         generation: int = -1,
     ) -> None:
         """Record an event. A repetition of a recent event is counted there."""
-        tried = Attempt(group_id, now, who, f"{kind}: {reason}" if reason else kind, generation)
-        if self._is_held(lambda: self.note(group_id, kind, now, who, reason, generation), tried):
+        tried = Attempt(group_id, now, identity, f"{kind}: {reason}" if reason else kind, generation)
+        if self._is_held(lambda: self.note(group_id, kind, now, identity, reason, generation), tried):
             return
         timeline = self._touch(group_id)
-        who, reason = _cut(who), reason[:MAX_TEXT]
+        identity, reason = _cut(identity), reason[:MAX_TEXT]
         for event in list(timeline.events)[-REPEATS_AMONG:]:
-            if (event.kind, event.who, event.reason, event.generation) == (kind, who, reason, generation):
+            if (event.kind, event.identity, event.reason, event.generation) == (kind, identity, reason, generation):
                 event.count += 1
                 return
-        self._append(timeline, Event(kind, now.wall_ms, who, reason, generation))
+        self._append(timeline, Event(kind, now.wall_ms, identity, reason, generation))
 
     def refused(
-        self, group_id: str, code: ErrorCode, now: Moment, who: MemberIdentity, message: str = "", *, asked: str = ""
+        self,
+        group_id: str,
+        code: ErrorCode,
+        now: Moment,
+        identity: MemberIdentity,
+        message: str = "",
+        *,
+        asked: str = "",
     ) -> None:
         """Record a refused request; not for groups without other events.
 
@@ -202,7 +209,7 @@ class Journal:
         if code in REFUSALS and group_id in self._timelines:
             reason = f"{code.name} ({asked})" if asked else code.name
             reason = f"{reason}: {message}" if message else reason
-            self.note(group_id, "fenced" if code in FENCED else "refused", now, who, reason)
+            self.note(group_id, "fenced" if code in FENCED else "refused", now, identity, reason)
 
     def rebalance(self, group_id: str, now: Moment, reason: str, generation: int, *, restart: bool = False) -> None:
         """Record the start of a rebalance to this generation; `restart` if the last one has ended in any case."""
@@ -288,19 +295,21 @@ class Journal:
         }
 
 
-def _cut(who: MemberIdentity) -> MemberIdentity:
-    instance_id = None if who.instance_id is None else who.instance_id[:MAX_TEXT]
-    return MemberIdentity(who.member_id[:MAX_TEXT], instance_id, who.client_id[:MAX_TEXT], who.client_host[:MAX_TEXT])
+def _cut(identity: MemberIdentity) -> MemberIdentity:
+    instance_id = None if identity.instance_id is None else identity.instance_id[:MAX_TEXT]
+    return MemberIdentity(
+        identity.member_id[:MAX_TEXT], instance_id, identity.client_id[:MAX_TEXT], identity.client_host[:MAX_TEXT]
+    )
 
 
 def _plain(event: Event) -> dict[str, Any]:
     return {
         "at_ms": event.at_ms,
         "kind": event.kind,
-        "member_id": event.who.member_id,
-        "instance_id": event.who.instance_id,
-        "client_id": event.who.client_id,
-        "client_host": event.who.client_host,
+        "member_id": event.identity.member_id,
+        "instance_id": event.identity.instance_id,
+        "client_id": event.identity.client_id,
+        "client_host": event.identity.client_host,
         "reason": event.reason,
         "generation": event.generation,
         "count": event.count,

@@ -73,13 +73,13 @@ class Shard(CoordinatorShard[CoordinatorRecord]):
         assignment_interval_ms: Callable[[str], int],
         max_record_bytes: Callable[[], int],
         matches: TopicMatches,
-        why: str,
+        election_reason: str,
     ) -> None:
         """
         Args:
             why: the reason for which this broker leads the partition, as text.
         """
-        self._why = why
+        self._election_reason = election_reason
         self._clock = clock
         self._timeout_ms = config.offsets_commit_timeout_ms
         timeline = Timeline()
@@ -112,21 +112,21 @@ class Shard(CoordinatorShard[CoordinatorRecord]):
         if self.runtime.active:
             level = _log.info if count else _log.debug
             level("groups loaded", partition=self.partition_id, records=count)
-            await self._apply(lambda: self.machine.loaded(self.now(), self._why))
+            await self._apply(lambda: self.machine.loaded(self.now(), self._election_reason))
 
     def note_refused(self, request: FromMember, caller: Caller | None, code: ErrorCode, message: str = "") -> None:
         """Record an error response in the journal, if it is of a kind that explains the state of a group."""
         instance_id = getattr(request, "group_instance_id", None) or getattr(request, "instance_id", None)
-        who = MemberIdentity(request.member_id, instance_id, *_sender(caller))
+        identity = MemberIdentity(request.member_id, instance_id, *_sender(caller))
         asked = type(request).__name__.removesuffix("Request")
-        self.machine.journal.refused(request.group_id, code, self.now(), who, message, asked=asked)
+        self.machine.journal.refused(request.group_id, code, self.now(), identity, message, asked=asked)
 
     def note_refused_leaves(self, group_id: str, response: LeaveGroupResponse, caller: Caller | None) -> None:
         """Record the error responses of a LeaveGroup's members."""
         for each in response.members:
-            who = MemberIdentity(each.member_id, each.group_instance_id, *_sender(caller))
+            identity = MemberIdentity(each.member_id, each.group_instance_id, *_sender(caller))
             code = ErrorCode(each.error_code)
-            self.machine.journal.refused(group_id, code, self.now(), who, asked="LeaveGroup")
+            self.machine.journal.refused(group_id, code, self.now(), identity, asked="LeaveGroup")
 
     def forget_topics(self, topics: Mapping[str, UUID]) -> None:
         """Remove the offsets of deleted topics, in the background; a shard that is loading leaves them to expiry."""

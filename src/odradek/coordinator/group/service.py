@@ -134,7 +134,7 @@ class GroupCoordinator(ShardHost[Shard]):
                 assignment_interval_ms=self._assignment_interval_ms,
                 max_record_bytes=lambda: max_record_bytes(partition_id),
                 matches=self._matches,
-                why=self.why_it_leads(partition_id, epoch),
+                election_reason=self.election_reason(partition_id, epoch),
             ),
         )
 
@@ -307,7 +307,7 @@ class GroupCoordinator(ShardHost[Shard]):
         verify: Callable[[int], Awaitable[ErrorCode]] | None,
         caller: Caller | None = None,
         *,
-        is_bumped_by_ends: bool = False,
+        supports_epoch_bump: bool = False,
     ) -> TxnOffsetCommitResponse:
         """TxnOffsetCommit 0-5, for topics and partitions that exist.
 
@@ -327,7 +327,7 @@ class GroupCoordinator(ShardHost[Shard]):
             shard.check_active()
             if shard.machine.offsets.open_epoch(request.producer_id) != request.producer_epoch:
                 verification = producers.begin_verification(
-                    request.producer_id, request.producer_epoch, is_bumped_by_ends=is_bumped_by_ends
+                    request.producer_id, request.producer_epoch, supports_epoch_bump=supports_epoch_bump
                 )
                 code = await verify(shard.partition_id)
                 producers.end_verification(request.producer_id, verification, is_confirmed=not code)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from odradek.log.compaction.keys import DEAD, TOMBSTONE, KeyTable, keep_live, keep_live_from
+from odradek.log.compaction.keys import DEAD, TOMBSTONE, OffsetMap, keep_live, keep_live_from
 from odradek.log.compaction.transactions import AbortedData, OpenTransactions
 from odradek.record.batch import (
     HEADER_BYTES,
@@ -50,7 +50,7 @@ class BatchCleaner:
 
     def __init__(
         self,
-        table: KeyTable,
+        table: OffsetMap,
         aborted: AbortedData,
         *,
         first_dirty_offset: int,
@@ -83,7 +83,7 @@ class BatchCleaner:
             data, position, end = _payload(header, batch)
             if not self._table.has_room(header.record_count, end - position):
                 return False
-            self._table.learn(data, position, end, header.record_count)
+            self._table.put_batch(data, position, end, header.record_count)
         self.end_offset = header.last_offset + 1
         return True
 
@@ -105,7 +105,7 @@ class BatchCleaner:
             self._number += header.record_count
         if header.is_control:
             return self._clean_control(header, batch, keep_empty=keep_empty)
-        self.transactions.met(header)
+        self.transactions.add(header)
         if header.record_count == 0:
             return batch if keep_empty else None
         if self._aborted.covers(header):
@@ -114,7 +114,7 @@ class BatchCleaner:
             marks = self._table.marks[first : self._number]
         else:
             data, position, end = _payload(header, batch)
-            marks = self._table.look_up(data, position, end, header.record_count)
+            marks = self._table.get_batch(data, position, end, header.record_count)
         return self._keep_marked(header, batch, marks, keep_empty=keep_empty)
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
@@ -132,7 +132,7 @@ class BatchCleaner:
             return batch if keep_empty else None
         if control_type(read_records(batch, header)[0]) not in (ControlType.ABORT, ControlType.COMMIT):
             return batch
-        if not self.transactions.ended(header):
+        if not self.transactions.end(header):
             return batch
         if not header.has_delete_horizon:
             return self._rewrite(header, batch, bytes(header.record_count), self._new_horizon_ms)

@@ -17,9 +17,9 @@ from odradek.common.errors import ApiError, ErrorCode, OdradekError, StorageErro
 from odradek.common.log_lines import get_logger
 from odradek.common.ports import Clock, Disk, Worker, WorkerError, is_disk_full
 from odradek.common.topic_names import TopicPartition
-from odradek.log.compaction.cleaning import CleanedGroup, CleaningPlan, Learned, start_cleaning
+from odradek.log.compaction.cleaning import BuiltOffsetMap, CleanedGroup, CleaningPlan, start_cleaning
 from odradek.log.compaction.config import CleanerConfig
-from odradek.log.compaction.output import CLEANED, MENDED
+from odradek.log.compaction.output import CLEANED, REPAIRED
 from odradek.log.compaction.plan import Dirtiness, active_is_overdue, examine, make_plan
 from odradek.log.compaction.status import CompactionState
 from odradek.log.compaction.swap import replace_segments, swap_in
@@ -220,10 +220,10 @@ class Cleaner:
         async with self._worker(log, plan) as worker:
             check(segments)
             learned = await ask(None, segments)
-            assert isinstance(learned, Learned)
+            assert isinstance(learned, BuiltOffsetMap)
             progress = self.running[log.topic_partition]
             progress.groups = len(learned.groups)
-            self._count_learned(learned, plan)
+            self._count_offset_map(learned, plan)
             first = 0
             for number, count in enumerate(learned.groups):
                 await buggify("log: before segments are cleaned")
@@ -246,7 +246,7 @@ class Cleaner:
         """Before anything is dropped of a log for the first time: that it was compacted is known for good then, however
         this cleaning ends (ADR 0021). Below offset 1 each key is there once."""
         log.cleaned_offset = 1
-        await self._disk.run_blocking(self._manager.cleaned_work(log.log_dir, surely=True))
+        await self._disk.run_blocking(self._manager.cleaned_work(log.log_dir, required=True))
 
     def _swap(self, log: Log, old: list[Segment]) -> None:
         if not replace_segments(log, old, lambda: swap_in(self._manager.files, log.directory, old)):
@@ -277,14 +277,14 @@ class Cleaner:
         def job(disk: Disk) -> None:
             try:
                 for name in disk.list_dir(directory):
-                    if name.endswith(CLEANED) and not name.endswith(MENDED):
+                    if name.endswith(CLEANED) and not name.endswith(REPAIRED):
                         disk.remove(directory / name)
             except OSError as error:
                 _log.debug("files of a cleaning that was given up stay", log=directory.name, reason=str(error))
 
         return current.partition_dir.work(job)
 
-    def _count_learned(self, learned: Learned, plan: CleaningPlan) -> None:
+    def _count_offset_map(self, learned: BuiltOffsetMap, plan: CleaningPlan) -> None:
         self.counts.read_bytes += learned.read_bytes
         self.counts.fullest_table = max(self.counts.fullest_table, learned.table_bytes / max(1, plan.table_bytes))
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.ports import Disk, Pause
 from odradek.log.compaction.batches import Batch, BatchCleaner, LastOfProducer
-from odradek.log.compaction.keys import KeyTable
+from odradek.log.compaction.keys import OffsetMap
 from odradek.log.compaction.output import CleanedSegment
 from odradek.log.compaction.transactions import AbortedData
 from odradek.log.files import FileCache
@@ -47,7 +47,7 @@ class CleaningPlan:
         first_dirty_offset: inclusive.
         aborted: transactions whose marker lies behind those segments.
         producers: see `BatchCleaner`.
-        table_bytes: what the keys may take; see `KeyTable`.
+        table_bytes: what the keys may take; see `OffsetMap`.
         read_bytes: of one read.
     """
 
@@ -66,7 +66,7 @@ class CleaningPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class BuiltOffsetMap:
     """The first pass is done.
 
     Attributes:
@@ -144,7 +144,7 @@ class Cleaning:
         self._files = FileCache(disk, capacity=8)
         self._indexed = {segment.base_offset: self._aborted_in(segment) for segment in plan.segments}
         aborted = [entry for entries in self._indexed.values() for entry in entries]
-        self._table = KeyTable(plan.table_bytes)
+        self._table = OffsetMap(plan.table_bytes)
         self._cleaner = BatchCleaner(
             self._table,
             AbortedData([*aborted, *plan.aborted]),
@@ -155,7 +155,7 @@ class Cleaning:
         )
         self._groups: list[tuple[SegmentPlan, ...]] = []
 
-    def answer(self, group: int | None) -> Learned | CleanedGroup:
+    def answer(self, group: int | None) -> BuiltOffsetMap | CleanedGroup:
         """What a worker is asked: None to learn, a number to clean that group."""
         return self.learn() if group is None else self.clean(group)
 
@@ -171,7 +171,7 @@ class Cleaning:
         paths = [segment_path(self._plan.directory, segment.base_offset, suffix) for suffix in (".index", ".timeindex")]
         return max(self._disk.size(path) if self._disk.exists(path) else 0 for path in paths)
 
-    def learn(self) -> Learned:
+    def learn(self) -> BuiltOffsetMap:
         """Read the keys of the dirty part, as far as there is room for them."""
         plan, cleaner = self._plan, self._cleaner
         read = 0
@@ -200,7 +200,7 @@ class Cleaning:
         for count in counts:
             self._groups.append(plan.segments[first : first + count])
             first += count
-        return Learned(cleaner.end_offset, tuple(counts), len(self._table.marks), read, self._table.used_bytes)
+        return BuiltOffsetMap(cleaner.end_offset, tuple(counts), len(self._table.marks), read, self._table.used_bytes)
 
     def clean(self, group: int) -> CleanedGroup:
         """Write a group's new segment, durable but for its names; nothing where one segment stays as it is."""
@@ -224,7 +224,7 @@ class Cleaning:
                     writer.change(position)
                     writer.keep(changed, kept, position)
         entries = [entry for segment in segments for entry in self._indexed[segment.base_offset]]
-        written = writer.finish(self._cleaner.transactions.still_indexed(entries))
+        written = writer.finish(self._cleaner.transactions.to_keep(entries))
         return CleanedGroup(segments[0].base_offset, written > 0, read, written, before, after)
 
     def _open(self, plan: SegmentPlan) -> Segment:
@@ -268,7 +268,9 @@ class Cleaning:
         self._pause(size_bytes)
 
 
-def start_cleaning(disk: Disk, pause: Pause, plan: CleaningPlan) -> Callable[[int | None], Learned | CleanedGroup]:
+def start_cleaning(
+    disk: Disk, pause: Pause, plan: CleaningPlan
+) -> Callable[[int | None], BuiltOffsetMap | CleanedGroup]:
     """What a worker is started with."""
     return Cleaning(disk, plan, pause).answer
 

@@ -19,7 +19,7 @@ TOMBSTONE = 2
 ENTRY_BYTES = 144
 
 
-class KeyTable:
+class OffsetMap:
     """The keys of a log's dirty part, each with the number of the last record that has it.
 
     Records are numbered as they come, from 0, so that gaps between offsets cost nothing.
@@ -52,7 +52,7 @@ class KeyTable:
         """Records whose keys do not count: aborted ones and markers."""
         self.marks += bytes(record_count)
 
-    def learn(self, data: bytes, position: int, end: int, record_count: int) -> None:
+    def put_batch(self, data: bytes, position: int, end: int, record_count: int) -> None:
         """Take in the keys of one batch: each record before with such a key is dead.
 
         Args:
@@ -80,8 +80,8 @@ class KeyTable:
             marks[first + number] = marks[first + number] or TOMBSTONE
         self._key_bytes += known_bytes
 
-    def look_up(self, data: bytes, position: int, end: int, record_count: int) -> bytearray:
-        """The marks of a batch that lies before everything that was learned; arguments and errors as `learn`."""
+    def get_batch(self, data: bytes, position: int, end: int, record_count: int) -> bytearray:
+        """The marks of a batch that lies before everything that was learned; arguments and errors as `put_batch`."""
         keys, tombstones = _keys_of(data, position, end, record_count)
         marks = bytearray(record_count)
         last = self._last
@@ -96,7 +96,7 @@ class KeyTable:
 def _keys_of(  # noqa: C901 - one inlined loop: a call for each record costs a twelfth of it
     data: bytes, position: int, end: int, record_count: int
 ) -> tuple[list[bytes | None], list[int]]:
-    """(the key of each record, the numbers of those that have a key and no value); arguments and errors as `learn`.
+    """(the key of each record, the numbers of those that have a key and no value); arguments and errors as `put_batch`.
 
     None is the key of a record without one: nothing says what would replace it, and Kafka drops such records too.
     """

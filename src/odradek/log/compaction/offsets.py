@@ -45,7 +45,7 @@ class CleanedOffsets:
         cleaned = [log for log in logs if log.cleaned_offset > 0]
         return self._files.work(log_dir, cleaned)
 
-    def surely(self, log_dir: Path, logs: Iterable[Log]) -> Callable[[], None]:
+    def required(self, log_dir: Path, logs: Iterable[Log]) -> Callable[[], None]:
         """As `work`, for what must be known before all else. The work raises ApiError where there is no space."""
         write = self._files.work(log_dir, [log for log in logs if log.cleaned_offset > 0], wait=True)
 
@@ -63,7 +63,7 @@ class CleanedOffsets:
         Raises:
             StorageError: the disk failed, or is full: a log that is not safe must not be written.
         """
-        if not self._files.may_say(key, log_dir):
+        if not self._files.max_recorded_offset(key, log_dir):
             return
         self._files.write_now(log_dir, [log for log in logs if log.cleaned_offset > 0])
         if self._files.is_behind(log_dir):

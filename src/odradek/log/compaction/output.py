@@ -16,7 +16,7 @@ from odradek.record.batch import BatchHeader
 
 CLEANED = ".cleaned"
 # Of who mends a segment while the cleaner may be at it, too.
-MENDED = ".mended" + CLEANED
+REPAIRED = ".mended" + CLEANED
 INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
 # Positions in an index have 31 bits.
 MAX_SEGMENT_BYTES = INT32_MAX
@@ -72,7 +72,7 @@ class CleanedSegment:
         self._write()
         for entry in aborted:
             self._segment.indexes.transactions.append(entry)
-        self._segment.indexes.note_newest()
+        self._segment.indexes.append_newest_timestamp()
         self._segment.seal()
         self._segment.indexes.transactions.flush(create=True)
         self._segment.indexes.flush(sync=True)

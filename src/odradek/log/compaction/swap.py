@@ -64,14 +64,14 @@ def swap_in(files: FileCache, directory: Path, old: Sequence[Segment]) -> tuple[
     # They tell of producers up to offsets at which no segment begins any more; the newest are those behind.
     for segment in old[1:]:
         disk.remove(segment_path(directory, segment.base_offset, ".snapshot"))
-    _take_place(disk, directory, base)
+    _install(disk, directory, base)
     fresh = Segment(files, directory, base, created_ms=old[-1].created_ms)
     fresh.open()
     fresh.indexes.is_sealed = True
     return fresh, removed
 
 
-def _take_place(disk: Disk, directory: Path, base: int) -> None:
+def _install(disk: Disk, directory: Path, base: int) -> None:
     for suffix in (*INDEX_SUFFIXES, ".log"):
         path = segment_path(directory, base, suffix + SWAP)
         if suffix != ".log" and not disk.exists(path):
@@ -106,7 +106,7 @@ def settle_swap(disk: Disk, directory: Path, notes: list[str]) -> None:
             notes.append(f"{directory.name}: the compacted segment {base} takes the place of {replaced} old ones")
         else:
             _cut_before(disk, directory, base, names)
-        _take_place(disk, directory, base)
+        _install(disk, directory, base)
     if swapped:
         disk.sync_dir(directory)
 

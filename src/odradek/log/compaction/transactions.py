@@ -41,12 +41,12 @@ class OpenTransactions:
         # Markers whose transaction has no batch left: (producer, the marker's offset).
         self.emptied: set[tuple[int, int]] = set()
 
-    def met(self, header: BatchHeader) -> None:
+    def add(self, header: BatchHeader) -> None:
         """A batch of records, whatever becomes of it: even an empty one is taken for the beginning of a transaction."""
         if header.is_transactional:
             self._met.add(header.producer_id)
 
-    def ended(self, header: BatchHeader) -> bool:
+    def end(self, header: BatchHeader) -> bool:
         """A marker; returns whether nothing of its transaction is left before it."""
         if header.producer_id in self._met:
             self._met.discard(header.producer_id)
@@ -54,6 +54,6 @@ class OpenTransactions:
         self.emptied.add((header.producer_id, header.last_offset))
         return True
 
-    def still_indexed(self, entries: Iterable[AbortedTransaction]) -> list[AbortedTransaction]:
+    def to_keep(self, entries: Iterable[AbortedTransaction]) -> list[AbortedTransaction]:
         """Those of the aborted transactions of which readers must know: batches of theirs may be there."""
         return [entry for entry in entries if (entry.producer_id, entry.last_offset) not in self.emptied]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from odradek.common.errors import OdradekError
@@ -34,13 +34,13 @@ class LoggedIn:
 
     Attributes:
         name: of the user.
-        last_words: what the client gets last.
+        final_token: what the client gets last.
         expires_at_ms: wall-clock time at which what it proved itself with ends; None where it does not.
         by_token: whether it was a delegation token.
     """
 
     name: str
-    last_words: bytes = b""
+    final_token: bytes = field(default=b"", repr=False)
     expires_at_ms: int | None = None
     by_token: bool = False
 

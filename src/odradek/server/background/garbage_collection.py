@@ -26,7 +26,7 @@ class GarbageCollection:
     def __init__(self, partition_count: Callable[[], int]) -> None:
         """`partition_count` returns how many there are now, deleted ones that are not gone yet included."""
         self._partition_count = partition_count
-        self._set_aside = 0
+        self._frozen_count = 0
 
     def begin(self) -> None:
         """Before the start, of which almost all stays. What was imported is set aside here: looking through it takes
@@ -39,7 +39,7 @@ class GarbageCollection:
         """All that was made so far stays."""
         gc.collect()
         gc.freeze()
-        self._set_aside = self._partition_count()
+        self._frozen_count = self._partition_count()
 
     async def run(self) -> None:
         """Look now and then, until cancelled."""
@@ -50,10 +50,10 @@ class GarbageCollection:
     def look(self) -> None:
         """Set aside what has come, or let the collector at it where that is little."""
         count = self._partition_count()
-        if count >= self._set_aside + MANY:
+        if count >= self._frozen_count + MANY:
             gc.freeze()
-        elif count > self._set_aside - MANY:
+        elif count > self._frozen_count - MANY:
             return
         elif count < MANY:
             gc.unfreeze()
-        self._set_aside = count
+        self._frozen_count = count

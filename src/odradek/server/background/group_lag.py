@@ -76,7 +76,7 @@ class GroupLagJob:
     def start(self) -> None:
         """Begin, unless odradek.group.lag.interval.ms says no."""
         if self._is_shown and self._config.interval_ms > 0:
-            self._job = asyncio.get_running_loop().create_task(self._round_after_round())
+            self._job = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
         """Give up the round under way."""
@@ -84,7 +84,7 @@ class GroupLagJob:
             self._job.cancel()
             await asyncio.gather(self._job, return_exceptions=True)
 
-    async def _round_after_round(self) -> None:
+    async def _run(self) -> None:
         pause_ms = min(FIRST_ROUND_MS, self._config.interval_ms)
         while True:
             await asyncio.sleep(pause_ms / 1000)
@@ -166,7 +166,7 @@ class GroupLagJob:
         for number, key in enumerate(wanted):
             partition, known = own.partition(*key), image.partition(*key)
             if partition is not None and partition.is_leader:
-                _quietly(look, partition, key)
+                _unless_failed(look, partition, key)
             elif known is not None and known.has_leader and known.leader != own.broker_id:
                 elsewhere[known.leader].append(key)
             if number % PARTITIONS_A_TURN == PARTITIONS_A_TURN - 1:
@@ -195,7 +195,7 @@ class GroupLagJob:
                         take((topic.name, each.partition_index), each.offset, read_offset_times(each))
 
 
-def _quietly(look: Callable[[Partition, PartitionKey], None], partition: Partition, key: PartitionKey) -> None:
+def _unless_failed(look: Callable[[Partition, PartitionKey], None], partition: Partition, key: PartitionKey) -> None:
     """What cannot be read is left out: readers of the partition get the error."""
     try:
         look(partition, key)

@@ -122,8 +122,8 @@ class Maintenance:
             self._every(flush_ms, self._flush),
             self._every(REMOVAL_INTERVAL_MS, self._remove),
             self._every(idle_check_ms, self._close_idle),
-            self._every(SPACE_CHECK_MS, self._look_for_space),
-            self._every(ISOLATION_CHECK_MS, self._look_for_isolation),
+            self._every(SPACE_CHECK_MS, self._check_space),
+            self._every(ISOLATION_CHECK_MS, self._check_isolation),
         ]
 
     async def stop(self) -> None:
@@ -181,16 +181,16 @@ class Maintenance:
 
     async def _remove(self) -> None:
         await self._disk.run_blocking(self._log_manager.take_removals())
-        self._replicas.place_again()
+        self._replicas.retry_unplaced()
 
-    async def _look_for_isolation(self) -> None:
+    async def _check_isolation(self) -> None:
         self._replicas.isolation.look()
 
-    async def _look_for_space(self) -> None:
+    async def _check_space(self) -> None:
         space = self._log_manager.space
         for directory in space.full():
             if await self._disk.run_blocking(space.probe(directory)):
-                space.came_back(directory)
+                space.on_space_available(directory)
 
     async def _close_idle(self) -> None:
         now_ms = self._clock.monotonic_ms()

@@ -40,7 +40,7 @@ class Scrubbing:
     def start(self) -> None:
         """Begin, unless odradek.log.scrub.enable says no."""
         if self._config.enable:
-            self._job = asyncio.get_running_loop().create_task(self._pass_after_pass())
+            self._job = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
         """Give up the pass under way."""
@@ -48,7 +48,7 @@ class Scrubbing:
             self._job.cancel()
             await asyncio.gather(self._job, return_exceptions=True)
 
-    async def _pass_after_pass(self) -> None:
+    async def _run(self) -> None:
         pause_ms = FIRST_PASS_MS
         while True:
             await asyncio.sleep(max(1, min(pause_ms, self._config.interval_ms)) / 1000)
@@ -92,7 +92,7 @@ class Scrubbing:
 
     def _begin(self, log: Log, segment: Segment, position: int = 0, offset: int | None = None) -> SegmentCheck | None:
         """A check from there on; None where the log is gone. Raises StorageError."""
-        if log.has_left:
+        if log.is_detached:
             return None
         try:
             return SegmentCheck(self._disk, log, segment, position=position, offset=offset)
@@ -102,8 +102,8 @@ class Scrubbing:
     async def _repaired(self, log: Log, segment: Segment, position: int, offset: int) -> SegmentCheck | None:
         """Let damage be repaired; a check of what is there then and behind it, None where it stays damaged."""
         self.counts.damaged += 1
-        segment.verification.distrust()
-        log.damage.found(segment, position, offset)
+        segment.verification.invalidate()
+        log.damage.report(segment, position, offset)
         partition = self._replicas.partition(*log.topic_partition)
         repair = None if partition is None else partition.wait_repaired()
         if repair is None:

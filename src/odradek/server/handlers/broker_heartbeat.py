@@ -18,5 +18,5 @@ async def handle(context: RequestContext, request: BrokerHeartbeatRequest) -> Br
     except ApiError as error:
         return BrokerHeartbeatResponse(error_code=error.code)
     if context.broker.liveness is not None:
-        context.broker.liveness.heard(context.connection, request.broker_id, request.broker_epoch)
+        context.broker.liveness.heartbeat_received(context.connection, request.broker_id, request.broker_epoch)
     return answer

@@ -87,7 +87,7 @@ async def _serve(context: RequestContext, envelope: EnvelopeRequest) -> tuple[Fo
         if inspect.isawaitable(answer):
             answer = await answer
     except ApiError as error:
-        answer = route.error_answer(inner.api_version, error.code, error.message)
+        answer = route.error_response(inner.api_version, error.code, error.message)
         if answer is None:
             raise
     return inner, answer

@@ -50,8 +50,8 @@ from odradek.server.fetch_session_cache import NO_SESSION, CachedPartition, Part
 from odradek.server.follower_fetch import FollowerFetch
 from odradek.server.log_creation import after_logs_created, logs_pending
 from odradek.server.long_poll import LongPoll
-from odradek.server.partition_refusals import name_leader, refuse_read
-from odradek.server.preferred_replica import FIRST_WITH_RACK, is_sent_elsewhere
+from odradek.server.partition_errors import name_leader, set_fetch_error
+from odradek.server.preferred_replica import FIRST_WITH_RACK, redirect_to_preferred_replica
 
 if TYPE_CHECKING:
     from odradek.replica.partition import Partition
@@ -66,7 +66,7 @@ MAX_PARKED = 50_000
 READ_MS = 20
 # These errors do not end a consumer's long poll, or a consumer of a topic that was just deleted would send requests
 # without pause. A follower gets them at once: it backs off by itself, and may know a new topic before this broker does.
-_NOT_THERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+_UNKNOWN_TOPIC = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 def _is_damage(error: ApiError | StorageError) -> bool:
@@ -77,7 +77,9 @@ def handle(
     context: RequestContext, request: FetchRequest
 ) -> FetchResponse | asyncio.Future[FetchResponse] | Coroutine[object, object, FetchResponse]:
     """Read the partitions; returns the response where that is enough data, else a future of it."""
-    if context.broker.replicas.is_making_logs and logs_pending(context, (topic.partitions for topic in request.topics)):
+    if context.broker.replicas.is_creating_logs and logs_pending(
+        context, (topic.partitions for topic in request.topics)
+    ):
         return after_logs_created(context, request, handle)
     by_id = context.api_version >= _FIRST_WITH_TOPIC_IDS
     try:
@@ -87,7 +89,7 @@ def handle(
     if context.times is not None and fetch.is_follower:
         context.times.count_as_follower()
     fetch.read()
-    if fetch.is_enough() or request.max_wait_ms <= 0 or context.broker.replicas.parked_fetch_count >= MAX_PARKED:
+    if fetch.is_satisfied() or request.max_wait_ms <= 0 or context.broker.replicas.parked_fetch_count >= MAX_PARKED:
         return fetch.response()
     return LongPoll(context.broker, fetch).begin()
 
@@ -96,14 +98,13 @@ class PendingFetch:
     """One Fetch request that is not yet answered; each wake-up of its long poll reads all partitions again.
 
     Attributes:
-        answers: the partitions' responses, in order; a follower's session has none for partitions without news.
+        responses: the partitions' responses, in order; a follower's session has none for partitions without news.
         partitions: the partitions that were read and whose new data the long poll waits for.
-        answer_now: a partition has an error or a new offset, which ends the wait for records.
-        wants_marks: a high watermark that advanced ends the wait, too.
+        respond_now: a partition has an error or a new offset, which ends the wait for records.
+        wakes_on_high_watermark: a high watermark that advanced ends the wait, too.
     """
 
     __slots__ = (
-        "_asked",
         "_bytes_left",
         "_context",
         "_follower",
@@ -118,14 +119,15 @@ class PendingFetch:
         "_read_ends_ms",
         "_replica_id",
         "_request",
+        "_requested",
         "_selects_replica",
-        "answer_now",
-        "answers",
         "deadline_ms",
         "partitions",
+        "respond_now",
+        "responses",
         "session",
         "size_bytes",
-        "wants_marks",
+        "wakes_on_high_watermark",
     )
 
     def __init__(self, context: RequestContext, request: FetchRequest, by_id: bool) -> None:
@@ -156,43 +158,43 @@ class PendingFetch:
             max_bytes = context.payer.max_fetch_bytes
         # A min_bytes above max_bytes can never be reached: every response would wait for max_wait_ms.
         self._max_bytes, self._min_bytes = max_bytes, min(request.min_bytes, max_bytes)
-        self.session, self._asked, self._is_incremental = context.broker.fetch_sessions.resolve(
+        self.session, self._requested, self._is_incremental = context.broker.fetch_sessions.resolve(
             request, by_id=by_id, is_follower=self._replica_id >= 0
         )
         # Only the first read acknowledges: a long poll may be read again long after its follower has died.
         self._is_first_read = True
         # Followers that serve consumers get an advanced high watermark at once, without waiting for data.
         serves_consumers = context.broker.replicas.selector is not None
-        self.wants_marks = self._replica_id >= 0 and serves_consumers and self.session is not None
+        self.wakes_on_high_watermark = self._replica_id >= 0 and serves_consumers and self.session is not None
         self._selects_replica = self._replica_id < 0 and serves_consumers
         self._bytes_left, self._read_at_ms, self._read_ends_ms = max_bytes, 0, 0
-        self.answers: list[tuple[CachedPartition, PartitionData]] = []
+        self.responses: list[tuple[CachedPartition, PartitionData]] = []
         self.partitions: list[Partition] = []
         self.size_bytes = 0
-        self.answer_now = False
+        self.respond_now = False
 
     def read(self) -> None:
         """Read every partition once, within the limits."""
-        self.answers.clear()
+        self.responses.clear()
         self.partitions.clear()
-        self.size_bytes, self.answer_now = 0, False
+        self.size_bytes, self.respond_now = 0, False
         self._bytes_left, self._read_ends_ms = self._max_bytes, 0
         self._image = self._context.broker.image
         is_first, self._is_first_read = self._is_first_read, False
         follower, now_ms = self._follower, self._context.broker.clock.monotonic_ms()
         self._read_at_ms = now_ms
-        skipping = self._skips_quiet(is_first)
-        for asked in self._asked:
-            if skipping is not None and asked.quiet is not None:
-                quiet = skipping.quiet_partition(asked, now_ms, acknowledges=is_first)
-                if quiet is not None:
-                    self.partitions.append(quiet)
+        skipping = self._skips_unchanged(is_first)
+        for requested in self._requested:
+            if skipping is not None and requested.caught_up_partition is not None:
+                caught_up_partition = skipping.unchanged_partition(requested, now_ms, acknowledges=is_first)
+                if caught_up_partition is not None:
+                    self.partitions.append(caught_up_partition)
                     continue
-            answer = PartitionData(partition_index=asked.partition_id, aborted_transactions=None)
-            self.answers.append((asked, answer))
-            self._read_partition(asked, answer, follower if is_first else None)
+            data = PartitionData(partition_index=requested.partition_id, aborted_transactions=None)
+            self.responses.append((requested, data))
+            self._read_partition(requested, data, follower if is_first else None)
 
-    def _skips_quiet(self, is_first: bool) -> FollowerFetch | None:
+    def _skips_unchanged(self, is_first: bool) -> FollowerFetch | None:
         """The follower whose partitions without news are skipped, as an incremental response omits them; else None.
 
         A first read of a follower whose broker epoch is not the registered one skips none.
@@ -203,34 +205,34 @@ class PendingFetch:
         return follower if not is_first or follower.is_registered(self._image) else None
 
     def _read_partition(
-        self, asked: CachedPartition, answer: PartitionData, acknowledging: FollowerFetch | None
+        self, requested: CachedPartition, data: PartitionData, acknowledging: FollowerFetch | None
     ) -> None:
         partition: Partition | None = None
         try:
-            partition = self._partition(asked)
+            partition = self._partition(requested)
             if acknowledging is not None:
-                acknowledging.acknowledge(self._image, partition, asked)
-            if self._selects_replica and is_sent_elsewhere(
-                self._context, self._request.rack_id, partition, asked.fetch_offset, answer
+                acknowledging.acknowledge(self._image, partition, requested)
+            if self._selects_replica and redirect_to_preferred_replica(
+                self._context, self._request.rack_id, partition, requested.fetch_offset, data
             ):
-                self.answer_now = True
+                self.respond_now = True
                 return
-            read = self._read_records(partition, asked)
+            read = self._read_records(partition, requested)
         except (ApiError, StorageError) as error:
             if partition is not None and partition.is_being_repaired and _is_damage(error):
                 # The damaged batches are being fetched from another replica: until then there is no new data.
                 self.partitions.append(partition)
-                self._fill(answer, nothing_of(partition.log))
+                self._fill(data, nothing_of(partition.log))
             else:
                 if partition is not None:
                     self._context.broker.metrics.fetch_failed(partition.topic)
-                self._fail(answer, error)
+                self._set_error(data, error)
             return
         self.partitions.append(partition)
-        self._fill(answer, read)
-        self._note_read(partition, asked, read)
+        self._fill(data, read)
+        self._note_read(partition, requested, read)
 
-    def _read_records(self, partition: Partition, asked: CachedPartition) -> PartitionRead:
+    def _read_records(self, partition: Partition, requested: CachedPartition) -> PartitionRead:
         """Raises as `Partition.read`."""
         is_throttled = self._follower is not None and self._follower.is_throttled(partition)
         if self._bytes_left and self.size_bytes:
@@ -238,52 +240,52 @@ class PendingFetch:
             self._read_ends_ms = self._read_ends_ms or now_ms + READ_MS
             self._bytes_left = self._bytes_left if now_ms < self._read_ends_ms else 0
         return partition.read(
-            asked.fetch_offset,
-            max_bytes=0 if is_throttled else min(asked.max_bytes, self._bytes_left),
+            requested.fetch_offset,
+            max_bytes=0 if is_throttled else min(requested.max_bytes, self._bytes_left),
             at_least_one=not self.size_bytes and not is_throttled,
             replica_id=self._replica_id,
             isolation_level=self._request.isolation_level,
-            last_fetched_epoch=asked.last_fetched_epoch,
+            last_fetched_epoch=requested.last_fetched_epoch,
         )
 
-    def _note_read(self, partition: Partition, asked: CachedPartition, read: PartitionRead) -> None:
+    def _note_read(self, partition: Partition, requested: CachedPartition, read: PartitionRead) -> None:
         """Count the bytes read from a partition, and remember that a follower has all its records."""
         self.size_bytes += read.size_bytes
         self._bytes_left = max(0, self._bytes_left - read.size_bytes)
         follower = self._follower
         if follower is None:
             return
-        if self.wants_marks and read.high_watermark > asked.sent_high_watermark:
-            self.answer_now = True
+        if self.wakes_on_high_watermark and read.high_watermark > requested.sent_high_watermark:
+            self.respond_now = True
         follower.spend(partition, read.size_bytes)
         if read.diverging is None and not read.size_bytes:
-            asked.quiet = partition
+            requested.caught_up_partition = partition
 
-    def _partition(self, asked: CachedPartition) -> Partition:
+    def _partition(self, requested: CachedPartition) -> Partition:
         """
         Raises:
             ApiError: the partition is unknown, the client may not read it, this broker may not serve it, or its leader
                 epoch is another.
         """
         context, image = self._context, self._image
-        topic = asked.topic
+        topic = requested.topic
         if self._is_unauthorized:
             raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "followers fetch where brokers talk to each other")
         if isinstance(topic, str):
             self._check_may_read(topic)
-            partition = context.broker.replicas.find(topic, asked.partition_id, image)
+            partition = context.broker.replicas.find(topic, requested.partition_id, image)
         else:
             known = image.topics_by_id.get(topic)
             if known is None:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
             self._check_may_read(known.name)
-            partition = context.broker.replicas.find(known.name, asked.partition_id, image)
+            partition = context.broker.replicas.find(known.name, requested.partition_id, image)
             if partition.topic_id != topic:
                 raise ApiError(ErrorCode.INCONSISTENT_TOPIC_ID)
         if self._replica_id < 0 and context.api_version >= FIRST_WITH_RACK:
-            partition.check_epoch(asked.current_leader_epoch)
+            partition.check_epoch(requested.current_leader_epoch)
         else:
-            partition.check_leader(asked.current_leader_epoch)
+            partition.check_leader(requested.current_leader_epoch)
         return partition
 
     def _check_may_read(self, topic: str) -> None:
@@ -296,24 +298,24 @@ class PendingFetch:
         if not may_read:
             raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
-    def _fill(self, answer: PartitionData, read: PartitionRead) -> None:
-        answer.high_watermark = read.high_watermark
-        answer.last_stable_offset = read.last_stable_offset
-        answer.log_start_offset = read.log_start_offset
+    def _fill(self, data: PartitionData, read: PartitionRead) -> None:
+        data.high_watermark = read.high_watermark
+        data.last_stable_offset = read.last_stable_offset
+        data.log_start_offset = read.log_start_offset
         if read.diverging is not None:
-            answer.diverging_epoch = EpochEndOffset(epoch=read.diverging[0], end_offset=read.diverging[1])
-            self.answer_now = True
+            data.diverging_epoch = EpochEndOffset(epoch=read.diverging[0], end_offset=read.diverging[1])
+            self.respond_now = True
         if read.aborted_transactions is not None:
-            answer.aborted_transactions = [
+            data.aborted_transactions = [
                 AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
                 for each in read.aborted_transactions
             ]
-        answer.records = RecordsChunks(read.chunks, read.size_bytes) if read.size_bytes else b""
+        data.records = RecordsChunks(read.chunks, read.size_bytes) if read.size_bytes else b""
 
-    def _fail(self, answer: PartitionData, error: ApiError | StorageError) -> None:
-        if isinstance(error, StorageError) or error.code not in _NOT_THERE or self._replica_id >= 0:
-            self.answer_now = True
-        refuse_read(self._context, answer, error)
+    def _set_error(self, data: PartitionData, error: ApiError | StorageError) -> None:
+        if isinstance(error, StorageError) or error.code not in _UNKNOWN_TOPIC or self._replica_id >= 0:
+            self.respond_now = True
+        set_fetch_error(self._context, data, error)
 
     @property
     def is_follower(self) -> bool:
@@ -328,9 +330,9 @@ class PendingFetch:
         """The number of bytes that are missing for min_bytes."""
         return self._min_bytes - self.size_bytes
 
-    def is_enough(self) -> bool:
+    def is_satisfied(self) -> bool:
         """Whether the request can be answered now."""
-        return self.answer_now or self.size_bytes >= self._min_bytes or not self.partitions
+        return self.respond_now or self.size_bytes >= self._min_bytes or not self.partitions
 
     def response(self) -> FetchResponse:
         """The response with what was just read; in an incremental session, only the partitions that changed.
@@ -346,20 +348,20 @@ class PendingFetch:
         with_records: list[PartitionKey] = []
         metrics = self._context.broker.metrics
         by_topic = metrics.replicated if self.is_follower else metrics.consumed
-        for asked, answer in self.answers:
-            must_respond = session is None or asked.must_respond(answer)
+        for requested, data in self.responses:
+            must_respond = session is None or requested.must_respond(data)
             if not must_respond and self._is_incremental:
                 continue
-            if answer.error_code:
-                name_leader(self._context, response, asked.topic, answer)
-            if isinstance(answer.records, RecordsChunks):
-                with_records.append((asked.topic, asked.partition_id))
-                given = by_topic.get(asked.topic)
+            if data.error_code:
+                name_leader(self._context, response, requested.topic, data)
+            if isinstance(data.records, RecordsChunks):
+                with_records.append((requested.topic, requested.partition_id))
+                given = by_topic.get(requested.topic)
                 if given is None:
-                    given = by_topic[asked.topic] = Given()
-                given.bytes += answer.records.size_bytes
+                    given = by_topic[requested.topic] = Given()
+                given.bytes += data.records.size_bytes
                 given.answers += 1
-            _topic_of(response, asked.topic).partitions.append(answer)
+            _topic_of(response, requested.topic).partitions.append(data)
         if session is not None:
             session.move_to_end(*with_records)
         metrics.fetched(self.size_bytes, is_follower=self.is_follower)

@@ -62,7 +62,9 @@ def handle(
     context: RequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
     """An offset, or an error, for each partition; at once, unless records must be looked at one by one."""
-    if context.broker.replicas.is_making_logs and logs_pending(context, (topic.partitions for topic in request.topics)):
+    if context.broker.replicas.is_creating_logs and logs_pending(
+        context, (topic.partitions for topic in request.topics)
+    ):
         return after_logs_created(context, request, handle)
     searches: list[_Search] = []
     image = context.broker.image
@@ -164,7 +166,7 @@ async def _search_all(
         try:
             found = await _searched(context, search)
         except OSError as error:
-            if search.log.has_left:
+            if search.log.is_detached:
                 answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
                 continue
             context.broker.replicas.storage_failed(StorageError(partition.log.log_dir, str(error)))
@@ -181,9 +183,9 @@ async def _search_all(
 async def _searched(context: RequestContext, search: _Search) -> FoundTimestamp | None:
     """What a search finds. Raises ApiError where the partition has left meanwhile, or its leadership; OSError."""
     partition, disk = search.partition, context.broker.log_manager.disk
-    while not search.log.has_left and (work := search.timestamps.next_step()) is not None:
+    while not search.log.is_detached and (work := search.timestamps.next_step()) is not None:
         search.timestamps.take(await disk.run_blocking(work))
-    if search.log.has_left:
+    if search.log.is_detached:
         raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} is no longer here")
     if partition.leader_epoch != search.leader_epoch:
         raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} has a new leader epoch")

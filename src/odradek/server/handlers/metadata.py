@@ -84,10 +84,10 @@ def handle(
     missing = [name for name in asked.names if _is_missing(image, name)] if _creates(context, request, asked) else []
     if missing:
         return _create_first(context, request, asked, missing)
-    if context.broker.suspected_brokers.in_doubt:
-        doubted = context.broker.suspected_brokers.doubted() & _leaders(image, request, asked)
-        if doubted:
-            return _answer_later(context, request, asked, doubted)
+    if context.broker.suspected_brokers.any_suspected:
+        suspected = context.broker.suspected_brokers.suspected() & _leaders(image, request, asked)
+        if suspected:
+            return _answer_later(context, request, asked, suspected)
     return _answer(context, request, asked, {})
 
 
@@ -99,8 +99,8 @@ def _check_knows(context: RequestContext, request: MetadataRequest) -> None:
         return
     by_id = context.broker.image.topics_by_id
     asked = [by_id[topic.topic_id].name if topic.topic_id in by_id else topic.name for topic in request.topics or ()]
-    cut_off = names if request.topics is None else names.intersection(asked)
-    if any(is_listed(context, name) for name in cut_off):
+    is_isolated = names if request.topics is None else names.intersection(asked)
+    if any(is_listed(context, name) for name in is_isolated):
         raise ApiError(ErrorCode.REBOOTSTRAP_REQUIRED, "this broker is cut off: another one knows who leads")
 
 
@@ -146,9 +146,9 @@ def _leaders(image: MetadataImage, request: MetadataRequest, asked: _Asked) -> s
 
 
 async def _answer_later(
-    context: RequestContext, request: MetadataRequest, asked: _Asked, doubted: set[int]
+    context: RequestContext, request: MetadataRequest, asked: _Asked, suspected: set[int]
 ) -> MetadataResponse:
-    await context.broker.suspected_brokers.wait_resolved(doubted)
+    await context.broker.suspected_brokers.wait_resolved(suspected)
     return _answer(context, request, asked, {})
 
 
@@ -190,7 +190,7 @@ async def _answer_in_turns(context: RequestContext, request: MetadataRequest) ->
                 missing.append(name)
             await turns.spend()
     errors = await _create(context, missing)
-    if not missing and context.broker.suspected_brokers.in_doubt:
+    if not missing and context.broker.suspected_brokers.any_suspected:
         await context.broker.suspected_brokers.wait_resolved(_leaders(context.broker.image, request, asked))
     response, topics = _begin(context, request, asked, errors)
     for answer in topics:

@@ -37,16 +37,18 @@ from odradek.record.validation import TooLongForLoopError, admit, is_long_walk
 from odradek.server.acknowledgement import Waiting, when_acknowledged
 from odradek.server.handlers.shared import ADMIN_CLIENT_ID
 from odradek.server.log_creation import after_logs_created, logs_pending
-from odradek.server.partition_refusals import refuse_batch
-from odradek.server.produce_preparation import has_other_codec, note_refused, prepare_then
+from odradek.server.partition_errors import set_produce_error
+from odradek.server.produce_preparation import needs_recompression, note_refused, prepare_off_loop
 from odradek.server.transactions.produce_verification import Check, Unverified, Verified, find_unverified, verify
 
 if TYPE_CHECKING:
     from odradek.replica.partition import Partition
     from odradek.server.context import RequestContext
 
-_NAMELESS = ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transaction needs a transactional id")
-_FORBIDDEN_ID = ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no Write on the transactional id")
+_NO_TRANSACTIONAL_ID = ApiError(
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transaction needs a transactional id"
+)
+_TRANSACTIONAL_ID_DENIED = ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no Write on the transactional id")
 _NONE_VERIFIED: Verified = {}
 _FIRST_WITH_TOPIC_IDS = 13
 
@@ -55,7 +57,7 @@ def handle(
     context: RequestContext, request: ProduceRequest
 ) -> ProduceResponse | asyncio.Future[Any] | Coroutine[Any, Any, Any] | None:
     """Append all batches; returns the response, None for acks=0, or a future of a response that waits for replicas."""
-    if context.broker.replicas.is_making_logs and logs_pending(
+    if context.broker.replicas.is_creating_logs and logs_pending(
         context, (topic.partition_data for topic in request.topic_data)
     ):
         return after_logs_created(context, request, handle)
@@ -71,7 +73,7 @@ def handle(
 class _Appends:
     """The appends of one request, with each partition's response and the futures that it waits for."""
 
-    __slots__ = ("_acks", "_context", "_image", "_request", "_response", "_unless_verified", "_verified", "_waiting")
+    __slots__ = ("_acks", "_context", "_image", "_request", "_response", "_unverified_error", "_verified", "_waiting")
 
     def __init__(self, context: RequestContext, request: ProduceRequest, verified: Verified = _NONE_VERIFIED) -> None:
         """`verified` has the coordinator's result for each partition that was verified."""
@@ -83,11 +85,11 @@ class _Appends:
         self._waiting: list[Waiting] = []
         self._verified = verified
         # The error of transactional batches in partitions that were not verified.
-        self._unless_verified: ApiError | None = None
+        self._unverified_error: ApiError | None = None
         if request.transactional_id is None:
-            self._unless_verified = _NAMELESS
+            self._unverified_error = _NO_TRANSACTIONAL_ID
         elif not context.authorize(AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, request.transactional_id):
-            self._unless_verified = _FORBIDDEN_ID
+            self._unverified_error = _TRANSACTIONAL_ID_DENIED
 
     def run(self) -> ProduceResponse | asyncio.Future[Any] | None:
         """Append each partition's batch; an error of one partition does not affect the others."""
@@ -101,19 +103,19 @@ class _Appends:
             is_forbidden = name is not None and not self._context.authorize(
                 AclOperation.WRITE, AclResourceType.TOPIC, name
             )
-            answers = []
-            for wanted in topic.partition_data:
-                answer = PartitionProduceResponse(index=wanted.index)
-                answers.append(answer)
+            partition_responses = []
+            for data in topic.partition_data:
+                partition_response = PartitionProduceResponse(index=data.index)
+                partition_responses.append(partition_response)
                 try:
                     if is_forbidden:
                         raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                     self._check_request(name)
-                    self._append(self._find(topic, name, wanted), wanted.records, answer)
+                    self._append(self._find(topic, name, data), data.records, partition_response)
                 except (ApiError, StorageError) as error:
-                    self._refuse(answer, name or "", error)
+                    self._set_error(partition_response, name or "", error)
             response.responses.append(
-                TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
+                TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=partition_responses)
             )
         if self._acks == 0:
             return None
@@ -121,16 +123,16 @@ class _Appends:
             return response
         return when_acknowledged(response, self._waiting, self._request, self._context)
 
-    def _find(self, topic: TopicProduceData, name: str | None, wanted: PartitionProduceData) -> Partition:
-        replicas, records = self._context.broker.replicas, wanted.records
+    def _find(self, topic: TopicProduceData, name: str | None, data: PartitionProduceData) -> Partition:
+        replicas, records = self._context.broker.replicas, data.records
         try:
             if name is None:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
-            return replicas.find(name, wanted.index, self._image)
+            return replicas.find(name, data.index, self._image)
         except ApiError as error:
             if isinstance(records, bytes | bytearray | memoryview) and len(records) >= HEADER_BYTES:
                 key = topic.topic_id if name is None else name
-                replicas.early.note(key, wanted.index, BatchHeader.read(records), error.code)
+                replicas.early_refusals.note(key, data.index, BatchHeader.read(records), error.code)
             raise
 
     def _check_request(self, name: str | None) -> None:
@@ -139,67 +141,71 @@ class _Appends:
         if name in INTERNAL_TOPICS and self._context.client_id != ADMIN_CLIENT_ID:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is internal: clients may not write to it")
 
-    def _append(self, partition: Partition, records: Any, answer: PartitionProduceResponse) -> None:
+    def _append(self, partition: Partition, records: Any, partition_response: PartitionProduceResponse) -> None:
         """Validate and append one batch: at once, or in the partition's order after preparation off the loop."""
         if records is None or not len(records):
             raise ApiError(ErrorCode.INVALID_RECORD, "a partition without records")
         broker, rules = self._context.broker, partition.rules
         is_behind_others = broker.replicas.preparations.is_busy(partition)
-        if is_behind_others or is_long_walk(records, rules) or has_other_codec(partition, records):
-            self._prepare_and_append(partition, records, answer)
+        if is_behind_others or is_long_walk(records, rules) or needs_recompression(partition, records):
+            self._prepare_and_append(partition, records, partition_response)
             return
         now_ms, version = broker.clock.now_ms(), self._context.api_version
         try:
             batch, header = admit(records, rules, now_ms=now_ms, api_version=version, on_loop=True)
         except TooLongForLoopError:
-            self._prepare_and_append(partition, records, answer)
+            self._prepare_and_append(partition, records, partition_response)
             return
         except ApiError as error:
             note_refused(partition, records, error)
             raise
-        wait = self._write(partition, batch, header, answer)
+        wait = self._write(partition, batch, header, partition_response)
         if wait is not None:
-            self._waiting.append((answer, partition, wait))
+            self._waiting.append((partition_response, partition, wait))
 
-    def _prepare_and_append(self, partition: Partition, records: Any, answer: PartitionProduceResponse) -> None:
-        ended = prepare_then(
+    def _prepare_and_append(
+        self, partition: Partition, records: Any, partition_response: PartitionProduceResponse
+    ) -> None:
+        ended = prepare_off_loop(
             self._context,
             partition,
             records,
-            lambda batch, header: self._write(partition, batch, header, answer),
-            lambda error: self._refuse(answer, partition.topic, error),
+            lambda batch, header: self._write(partition, batch, header, partition_response),
+            lambda error: self._set_error(partition_response, partition.topic, error),
         )
         if self._acks:
-            self._waiting.append((answer, partition, ended))
+            self._waiting.append((partition_response, partition, ended))
 
     def _write(
-        self, partition: Partition, records: Any, header: BatchHeader, answer: PartitionProduceResponse
+        self, partition: Partition, records: Any, header: BatchHeader, partition_response: PartitionProduceResponse
     ) -> asyncio.Future[None] | None:
         """Append a validated batch; returns the future that its acknowledgement waits for, None for no wait."""
         broker, acks = self._context.broker, self._acks
-        check: Check = self._unless_verified
+        check: Check = self._unverified_error
         if self._verified:
             check = self._verified.get((partition.topic, partition.partition_id), check)
         if isinstance(check, ApiError):
             if header.is_transactional:
-                partition.log.producers.refused((header,), check.code)
+                partition.log.producers.note_refused((header,), check.code)
                 raise ApiError(check.code, check.message)
             check = None
         now_ms = broker.clock.now_ms()
         info = partition.append_as_leader((records,), (header,), required_acks=acks, now_ms=now_ms, verification=check)
         broker.metrics.produced(partition.topic, len(records), header.record_count)
-        answer.base_offset = info.base_offset
-        answer.log_append_time_ms = info.log_append_time_ms
-        answer.log_start_offset = partition.log.log_start_offset
+        partition_response.base_offset = info.base_offset
+        partition_response.log_append_time_ms = info.log_append_time_ms
+        partition_response.log_start_offset = partition.log.log_start_offset
         if not acks:
             return None
         end_offset = info.last_offset + 1
         return partition.wait_replicated(end_offset) if acks == -1 else partition.wait_durable(end_offset)
 
-    def _refuse(self, answer: PartitionProduceResponse, topic: str, error: ApiError | StorageError) -> None:
+    def _set_error(
+        self, partition_response: PartitionProduceResponse, topic: str, error: ApiError | StorageError
+    ) -> None:
         if not self._acks:
             self._context.connection.close_because("a record sent with acks=0 was refused")
-        refuse_batch(self._context, self._response, answer, topic, error)
+        set_produce_error(self._context, self._response, partition_response, topic, error)
 
 
 async def _verify_and_append(

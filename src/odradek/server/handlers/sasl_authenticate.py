@@ -25,31 +25,31 @@ def handle(
 ) -> SaslAuthenticateResponse | Coroutine[Any, Any, SaslAuthenticateResponse]:
     """Go on with the login of this connection."""
     gate = context.connection.gate
-    if gate is None or not gate.is_talking:
+    if gate is None or not gate.expects_token:
         return SaslAuthenticateResponse(
             error_code=ErrorCode.ILLEGAL_SASL_STATE,
             error_message="SaslAuthenticate request received after successful authentication",
         )
     if gate.blocks:
-        return _hear(context, gate, bytes(request.auth_bytes))
-    answer = context.connection.hear(gate, bytes(request.auth_bytes))
+        return _evaluate(context, gate, bytes(request.auth_bytes))
+    answer = context.connection.evaluate(gate, bytes(request.auth_bytes))
     if answer.code != ErrorCode.NONE:
         return _later(context, gate, answer)
     return _response(answer)
 
 
-async def _hear(context: RequestContext, gate: LoginGate, message: bytes) -> SaslAuthenticateResponse:
-    answer = await context.connection.hear_off_loop(gate, message)
+async def _evaluate(context: RequestContext, gate: LoginGate, message: bytes) -> SaslAuthenticateResponse:
+    answer = await context.connection.evaluate_off_loop(gate, message)
     if answer.code == ErrorCode.NONE:
         return _response(answer)
     return await _later(context, gate, answer)
 
 
 def _response(answer: Answer) -> SaslAuthenticateResponse:
-    return SaslAuthenticateResponse(error_message=None, auth_bytes=answer.words, session_lifetime_ms=answer.session_ms)
+    return SaslAuthenticateResponse(error_message=None, auth_bytes=answer.token, session_lifetime_ms=answer.session_ms)
 
 
 async def _later(context: RequestContext, gate: LoginGate, answer: Answer) -> SaslAuthenticateResponse:
     await asyncio.sleep(gate.listener.config.failure_delay_ms / 1000)
-    context.connection.end_after_answers()
+    context.connection.close_after_responses()
     return SaslAuthenticateResponse(error_code=answer.code, error_message=answer.text)

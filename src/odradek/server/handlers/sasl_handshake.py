@@ -19,7 +19,7 @@ def handle(context: RequestContext, request: SaslHandshakeRequest) -> SaslHandsh
     gate = connection.gate
     if gate is None:
         return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
-    code = gate.choose(request.mechanism, context.api_version, context.broker.clock.monotonic_ms())
+    code = gate.begin(request.mechanism, context.api_version, context.broker.clock.monotonic_ms())
     if code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
-        connection.end_after_answers(f"the client asks for a SASL mechanism that {gate.listener.name} has not")
+        connection.close_after_responses(f"the client asks for a SASL mechanism that {gate.listener.name} has not")
     return SaslHandshakeResponse(error_code=code, mechanisms=list(gate.listener.mechanisms))

@@ -105,7 +105,7 @@ async def _commit(context: RequestContext, request: TxnOffsetCommitRequest) -> T
     needed = add or verifier.config.enable
     caller = Caller(context.client_id, f"/{context.client_address}", context.api_version)
     committed: TxnOffsetCommitResponse = await context.broker.coordinator.txn_offset_commit(
-        request, verify if needed else None, caller, is_bumped_by_ends=add
+        request, verify if needed else None, caller, supports_epoch_bump=add
     )
     return committed
 

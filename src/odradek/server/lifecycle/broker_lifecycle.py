@@ -119,15 +119,15 @@ class BrokerLifecycle:
         self._broker_id = broker_id
         self._metadata_offset = metadata_offset
         self._directories = directories
-        self._told_cordoned = False
-        self._early = asyncio.Event()
+        self._reported_cordoned = False
+        self._heartbeat_due = asyncio.Event()
         self._on_failed = on_failed
         self._on_answered = on_answered
         self._duplicate = ""
         self._registration: BrokerRegistrationRequest | None = None
         self._publisher: MetadataPublisher | None = None
-        self._beating: asyncio.Task[None] | None = None
-        self._handover_skipped = asyncio.Event()
+        self._heartbeat_task: asyncio.Task[None] | None = None
+        self._shutdown_wait_skipped = asyncio.Event()
         self.broker_epoch = -1
 
     async def register(self, registration: BrokerRegistrationRequest, publisher: MetadataPublisher) -> None:
@@ -160,7 +160,7 @@ class BrokerLifecycle:
         try:
             async with asyncio.timeout(self._config.registration_timeout_ms / 1000):
                 await self._unfenced()
-                self._beating = asyncio.get_running_loop().create_task(self._heartbeat_loop())
+                self._heartbeat_task = asyncio.get_running_loop().create_task(self._heartbeat_loop())
                 while not await wait_until_seen(publisher, self._is_unfenced):
                     _log.info("waiting for the cluster's metadata", at=publisher.image.offset)
         except TimeoutError:
@@ -172,7 +172,7 @@ class BrokerLifecycle:
         """Ask until we are; what the controller cannot write down at present it may in a moment. Raises ApiError."""
         while True:
             try:
-                answer = await self._beat_or_register()
+                answer = await self._heartbeat_or_register()
                 if answer is not None and not answer.is_fenced:
                     return
             except ApiError as error:
@@ -188,45 +188,48 @@ class BrokerLifecycle:
         limit_ms = self._config.registration_timeout_ms
         return f"{why} within initial.broker.registration.timeout.ms ({limit_ms}): is the quorum up?"
 
-    def skip_handover(self) -> None:
+    def skip_controlled_shutdown(self) -> None:
         """Leave without waiting from now on: where a whole cluster stops, there is no other broker to wait for."""
-        self._handover_skipped.set()
+        self._shutdown_wait_skipped.set()
 
     async def leave(self) -> None:
         """Ask the controller to take all leadership away, and stop beating. Never raises: we stop in any case."""
-        if self._beating is None:
+        if self._heartbeat_task is None:
             return
         await self.stop()
         if not self._config.controlled_shutdown_enable:
             return
         loop = asyncio.get_running_loop()
-        asking, skipped = loop.create_task(self._hand_over()), loop.create_task(self._handover_skipped.wait())
+        asking, skipped = (
+            loop.create_task(self._await_controlled_shutdown()),
+            loop.create_task(self._shutdown_wait_skipped.wait()),
+        )
         await asyncio.wait({asking, skipped}, return_when=asyncio.FIRST_COMPLETED)
         for task in (asking, skipped):
             task.cancel()
         await asyncio.gather(asking, skipped, return_exceptions=True)
 
-    async def _hand_over(self) -> None:
+    async def _await_controlled_shutdown(self) -> None:
         """Return when the controller says that this broker may stop, or does not say so in time."""
         try:
             async with asyncio.timeout(LEAVE_TIMEOUT_MS / 1000):
-                answer = await self._beat(want_shut_down=True)
+                answer = await self._heartbeat(want_shut_down=True)
                 while not answer.should_shut_down:
                     await asyncio.sleep(LEAVE_POLL_MS / 1000)
-                    answer = await self._beat(want_shut_down=True)
+                    answer = await self._heartbeat(want_shut_down=True)
         except (OdradekError, TimeoutError) as error:
             _log.warning("controlled shutdown gave up", error=error)
 
     async def stop(self) -> None:
         """Stop beating, without a word."""
-        if self._beating is not None:
-            self._beating.cancel()
-            await asyncio.gather(self._beating, return_exceptions=True)
-            self._beating = None
+        if self._heartbeat_task is not None:
+            self._heartbeat_task.cancel()
+            await asyncio.gather(self._heartbeat_task, return_exceptions=True)
+            self._heartbeat_task = None
 
     def heartbeat_now(self) -> None:
         """There is news for the controller that others wait for, as a directory that failed."""
-        self._early.set()
+        self._heartbeat_due.set()
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Another broker stops: it waits until all unfenced brokers know (see `Brokers.heartbeat`)."""
@@ -234,7 +237,7 @@ class BrokerLifecycle:
             image.brokers.get(broker_id) for broker_id in sorted(delta.changed_brokers) if broker_id != self._broker_id
         )
         if any(broker is not None and broker.in_controlled_shutdown and not broker.fenced for broker in changed):
-            self._early.set()
+            self._heartbeat_due.set()
 
     async def _register(self, registration: BrokerRegistrationRequest) -> int:
         while True:
@@ -267,11 +270,11 @@ class BrokerLifecycle:
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._config.heartbeat_interval_ms / 1000):
-                    await self._early.wait()
-            self._early.clear()
+                    await self._heartbeat_due.wait()
+            self._heartbeat_due.clear()
             await buggify("server: before a heartbeat")
             try:
-                await self._beat_or_register()
+                await self._heartbeat_or_register()
             except OdradekError as error:
                 if isinstance(error, ApiError) and error.code in _NOT_THIS_BROKER:
                     _log.error("the cluster no longer knows this broker", error=error)
@@ -279,10 +282,10 @@ class BrokerLifecycle:
                     return
                 _log.warning("heartbeat failed", error=error)
 
-    async def _beat_or_register(self) -> BrokerHeartbeatResponse | None:
+    async def _heartbeat_or_register(self) -> BrokerHeartbeatResponse | None:
         """One heartbeat; None where this broker had to register again. Raises as the controller refuses either."""
         try:
-            return await self._beat()
+            return await self._heartbeat()
         except ApiError as error:
             if error.code is not ErrorCode.STALE_BROKER_EPOCH:
                 raise
@@ -311,19 +314,19 @@ class BrokerLifecycle:
         self.broker_epoch = answer.broker_epoch
         self.heartbeat_now()
 
-    async def _beat(self, *, want_shut_down: bool = False) -> BrokerHeartbeatResponse:
+    async def _heartbeat(self, *, want_shut_down: bool = False) -> BrokerHeartbeatResponse:
         directories = self._directories()
         cordoned = [each.directory_id for each in directories if each.cordoned]
         full = [each.directory_id for each in directories if each.full and not each.offline]
         # An older controller has no place for them, and a new registration begins with none.
-        self._told_cordoned = self._told_cordoned or bool(cordoned)
+        self._reported_cordoned = self._reported_cordoned or bool(cordoned)
         request = BrokerHeartbeatRequest(
             broker_id=self._broker_id,
             broker_epoch=self.broker_epoch,
             current_metadata_offset=self._metadata_offset(),
             want_shut_down=want_shut_down,
             offline_log_dirs=[each.directory_id for each in directories if each.offline],
-            cordoned_log_dirs=cordoned if self._told_cordoned else None,
+            cordoned_log_dirs=cordoned if self._reported_cordoned else None,
         )
         if full:
             request.unknown_tagged_fields = (full_log_dirs_field(full),)

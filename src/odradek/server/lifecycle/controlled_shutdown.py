@@ -26,7 +26,7 @@ HOLD_MS = 100
 _SCOPE = "broker"
 
 
-def has_handed_over(image: MetadataImage, node_id: int, broker_epoch: int) -> bool:
+def shutdown_is_complete(image: MetadataImage, node_id: int, broker_epoch: int) -> bool:
     """Whether this process of a broker has asked to stop, and leads nothing any more."""
     own = image.brokers.get(node_id)
     if own is None or not own.in_controlled_shutdown or own.broker_epoch != broker_epoch:
@@ -48,7 +48,7 @@ class ControlledShutdown:
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Fall silent when the leaders have moved. Subscribed before those who would answer that they have."""
-        if self._begun or not has_handed_over(image, self._node_id, self._broker_epoch()):
+        if self._begun or not shutdown_is_complete(image, self._node_id, self._broker_epoch()):
             return
         self._begun = True
         self._dispatcher.pause_listeners(_SCOPE)

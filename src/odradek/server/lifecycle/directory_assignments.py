@@ -60,9 +60,9 @@ class DirectoryAssignments:
         self._broker_epoch = broker_epoch
         self._directory_of = directory_of
         self._is_online = is_online
-        self._untold: dict[_Key, UUID] = {}
+        self._unreported: dict[_Key, UUID] = {}
         # Where replicas that are moved are about to lie, and who waits until the controller knows.
-        self._promised: dict[_Key, UUID] = {}
+        self._planned: dict[_Key, UUID] = {}
         self._waiting: dict[_Key, Callable[[], None]] = {}
         self._image: MetadataImage | None = None
         self._changed = asyncio.Event()
@@ -86,37 +86,37 @@ class DirectoryAssignments:
             return
         for topic in delta.deleted_topics.values():
             for number in topic.partitions:
-                self._untold.pop((topic.topic_id, number), None)
+                self._unreported.pop((topic.topic_id, number), None)
         for topic_id, changed in delta.changed_partitions.items():
             present = image.topics_by_id.get(topic_id)
             for number in sorted(changed) if present is not None else ():
                 assert present is not None
                 self._compare(present, number)
-        if self._untold:
+        if self._unreported:
             self._changed.set()
 
-    def look_at(self, topic_name: str, number: int) -> None:
+    def compare(self, topic_name: str, number: int) -> None:
         """A replica has its place only now: compare it."""
         image = self._image
         topic = None if image is None or not _are_assigned(image) else image.topics_by_name.get(topic_name)
         if topic is not None and number in topic.partitions:
             self._compare(topic, number)
-            if self._untold:
+            if self._unreported:
                 self._changed.set()
 
     def _compare(self, topic: TopicImage, number: int) -> None:
         key, partition = (topic.topic_id, number), topic.partitions[number]
         here = UNASSIGNED_DIRECTORY
         if self._broker_id in partition.replicas:
-            here = self._promised.get(key) or self._directory_of(topic.name, number)
+            here = self._planned.get(key) or self._directory_of(topic.name, number)
             if here == LOST_DIRECTORY and not self._counts_as_online(partition.directory(self._broker_id)):
                 # The controller knows the directory, and learns of its failure; else it would let this broker lead.
                 here = UNASSIGNED_DIRECTORY
         if here in (UNASSIGNED_DIRECTORY, partition.directory(self._broker_id)):
-            self._untold.pop(key, None)
+            self._unreported.pop(key, None)
             self._reported(key, here)
         else:
-            self._untold[key] = here
+            self._unreported[key] = here
 
     def _counts_as_online(self, directory: UUID) -> bool:
         """Whether the controller may let this broker lead what it has in this directory."""
@@ -125,21 +125,21 @@ class DirectoryAssignments:
     def assign_and_notify(self, topic_id: UUID, number: int, directory: UUID, confirmed: Callable[[], None]) -> None:
         """A replica is about to be in another directory: notify the controller, and call `confirmed` when it knows.
 
-        Until `settle`, that directory counts as the one where it lies.
+        Until `move_ended`, that directory counts as the one where it lies.
         """
         if self._image is None or not _are_assigned(self._image):
             confirmed()
             return
         key = (topic_id, number)
-        self._promised[key], self._waiting[key] = directory, confirmed
-        self._untold[key] = directory
+        self._planned[key], self._waiting[key] = directory, confirmed
+        self._unreported[key] = directory
         self._changed.set()
 
-    def settle(self, topic_id: UUID, number: int) -> None:
+    def move_ended(self, topic_id: UUID, number: int) -> None:
         """A replica lies where it lies, be it that it was moved or that the move was given up."""
         key = (topic_id, number)
         self._waiting.pop(key, None)
-        if self._promised.pop(key, None) is None or self._image is None:
+        if self._planned.pop(key, None) is None or self._image is None:
             return
         topic = self._image.topics_by_id.get(topic_id)
         if topic is not None and number in topic.partitions:
@@ -147,28 +147,28 @@ class DirectoryAssignments:
             # The controller may have been notified of the other directory, and the metadata that says so is on its way.
             here = self._directory_of(topic.name, number)
             if here not in (UNASSIGNED_DIRECTORY, LOST_DIRECTORY):
-                self._untold[key] = here
+                self._unreported[key] = here
                 self._changed.set()
 
     def _reported(self, key: _Key, directory: UUID) -> None:
-        if self._promised.get(key) == directory:
+        if self._planned.get(key) == directory:
             self._waiting.pop(key, lambda: None)()
 
     async def _report_loop(self) -> None:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            while self._untold:
-                batch = dict(islice(self._untold.items(), MAX_PER_REQUEST))
-                if not await self._tell(batch):
+            while self._unreported:
+                batch = dict(islice(self._unreported.items(), MAX_PER_REQUEST))
+                if not await self._send(batch):
                     await asyncio.sleep(RETRY_MS / 1000)
                     continue
                 for key, directory in batch.items():
-                    if self._untold.get(key) == directory:
-                        del self._untold[key]
+                    if self._unreported.get(key) == directory:
+                        del self._unreported[key]
                         self._reported(key, directory)
 
-    async def _tell(self, batch: dict[_Key, UUID]) -> bool:
+    async def _send(self, batch: dict[_Key, UUID]) -> bool:
         """Send one request; returns whether the controller took it, partitions that it does not know included."""
         by_directory: dict[UUID, dict[UUID, list[PartitionData]]] = {}
         for (topic_id, number), directory in batch.items():

@@ -67,7 +67,7 @@ class BrokerLiveness:
         self._probes: dict[asyncio.Task[None], None] = {}
         self._stopped = False
 
-    def heard(self, connection: Connection, broker_id: int, broker_epoch: int) -> None:
+    def heartbeat_received(self, connection: Connection, broker_id: int, broker_epoch: int) -> None:
         """A broker has sent a heartbeat over this connection."""
         connection.on_lost = lambda: self._lost(broker_id, broker_epoch)
         if (broker_id, broker_epoch) in self._heartbeats:
@@ -99,7 +99,7 @@ class BrokerLiveness:
         for _ in range(2):
             if not self._service.active:
                 return
-            unheard = self._service.unheard_brokers()
+            unheard = self._service.brokers_without_heartbeat()
             await asyncio.gather(
                 *(self._probe(broker_id, epoch) for broker_id, epoch in unheard if broker_id != self._node_id)
             )

@@ -23,45 +23,45 @@ def refuse_before_login(connection: Connection, gate: LoginGate, context: Reques
     if not refusal:
         return False
     code = ErrorCode.ILLEGAL_SASL_STATE
-    answer = route.error_answer(context.api_version, code, "") if gate.is_talking else None
+    answer = route.error_response(context.api_version, code, "") if gate.expects_token else None
     if answer is None:
         connection.close_because(refusal)
         return True
-    connection.end_after_answers(refusal)
+    connection.close_after_responses(refusal)
     connection.send(None, encode_response(context.api_key, context.api_version, context.correlation_id, answer))
     return True
 
 
-def answer_bare(
+def respond_bare(
     dispatcher: Dispatcher, connection: Connection, gate: LoginGate, message: bytes
 ) -> asyncio.Task[Any] | None:
     """Answer a message of a login that came without a request around it, after SaslHandshake version 0."""
     if gate.blocks:
         connection.requests.is_exclusive = True
-        return dispatcher.start_task(_hear(connection, gate, message))
-    answer = connection.hear(gate, message)
+        return dispatcher.start_task(_evaluate(connection, gate, message))
+    answer = connection.evaluate(gate, message)
     if answer.code == ErrorCode.NONE:
         connection.send(None, _framed(answer))
         return None
-    connection.end_after_answers()
+    connection.close_after_responses()
     return dispatcher.start_task(_close_later(connection, gate.listener.config.failure_delay_ms / 1000))
 
 
-async def _hear(connection: Connection, gate: LoginGate, message: bytes) -> None:
-    answer = await connection.hear_off_loop(gate, message)
+async def _evaluate(connection: Connection, gate: LoginGate, message: bytes) -> None:
+    answer = await connection.evaluate_off_loop(gate, message)
     if connection.is_closing:
         return
     connection.requests.is_exclusive = False
     if answer.code == ErrorCode.NONE:
         connection.send(None, _framed(answer))
-        connection.answer_queued(others_wait=False)
+        connection.response_queued(others_wait=False)
     else:
-        connection.end_after_answers()
+        connection.close_after_responses()
         await _close_later(connection, gate.listener.config.failure_delay_ms / 1000)
 
 
 def _framed(answer: Answer) -> list[Any]:
-    return [struct.pack(">i", len(answer.words)) + answer.words]
+    return [struct.pack(">i", len(answer.token)) + answer.token]
 
 
 async def _close_later(connection: Connection, delay_s: float) -> None:

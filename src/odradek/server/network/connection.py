@@ -67,11 +67,11 @@ class Connection(asyncio.BufferedProtocol):
         "_sent_bytes_seen",
         "_tls",
         "_transport",
-        "_unmute",
+        "_unmute_timer",
         "_waiting_since_ns",
         "clock",
         "gate",
-        "has_place",
+        "is_admitted",
         "is_closing",
         "last_active_ms",
         "listener",
@@ -127,10 +127,10 @@ class Connection(asyncio.BufferedProtocol):
         self._read_bytes = 0
         self._sent_bytes_seen = 0
         # Whether it has entered, and has not left.
-        self.has_place = False
+        self.is_admitted = False
         self.is_closing = self._is_ending = False
         # Ends the time for which the client must wait that has used more than its quota.
-        self._unmute: asyncio.TimerHandle | None = None
+        self._unmute_timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
         self._outbound: ResponseWriter | None = None
 
@@ -145,41 +145,41 @@ class Connection(asyncio.BufferedProtocol):
         self.local_address = (local[0], local[1])
         self.last_active_ms = self.clock.monotonic_ms()
         if self._tls is not None:
-            self.has_place = True  # which the handshake had
+            self.is_admitted = True  # which the handshake had
             self._admit(transport)
             return
-        refusal = self._dispatcher.connections.entrance.take_place(self.listener, self)
+        refusal = self._dispatcher.connections.connection_quotas.acquire_place(self.listener, self)
         if refusal:
             self._dispatcher.connections.refused_count += 1
             self._refuse(transport, refusal)
-        elif not self.has_place:
+        elif not self.is_admitted:
             asyncio.get_running_loop().call_soon(self._wait_unread)
 
     def _wait_unread(self) -> None:
         """Read nothing until there is a place, which may have come by now."""
-        if not self.has_place:
+        if not self.is_admitted:
             self._set_reading(False)
 
-    def enter(self) -> bool:
+    def place_granted(self) -> bool:
         """There is a place for the connection, which may be closing by now; whether it takes the place."""
         transport, connections = self._transport, self._dispatcher.connections
         if self.is_closing or transport is None:
             return False
-        if connections.hold_if_early(self.listener, self.peer_host, transport, self.clock.monotonic_ms()):
+        if connections.delay_if_throttled(self.listener, self.peer_host, transport, self.clock.monotonic_ms()):
             self.is_closing = True
             return False
-        self.has_place = True
+        self.is_admitted = True
         self._admit(transport)
         self.advance()
         return True
 
-    def _leave(self) -> None:
-        entrance = self._dispatcher.connections.entrance
-        if self.has_place:
-            self.has_place = False
-            entrance.leave(self.listener)
+    def _release_place(self) -> None:
+        connection_quotas = self._dispatcher.connections.connection_quotas
+        if self.is_admitted:
+            self.is_admitted = False
+            connection_quotas.release_place(self.listener)
         else:
-            entrance.wait_no_longer(self.listener, self)
+            connection_quotas.cancel_wait(self.listener, self)
 
     def _admit(self, transport: asyncio.Transport) -> None:
         sock = transport.get_extra_info("socket")
@@ -188,7 +188,7 @@ class Connection(asyncio.BufferedProtocol):
         if refusal is not None:
             self._refuse(transport, refusal)
             return
-        if self._tls is not None and not self._is_known(self._tls, transport):
+        if self._tls is not None and not self._authenticate_certificate(self._tls, transport):
             return
         if sock is not None:
             self._dispatcher.tune_socket(sock)
@@ -204,7 +204,7 @@ class Connection(asyncio.BufferedProtocol):
         self.is_closing = True
         transport.abort()
 
-    def _is_known(self, tls: ListenerTls, transport: asyncio.Transport) -> bool:
+    def _authenticate_certificate(self, tls: ListenerTls, transport: asyncio.Transport) -> bool:
         """Take the principal from the client's certificate; a name without a principal ends the connection."""
         try:
             principal = tls.principal_of(transport.get_extra_info("ssl_object").getpeercert(binary_form=True))
@@ -229,11 +229,11 @@ class Connection(asyncio.BufferedProtocol):
         if frames:
             self._budget.frames_came()
             self._pending.extend(frames)
-        self._take_turn(nbytes, full, bool(frames))
+        self._process_received(nbytes, full, bool(frames))
         if self._pending or self._inbound.wanted_bytes:
             self._budget.read_ahead(nbytes)
 
-    def _take_turn(self, nbytes: int, full: bool, has_frames: bool) -> None:
+    def _process_received(self, nbytes: int, full: bool, has_frames: bool) -> None:
         """Go on with what was received, now or, where this connection has had its share, after the others."""
         if full:
             # libuv reads on within one event while reads come back full: give way to the others in between.
@@ -255,25 +255,25 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._tls is not None:
-            self._say_flood(exc)
+            self._log_flood(exc)
         self.is_closing = True
         self._pending.clear()
         self._inbound.drop()
-        self._budget.let_go(self, self.peer_host)
-        self.requests.cancel_waits()
+        self._budget.close(self, self.peer_host)
+        self.requests.cancel_pending()
         self.quotas.connection_lost(self)
-        if self._unmute is not None:
-            self._unmute.cancel()
+        if self._unmute_timer is not None:
+            self._unmute_timer.cancel()
         if self._outbound is not None:
             self._outbound.close()
         # Transport and connection know each other: TLS would keep its buffers until Python's collector comes by.
         self._transport = self._outbound = None
         self._dispatcher.connections.forget(self, self.peer_host)
-        self._leave()
+        self._release_place()
         if self.on_lost is not None:
             self.on_lost()
 
-    def _say_flood(self, error: Exception | None) -> None:
+    def _log_flood(self, error: Exception | None) -> None:
         from odradek.common.real_tls import TlsFloodError
 
         if isinstance(error, TlsFloodError):
@@ -320,7 +320,7 @@ class Connection(asyncio.BufferedProtocol):
         if outbound is not None and outbound.sent_bytes != self._sent_bytes_seen:
             self._sent_bytes_seen = outbound.sent_bytes
             self.last_active_ms = now_ms
-        waits_for_us = self.busy and not self._unsent_bytes and self._unmute is None
+        waits_for_us = self.busy and not self._unsent_bytes and self._unmute_timer is None
         return now_ms if waits_for_us else self.last_active_ms
 
     @property
@@ -334,7 +334,7 @@ class Connection(asyncio.BufferedProtocol):
             _log.warning("connection closed", alike=listener + reason, peer=self.peer, listener=listener, reason=reason)
         self.close()
 
-    def end_after_answers(self, reason: str = "") -> None:
+    def close_after_responses(self, reason: str = "") -> None:
         """Begin no request any more, and end the connection once its answers are sent; one log line with a reason."""
         if reason and not self._is_ending:
             listener = self.listener.name
@@ -349,7 +349,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # The way of a request
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Begin requests that have waited."""
         if self._pending or self._inbound.wanted_bytes:
             self._schedule()
@@ -358,21 +358,21 @@ class Connection(asyncio.BufferedProtocol):
         """Begin no request for so long; what is under way is answered, and what comes stays in the socket."""
         loop = asyncio.get_running_loop()
         ends_s = loop.time() + throttle_ms / 1000
-        if self.is_closing or (self._unmute is not None and self._unmute.when() >= ends_s):
+        if self.is_closing or (self._unmute_timer is not None and self._unmute_timer.when() >= ends_s):
             return
-        if self._unmute is not None:
-            self._unmute.cancel()
-        self._unmute = loop.call_at(ends_s, self._unmuted)
+        if self._unmute_timer is not None:
+            self._unmute_timer.cancel()
+        self._unmute_timer = loop.call_at(ends_s, self._on_unmute)
 
-    def _unmuted(self) -> None:
-        self._unmute = None
-        self.go_on()
+    def _on_unmute(self) -> None:
+        self._unmute_timer = None
+        self.resume()
 
     def memory_granted(self, size_bytes: int) -> None:
         """The frame that waited may be received."""
         self._budget.granted(size_bytes)
         if not self.is_closing:
-            self._inbound.go_on()
+            self._inbound.resume()
             self._read_on()
 
     def slowness(self, now_ms: int) -> str:
@@ -380,7 +380,7 @@ class Connection(asyncio.BufferedProtocol):
         gate = self.gate
         if gate is not None and not gate.is_open:
             if self.listener.opens_with not in self._dispatcher.open_scopes:
-                gate.wait_began(now_ms)
+                gate.restart_timeout(now_ms)
             elif slow := gate.slowness(now_ms):
                 return slow
         return self._budget.slowness(
@@ -404,7 +404,7 @@ class Connection(asyncio.BufferedProtocol):
         """Read on unless something waits for its turn, for memory, or to be sent."""
         inbound, outbound = self._inbound, self._outbound
         if inbound.wanted_bytes and self._reserve(inbound.wanted_bytes):
-            inbound.go_on()
+            inbound.resume()
         waits = bool(self._pending) or inbound.wanted_bytes > 0
         if not waits:
             self._budget.caught_up()
@@ -448,7 +448,7 @@ class Connection(asyncio.BufferedProtocol):
         pending = self._pending
         while True:
             while pending and left and self._may_begin(outbound):
-                self._begin_next(pending.popleft())
+                self._begin_request(pending.popleft())
                 left -= 1
                 if pending and self.clock.monotonic_ms() >= self.turn_ms + TURN_MS:
                     left = 0
@@ -471,7 +471,7 @@ class Connection(asyncio.BufferedProtocol):
             self.listener.opens_with in self._dispatcher.open_scopes
             and not requests.is_exclusive
             # A frame that has its memory does not keep it until a quota's wait is over: it prolongs the wait instead.
-            and (self._unmute is None or self._budget.reserved_bytes > 0)
+            and (self._unmute_timer is None or self._budget.reserved_bytes > 0)
             and not self.is_closing
             and not self._is_ending
             and outbound.pending_bytes < MAX_UNSENT_BYTES
@@ -486,7 +486,7 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 self._transport.pause_reading()
 
-    def _begin_next(self, frame: Buffer) -> None:
+    def _begin_request(self, frame: Buffer) -> None:
         """Begin a request; memory that it had reserved is free when its handler needs the request no more."""
         budget = self._budget
         if not budget.reserved_bytes:
@@ -499,23 +499,23 @@ class Connection(asyncio.BufferedProtocol):
         else:
             task.add_done_callback(lambda _: budget.release(reserved_bytes))
 
-    def answer_queued(self, *, others_wait: bool) -> None:
+    def response_queued(self, *, others_wait: bool) -> None:
         """An answer that was waited for is queued: send it now, or where others may follow, at the end of this turn."""
         if others_wait or self._scheduled:
             self._schedule()
         else:
             self.advance()
 
-    def hear(self, gate: LoginGate, message: bytes) -> Answer:
+    def evaluate(self, gate: LoginGate, message: bytes) -> Answer:
         """Take a message of a login; the client is known once it is done."""
-        return self._heard(gate, gate.step(message))
+        return self._apply_login_result(gate, gate.step(message))
 
-    async def hear_off_loop(self, gate: LoginGate, message: bytes) -> Answer:
-        """As `hear`, for a mechanism that blocks."""
-        return self._heard(gate, await off_loop(partial(gate.step, message)))
+    async def evaluate_off_loop(self, gate: LoginGate, message: bytes) -> Answer:
+        """As `evaluate`, for a mechanism that blocks."""
+        return self._apply_login_result(gate, await off_loop(partial(gate.step, message)))
 
-    def _heard(self, gate: LoginGate, outcome: bytes | LoggedIn | AuthenticationError) -> Answer:
-        answer = gate.heard(outcome, self.peer, self.clock.monotonic_ms(), self.clock.now_ms())
+    def _apply_login_result(self, gate: LoginGate, outcome: bytes | LoggedIn | AuthenticationError) -> Answer:
+        answer = gate.apply_result(outcome, self.peer, self.clock.monotonic_ms(), self.clock.now_ms())
         if gate.is_open:
             self.principal = f"User:{gate.user}"
             self.permissions.forget()

@@ -15,8 +15,8 @@ from odradek.protocol.declare import Message, parse_versions
 from odradek.security.quota.arrivals import Arrivals
 from odradek.security.quota.config import QuotaConfig
 from odradek.server.authorization import request_check
+from odradek.server.network.connection_quotas import ConnectionQuotas, Limits
 from odradek.server.network.descriptors import Descriptors
-from odradek.server.network.entrance import Entrance, Limits
 from odradek.server.network.listeners import Connections
 from odradek.server.network.request_memory import LOGIN_SHARE, RequestMemory, capacity_bytes
 from odradek.server.network.request_quotas import RequestQuotas
@@ -91,7 +91,7 @@ class Route:
     request_bytes: int = 0
     times: RouteTimes = field(default_factory=RouteTimes)
 
-    def error_answer(self, version: int, code: ErrorCode, message: str) -> Message | None:
+    def error_response(self, version: int, code: ErrorCode, message: str) -> Message | None:
         """A response that says only that all failed, or None where this version has no field for that."""
         names = {spec.name for spec in self.response.FIELDS if version in parse_versions(spec.versions)}
         if "error_code" not in names:
@@ -176,7 +176,7 @@ class Dispatcher:
         """Serve requests on one kind of listener; those that came earlier have waited."""
         self.open_scopes.add(scope)
         for connection in self.connections:
-            connection.go_on()
+            connection.resume()
 
     def time_requests(self, slow_ms: int) -> None:
         """Take times of requests, of all where those that take longer than `slow_ms` are to be logged (0: none)."""
@@ -221,7 +221,7 @@ class Dispatcher:
         task.add_done_callback(self.tasks.pop)
         return task
 
-    def unsupported_version_answer(self, context: RequestContext) -> Message | None:
+    def unsupported_version_response(self, context: RequestContext) -> Message | None:
         """The response in version 0 to a request of an unknown version; ApiVersions alone has one (KIP-511)."""
         if context.api_key != ApiKey.API_VERSIONS:
             return None
@@ -265,7 +265,7 @@ class Dispatcher:
 
     async def close(self) -> None:
         """End all connections and the handlers that still wait; connections that come later are refused."""
-        self.connections.close_held()
+        self.connections.close_delayed()
         for connection in self.connections:
             connection.close()
         tasks = tuple(self.tasks)
@@ -288,8 +288,10 @@ def make_dispatcher(
         ValueError: max.connections.per.ip.overrides cannot be read.
     """
     quotas = quotas or QuotaConfig()
-    arrivals, entrance = Arrivals(quotas.saved_s), Entrance(quotas.saved_s)
-    connections = Connections(config, Descriptors(machine.descriptors), arrivals=arrivals, entrance=entrance)
+    arrivals, connection_quotas = Arrivals(quotas.saved_s), ConnectionQuotas(quotas.saved_s)
+    connections = Connections(
+        config, Descriptors(machine.descriptors), arrivals=arrivals, connection_quotas=connection_quotas
+    )
     connections.change_limits(config)
     capacity = capacity_bytes(config.queued_max_request_bytes, machine.memory_bytes)
     return Dispatcher(

@@ -59,7 +59,7 @@ class FrameBudget:
             self._memory.read_ahead(-self._ahead_bytes)
             self._ahead_bytes = 0
 
-    def let_go(self, taker: Taker, address: str) -> None:
+    def close(self, taker: Taker, address: str) -> None:
         """The connection has ended."""
         self._memory.leave_line(taker, address)
         self.caught_up()
@@ -70,7 +70,7 @@ class FrameBudget:
         """The same connection's part of another memory; what requests under way hold of this one, they give back."""
         moved = FrameBudget(memory)
         moved.read_ahead(self._ahead_bytes)
-        self.let_go(taker, address)
+        self.close(taker, address)
         return moved
 
     # -- pace ---------------------------------------------------------------------------------------------------

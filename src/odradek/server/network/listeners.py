@@ -16,8 +16,8 @@ from odradek.common.errors import ConfigError
 from odradek.common.numbers import INT32_MAX
 from odradek.common.ports import Listener, Network, ProtocolFactory
 from odradek.security.quota.arrivals import Arrivals
+from odradek.server.network.connection_quotas import ConnectionQuotas, Limits
 from odradek.server.network.descriptors import Descriptors
-from odradek.server.network.entrance import Entrance, Limits
 from odradek.settings.broker import BrokerSettings
 from odradek.settings.formats import per_ip_overrides
 from odradek.settings.options import config, option
@@ -150,7 +150,7 @@ async def bind(
         raise ConfigError([f"{name}://{host}:{port}: {why}"]) from None
 
 
-class _Unheard(asyncio.Protocol):
+class _DiscardInput(asyncio.Protocol):
     """What is read of a connection that will be closed."""
 
 
@@ -166,9 +166,9 @@ class Connections:
     slow_count: int = 0
     throttled_count: int = 0
     arrivals: Arrivals = field(default_factory=lambda: Arrivals(1.0))
-    entrance: Entrance = field(default_factory=lambda: Entrance(1.0))
+    connection_quotas: ConnectionQuotas = field(default_factory=lambda: ConnectionQuotas(1.0))
     _open: dict[Connection, None] = field(default_factory=dict)
-    _held: dict[asyncio.Transport, asyncio.TimerHandle] = field(default_factory=dict)
+    _delayed: dict[asyncio.Transport, asyncio.TimerHandle] = field(default_factory=dict)
     _by_ip: dict[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -181,13 +181,13 @@ class Connections:
         """Go by other limits for connections to come; raises ValueError where the overrides cannot be read."""
         self.overrides = per_ip_overrides(limits.max_connections_per_ip_overrides)
         self.limits = limits
-        self.entrance.change_limits(limits, of_listeners or {})
+        self.connection_quotas.change_limits(limits, of_listeners or {})
         excess = len(self._open) - limits.max_connections
         if excess > 0:
             for each in sorted(self._clients(), key=lambda each: each.last_active_ms)[:excess]:
                 each.close_because(f"max.connections={limits.max_connections} is less than are open")
 
-    def hold_if_early(self, listener: ListenerSpec, host: str, transport: asyncio.Transport, now_ms: int) -> bool:
+    def delay_if_throttled(self, listener: ListenerSpec, host: str, transport: asyncio.Transport, now_ms: int) -> bool:
         """Whether an address has made its connections too fast: this one is held for a moment, and closed then."""
         if not self.arrivals.is_on or listener.is_internal:
             return False
@@ -195,25 +195,25 @@ class Connections:
         if not wait_ms:
             return False
         self.throttled_count += 1
-        if len(self._held) >= MAX_HELD:
+        if len(self._delayed) >= MAX_HELD:
             transport.abort()
             return True
         loop = asyncio.get_running_loop()
-        transport.set_protocol(_Unheard())
+        transport.set_protocol(_DiscardInput())
         loop.call_soon(transport.pause_reading)
-        self._held[transport] = loop.call_later(wait_ms / 1000, self._let_go, transport)
+        self._delayed[transport] = loop.call_later(wait_ms / 1000, self._close_delayed, transport)
         return True
 
-    def _let_go(self, transport: asyncio.Transport) -> None:
-        del self._held[transport]
+    def _close_delayed(self, transport: asyncio.Transport) -> None:
+        del self._delayed[transport]
         transport.abort()
 
-    def close_held(self) -> None:
+    def close_delayed(self) -> None:
         """End those that are held, and those that wait."""
-        self.entrance.close()
-        for transport, timer in tuple(self._held.items()):
+        self.connection_quotas.close()
+        for transport, timer in tuple(self._delayed.items()):
             timer.cancel()
-            self._let_go(transport)
+            self._close_delayed(transport)
 
     def admit(self, connection: Connection, host: str, descriptor: int) -> str | None:
         """Count a new connection, or say why it must be closed.

@@ -7,7 +7,7 @@ session has an end. After SaslHandshake version 0 the messages come and go as ba
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from odradek.common.errors import ErrorCode
@@ -40,7 +40,7 @@ class Answer:
         session_ms: after which the client must log in again; 0 for never.
     """
 
-    words: bytes = b""
+    token: bytes = field(default=b"", repr=False)
     code: ErrorCode = ErrorCode.NONE
     text: str = ""
     session_ms: int = 0
@@ -91,7 +91,7 @@ class LoginGate:
         return self._state is _State.OPEN
 
     @property
-    def is_talking(self) -> bool:
+    def expects_token(self) -> bool:
         """Whether messages of a mechanism are due."""
         return self._state is _State.MESSAGES
 
@@ -100,7 +100,7 @@ class LoginGate:
         """Whether the next message is one whose `step` may block, or compute for long."""
         return self._mechanism in self._listener.off_loop
 
-    def wait_began(self, now_ms: int) -> None:
+    def restart_timeout(self, now_ms: int) -> None:
         """The node serves no client yet: the time for a login begins later."""
         self._began_ms = now_ms
 
@@ -124,7 +124,7 @@ class LoginGate:
             return ""
         return f"the client did not log in within {LOGIN_TIMEOUT_MS} ms"
 
-    def choose(self, mechanism: str, version: int, now_ms: int) -> ErrorCode:
+    def begin(self, mechanism: str, version: int, now_ms: int) -> ErrorCode:
         """Begin a login by a mechanism; where it is refused, the connection ends with the answer."""
         if self._state is _State.OPEN and now_ms < self._next_login_ms:
             return ErrorCode.ILLEGAL_SASL_STATE
@@ -141,14 +141,14 @@ class LoginGate:
         self._state = _State.MESSAGES
         return ErrorCode.NONE
 
-    def hear(self, message: bytes, peer: str, now_ms: int, wall_ms: int) -> Answer:
+    def evaluate(self, message: bytes, peer: str, now_ms: int, wall_ms: int) -> Answer:
         """Take one message of the mechanism.
 
         Args:
             peer: for the log.
             wall_ms: the wall clock, by which tokens end.
         """
-        return self.heard(self.step(message), peer, now_ms, wall_ms)
+        return self.apply_result(self.step(message), peer, now_ms, wall_ms)
 
     def step(self, message: bytes) -> bytes | LoggedIn | AuthenticationError:
         """What the mechanism makes of a message. It changes nothing here, and may run in a thread."""
@@ -164,8 +164,10 @@ class LoginGate:
         except AuthenticationError as error:
             return error
 
-    def heard(self, outcome: bytes | LoggedIn | AuthenticationError, peer: str, now_ms: int, wall_ms: int) -> Answer:
-        """Go by what came of a message; arguments as of `hear`."""
+    def apply_result(
+        self, outcome: bytes | LoggedIn | AuthenticationError, peer: str, now_ms: int, wall_ms: int
+    ) -> Answer:
+        """Go by what came of a message; arguments as of `evaluate`."""
         if isinstance(outcome, LoggedIn):
             return self._logged_in(outcome, peer, now_ms, wall_ms)
         if isinstance(outcome, AuthenticationError):
@@ -188,7 +190,7 @@ class LoginGate:
         self._exchange, self.is_bare = None, False
         self.user, self.by_token = who.name, who.by_token
         self._state = _State.OPEN
-        return Answer(who.last_words, session_ms=session_ms)
+        return Answer(who.final_token, session_ms=session_ms)
 
     def _failed(self, text: str, peer: str, reason: str = "") -> Answer:
         counts = self._listener.counts_of(self._mechanism)

@@ -64,7 +64,7 @@ async def encode_and_send(
     if connection.is_silent:
         return
     with connection.quotas.working_for(connection):
-        connection.requests.count_answer(context, response)
+        connection.requests.count_response(context, response)
     steps = encode_response_in_steps(context.api_key, context.api_version, context.correlation_id, response)
     try:
         chunks = await in_turns(steps)

@@ -32,7 +32,7 @@ def failure_response(context: RequestContext, route: Route, error: BaseException
         alike, version, client = f"{route.name} {type(error).__name__}", context.api_version, context.client_id
         _log.bug("a handler failed", error, alike=alike, api=route.name, version=version, client=client)
         code, text = ErrorCode.UNKNOWN_SERVER_ERROR, ""
-    response = route.error_answer(context.api_version, code, text)
+    response = route.error_response(context.api_version, code, text)
     if response is None:
         context.connection.close_because(f"{route.name} failed with {code.name} {text}".rstrip())
     return response
@@ -40,7 +40,7 @@ def failure_response(context: RequestContext, route: Route, error: BaseException
 
 def refused_version(dispatcher: Dispatcher, context: RequestContext, route: Route) -> Message | None:
     """The response to a version that is not served, in version 0; None where the connection was closed."""
-    answer = dispatcher.unsupported_version_answer(context)
+    answer = dispatcher.unsupported_version_response(context)
     if answer is None:
         context.connection.close_because(
             f"{route.name} version {context.api_version} is not supported, {route.versions} are"

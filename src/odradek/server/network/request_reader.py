@@ -102,7 +102,7 @@ class RequestReader:
         self._filled = 0
         self._length = 0
         self._offered = 0
-        # The size of a frame that began and may not go on before `go_on`; 0 where there is none.
+        # The size of a frame that began and may not go on before `resume`; 0 where there is none.
         self.wanted_bytes = 0
 
     def limit(self, max_frame_bytes: int, key: str = LIMIT_KEY) -> None:
@@ -148,7 +148,7 @@ class RequestReader:
         """Whether `count` bytes are all that was offered: more may be waiting in the socket."""
         return count == self._offered
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """There is memory for the frame that waits: receive the rest of it."""
         first = self._frame
         assert first is not None and self.wanted_bytes

@@ -18,7 +18,7 @@ from odradek.protocol.codec import decode_in_steps, decode_prefix
 from odradek.protocol.declare import Message
 from odradek.protocol.framing import decode_request_header, encode_response
 from odradek.server.context import RequestContext
-from odradek.server.network.before_login import answer_bare, refuse_before_login
+from odradek.server.network.before_login import refuse_before_login, respond_bare
 from odradek.server.network.long_messages import IN_STEPS_BYTES, decode_and_handle, encode_and_send, is_long
 from odradek.server.network.request_failures import close_unencodable, failure_response, refused_version
 from odradek.server.network.request_times import begin_timing
@@ -50,7 +50,7 @@ class Requests:
         self.is_exclusive = False
         self.responses = ResponseOrder()
 
-    def cancel_waits(self) -> None:
+    def cancel_pending(self) -> None:
         """Cancel the futures of pending responses: the peer has disconnected."""
         for wait in tuple(self._waits):
             wait.cancel()
@@ -58,8 +58,8 @@ class Requests:
     def begin(self, frame: Buffer) -> asyncio.Future[Any] | None:
         """Decode one request and call its handler; returns the task of a handler that is a coroutine, else None."""
         gate = self._connection.gate
-        if gate is not None and gate.is_bare and gate.is_talking:
-            return answer_bare(self._dispatcher, self._connection, gate, bytes(frame))
+        if gate is not None and gate.is_bare and gate.expects_token:
+            return respond_bare(self._dispatcher, self._connection, gate, bytes(frame))
         try:
             context, route, body_offset = self._read_header(frame)
             if self.is_timed:
@@ -70,7 +70,7 @@ class Requests:
             if context.api_version not in route.versions:
                 answer = refused_version(self._dispatcher, context, route)
                 if answer is not None:
-                    self._answer(None, context, route, answer)
+                    self._send_response(None, context, route, answer)
                 return None
             if gate is not None and refuse_before_login(self._connection, gate, context, route):
                 return None
@@ -105,7 +105,7 @@ class Requests:
         except Exception as error:
             outcome = failure_response(context, route, error)
         if outcome is None or isinstance(outcome, Message):
-            self._answer(None, context, route, outcome)
+            self._send_response(None, context, route, outcome)
             return None
         if context.times is not None:
             context.times.decided_ns = quotas.timer()
@@ -164,17 +164,17 @@ class Requests:
                 self._dispatcher.start_task(encode_and_send(self._connection, slot, context, route, response))
                 return
             if context.payer is None:
-                self._answer(slot, context, route, response)
+                self._send_response(slot, context, route, response)
             else:
                 with self._connection.quotas.working_for(self._connection):
-                    self._answer(slot, context, route, response)
+                    self._send_response(slot, context, route, response)
             # Other requests may finish in this iteration of the loop: one write sends all their responses.
-            self._connection.answer_queued(others_wait=bool(self._waits))
+            self._connection.response_queued(others_wait=bool(self._waits))
 
         wait.add_done_callback(finished)
         return wait if wait is not outcome else None
 
-    def _answer(
+    def _send_response(
         self, slot: ResponseSlot | None, context: RequestContext, route: Route, response: Message | None
     ) -> None:
         """Queue a response in its place; `response` is None where the client expects none (acks=0)."""
@@ -191,7 +191,7 @@ class Requests:
                 return
         self._connection.send(slot, chunks, context)
 
-    def count_answer(self, context: RequestContext, response: Message | None) -> None:
+    def count_response(self, context: RequestContext, response: Message | None) -> None:
         """Count a response that is about to be encoded for the quotas of its client."""
         if context.payer is not None:
             self._dispatcher.quotas.answered(context, response)

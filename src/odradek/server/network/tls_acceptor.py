@@ -105,7 +105,7 @@ class TlsAcceptor(asyncio.Protocol):
         if sock is not None and sock.fileno() >= self._dispatcher.connections.descriptors.clients_below:
             self._transport.abort()
             return
-        refusal = self._dispatcher.connections.entrance.take_place(self._listener, self)
+        refusal = self._dispatcher.connections.connection_quotas.acquire_place(self._listener, self)
         if refusal:
             name = self._listener.name
             _log.warning("connection refused", alike=name, peer=self._address, listener=name, reason=refusal)
@@ -114,14 +114,14 @@ class TlsAcceptor(asyncio.Protocol):
         elif not self._has_begun:
             asyncio.get_running_loop().call_soon(self._transport.pause_reading)
 
-    def enter(self) -> bool:
+    def place_granted(self) -> bool:
         """There is a place for the connection, which may be closing by now; whether it takes the place."""
         transport = self._transport
         assert transport is not None
         self._has_begun = True
         now_ms = self._dispatcher.services.clock.monotonic_ms()
         connections = self._dispatcher.connections
-        if transport.is_closing() or connections.hold_if_early(self._listener, self._peer[0], transport, now_ms):
+        if transport.is_closing() or connections.delay_if_throttled(self._listener, self._peer[0], transport, now_ms):
             return False
         self._dispatcher.handshakes.begin(self)
         self._dispatcher.start_task(self._shake_hands(transport))
@@ -133,7 +133,7 @@ class TlsAcceptor(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._dispatcher.handshakes.end(self)
-        self._dispatcher.connections.entrance.wait_no_longer(self._listener, self)
+        self._dispatcher.connections.connection_quotas.cancel_wait(self._listener, self)
 
     def close(self) -> None:
         """End the connection, which waits."""
@@ -155,7 +155,7 @@ class TlsAcceptor(asyncio.Protocol):
         finally:
             self._dispatcher.handshakes.end(self)
             if secured is None:
-                self._dispatcher.connections.entrance.leave(self._listener)
+                self._dispatcher.connections.connection_quotas.release_place(self._listener)
                 transport.abort()
         if secured is None:
             return

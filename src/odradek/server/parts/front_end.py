@@ -11,8 +11,8 @@ from odradek.server.context import BrokerServices
 from odradek.server.fetch_session_cache import FetchSessionCache, FetchSessionConfig
 from odradek.server.handlers import served_handlers
 from odradek.server.lifecycle.controlled_shutdown import ControlledShutdown
+from odradek.server.network.connection_quotas import limits_of_listeners
 from odradek.server.network.dispatch import Dispatcher, make_dispatcher, make_routes
-from odradek.server.network.entrance import limits_of_listeners
 from odradek.server.network.listeners import ConnectionConfig
 from odradek.server.network.slow_requests import LogLinesConfig
 from odradek.server.parts.coordinators import CoordinatorParts

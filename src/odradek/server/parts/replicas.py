@@ -82,10 +82,10 @@ def build_replicas(
         on_storage_failed=on_storage_failed,
         monotonic_ms=ports.clock.monotonic_ms,
         callbacks=ReplicaCallbacks(
-            log_created_later=lambda *key: directory_assignments.look_at(*key),
+            log_created_later=lambda *key: directory_assignments.compare(*key),
             log_placed=on_log_placed,
             report_move=report_move,
-            move_ended=lambda partition: directory_assignments.settle(partition.topic_id, partition.partition_id),
+            move_ended=lambda partition: directory_assignments.move_ended(partition.topic_id, partition.partition_id),
         ),
         session_ms=settings.build(ControllerConfig).broker_session_timeout_ms,
         coordinators_topics=INTERNAL_TOPICS,

@@ -37,7 +37,7 @@ class Sources:
             SealError: the link has secrets that cannot be opened here.
             SourceSettingError, SaslSettingError: settings by which nothing can be reached.
         """
-        settings = self._opened(link)
+        settings = self._decrypted(link)
         return Cluster(
             self._ports.network,
             self._ports.clock,
@@ -48,7 +48,7 @@ class Sources:
             sasl=credentials_from(settings, self._ports.random),
         )
 
-    def _opened(self, link: Link) -> dict[str, str]:
+    def _decrypted(self, link: Link) -> dict[str, str]:
         return {
             name: self._keys.open("", setting_key(link.name, name), text) if name in LINK_SECRETS else text
             for name, text in connection_settings(link.settings).items()

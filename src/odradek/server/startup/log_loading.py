@@ -33,7 +33,7 @@ async def load_logs(
     """
     loader = await disk.run_blocking(lambda: manager.begin_load(overrides, assigned))
     threads = [path for path in manager.dirs for _ in range(max(1, config.threads_per_dir))]
-    progress = asyncio.get_running_loop().create_task(_tell(loader))
+    progress = asyncio.get_running_loop().create_task(_log_progress(loader))
     try:
         await asyncio.gather(*(_open_all(disk, loader, path) for path in threads))
     finally:
@@ -62,7 +62,7 @@ async def _open_all(disk: Disk, loader: LogLoader, log_dir: Path) -> None:
         pass
 
 
-async def _tell(loader: LogLoader) -> None:
+async def _log_progress(loader: LogLoader) -> None:
     while True:
         await asyncio.sleep(PROGRESS_S)
         _log.info(f"recovered {loader.opened:,} of {loader.total:,} logs")

@@ -65,7 +65,7 @@ async def _serve(settings: BrokerSettings) -> int:
     def on_signal() -> None:
         """Once: stop in good order. Twice: and do not wait for the rest of the cluster."""
         if stop_requested.is_set() and started:
-            started[0].lifecycle.skip_handover()
+            started[0].lifecycle.skip_controlled_shutdown()
         stop_requested.set()
 
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -96,7 +96,7 @@ async def _serve(settings: BrokerSettings) -> int:
         started.append(broker)
         long_lived.freeze()
         warn_of_internal_topics(broker)
-        _say_who_may_connect(broker)
+        _log_listeners(broker)
         _announce(broker, clock.monotonic_ms() - began_ms)
         notify_manager("READY=1")
         tasks = [loop.create_task(step) for step in (stop_requested.wait(), broker.stop_requested.wait())]
@@ -140,7 +140,7 @@ def _raise_descriptor_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _say_who_may_connect(broker: Broker) -> None:
+def _log_listeners(broker: Broker) -> None:
     connections = broker.dispatcher.connections
     descriptors, wanted = connections.descriptors, connections.limits.max_connections
     if descriptors.limit is None:

@@ -69,7 +69,7 @@ async def verify(context: RequestContext, request: ProduceRequest, unverified: l
             verified[key] = NOT_REQUIRED
             continue
         producers, producer_id, epoch = partition.log.producers, header.producer_id, header.producer_epoch
-        verification = producers.begin_verification(producer_id, epoch, is_bumped_by_ends=add)
+        verification = producers.begin_verification(producer_id, epoch, supports_epoch_bump=add)
         verified[key] = verification
         asked.setdefault((producer_id, epoch), {})[key] = producers, verification
     for (producer_id, epoch), places in asked.items():

@@ -326,7 +326,7 @@ class Membership:
             try:
                 if group is None:
                     raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {request.group_id} not found.")
-                self._take_out(group, identity, now)
+                self._remove(group, identity, now)
                 left = True
             except ApiError as error:
                 answer.error_code = error.code
@@ -338,7 +338,7 @@ class Membership:
                 self._groups.drop_if_unused(group)
         return self._result(records, LeaveGroupResponse(members=answers))
 
-    def _take_out(self, group: ClassicGroup, identity: MemberIdentity, now: Moment) -> None:
+    def _remove(self, group: ClassicGroup, identity: MemberIdentity, now: Moment) -> None:
         member_id, instance_id = identity.member_id, identity.group_instance_id
         if not member_id:
             holder = None if instance_id is None else group.static_members.get(instance_id)

@@ -202,7 +202,7 @@ class Rebalance:
     # ---- events of the journal
 
     def note(self, group: ClassicGroup, member: Member, kind: str, reason: str, now: Moment) -> None:
-        self.journal.note(group.group_id, kind, now, who(member), reason, group.generation_id)
+        self.journal.note(group.group_id, kind, now, identity(member), reason, group.generation_id)
 
     def note_gone(self, group: ClassicGroup, member: Member, kind: str, reason: str, now: Moment) -> None:
         """A member was removed, and its partitions have no owner."""
@@ -275,6 +275,6 @@ class Rebalance:
         return self.maybe_complete_join(group, now)
 
 
-def who(member: Member) -> MemberIdentity:
+def identity(member: Member) -> MemberIdentity:
     """A member's identity in the journal."""
     return MemberIdentity(member.member_id, member.group_instance_id, member.client_id, member.client_host)

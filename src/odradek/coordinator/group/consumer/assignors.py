@@ -176,7 +176,7 @@ class _Uniform:
                         moved = fell = True
                 # While a donor gives it takes none, so only later lookups need its new count.
                 for lightest in readers[donor] if fell else ():
-                    lightest.fell(donor)
+                    lightest.decreased(donor)
 
     def _taker(self, partition: Partition, donor_count: int) -> str | None:
         best = self._lightest[partition[0]].first()
@@ -207,7 +207,7 @@ class _Lightest:
                 return member_id
             heapq.heapreplace(self._heap, (present, member_id))
 
-    def fell(self, member_id: str) -> None:
+    def decreased(self, member_id: str) -> None:
         """A member's count has decreased."""
         heapq.heappush(self._heap, (len(self._given[member_id]), member_id))
 

@@ -116,8 +116,8 @@ class ClassicMembers:
             reason = f"it takes the place of {former_id}, which is fenced"
             self._journal.note(group.group_id, "returned", now, identity_of(member_id, metadata), reason)
         elif before is None:
-            who = identity_of(member_id, metadata)
-            self._journal.note(group.group_id, "joined", now, who, request.reason or "", draft.group_epoch)
+            identity = identity_of(member_id, metadata)
+            self._journal.note(group.group_id, "joined", now, identity, request.reason or "", draft.group_epoch)
         draft.note(self._journal, now, current, step)
         change = Change([*draft.records])
         if former_id is not None:
@@ -158,9 +158,9 @@ class ClassicMembers:
         return holder, before, taken
 
     def _await_sync(self, group: ConsumerGroup, member_id: str, metadata: MemberMetadata, now: Moment) -> None:
-        self._deadlines.met(JOIN, group.group_id, member_id)
-        self._deadlines.stepped(group.group_id, member_id, metadata, None, CurrentAssignment(), now)
-        self._deadlines.expect(SYNC, group.group_id, member_id, metadata, now)
+        self._deadlines.finish(JOIN, group.group_id, member_id)
+        self._deadlines.assignment_changed(group.group_id, member_id, metadata, None, CurrentAssignment(), now)
+        self._deadlines.start(SYNC, group.group_id, member_id, metadata, now)
 
     # ---- SyncGroup, Heartbeat
 
@@ -181,10 +181,10 @@ class ClassicMembers:
         is_behind = group.assignment_epoch.value > current.member_epoch
         if is_behind and current.state is not MemberState.UNREVOKED_PARTITIONS:
             # A member that must revoke partitions first gets those that it keeps, and rejoins by itself.
-            self._deadlines.expect(JOIN, group.group_id, request.member_id, metadata, now)
+            self._deadlines.start(JOIN, group.group_id, request.member_id, metadata, now)
             raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS, "join again")
-        self._deadlines.met(SYNC, group.group_id, request.member_id)
-        self._deadlines.heard(group.group_id, request.member_id, metadata, now)
+        self._deadlines.finish(SYNC, group.group_id, request.member_id)
+        self._deadlines.session_renewed(group.group_id, request.member_id, metadata, now)
         return SyncGroupResponse(
             protocol_type=CONSUMER_PROTOCOL_TYPE,
             protocol_name=name,
@@ -200,11 +200,11 @@ class ClassicMembers:
         metadata, _ = _member(group, request.member_id, request.group_instance_id)
         current = group.current_of(request.member_id)
         _check_generation(current, request.generation_id)
-        self._deadlines.heard(group.group_id, request.member_id, metadata, now)
+        self._deadlines.session_renewed(group.group_id, request.member_id, metadata, now)
         interval_ms = self._assignment_interval_ms(group.group_id)
         is_due = group.assignment_delay_ms(interval_ms, now.wall_ms) == 0
         if must_join_again(group, request.member_id, current, is_due=is_due):
-            self._deadlines.expect(JOIN, group.group_id, request.member_id, metadata, now)
+            self._deadlines.start(JOIN, group.group_id, request.member_id, metadata, now)
             raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS, "join again")
         return HeartbeatResponse()
 

@@ -43,7 +43,7 @@ class Deadlines:
         self._timers = timers
         self._overrides_of = overrides_of
 
-    def heard(self, group_id: str, member_id: str, metadata: MemberMetadata, now: Moment) -> None:
+    def session_renewed(self, group_id: str, member_id: str, metadata: MemberMetadata, now: Moment) -> None:
         """The member sent a request: restart its session timeout."""
         if metadata.classic is not None:
             session_ms = metadata.classic.session_timeout_ms
@@ -51,7 +51,7 @@ class Deadlines:
             session_ms = self._config.session_timeout_of(self._overrides_of(group_id))
         self._timers.set(TimerKey(SESSION, group_id, member_id), now.monotonic_ms + session_ms)
 
-    def stepped(
+    def assignment_changed(
         self,
         group_id: str,
         member_id: str,
@@ -61,27 +61,27 @@ class Deadlines:
         now: Moment,
     ) -> None:
         """Start or cancel the revocation timeout after a change of a consumer member's assignment."""
-        self.heard(group_id, member_id, metadata, now)
+        self.session_renewed(group_id, member_id, metadata, now)
         key = TimerKey(REVOCATION, group_id, member_id)
         if metadata.classic is not None or after.state is not MemberState.UNREVOKED_PARTITIONS:
             self._timers.cancel(key)
         elif before != after:
             self._timers.set(key, now.monotonic_ms + metadata.rebalance_timeout_ms)
 
-    def expect(self, kind: str, group_id: str, member_id: str, metadata: MemberMetadata, now: Moment) -> None:
+    def start(self, kind: str, group_id: str, member_id: str, metadata: MemberMetadata, now: Moment) -> None:
         """Start the rebalance timeout of a classic member for one step, unless it already runs."""
         key = TimerKey(kind, group_id, member_id)
         if self._timers.get(key) is None:
             self._timers.set(key, now.monotonic_ms + metadata.rebalance_timeout_ms)
 
-    def met(self, kind: str, group_id: str, member_id: str) -> None:
+    def finish(self, kind: str, group_id: str, member_id: str) -> None:
         """Cancel a deadline: the member did the step."""
         self._timers.cancel(TimerKey(kind, group_id, member_id))
 
     def cancel_classic(self, group_id: str, member_id: str) -> None:
         """Cancel the classic deadlines: the member now uses the consumer protocol."""
-        self.met(JOIN, group_id, member_id)
-        self.met(SYNC, group_id, member_id)
+        self.finish(JOIN, group_id, member_id)
+        self.finish(SYNC, group_id, member_id)
 
     def cancel(self, group_id: str, member_id: str) -> None:
         """Cancel all deadlines of a removed member."""
@@ -91,7 +91,7 @@ class Deadlines:
     def loaded(self, group: ConsumerGroup, now: Moment) -> None:
         """After a load, start every member's session, and the full revocation timeout of those that must revoke."""
         for member_id, metadata in group.members.items():
-            self.stepped(group.group_id, member_id, metadata, None, group.current_of(member_id), now)
+            self.assignment_changed(group.group_id, member_id, metadata, None, group.current_of(member_id), now)
 
     def is_due(self, group: ConsumerGroup, key: TimerKey) -> bool:
         """Whether the condition of an expired deadline still holds."""

@@ -257,16 +257,16 @@ class Heartbeats:
         if found.replaces is not None:
             self._deadlines.cancel(group_id, found.replaces)
         self._deadlines.cancel_classic(group_id, member_id)
-        self._deadlines.stepped(group_id, member_id, metadata, found.current, current, now)
+        self._deadlines.assignment_changed(group_id, member_id, metadata, found.current, current, now)
         return current
 
     def _note(self, draft: GroupUpdate, found: Found, current: CurrentAssignment, now: Moment) -> None:
         group_id, member_id = draft.group.group_id, found.member_id
-        who = identity_of(member_id, draft.members[member_id])
+        identity = identity_of(member_id, draft.members[member_id])
         if found.replaces is not None:
-            self._journal.note(group_id, "returned", now, who, f"it takes the place of {found.replaces}")
+            self._journal.note(group_id, "returned", now, identity, f"it takes the place of {found.replaces}")
         elif found.metadata is None:
-            self._journal.note(group_id, "joined", now, who, "", draft.group_epoch)
+            self._journal.note(group_id, "joined", now, identity, "", draft.group_epoch)
         draft.note(self._journal, now, found.current, current)
 
     # ---- leaving
@@ -291,9 +291,9 @@ class Heartbeats:
                 state=MemberState.STABLE,
                 pending_revocation=NO_PARTITIONS,
             )
-            self._deadlines.met(REVOCATION, group.group_id, member_id)
-            who = identity_of(member_id, group.members[member_id])
-            self._journal.note(group.group_id, "away", now, who, "a static member that keeps its partitions")
+            self._deadlines.finish(REVOCATION, group.group_id, member_id)
+            identity = identity_of(member_id, group.members[member_id])
+            self._journal.note(group.group_id, "away", now, identity, "a static member that keeps its partitions")
             return Change([current_record(group.group_id, member_id, away)])
         return self._migration.remove(group, {member_id: ""}, now, "left")
 

@@ -107,7 +107,7 @@ class Migration:
         if group.members:
             self._journal.note(group.group_id, "converted", now, NO_CLIENT, "to a consumer group: a consumer joined")
         for member_id, metadata in group.members.items():
-            self._deadlines.heard(group.group_id, member_id, metadata, now)
+            self._deadlines.session_renewed(group.group_id, member_id, metadata, now)
 
     def _why_not(self, classic: ClassicGroup) -> str | None:
         if not self._config.may_upgrade:
@@ -130,8 +130,8 @@ class Migration:
         view = self._topics()
         for member_id, reason in member_ids.items():
             self._deadlines.cancel(group.group_id, member_id)
-            who = identity_of(member_id, group.members[member_id])
-            self._journal.note(group.group_id, kind, now, who, reason, group.group_epoch.value)
+            identity = identity_of(member_id, group.members[member_id])
+            self._journal.note(group.group_id, kind, now, identity, reason, group.group_epoch.value)
             named = by_name(group.current_of(member_id).held, view)
             free = [(topic, index) for topic, ids in named.items() for index in ids]
             self._journal.released(group.group_id, free, now)

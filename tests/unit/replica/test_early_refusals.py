@@ -9,7 +9,7 @@ import pytest
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.log.refusals import Refusals
 from odradek.record.batch import BatchHeader
-from odradek.replica.early import EarlyRefusals
+from odradek.replica.early_refusals import EarlyRefusals
 from tests.support.models.batches import batch, header_of
 
 TOPIC_ID = UUID(int=5)

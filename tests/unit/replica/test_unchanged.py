@@ -18,7 +18,7 @@ from odradek.metadata.model import PartitionImage
 from odradek.replica.followers import follower_fetched, maybe_shrink
 from odradek.replica.leadership import take_image
 from odradek.replica.partition import Partition
-from odradek.replica.quiet import is_unchanged, refresh_caught_up_follower
+from odradek.replica.unchanged import is_unchanged, refresh_caught_up_follower
 from tests.support.models.batches import NOW_MS, batch, header_of
 
 ME, FOLLOWER, OTHER, FOREIGN = 1, 2, 3, 9

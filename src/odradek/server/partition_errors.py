@@ -1,4 +1,4 @@
-"""What a partition of a Produce or a Fetch is answered where it failed: the error, and who leads it now (KIP-951)."""
+"""The response of a partition whose Produce or Fetch failed: the error, and the current leader (KIP-951)."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _OTHER_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH
 _log = get_logger("server.produce")
 
 
-def refuse_batch(
+def set_produce_error(
     context: RequestContext,
     response: ProduceResponse,
     answer: PartitionProduceResponse,
     topic: str,
     error: ApiError | StorageError,
 ) -> None:
-    """A batch was not appended: say why, and of another leader where it is."""
+    """Set the error of a batch that was not appended, and the current leader if that is another broker."""
     answer.base_offset = -1
     if topic in context.broker.image.topics_by_name:
         context.broker.metrics.produce_failed(topic)
@@ -56,8 +56,8 @@ def refuse_batch(
             nodes.append(produce_response.NodeEndpoint(node_id=leader_id, host=endpoint.host, port=endpoint.port))
 
 
-def refuse_read(context: RequestContext, answer: PartitionData, error: ApiError | StorageError) -> None:
-    """A partition was not read: say why; `name_leader` follows once the answer is sure to be sent."""
+def set_fetch_error(context: RequestContext, answer: PartitionData, error: ApiError | StorageError) -> None:
+    """Set the error of a partition that was not read; `name_leader` adds the leader once the response is sent."""
     answer.high_watermark = answer.last_stable_offset = answer.log_start_offset = -1
     answer.records = b""
     if isinstance(error, StorageError):
@@ -68,7 +68,7 @@ def refuse_read(context: RequestContext, answer: PartitionData, error: ApiError 
 
 
 def name_leader(context: RequestContext, response: FetchResponse, key: TopicKey, answer: PartitionData) -> None:
-    """Say who leads a partition that was not read because another broker does."""
+    """Set the current leader of a partition that was not read because another broker leads it."""
     if answer.error_code not in _OTHER_LEADER or context.api_version < _FIRST_FETCH_WITH_LEADER:
         return
     image = context.broker.image

@@ -52,10 +52,10 @@ def _count(own: Mapping[str, str], key: str) -> int:
     return value
 
 
-class Newcomer(Protocol):
+class PendingConnection(Protocol):
     """A connection that was just made."""
 
-    def enter(self) -> bool:
+    def place_granted(self) -> bool:
         """There is a place for it; whether it takes the place."""
         ...
 
@@ -65,18 +65,18 @@ class Newcomer(Protocol):
 
 
 @dataclass(slots=True)
-class _Way:
+class _ListenerQueue:
     """The connections of one listener: how many it has, and those that wait."""
 
     is_internal: bool
     bucket: TokenBucket
     limits: Limits = _NONE
     open_count: int = 0
-    waiting: deque[Newcomer] = field(default_factory=deque)
+    waiting: deque[PendingConnection] = field(default_factory=deque)
     timer: asyncio.Handle | None = None
 
 
-class Entrance:
+class ConnectionQuotas:
     """Where new connections of all listeners wait.
 
     Attributes:
@@ -90,7 +90,7 @@ class Entrance:
         self._backlog = 0
         self._of_listeners: Mapping[str, Limits] = {}
         self._bucket = TokenBucket(burst_s=burst_s)
-        self._ways: dict[str, _Way] = {}
+        self._queues: dict[str, _ListenerQueue] = {}
         self._open_count = 0
         self._is_closed = False
         self.waited_count = 0
@@ -98,106 +98,106 @@ class Entrance:
     @property
     def waiting_count(self) -> int:
         """How many connections wait."""
-        return sum(len(way.waiting) for way in self._ways.values())
+        return sum(len(queue.waiting) for queue in self._queues.values())
 
     def change_limits(self, config: ConnectionConfig, of_listeners: Mapping[str, Limits]) -> None:
         """Go by other limits; who waits may begin by them."""
         self._limits = Limits(config.max_connections, config.max_connection_creation_rate)
         self._of_listeners, self._backlog = of_listeners, config.backlog
-        if self._ways:
+        if self._queues:
             now_ms = _now_ms()
             _change_rate(self._bucket, self._limits, now_ms)
-            for name, way in self._ways.items():
-                way.limits = of_listeners.get(name, _NONE)
-                _change_rate(way.bucket, way.limits, now_ms)
-                self._let_in_soon(way)
+            for name, queue in self._queues.items():
+                queue.limits = of_listeners.get(name, _NONE)
+                _change_rate(queue.bucket, queue.limits, now_ms)
+                self._schedule_admission(queue)
 
-    def take_place(self, listener: ListenerSpec, newcomer: Newcomer) -> str:
+    def acquire_place(self, listener: ListenerSpec, connection: PendingConnection) -> str:
         """A connection comes and enters, now or later; or why it is refused.
 
-        One that took its place must `leave`; one that ends before must `wait_no_longer`.
+        One that took its place must `release_place`; one that ends before must `cancel_wait`.
         """
         if self._is_closed:
             return "the node stops"
-        way = self._ways.get(listener.name) or self._open_way(listener)
-        if not way.waiting and self._wait_ms(way) == 0:
-            self._enter(way, newcomer)
+        queue = self._queues.get(listener.name) or self._add_listener(listener)
+        if not queue.waiting and self._wait_ms(queue) == 0:
+            self._admit(queue, connection)
             return ""
-        if len(way.waiting) >= self._backlog:
+        if len(queue.waiting) >= self._backlog:
             return f"{self._backlog} connections wait already, as {MAX_CONNECTIONS} or {CREATION_RATE} ask for"
-        way.waiting.append(newcomer)
+        queue.waiting.append(connection)
         self.waited_count += 1
-        self._let_in_soon(way)
+        self._schedule_admission(queue)
         return ""
 
-    def wait_no_longer(self, listener: ListenerSpec, newcomer: Newcomer) -> None:
+    def cancel_wait(self, listener: ListenerSpec, connection: PendingConnection) -> None:
         """A connection without a place has ended, whether it waited for one or not."""
-        way = self._ways.get(listener.name)
-        if way is not None and newcomer in way.waiting:
-            way.waiting.remove(newcomer)
+        queue = self._queues.get(listener.name)
+        if queue is not None and connection in queue.waiting:
+            queue.waiting.remove(connection)
 
-    def leave(self, listener: ListenerSpec) -> None:
+    def release_place(self, listener: ListenerSpec) -> None:
         """A connection that had a place has ended."""
-        way = self._ways[listener.name]
-        way.open_count -= 1
+        queue = self._queues[listener.name]
+        queue.open_count -= 1
         self._open_count -= 1
-        for each in self._ways.values():
-            self._let_in_soon(each)
+        for each in self._queues.values():
+            self._schedule_admission(each)
 
     def close(self) -> None:
         """End those that wait, and let none in any more: one that was accepted comes a turn of the loop later."""
         self._is_closed = True
-        for way in self._ways.values():
-            if way.timer is not None:
-                way.timer.cancel()
-            while way.waiting:
-                way.waiting.popleft().close()
+        for queue in self._queues.values():
+            if queue.timer is not None:
+                queue.timer.cancel()
+            while queue.waiting:
+                queue.waiting.popleft().close()
 
-    def _open_way(self, listener: ListenerSpec) -> _Way:
-        way = _Way(listener.is_internal, TokenBucket(burst_s=self._burst_s))
-        way.limits = self._of_listeners.get(listener.name, _NONE)
-        _change_rate(way.bucket, way.limits, _now_ms())
+    def _add_listener(self, listener: ListenerSpec) -> _ListenerQueue:
+        queue = _ListenerQueue(listener.is_internal, TokenBucket(burst_s=self._burst_s))
+        queue.limits = self._of_listeners.get(listener.name, _NONE)
+        _change_rate(queue.bucket, queue.limits, _now_ms())
         _change_rate(self._bucket, self._limits, _now_ms())
-        self._ways[listener.name] = way
-        return way
+        self._queues[listener.name] = queue
+        return queue
 
-    def _wait_ms(self, way: _Way) -> int | None:
+    def _wait_ms(self, queue: _ListenerQueue) -> int | None:
         """How long the next connection must wait; None where nothing but a place that is left ends it."""
-        if way.open_count >= way.limits.max_connections:
+        if queue.open_count >= queue.limits.max_connections:
             return None
-        if not way.is_internal and self._open_count >= self._limits.max_connections:
+        if not queue.is_internal and self._open_count >= self._limits.max_connections:
             return None
         now_ms, longest_ms = _now_ms(), 0
-        for bucket in (way.bucket,) if way.is_internal else (way.bucket, self._bucket):
+        for bucket in (queue.bucket,) if queue.is_internal else (queue.bucket, self._bucket):
             wait_ms = bucket.ready_in_ms(now_ms)
             if wait_ms is None:
                 return None
             longest_ms = max(longest_ms, wait_ms)
         return longest_ms
 
-    def _enter(self, way: _Way, newcomer: Newcomer) -> None:
-        way.bucket.spend(1, _now_ms())
+    def _admit(self, queue: _ListenerQueue, connection: PendingConnection) -> None:
+        queue.bucket.spend(1, _now_ms())
         self._bucket.spend(1, _now_ms())
-        if newcomer.enter():
-            way.open_count += 1
+        if connection.place_granted():
+            queue.open_count += 1
             self._open_count += 1
 
-    def _let_in_soon(self, way: _Way) -> None:
-        if way.waiting:
-            if way.timer is not None:
-                way.timer.cancel()
-            way.timer = asyncio.get_running_loop().call_soon(self._let_in, way)
+    def _schedule_admission(self, queue: _ListenerQueue) -> None:
+        if queue.waiting:
+            if queue.timer is not None:
+                queue.timer.cancel()
+            queue.timer = asyncio.get_running_loop().call_soon(self._admit_waiting, queue)
 
-    def _let_in(self, way: _Way) -> None:
-        way.timer = None
-        while way.waiting:
-            wait_ms = self._wait_ms(way)
+    def _admit_waiting(self, queue: _ListenerQueue) -> None:
+        queue.timer = None
+        while queue.waiting:
+            wait_ms = self._wait_ms(queue)
             if wait_ms is None:
                 return
             if wait_ms:
-                way.timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._let_in, way)
+                queue.timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._admit_waiting, queue)
                 return
-            self._enter(way, way.waiting.popleft())
+            self._admit(queue, queue.waiting.popleft())
 
 
 def _change_rate(bucket: TokenBucket, limits: Limits, now_ms: int) -> None:
