@@ -309,8 +309,8 @@ async def test_a_fenced_producer_is_logged(node: Node, caplog: pytest.LogCapture
     with pytest.raises(ApiError) as caught:
         await node.service.init_producer_id("x", 60_000, None)
     assert caught.value.code is ErrorCode.CONCURRENT_TRANSACTIONS
-    who = {"transactional_id": "x", "producer_id": request.producer_id}
-    assert reported(caplog, "producer fenced") == [who | {"old_epoch": 0, "cause": "InitProducerId"}]
+    identity = {"transactional_id": "x", "producer_id": request.producer_id}
+    assert reported(caplog, "producer fenced") == [identity | {"old_epoch": 0, "cause": "InitProducerId"}]
 
 
 async def test_a_takeover_of_a_transactional_id_is_logged(node: Node, caplog: pytest.LogCaptureFixture) -> None:
@@ -322,8 +322,8 @@ async def test_a_takeover_of_a_transactional_id_is_logged(node: Node, caplog: py
     second = Client("second", "/10.0.0.2")
     _, epoch = await node.service.init_producer_id("x", 60_000, None, by=second)
     by = {"client": "second", "host": "/10.0.0.2"}
-    who = {"transactional_id": "x", "producer_id": producer_id}
-    assert reported(caplog, "transactional id taken over") == [who | {"old_epoch": epoch - 1} | by]
+    identity = {"transactional_id": "x", "producer_id": producer_id}
+    assert reported(caplog, "transactional id taken over") == [identity | {"old_epoch": epoch - 1} | by]
     await node.service.add_partitions(Request("x", producer_id, epoch, 2), [("t", 0)])
     with pytest.raises(ApiError):
         await node.service.init_producer_id("x", 60_000, None, by=Client("third", "/10.0.0.3"))
@@ -347,8 +347,8 @@ async def test_one_failure_does_not_end_the_search_for_timed_out_transactions(
     machine._ongoing.discard("broken")
     await node.service.add_partitions(Request("x", producer_id, epoch, 2), [("t", 0)])
     await node.wait_until(lambda: node.state() == "CompleteAbort")
-    who = {"transactional_id": "x", "producer_id": producer_id}
-    assert reported(caplog, "producer fenced") == [who | {"old_epoch": 0, "cause": "its timeout"}]
+    identity = {"transactional_id": "x", "producer_id": producer_id}
+    assert reported(caplog, "producer fenced") == [identity | {"old_epoch": 0, "cause": "its timeout"}]
     await node.service.close()
 
 
@@ -371,7 +371,7 @@ async def test_a_marker_that_is_refused_again_and_again_is_logged_now_and_then(
     monkeypatch.setattr(driver, "FIRST_PAUSE_MS", 2)
     monkeypatch.setattr(driver, "LAST_PAUSE_MS", 4)
     request = await node.begin()
-    event = "a marker is refused again and again"
+    event = "transaction marker refused repeatedly"
     node.answers = [*[ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2, *[ErrorCode.NOT_ENOUGH_REPLICAS] * 20]
     node.answers += [cast("ErrorCode", 32_000)] * 20
     await node.service.end(request, commit=True)

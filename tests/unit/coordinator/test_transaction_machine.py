@@ -79,7 +79,7 @@ class TestInit:
         assert (node.present.state, node.present.last_producer_epoch) == (EMPTY, NONE)
 
     @pytest.mark.parametrize(
-        ("keeper", "named"), [((7, 5), "epoch 5 of producer 7"), ((9, 0), "epoch 0 of producer 9")]
+        ("keeper", "named"), [((7, 5), "producer id 7 at epoch 5"), ((9, 0), "producer id 9 at epoch 0")]
     )
     def test_a_fenced_writer_hears_the_identity_that_counts(self, keeper: tuple[int, int], named: str) -> None:
         node = Machine(x=replace(OPEN, next_producer_id=keeper[0], next_producer_epoch=keeper[1]))
@@ -87,7 +87,7 @@ class TestInit:
             lambda: node.end(Request("x", 7, 4, 2), commit=True),
             lambda: node.machine.add_partitions(Request("x", 7, 4, 2), frozenset({("t", 2)}), NOW_MS),
         ):
-            with pytest.raises(ApiError, match=f"^x is at {named}, not 4 of 7$"):
+            with pytest.raises(ApiError, match=f"^x has {named}, not 7 at epoch 4$"):
                 act()
 
     def test_one_that_goes_on_may_ask_again_where_the_answer_was_lost(self) -> None:

@@ -7,7 +7,7 @@ from odradek.settings.options import config, option
 
 @config
 class TransactionConfig:
-    """Transactional ids, and the topic that keeps them."""
+    """Settings of transactional ids, and of the topic that stores them."""
 
     max_timeout_ms: int = option(
         "transaction.max.timeout.ms",
@@ -18,7 +18,7 @@ class TransactionConfig:
     is_two_phase_served: bool = option(
         "transaction.two.phase.commit.enable",
         default=False,
-        doc="Serve two-phase commit (InitProducerId 6, KIP-939): transactions that an outside coordinator ends.",
+        doc="Serve two-phase commit (InitProducerId 6, KIP-939): transactions that an external coordinator ends.",
     )
     id_expiration_ms: int = option(
         "transactional.id.expiration.ms",

@@ -1,9 +1,9 @@
-"""Which requests of a transactional id come late, over a connection that its client has given up.
+"""Detects late requests of a transactional id: those of a connection that its client has replaced.
 
-In transactions of version 0 one epoch serves many, so a commit or an abort that a dead connection held back looks like
-one of the transaction that is open by then (KAFKA-17754). A client may have several connections to its coordinator, and
-use them for different requests, so their age alone says nothing. But where one was made after the last use of another,
-and has brought the same kind of request since, it has taken that one's place.
+Transactions of version 0 share one epoch, so a delayed commit or abort of a closed connection looks like one of the
+transaction that is open by then (KAFKA-17754). A client may use several connections to its coordinator for different
+requests, so age alone proves nothing. But a connection is replaced if the client opened another one after its last use,
+and has since sent the same kind of request over that one.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-# A client has one or two; of one that is forgotten nothing is refused.
+# A client has one or two. Requests of a connection that is no longer in the list are never refused.
 MAX_CONNECTIONS: Final = 4
 NO_CONNECTION = -1
 
 
 class Kind(IntEnum):
-    """What a client may have a connection of its own for."""
+    """The kinds of requests for which a client may use separate connections."""
 
     ADD = 0
     END = 1
 
 
 class Arrival(NamedTuple):
-    """The connection that brought a request, and the newest that the node had then; numbers rise with time."""
+    """The number of a request's connection, and of the node's newest connection at that time; numbers rise."""
 
     connection: int
     newest: int
 
 
 class UsedConnections:
-    """The connections of one producer under one epoch."""
+    """The connections that one producer has used in one epoch."""
 
     __slots__ = ("_last", "_uses")
 
@@ -41,11 +41,11 @@ class UsedConnections:
         self._last = (NO_CONNECTION, NO_CONNECTION)
 
     def is_late(self, kind: Kind, arrival: Arrival) -> bool:
-        """Whether another connection has taken the place of the one that brought a request."""
+        """Whether a newer connection has replaced the one of a request."""
         return any(self._last[kind] > use.newest for use in self._uses if use.connection == arrival.connection)
 
     def used(self, kind: Kind, arrival: Arrival) -> None:
-        """A request that is not late was brought."""
+        """Record the connection of a request that is not late."""
         others = [use for use in self._uses if use.connection != arrival.connection]
         self._uses = (*others[1 - MAX_CONNECTIONS :], arrival)
         add, end = self._last

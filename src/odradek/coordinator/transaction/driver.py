@@ -1,9 +1,8 @@
-"""Markers on their way: to every partition of a transaction that ends, again and again until all have it.
+"""Sends the markers of an ended transaction to the leaders of its partitions, until every partition has its marker.
 
-Nothing is left out because a partition is not there *yet*: a broker that was killed and is back has its coordinators
-before it has all its partitions, and Apache Kafka 4.3.1, which takes a partition that it does not know for one that was
-deleted, lets transactions hang then. A partition counts as gone only where the cluster's metadata, as current as this
-broker's registration, has no such partition.
+A partition counts as deleted only if current metadata, at least as new as this broker's registration, does not include
+it. A restarted broker starts its coordinators before it has all metadata: Apache Kafka 4.3.1 then skips unknown
+partitions as deleted, and their transactions hang.
 """
 
 from __future__ import annotations
@@ -27,49 +26,49 @@ from odradek.protocol.messages.write_txn_markers_response import WriteTxnMarkers
 
 _log = get_logger("coordinator.transaction.markers")
 
-# Between two attempts: the first comes soon, since the usual cause is a leader that has just changed.
+# The pauses between attempts: the first is short, since most failures are changes of a leader.
 FIRST_PAUSE_MS = 20
 LAST_PAUSE_MS = 1_000
-# A refusal that keeps coming is logged once in so long for each code, whichever transaction and partition it concerns.
-TELL_AGAIN_S = 60.0
+# A repeated error is logged once in this time for each code, for all transactions and partitions.
+LOG_AGAIN_S = 60.0
 _KNOWN_CODES = frozenset(map(int, ErrorCode))
 
-# Sends markers to a broker, this one among them; raises OdradekError where there is no answer.
+# Sends markers to a broker, which may be this one; raises OdradekError if it does not respond.
 SendMarkers = Callable[[int, WriteTxnMarkersRequest], Awaitable[WriteTxnMarkersResponse]]
 
 
 class CoordinatorFencedError(OdradekError):
-    """A partition has seen markers of a later coordinator: this one is no longer in charge."""
+    """A partition has markers of a newer coordinator epoch: this broker no longer coordinates the transaction."""
 
 
 class TransactionMarkerSender:
-    """Brings the markers of ended transactions to their partitions."""
+    """Sends the markers of ended transactions."""
 
     def __init__(
         self, *, image: Callable[[], MetadataImage], image_is_current: Callable[[], bool], send: SendMarkers
     ) -> None:
         """
         Args:
-            image_is_current: whether what the image lacks does not exist; False while a broker catches up.
+            image_is_current: whether a partition that the image lacks is deleted; False while a broker catches up.
         """
         self.counts = TransactionCounts()
         self._image = image
         self._image_is_current = image_is_current
         self._send = send
-        self._told_at: dict[int, float] = {}
+        self._logged_at: dict[int, float] = {}
 
     async def deliver(self, ended: Ended, coordinator_epoch: int) -> None:
-        """Return when every partition of the transaction has its marker, or is gone.
+        """Return when every partition of the transaction has its marker, or is deleted.
 
         Raises:
-            CoordinatorFencedError: another coordinator is in charge and will deliver.
+            CoordinatorFencedError: a newer coordinator sends the markers.
         """
         left = set(ended.metadata.partitions)
         backoff = Backoff(FIRST_PAUSE_MS, LAST_PAUSE_MS)
         while left:
             by_leader = self._by_leader(left)
             answers = [
-                self._deliver_to(leader, ended, coordinator_epoch, partitions, keeps_coming=backoff.at_last)
+                self._deliver_to(leader, ended, coordinator_epoch, partitions, is_repeated=backoff.at_last)
                 for leader, partitions in sorted(by_leader.items())
             ]
             for done in await asyncio.gather(*answers):
@@ -79,7 +78,7 @@ class TransactionMarkerSender:
                 await backoff.sleep()
 
     def _by_leader(self, left: set[TopicPartition]) -> dict[int, list[TopicPartition]]:
-        """The partitions that have a leader; those that are gone are taken out of `left`."""
+        """The partitions that have a leader, by leader; removes deleted partitions from `left`."""
         image = self._image()
         by_leader: dict[int, list[TopicPartition]] = {}
         for topic, partition_id in sorted(left):
@@ -98,9 +97,9 @@ class TransactionMarkerSender:
         coordinator_epoch: int,
         partitions: list[TopicPartition],
         *,
-        keeps_coming: bool,
+        is_repeated: bool,
     ) -> set[TopicPartition]:
-        """The partitions that need nothing more."""
+        """Send markers to one leader; returns the partitions that are done."""
         request = WriteTxnMarkersRequest(markers=[_marker(ended, coordinator_epoch, partitions)])
         try:
             response = await self._send(leader, request)
@@ -111,32 +110,32 @@ class TransactionMarkerSender:
         for marker in response.markers:
             for topic in marker.topics:
                 for answer in topic.partitions:
-                    if self._is_settled(ended, topic.name, answer.partition_index, answer.error_code):
+                    if self._is_done(ended, topic.name, answer.partition_index, answer.error_code):
                         done.add((topic.name, answer.partition_index))
-                    elif keeps_coming:
-                        self._tell(ended, f"{topic.name}-{answer.partition_index}", answer.error_code)
+                    elif is_repeated:
+                        self._log_failure(ended, f"{topic.name}-{answer.partition_index}", answer.error_code)
         return done
 
-    def _is_settled(self, ended: Ended, topic: str, partition_id: int, code: int) -> bool:
+    def _is_done(self, ended: Ended, topic: str, partition_id: int, code: int) -> bool:
         if code == ErrorCode.NONE:
             return True
         where = f"{topic}-{partition_id}"
         if code == ErrorCode.TRANSACTION_COORDINATOR_FENCED:
-            raise CoordinatorFencedError(f"{where} has seen a later coordinator of {ended.transactional_id}")
+            raise CoordinatorFencedError(f"{where} has a newer coordinator epoch for {ended.transactional_id}")
         if code == ErrorCode.INVALID_PRODUCER_EPOCH:
-            # The partition is at a later epoch, which no producer gets before this transaction has ended there.
-            _log.warning("a marker came too late", partition=where, transactional_id=ended.transactional_id)
+            # The partition has a later epoch, which a producer gets only after this transaction has ended there.
+            _log.warning("marker has an old producer epoch", partition=where, transactional_id=ended.transactional_id)
             return True
         return False
 
-    def _tell(self, ended: Ended, where: str, code: int) -> None:
+    def _log_failure(self, ended: Ended, where: str, code: int) -> None:
         now_s = asyncio.get_running_loop().time()
-        told_at = self._told_at.get(code)
-        if told_at is None or now_s - told_at >= TELL_AGAIN_S:
-            self._told_at[code] = now_s
+        logged_at = self._logged_at.get(code)
+        if logged_at is None or now_s - logged_at >= LOG_AGAIN_S:
+            self._logged_at[code] = now_s
             name = ErrorCode(code).name if code in _KNOWN_CODES else code
             _log.warning(
-                "a marker is refused again and again",
+                "transaction marker refused repeatedly",
                 partition=where,
                 transactional_id=ended.transactional_id,
                 code=name,

@@ -1,10 +1,10 @@
-"""One shard of the transaction coordinator: the transactional ids that one partition of __transaction_state keeps.
+"""The state machine of one partition of __transaction_state: the transactional ids that the partition stores.
 
-Operations are plain functions: they read what was replayed, are given time and fresh producer ids, and return records.
-A record and its answer are one: what a client gets was committed before. Where a result says that a transaction
-ends, its owner writes the markers once the records are committed, and then calls `complete`.
+Operations are plain functions. They read the replayed state, take the time and new producer ids as arguments, and
+return records and a response, which the client gets once the records are committed. If a result ends a transaction, the
+shard writes the markers after the commit of the records, and then runs `complete`.
 
-Errors are named as in the newest version of each API; the handlers turn them into what older versions know.
+Errors are those of the newest version of each API; the handlers convert them for older versions.
 Source: Kafka TransactionCoordinator, TransactionMetadata; KIP-98, KIP-360, KIP-588, KIP-890, KIP-939.
 """
 
@@ -31,7 +31,7 @@ from odradek.coordinator.transaction.state import AT_REST, COMPLETE, Transaction
 from odradek.statemachine.machine import Result
 from odradek.statemachine.timeline import Timeline, TimelineDict, TimelineSet
 
-# Bounds the work of one turn of the loop; its owner looks again at once where there may be more.
+# The most transactions that one operation ends; the shard repeats the operation while there are more.
 MAX_ENDED_PER_LOOK = 500
 BUMPS_EPOCH = 2
 
@@ -41,22 +41,27 @@ NO_IDENTITY: Identity = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 class Kept(NamedTuple):
-    """Who may end what is open, and under which identity that was written; NO_IDENTITY where nothing is open."""
+    """The result of `keep_prepared`.
+
+    Attributes:
+        client: the producer id and epoch that may end the open transaction.
+        writer: the producer id and epoch of the transaction's records; NO_IDENTITY if no transaction is open.
+    """
 
     client: Identity
     writer: Identity
 
 
 class ProducerIdNeededError(Exception):
-    """The operation must be run again with a fresh producer id: it cannot wait for one."""
+    """The operation needs a new producer id: the caller allocates one and runs the operation again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A transaction whose end is decided; `metadata` is as of then, with the epoch that the markers bear.
+    """A transaction in a Prepare state; the markers have the epoch of `metadata`.
 
     Attributes:
-        fenced_by: what shut its producer out; "" where the producer itself ended it.
+        fenced_by: the cause for which its producer was fenced; "" if the producer itself ended the transaction.
     """
 
     transactional_id: str
@@ -70,10 +75,10 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[ResponseT]):
-    """The answer, and the transactions whose markers are due once the records are committed.
+    """The response, and the transactions whose markers must be written once the records are committed.
 
     Attributes:
-        error: the answer is this refusal, which had something to write all the same.
+        error: the response's error code, of an operation that fails and still writes records.
     """
 
     response: ResponseT
@@ -83,11 +88,11 @@ class Outcome(Generic[ResponseT]):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Who asks for what transactional id.
+    """The producer of a request, and its transactional id.
 
     Attributes:
-        version: of the transaction, 2 where every end bumps the epoch.
-        arrival: over which of the client's connections; None where the epoch distinguishes early from late.
+        version: the transaction version; from 2 on, each end bumps the epoch.
+        arrival: the connection of the request; None where the epoch already identifies late requests.
     """
 
     transactional_id: str
@@ -102,9 +107,9 @@ class TransactionMachine:
 
     def __init__(self, timeline: Timeline) -> None:
         self.ids: TimelineDict[str, TransactionMetadata] = TimelineDict(timeline)
-        # The ids whose transaction may time out: most are at rest.
+        # The ids with an open transaction, for the check of timeouts.
         self._ongoing: TimelineSet[str] = TimelineSet(timeline)
-        # Of these: (start, monotonic time of the first look at it), of this leadership alone.
+        # Of these: (start, monotonic time at which this leader first saw it).
         self._seen_open: dict[str, tuple[int, int]] = {}
         self._connections: dict[str, UsedConnections] = {}
 
@@ -126,13 +131,13 @@ class TransactionMachine:
             self._ongoing.discard(record.transactional_id)
 
     def on_loaded(self) -> None:
-        """The service runs `unfinished` as its first operation."""
+        """Nothing to do: the shard runs `unfinished` as its first operation."""
 
     def on_unloaded(self) -> None:
         self._connections.clear()
 
     def unfinished(self) -> Result[TransactionRecord, Outcome[None]]:
-        """Transactions whose markers may be missing: all that were ending when the coordinator went."""
+        """Return the transactions in a Prepare state, whose markers the previous leader may not have written."""
         ended = [Ended(each, metadata) for each, metadata in self.ids.items() if metadata.is_ending]
         return Result([], Outcome(None, ended))
 
@@ -142,7 +147,8 @@ class TransactionMachine:
         connections = self._connections.setdefault(request.transactional_id, UsedConnections())
         if connections.is_late(kind, request.arrival):
             raise ApiError(
-                ErrorCode.INVALID_TXN_STATE, f"{request.transactional_id} has gone on over a later connection"
+                ErrorCode.INVALID_TXN_STATE,
+                f"{request.transactional_id} has since sent requests over a newer connection",
             )
         connections.used(kind, request.arrival)
 
@@ -157,17 +163,20 @@ class TransactionMachine:
         fresh_producer_id: int | None,
         now_ms: int,
     ) -> Result[TransactionRecord, Outcome[Identity]]:
-        """Make the caller the only producer of its transactional id, and end what another has left open.
+        """Fence all other producers of a transactional id, and abort the open transaction of another.
 
         Args:
-            expected: (producer id, epoch) where the producer goes on after an error of its own (KIP-360).
-            fresh_producer_id: an unused id, where the caller has one at hand.
+            timeout_ms: the transaction timeout.
+            expected: the (producer id, epoch) of a producer that recovers from an error (KIP-360); None for a new one.
+            fresh_producer_id: an unused producer id; None if the caller has not allocated one.
+        Returns:
+            The caller's producer id and epoch.
         Raises:
-            ApiError: CONCURRENT_TRANSACTIONS (come again), PRODUCER_FENCED.
-            ProducerIdNeededError: run it again with one.
+            ApiError: CONCURRENT_TRANSACTIONS (retriable), PRODUCER_FENCED.
+            ProducerIdNeededError: `fresh_producer_id` is required.
         """
         result = self._initialized(transactional_id, timeout_ms, expected, fresh_producer_id, now_ms)
-        self._connections.pop(transactional_id, None)  # what comes late has an earlier epoch
+        self._connections.pop(transactional_id, None)  # late requests have an earlier epoch
         return result
 
     def _initialized(
@@ -180,16 +189,16 @@ class TransactionMachine:
     ) -> Result[TransactionRecord, Outcome[Identity]]:
         present = self.ids.get(transactional_id)
         if present is None:
-            producer_id = _needed(fresh_producer_id)
+            producer_id = _require(fresh_producer_id)
             created = TransactionMetadata(producer_id, 0, timeout_ms, last_update_ms=now_ms)
             return self._answer(transactional_id, created, (producer_id, 0))
-        if expected is not None and not _may_go_on(present, expected):
+        if expected is not None and not _may_continue(present, expected):
             raise ApiError(ErrorCode.PRODUCER_FENCED, f"{transactional_id} belongs to another producer")
         if present.is_ending:
             raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS, f"the last transaction of {transactional_id} is ending")
         if present.state is TransactionState.ONGOING:
             if expected is not None and expected[1] != present.client_identity[1]:
-                # Kafka aborts what is open before it finds this out: a fenced producer would end the new one's work.
+                # Kafka aborts the transaction before this check: a fenced producer would abort that of the new one.
                 raise ApiError(ErrorCode.PRODUCER_FENCED, f"{transactional_id} is at a newer epoch")
             error = ErrorCode.CONCURRENT_TRANSACTIONS
             return self._fence(
@@ -203,7 +212,7 @@ class TransactionMachine:
                 last_epoch=last_epoch,
                 timeout_ms=timeout_ms,
                 now_ms=now_ms,
-                producer_id=_needed(fresh_producer_id),
+                producer_id=_require(fresh_producer_id),
             )
             return self._answer(transactional_id, rotated, (rotated.producer_id, 0))
         epoch, last_epoch = _bumped(transactional_id, present, expected)
@@ -219,10 +228,15 @@ class TransactionMachine:
         fresh_producer_id: int | None,
         now_ms: int,
     ) -> Result[TransactionRecord, Outcome[Kept]]:
-        """Make the caller the only producer that may end what is open; where nothing is, as `init_producer_id`.
+        """Make the caller the only producer that may end the open transaction (KIP-939). The transaction takes no more
+        partitions. If no transaction is open, this does the same as `init_producer_id`.
 
-        Arguments and errors are those of `init_producer_id`, and TRANSACTIONAL_ID_AUTHORIZATION_FAILED where the
-        transaction has no time-out and the caller is not one of two-phase commit. A kept one takes no more partitions.
+        Args:
+            transactional_id, timeout_ms, expected, fresh_producer_id, now_ms: as `init_producer_id` takes them.
+        Raises:
+            ApiError: as `init_producer_id`; TRANSACTIONAL_ID_AUTHORIZATION_FAILED if the open transaction uses
+                two-phase commit and the caller does not.
+            ProducerIdNeededError: as `init_producer_id`.
         """
         present = self.ids.get(transactional_id)
         if present is None or present.state is not TransactionState.ONGOING:
@@ -233,15 +247,15 @@ class TransactionMachine:
         if expected is not None and expected != present.client_identity:
             raise ApiError(ErrorCode.PRODUCER_FENCED, f"{transactional_id} belongs to another producer")
         if present.timeout_ms == NO_TIMEOUT_MS != timeout_ms:
-            # It may stay open for ever: who may not begin such a transaction may not have the say over it either.
+            # Only producers with the permission for two-phase commit may control a transaction without a timeout.
             raise ApiError(
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-                f"the transaction of {transactional_id} is one of two-phase commit",
+                f"the transaction of {transactional_id} uses two-phase commit",
             )
         producer_id, epoch = present.client_identity
-        # The end bumps the epoch once more, and what follows on it is given to the client: it must not be the last.
+        # The end bumps the epoch again, and the client gets that epoch: it must not be above LAST_CLIENT_EPOCH.
         is_left = epoch + 1 < LAST_CLIENT_EPOCH
-        client = (producer_id, epoch + 1) if is_left else (_needed(fresh_producer_id), 0)
+        client = (producer_id, epoch + 1) if is_left else (_require(fresh_producer_id), 0)
         metadata = present.kept_by(client, timeout_ms=timeout_ms, now_ms=now_ms)
         self._connections.pop(transactional_id, None)
         return self._answer(transactional_id, metadata, Kept(client, (present.producer_id, present.producer_epoch)))
@@ -256,9 +270,9 @@ class TransactionMachine:
         last_epoch: int = NO_PRODUCER_EPOCH,
         error: ErrorCode = ErrorCode.NONE,
     ) -> Result[TransactionRecord, Outcome[Identity]]:
-        """Abort the open transaction under a bumped epoch, which no producer gets: its producer is fenced by it.
+        """Abort the open transaction with a bumped epoch that no producer gets, which fences its producer.
 
-        The epoch is bumped once, also where every end bumps it (KAFKA-19367).
+        The epoch is bumped once in all transaction versions (KAFKA-19367).
         """
         assert present.producer_epoch < MAX_EPOCH, "the last epoch has no transactions"
         bumped = present.producer_epoch + 1, NO_PRODUCER_ID, NO_PRODUCER_EPOCH
@@ -281,12 +295,13 @@ class TransactionMachine:
     def add_partitions(
         self, request: Request, partitions: frozenset[TopicPartition], now_ms: int
     ) -> Result[TransactionRecord, Outcome[None]]:
-        """Make partitions part of the producer's transaction, which begins where none is open.
+        """Add partitions to the producer's transaction; begins one if none is open.
 
         Raises:
-            ApiError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE (late).
+            ApiError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS; INVALID_TXN_STATE for a
+                request that a newer connection has overtaken.
         """
-        present = self._owned(request)
+        present = self._check_producer(request)
         self._check_arrival(Kind.ADD, request)
         if present.state is TransactionState.ONGOING and partitions <= present.partitions:
             return Result([], Outcome(None))
@@ -296,18 +311,23 @@ class TransactionMachine:
     def verify_partitions(
         self, request: Request, partitions: Sequence[TopicPartition]
     ) -> Result[TransactionRecord, Outcome[frozenset[TopicPartition]]]:
-        """Which of the partitions the producer's open transaction includes. Raises as `add_partitions`."""
-        present = self._owned(request)
+        """The partitions that the producer's open transaction includes. Raises as `add_partitions`."""
+        present = self._check_producer(request)
         known = present.partitions if present.state is TransactionState.ONGOING else frozenset()
         return Result([], Outcome(known & frozenset(partitions)))
 
-    def _owned(self, request: Request) -> TransactionMetadata:
-        """The id's state, where a transaction of the caller's may be open or begin."""
+    def _check_producer(self, request: Request) -> TransactionMetadata:
+        """The state of a transactional id whose producer is the caller. Raises as `add_partitions`."""
         present = self.ids.get(request.transactional_id)
         if present is not None and present.is_ending and _identity(request) == present.next_identity:
-            raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS, f"{request.transactional_id}: the last one is ending")
+            raise ApiError(
+                ErrorCode.CONCURRENT_TRANSACTIONS, f"the last transaction of {request.transactional_id} is ending"
+            )
         if present is not None and present.is_kept and _identity(request) == present.client_identity:
-            raise ApiError(ErrorCode.INVALID_TXN_STATE, f"{request.transactional_id} is kept: it can only be ended")
+            raise ApiError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"the transaction of {request.transactional_id} was kept (KIP-939): it can only be ended",
+            )
         if present is None or present.producer_id != request.producer_id:
             raise _not_mapped(request)
         if present.is_kept or present.producer_epoch != request.producer_epoch:
@@ -315,7 +335,9 @@ class TransactionMachine:
         if request.producer_epoch > LAST_CLIENT_EPOCH:
             raise _fenced(request, present)
         if present.is_ending:
-            raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS, f"{request.transactional_id}: the last one is ending")
+            raise ApiError(
+                ErrorCode.CONCURRENT_TRANSACTIONS, f"the last transaction of {request.transactional_id} is ending"
+            )
         return present
 
     # ---- EndTxn
@@ -323,29 +345,29 @@ class TransactionMachine:
     def end(
         self, request: Request, *, commit: bool, fresh_producer_id: int | None, now_ms: int
     ) -> Result[TransactionRecord, Outcome[Identity]]:
-        """Decide the end of the producer's transaction; a request that comes again gets the same answer.
+        """End the producer's transaction; a retried request gets the same response.
 
         Returns:
-            (producer id, epoch) that the producer goes on with; they differ from before in version 2 alone.
+            The producer id and epoch for the next transaction; from transaction version 2 on they are new ones.
         Raises:
-            ApiError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS (the
-                markers of this very end are under way).
-            ProducerIdNeededError: run it again with one.
+            ApiError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE; CONCURRENT_TRANSACTIONS while
+                the markers of this end are being written.
+            ProducerIdNeededError: `fresh_producer_id` is required.
         """
         present = self.ids.get(request.transactional_id)
         if present is None:
             raise _not_mapped(request)
-        again = _is_again(request, present)
-        _check_ender(request, present, again=again)
+        is_retry = _is_retry(request, present)
+        _check_ender(request, present, is_retry=is_retry)
         self._check_arrival(Kind.END, request)
         if present.state is TransactionState.ONGOING:
             return self._end_ongoing(request, present, commit, fresh_producer_id, now_ms)
         if present.is_ending:
-            raise _while_ending(request, present, commit, again=again)
-        if _has_ended_so(request, present, commit, again=again):
+            raise _error_while_ending(request, present, commit, is_retry=is_retry)
+        if _has_ended_with(request, present, commit, is_retry=is_retry):
             return Result([], Outcome(present.next_identity))
-        if request.version >= BUMPS_EPOCH and not commit and not again:
-            # A transaction that wrote nothing: its epoch is used up all the same, the client counts on it.
+        if request.version >= BUMPS_EPOCH and not commit and not is_retry:
+            # The transaction is empty; its end bumps the epoch, as the client expects.
             return self._end_ongoing(request, present, commit, fresh_producer_id, now_ms)
         raise _invalid_state(request, present, commit)
 
@@ -362,7 +384,7 @@ class TransactionMachine:
             epoch, next_producer_id, next_producer_epoch = present.end_of_kept(bumps=bumps)
         else:
             epoch = present.producer_epoch + 1 if bumps else present.producer_epoch
-            next_producer_id = _needed(fresh_producer_id) if bumps and present.is_exhausted else NO_PRODUCER_ID
+            next_producer_id = _require(fresh_producer_id) if bumps and present.is_exhausted else NO_PRODUCER_ID
             next_producer_epoch = NO_PRODUCER_EPOCH
         metadata = present.ending(
             commit=commit,
@@ -377,8 +399,8 @@ class TransactionMachine:
         return Result([TransactionRecord(request.transactional_id, metadata)], Outcome(metadata.next_identity, [ended]))
 
     def complete(self, ended: Ended, now_ms: int) -> Result[TransactionRecord, Outcome[bool]]:
-        """Every partition has its marker; False where this end was completed before, or is not the present one."""
-        assert ended.metadata.is_ending, f"the end of {ended.transactional_id} is not decided: {ended.metadata}"
+        """Write the Complete record, once all partitions have their marker; False if the state is another by now."""
+        assert ended.metadata.is_ending, f"{ended.transactional_id} is in no Prepare state: {ended.metadata}"
         present = self.ids.get(ended.transactional_id)
         metadata = ended.metadata
         if (
@@ -392,11 +414,10 @@ class TransactionMachine:
     # ---- time
 
     def abort_timed_out(self, now_ms: int, monotonic_ms: int) -> Result[TransactionRecord, Outcome[None]]:
-        """Abort transactions that are open for longer than their producers asked for; of two-phase commit, none.
+        """Abort the transactions that are open for longer than their timeout; those of two-phase commit have none.
 
-        The log has the wall clock's time of their start. Where that clock was set back since, the time since this
-        coordinator first saw a transaction open counts, too: it would keep readers waiting for as long as the clock
-        was set back by.
+        The records store the start in wall-clock time. If that clock was set back since, the age would be too small, so
+        the monotonic time since this leader first saw the transaction counts as well.
         """
         records: list[TransactionRecord] = []
         ended: list[Ended] = []
@@ -417,7 +438,7 @@ class TransactionMachine:
         return Result(records, Outcome(None, ended), atomic=False)
 
     def expire(self, now_ms: int, expiration_ms: int) -> Result[TransactionRecord, Outcome[int]]:
-        """Remove ids at rest that were not used for so long; answers how many."""
+        """Remove transactional ids that were unused for `expiration_ms`; the response is their number."""
         expired = [
             TransactionRecord(transactional_id, None)
             for transactional_id, each in self.ids.items()
@@ -435,14 +456,17 @@ def _identity(request: Request) -> Identity:
     return request.producer_id, request.producer_epoch
 
 
-def _needed(fresh_producer_id: int | None) -> int:
+def _require(fresh_producer_id: int | None) -> int:
     if fresh_producer_id is None:
         raise ProducerIdNeededError
     return fresh_producer_id
 
 
-def _may_go_on(present: TransactionMetadata, expected: Identity) -> bool:
-    """Its epoch is checked when it is bumped. A producer whose id was replaced may not have heard of it yet."""
+def _may_continue(present: TransactionMetadata, expected: Identity) -> bool:
+    """Whether `expected` names the present producer; the epoch is checked when it is bumped.
+
+    A producer whose id was replaced may still name the previous one: the response may have been lost.
+    """
     producer_id, epoch = expected
     if present.is_kept:
         return producer_id == present.client_identity[0]
@@ -454,70 +478,74 @@ def _may_go_on(present: TransactionMetadata, expected: Identity) -> bool:
 
 
 def _bumped(transactional_id: str, present: TransactionMetadata, expected: Identity | None) -> Identity:
-    """(epoch, epoch before it that the same producer may name again)."""
+    """(bumped epoch, the epoch before, which a retry of this request may name)."""
     if expected is None:
         return present.producer_epoch + 1, NO_PRODUCER_EPOCH
     if expected == (present.producer_id, present.producer_epoch):
         return present.producer_epoch + 1, present.producer_epoch
     if expected[1] == present.last_producer_epoch and present.last_producer_epoch != NO_PRODUCER_EPOCH:
-        return present.producer_epoch, present.last_producer_epoch  # it was answered before, and the answer was lost
+        return present.producer_epoch, present.last_producer_epoch  # a retry: the response was lost
     raise ApiError(ErrorCode.PRODUCER_FENCED, f"{transactional_id} is at epoch {present.producer_epoch}")
 
 
-def _is_again(request: Request, present: TransactionMetadata) -> bool:
-    """Whether an EndTxn of version 2 is the one that brought about the present state: its epoch is the one before."""
+def _is_retry(request: Request, present: TransactionMetadata) -> bool:
+    """Whether an EndTxn of transaction version 2 repeats the one that set the present state, from the epoch before."""
     if request.version < BUMPS_EPOCH or present.version < BUMPS_EPOCH or present.state is TransactionState.ONGOING:
         return False
     if present.state is TransactionState.EMPTY or present.last_producer_epoch == FENCED_EPOCH:
         return False
     if request.producer_id == present.producer_id:
         return request.producer_epoch + 1 == present.producer_epoch
-    if present.is_ending and request.producer_id == present.next_producer_id:  # it had kept the transaction
+    if present.is_ending and request.producer_id == present.next_producer_id:  # it kept the transaction
         return request.producer_epoch + 1 == present.next_producer_epoch
     replaced = request.producer_id == present.previous_producer_id and present.producer_epoch == 0
     return replaced and request.producer_epoch == LAST_CLIENT_EPOCH
 
 
-def _check_ender(request: Request, present: TransactionMetadata, *, again: bool) -> None:
-    """Whether the request may end a transaction of its transactional id.
+def _check_ender(request: Request, present: TransactionMetadata, *, is_retry: bool) -> None:
+    """Check that the producer of a request may end the transaction.
 
     Args:
-        again: it is the one that brought about the present state, from the epoch before.
+        is_retry: the request repeats the one that set the present state, from the epoch before.
     Raises:
         ApiError: CONCURRENT_TRANSACTIONS, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED.
     """
     bumps = request.version >= BUMPS_EPOCH and present.version >= BUMPS_EPOCH
     is_replaced = present.next_producer_id != NO_PRODUCER_ID
     if (bumps or is_replaced) and present.is_ending and _identity(request) == present.next_identity:
-        raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS, f"{request.transactional_id}: the last one is ending")
+        raise ApiError(
+            ErrorCode.CONCURRENT_TRANSACTIONS, f"the last transaction of {request.transactional_id} is ending"
+        )
     producer_id, epoch = present.client_identity
-    if request.producer_id not in (producer_id, present.producer_id) and not again:
+    if request.producer_id not in (producer_id, present.producer_id) and not is_retry:
         raise _not_mapped(request)
-    if _identity(request) != (producer_id, epoch) and not again:
+    if _identity(request) != (producer_id, epoch) and not is_retry:
         raise _fenced(request, present)
     if epoch > LAST_CLIENT_EPOCH and not present.is_ending:
-        raise _fenced(request, present)  # what is left to markers is given to no producer
+        raise _fenced(request, present)  # no client has this epoch: it is reserved for markers
 
 
-def _while_ending(request: Request, present: TransactionMetadata, commit: bool, *, again: bool) -> ApiError:
-    """The answer while markers are under way: to the request that asked for this very end, that it is to wait."""
+def _error_while_ending(request: Request, present: TransactionMetadata, commit: bool, *, is_retry: bool) -> ApiError:
+    """The error while markers are being written: retriable if the request asks for the same end."""
     same_end = (present.state is TransactionState.PREPARE_COMMIT) == commit
-    # Version 2 distinguishes it by its epoch, the one before; in an earlier version any such request may be it.
-    if same_end and (again or present.version < BUMPS_EPOCH):
-        return ApiError(ErrorCode.CONCURRENT_TRANSACTIONS, f"{request.transactional_id}: markers are under way")
+    # From version 2 on the epoch shows whether it is a retry; in earlier versions each request for that end may be one.
+    if same_end and (is_retry or present.version < BUMPS_EPOCH):
+        return ApiError(
+            ErrorCode.CONCURRENT_TRANSACTIONS, f"the markers of {request.transactional_id} are being written"
+        )
     return _invalid_state(request, present, commit)
 
 
-def _has_ended_so(request: Request, present: TransactionMetadata, commit: bool, *, again: bool) -> bool:
-    """Whether the end that is asked for is complete: the client did not get the answer, and tries again."""
+def _has_ended_with(request: Request, present: TransactionMetadata, commit: bool, *, is_retry: bool) -> bool:
+    """Whether the requested end is complete already: the request is a retry."""
     same_end = present.state in COMPLETE and (present.state is TransactionState.COMPLETE_COMMIT) == commit
-    return same_end and (again or (request.version < BUMPS_EPOCH and present.version < BUMPS_EPOCH))
+    return same_end and (is_retry or (request.version < BUMPS_EPOCH and present.version < BUMPS_EPOCH))
 
 
 def _not_mapped(request: Request) -> ApiError:
     return ApiError(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-        f"producer {request.producer_id} is not that of {request.transactional_id}",
+        f"producer id {request.producer_id} does not belong to {request.transactional_id}",
     )
 
 
@@ -525,13 +553,13 @@ def _fenced(request: Request, present: TransactionMetadata) -> ApiError:
     producer_id, epoch = present.client_identity
     return ApiError(
         ErrorCode.PRODUCER_FENCED,
-        f"{request.transactional_id} is at epoch {epoch} of producer {producer_id}, "
-        f"not {request.producer_epoch} of {request.producer_id}",
+        f"{request.transactional_id} has producer id {producer_id} at epoch {epoch}, "
+        f"not {request.producer_id} at epoch {request.producer_epoch}",
     )
 
 
 def _invalid_state(request: Request, present: TransactionMetadata, commit: bool) -> ApiError:
     what = "commit" if commit else "abort"
     return ApiError(
-        ErrorCode.INVALID_TXN_STATE, f"{request.transactional_id} cannot {what}: it is {present.state.label}"
+        ErrorCode.INVALID_TXN_STATE, f"{request.transactional_id} cannot {what} in state {present.state.label}"
     )

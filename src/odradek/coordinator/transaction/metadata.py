@@ -1,13 +1,12 @@
-"""What the coordinator knows of one transactional id, and the values that follow on it. Nothing here decides.
+"""The state of one transactional id, and the states that follow it. `machine` decides the transitions.
 
-Epochs. Transactions of version 2 (KIP-890) bump the producer's epoch with every end, so that nothing of an earlier
-transaction can touch a later one: in a Prepare state `producer_epoch` is already the bumped one, which the markers
-bear. An epoch of 32767 is never given to a client; it is left to the marker that ends the producer's last transaction.
+Transactions of version 2 (KIP-890) bump the producer's epoch at each end, so that late requests of one transaction do
+not affect the next: in a Prepare state `producer_epoch` is the bumped epoch, which the markers have. No client gets
+epoch 32767, which is reserved for the marker of a producer's last transaction.
 
-A kept transaction (KIP-939) has two identities. `producer_id` and `producer_epoch` are those that its records were
-written under, by which an outside coordinator knows it. The next ones are those of the client that took it over: they
-end the transaction, and do nothing else. Every one that keeps it again gets a later epoch, and so fences the one
-before.
+A kept transaction (KIP-939) has two identities. `producer_id` and `producer_epoch` are those of its records, by which
+an external coordinator identifies it. `next_producer_id` and `next_producer_epoch` are those of the client that took
+the transaction over, and can only end it. Each client that keeps it gets a later epoch, which fences the one before.
 """
 
 from __future__ import annotations
@@ -19,27 +18,27 @@ from odradek.coordinator.transaction.state import ENDING, TRANSITIONS, Transacti
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
-# As `last_producer_epoch`: the producer before was fenced, and nothing that it sends again is answered.
+# As `last_producer_epoch`: the previous producer was fenced, so none of its requests counts as a retry.
 FENCED_EPOCH = -2
 MAX_EPOCH = 2**15 - 1
-# The last epoch that a client is given.
+# The last epoch that a client can get.
 LAST_CLIENT_EPOCH = MAX_EPOCH - 1
-# As `timeout_ms`: an outside coordinator ends the transaction, however long that takes (KIP-939).
+# As `timeout_ms`: no timeout, because an external coordinator ends the transaction (KIP-939).
 NO_TIMEOUT_MS = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionMetadata:
-    """One transactional id; times are wall-clock milliseconds.
+    """The state of one transactional id; times are wall-clock ms.
 
     Attributes:
-        previous_producer_id: the one before the id was replaced; a client may still name it when it tries again.
-        next_producer_id: given out once the present end is complete, where the epochs of the present id are used up.
-            Of an open transaction: of the client that keeps it, with `next_producer_epoch`.
-        next_producer_epoch: NO_PRODUCER_EPOCH beside a next producer id stands for 0.
-        last_producer_epoch: from which the present epoch was bumped by the client's own request (KIP-360), or
-            FENCED_EPOCH; not stored, NO_PRODUCER_EPOCH where it is not known.
-        version: of the transaction: 2 where its end bumps the epoch (KIP-890), else 0.
+        previous_producer_id: the producer id before the present one; a retried request may still name it.
+        next_producer_id: while the transaction ends: the producer id of the next one, if the epochs of the present id
+            are exhausted. While it is open: the producer id of the client that keeps it.
+        next_producer_epoch: the epoch of `next_producer_id`; NO_PRODUCER_EPOCH stands for 0.
+        last_producer_epoch: the epoch before the client's last request bumped it (KIP-360), or FENCED_EPOCH. It is not
+            stored: NO_PRODUCER_EPOCH after a load.
+        version: the transaction version: 2 if its end bumps the epoch (KIP-890), else 0.
     """
 
     producer_id: int
@@ -57,7 +56,7 @@ class TransactionMetadata:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether no further epoch of this producer id may be given to a client."""
+        """Whether no client can get a further epoch of this producer id."""
         return self.producer_epoch >= LAST_CLIENT_EPOCH
 
     @property
@@ -66,25 +65,25 @@ class TransactionMetadata:
 
     @property
     def is_kept(self) -> bool:
-        """Whether another producer than its writer has taken over the open transaction, to end it (KIP-939)."""
+        """Whether a producer other than the writer has taken over the open transaction, to end it (KIP-939)."""
         return self.state is TransactionState.ONGOING and self.next_producer_id != NO_PRODUCER_ID
 
     @property
     def next_identity(self) -> tuple[int, int]:
-        """(producer id, epoch) that the client goes on with once the present end is complete."""
+        """The (producer id, epoch) of the client's next transaction, once the present end is complete."""
         if self.next_producer_id != NO_PRODUCER_ID:
             return self.next_producer_id, max(self.next_producer_epoch, 0)
         return self.producer_id, self.producer_epoch
 
     @property
     def client_identity(self) -> tuple[int, int]:
-        """(producer id, epoch) of the one client that is not fenced."""
+        """The (producer id, epoch) of the only client that is not fenced."""
         return self.next_identity if self.is_kept else (self.producer_id, self.producer_epoch)
 
     def initialized(
         self, *, epoch: int, last_epoch: int, timeout_ms: int, now_ms: int, producer_id: int | None = None
     ) -> TransactionMetadata:
-        """Ready for a first transaction, under another producer id where one is given."""
+        """The Empty state, with a new producer id if one is given."""
         self._check_transition(TransactionState.EMPTY)
         rotated = producer_id is not None
         return TransactionMetadata(
@@ -98,7 +97,7 @@ class TransactionMetadata:
         )
 
     def ongoing(self, added: frozenset[TopicPartition], *, version: int, now_ms: int) -> TransactionMetadata:
-        """With more partitions; begins a transaction where none is open."""
+        """The Ongoing state, with more partitions; begins a transaction if none is open."""
         self._check_transition(TransactionState.ONGOING)
         begun = self.state is TransactionState.ONGOING
         return replace(
@@ -113,15 +112,18 @@ class TransactionMetadata:
         )
 
     def kept_by(self, identity: tuple[int, int], *, timeout_ms: int, now_ms: int) -> TransactionMetadata:
-        """The open transaction, which this producer alone may end; the time-out is that of this producer from now on.
+        """The open transaction, which from now on only the producer `identity` may end.
 
-        It counts from the start of the transaction, and for those that the producer begins later. Only a producer of
-        two-phase commit may keep one that has none: the id would be left without a time-out.
+        Args:
+            timeout_ms: the timeout of this transaction, from its start, and of the producer's later ones. Only a
+                producer with two-phase commit may keep a transaction without a timeout.
         """
         assert self.state is TransactionState.ONGOING, f"{self.state.label} cannot be kept"
         producer_id, epoch = self.client_identity
-        assert identity[0] != producer_id or identity[1] > epoch, f"{identity} was given out"
-        assert timeout_ms == NO_TIMEOUT_MS or self.timeout_ms != NO_TIMEOUT_MS, "it takes two-phase commit to keep it"
+        assert identity[0] != producer_id or identity[1] > epoch, f"{identity} was used before"
+        assert timeout_ms == NO_TIMEOUT_MS or self.timeout_ms != NO_TIMEOUT_MS, (
+            "only two-phase commit keeps a transaction without a timeout"
+        )
         return replace(
             self,
             next_producer_id=identity[0],
@@ -131,10 +133,10 @@ class TransactionMetadata:
         )
 
     def end_of_kept(self, *, bumps: bool) -> tuple[int, int, int]:
-        """(epoch of the markers, next producer id, its epoch) of the end of a kept transaction.
+        """(epoch of the markers, next producer id, next producer epoch) for the end of a kept transaction.
 
-        Markers have the client's own epoch where its producer id is that of the records. No one that may end a
-        transaction has written to it, so that any epoch above the writer's does for the partitions.
+        The markers have the client's epoch if its producer id is that of the records. Otherwise they have the epoch
+        after the writer's: partitions accept any later one, since the client has written nothing.
         """
         producer_id, epoch = self.client_identity
         follows = epoch + 1 if bumps else epoch
@@ -153,7 +155,7 @@ class TransactionMetadata:
         next_producer_id: int = NO_PRODUCER_ID,
         next_producer_epoch: int = NO_PRODUCER_EPOCH,
     ) -> TransactionMetadata:
-        """Its end is decided: markers of `epoch` follow."""
+        """The Prepare state of an end; its markers have `epoch`."""
         state = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
         self._check_transition(state)
         last_allowed = max(self.producer_epoch, self.next_producer_epoch) + 1
@@ -173,7 +175,7 @@ class TransactionMetadata:
         )
 
     def completed(self, now_ms: int) -> TransactionMetadata:
-        """Every partition has its marker."""
+        """The Complete state: every partition has its marker."""
         committed = self.state is TransactionState.PREPARE_COMMIT
         state = TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT
         self._check_transition(state)

@@ -25,7 +25,7 @@ SHOWN = (
 
 @dataclass(slots=True)
 class TransactionCounts:
-    """What this broker's coordinators have done since it started."""
+    """Counters of this broker's transaction coordinators since its start."""
 
     committed: int = 0
     aborted: int = 0
@@ -35,7 +35,7 @@ class TransactionCounts:
     longest_load_ms: int = 0
 
     def ended(self, *, committed: bool) -> None:
-        """The end of one transaction was decided."""
+        """Count the end of one transaction."""
         if committed:
             self.committed += 1
         else:
@@ -60,7 +60,7 @@ def transaction_families(counts: TransactionCounts, shards: Iterable[Transaction
     )
     yield gauge(
         "odradek_transaction_markers_owed",
-        "Partitions of transactions that end which may lack their marker (Kafka: UnknownDestinationQueueSize).",
+        "Partitions of ended transactions whose marker is not confirmed (Kafka: UnknownDestinationQueueSize).",
         owed,
     )
     yield counter(
@@ -68,16 +68,22 @@ def transaction_families(counts: TransactionCounts, shards: Iterable[Transaction
         "Times that markers were sent again (Kafka: LogAppendRetryQueueSize).",
         counts.marker_rounds_repeated,
     )
-    yield counter("odradek_transactions_committed", "Transactions whose commit was decided here.", counts.committed)
-    yield counter("odradek_transactions_aborted", "Transactions whose abort was decided here.", counts.aborted)
-    yield counter("odradek_transactions_timed_out", "Those of them that had taken too long.", counts.timed_out)
+    yield counter(
+        "odradek_transactions_committed", "Transactions that this broker committed as coordinator.", counts.committed
+    )
+    yield counter(
+        "odradek_transactions_aborted", "Transactions that this broker aborted as coordinator.", counts.aborted
+    )
+    yield counter(
+        "odradek_transactions_timed_out", "Transactions that were aborted because of their timeout.", counts.timed_out
+    )
     yield counter(
         "odradek_transactional_ids_expired",
-        "Transactional ids forgotten after transactional.id.expiration.ms.",
+        "Transactional ids removed after transactional.id.expiration.ms.",
         counts.expired_ids,
     )
     yield gauge(
         "odradek_transaction_longest_load_seconds",
-        "How long the longest load of a partition of __transaction_state took (Kafka: partition-load-time-max).",
+        "Longest time to load a partition of __transaction_state (Kafka: partition-load-time-max).",
         counts.longest_load_ms / 1000,
     )

@@ -1,4 +1,4 @@
-"""ListTransactions and DescribeTransactions: what a transactional id looks like from outside (KIP-664)."""
+"""The results of ListTransactions and DescribeTransactions (KIP-664)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from odradek.coordinator.transaction.state import BY_LABEL, TransactionState
 from odradek.protocol.messages import describe_transactions_response as described
 from odradek.protocol.messages import list_transactions_response as listed
 
-# Of the open transaction where there is none.
+# The start time if no transaction is open.
 NO_START_MS = -1
 
 
 def matching(pattern: str, ids: Sequence[str]) -> Callable[[], frozenset[str]]:
-    """What finds those of many transactional ids that the whole pattern matches: work for a thread.
+    """Return a function that finds the ids that the whole pattern matches; run it in a thread: there may be many ids.
 
-    It raises ApiError: INVALID_REGULAR_EXPRESSION.
+    The function raises ApiError: INVALID_REGULAR_EXPRESSION.
     """
 
     def work() -> frozenset[str]:
@@ -36,8 +36,14 @@ def list_transactions(
     now_ms: int,
     names: Collection[str] | None = None,
 ) -> list[listed.TransactionState]:
-    """Transactional ids in one of the states, of one of the producers (all, where a filter is empty), whose present
-    transaction is open for at least so long (-1: no matter); of `names` alone, where they are given."""
+    """Filter transactional ids.
+
+    Args:
+        states, producer_ids: if not empty, only ids with one of these.
+        duration_ms: if not negative, only ids whose transaction has been open for at least this time.
+        now_ms: wall clock.
+        names: if given, only these transactional ids.
+    """
     wanted = {BY_LABEL[state] for state in states if state in BY_LABEL}
     if states and not wanted:
         return []
@@ -59,7 +65,7 @@ def list_transactions(
 
 
 def describe_transaction(ids: Mapping[str, TransactionMetadata], transactional_id: str) -> described.TransactionState:
-    """One transactional id; TRANSACTIONAL_ID_NOT_FOUND where it is not known."""
+    """Describe one transactional id; the result has TRANSACTIONAL_ID_NOT_FOUND if it is unknown."""
     present = ids.get(transactional_id)
     if present is None:
         return described.TransactionState(

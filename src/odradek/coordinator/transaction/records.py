@@ -1,7 +1,7 @@
-"""The records of __transaction_state, as Kafka writes them, and what a machine replays.
+"""The records of __transaction_state, in Kafka's format.
 
-A record's key is an int16 0 and the transactional id, its value an int16 version and the state of that id; a null value
-removes it. Kafka's transaction log decoder of `kafka-dump-log` reads them.
+The key is an int16 0 and the transactional id; the value is an int16 version and the state. A null value removes the
+id. `kafka-dump-log` decodes them with its transaction log decoder.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from odradek.protocol.record_types import (
 from odradek.record.batch import BatchHeader
 
 TRANSACTION_TOPIC = "__transaction_state"
-# Version 1 carries the producer ids before and after, and the transaction's version (KIP-890).
+# Version 1 includes the previous and next producer ids and the transaction version (KIP-890).
 VALUE_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionRecord:
-    """A transactional id's new state; None removes it."""
+    """The new state of a transactional id; None removes the id."""
 
     transactional_id: str
     metadata: TransactionMetadata | None
 
 
 class TransactionRecordCodec:
-    """Records of __transaction_state."""
+    """Encodes and decodes the records of __transaction_state."""
 
     topic = TRANSACTION_TOPIC
 
@@ -79,7 +79,7 @@ def _to_value(metadata: TransactionMetadata) -> TransactionLogValue:
         next_producer_epoch=metadata.next_producer_epoch,
         transaction_timeout_ms=metadata.timeout_ms,
         transaction_status=metadata.state,
-        # Kafka's decoder takes none for "no transaction has been begun".
+        # Kafka's decoder requires null in the Empty state.
         transaction_partitions=None if metadata.state is TransactionState.EMPTY else partitions,
         transaction_last_update_timestamp_ms=metadata.last_update_ms,
         transaction_start_timestamp_ms=metadata.start_ms,

@@ -1,17 +1,17 @@
 """The transaction coordinator of this broker: one shard for each partition of __transaction_state that it leads.
 
-    request -> shard of the transactional id -> runtime.run(machine operation) -> answer
+    request -> shard of the transactional id -> runtime.run(machine operation) -> response
                                                     `- a transaction ends -> markers -> the Complete record
 
-What may end a transaction runs in a task of its shard, not of the connection that asked: once its record is committed
-the markers are due, whether or not the client still waits.
+An operation that may end a transaction runs in a task of the shard, not of the connection: once its record is
+committed, the shard writes the markers, even if the client has disconnected.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from odradek.common.errors import ApiError, ErrorCode, OdradekError
 from odradek.common.log_lines import get_logger
@@ -52,21 +52,37 @@ NewProducerId = Callable[[], Awaitable[int]]
 
 
 class Client(NamedTuple):
-    """Who sends a request, for the log; `host` is as Kafka writes it: "/127.0.0.1"."""
+    """The client of a request, for log lines; `host` is in Kafka's form, "/127.0.0.1"."""
 
     client_id: str = ""
     host: str = ""
 
     def fields(self) -> dict[str, str]:
-        """What a log line says of it; nothing where it is not known."""
+        """The fields of a log line; none if the client is unknown."""
         return {"client": self.client_id, "host": self.host} if self.host else {}
 
 
 NO_CLIENT = Client()
 
 
+class _Initialize(Protocol[T]):
+    """An operation of InitProducerId: `init_producer_id` or `keep_prepared` of the machine."""
+
+    def __call__(
+        self,
+        machine: TransactionMachine,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: Identity | None,
+        /,
+        *,
+        fresh_producer_id: int | None,
+        now_ms: int,
+    ) -> Result[TransactionRecord, Outcome[T]]: ...
+
+
 class TransactionShard(CoordinatorShard[TransactionRecord]):
-    """One partition's machine during one leadership, and the markers that it owes."""
+    """The state machine of one partition in one leader epoch, with its pending markers."""
 
     EXPECTED = (OdradekError, ProducerIdNeededError)
 
@@ -90,12 +106,12 @@ class TransactionShard(CoordinatorShard[TransactionRecord]):
         super().__init__(partition_id, leader_epoch, self.machine, log, timeline, event_log=_log)
 
     async def load(self) -> None:
-        """Replay the partition, then finish what its transactions owe, and look for those that time out."""
+        """Replay the partition, resume pending markers, and start the checks for timeouts and expiration."""
         began_ms = self._clock.monotonic_ms()
         try:
             count = await self.runtime.load()
         except OdradekError:
-            return  # `_on_failed` has logged why
+            return  # `_on_failed` has logged the error
         if not self.runtime.active:
             return
         took_ms = self._clock.monotonic_ms() - began_ms
@@ -135,7 +151,7 @@ class TransactionShard(CoordinatorShard[TransactionRecord]):
     # ---- running operations
 
     async def read(self, operation: Operation[T]) -> T:
-        """Run an operation that ends no transaction. Raises ApiError."""
+        """Run an operation that cannot end a transaction. Raises ApiError."""
         try:
             outcome = await self.runtime.run(operation)
         except OdradekError as error:
@@ -144,13 +160,13 @@ class TransactionShard(CoordinatorShard[TransactionRecord]):
         return outcome.response
 
     async def run(self, operation: Operation[T], by: Client = NO_CLIENT) -> T:
-        """Run an operation that may end transactions; what it decides happens, also where the caller goes away.
+        """Run an operation that may end transactions; it runs to its end even if the caller is cancelled.
 
         Args:
-            by: who asks for it, for the log.
+            by: the client of the request, for the log.
         Raises:
-            ApiError: what the operation raised or has for an error.
-            ProducerIdNeededError: the operation needs one.
+            ApiError: the error that the operation raised or returned.
+            ProducerIdNeededError: the operation needs a new producer id.
         """
         task = self.spawn(self._decide(operation, by))
         outcome = await asyncio.shield(task)
@@ -178,7 +194,7 @@ class TransactionShard(CoordinatorShard[TransactionRecord]):
         return outcome
 
     async def _apply(self, operation: Operation[T]) -> Outcome[T] | None:
-        """Run an operation for which no request waits; None where it could not be done."""
+        """Run an operation of the shard itself; returns None after an error, which is logged."""
         try:
             return await self._decide(operation)
         except OdradekError as error:
@@ -186,20 +202,22 @@ class TransactionShard(CoordinatorShard[TransactionRecord]):
             return None
 
     async def _finish(self, ended: Ended) -> None:
-        """Write the markers, then the record that says so."""
+        """Write the markers, then the Complete record."""
         try:
             await self._markers.deliver(ended, self.leader_epoch)
             await self.runtime.run(lambda: self.machine.complete(ended, self._clock.now_ms()))
         except CoordinatorFencedError as error:
-            _log.warning("another coordinator is in charge", partition=self.partition_id, error=error)
+            _log.warning("fenced by a newer transaction coordinator", partition=self.partition_id, error=error)
         except OdradekError as error:
-            # The next leader finds the end decided, and delivers what is missing.
+            # A new leader of the partition resumes from the Prepare record.
             if self.runtime.active:
-                _log.warning("a transaction is not complete yet", transactional_id=ended.transactional_id, error=error)
+                _log.warning(
+                    "transaction cannot be completed yet", transactional_id=ended.transactional_id, error=error
+                )
                 await asyncio.sleep(1)
                 self.spawn(self._finish(ended))
         except Exception as error:
-            _log.bug("the end of a transaction failed", error, transactional_id=ended.transactional_id)
+            _log.bug("completing a transaction failed", error, transactional_id=ended.transactional_id)
 
     # ---- the end
 
@@ -208,7 +226,7 @@ class TransactionShard(CoordinatorShard[TransactionRecord]):
         self.cancel_tasks()
 
     async def close(self) -> None:
-        """Resign, and end the shard's tasks: a marker that no broker takes would be sent again and again."""
+        """Resign, and cancel the shard's tasks, which retry markers without limit."""
         self.resign()
         await self.runtime.close()
         self.cancel_tasks()
@@ -216,7 +234,7 @@ class TransactionShard(CoordinatorShard[TransactionRecord]):
 
 
 class TransactionCoordinator(ShardHost[TransactionShard]):
-    """Finds the shard of each transactional id, and gives its machine what it cannot wait for."""
+    """Routes requests to the shards of their transactional ids, and allocates producer ids for them."""
 
     def __init__(
         self,
@@ -233,9 +251,9 @@ class TransactionCoordinator(ShardHost[TransactionShard]):
     ) -> None:
         """
         Args:
-            make_log: gives the machine log of (partition id, leader epoch) of __transaction_state.
-            off_loop: runs what takes long while the loop serves others.
-            new_producer_id: an id of its own; raises ApiError.
+            make_log: returns the log of a partition id and leader epoch of __transaction_state.
+            run_blocking: runs a function outside the event loop.
+            new_producer_id: allocates a producer id; raises ApiError.
         """
         self.config = config
         self.counts = markers.counts
@@ -274,28 +292,19 @@ class TransactionCoordinator(ShardHost[TransactionShard]):
         two_phase: bool = False,
         by: Client = NO_CLIENT,
     ) -> Identity:
-        """Make the caller the only producer of its transactional id; `expected` as the machine has it.
-
-        The log has a line for each that takes the id of another, also where nothing was open: the fenced
-        producer does not know by whom.
+        """Fence all other producers of a transactional id; returns the caller's producer id and epoch.
 
         Args:
-            two_phase: an outside coordinator ends its transactions, which do not time out (KIP-939).
+            timeout_ms: the transaction timeout.
+            expected: the producer id and epoch that the caller had, as `TransactionMachine.init_producer_id` takes it.
+            two_phase: an external coordinator ends the transactions, which have no timeout (KIP-939).
+            by: the client of the request, for the log.
         Raises:
-            ApiError: INVALID_TRANSACTION_TIMEOUT, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED; coordinator errors;
-                TRANSACTIONAL_ID_AUTHORIZATION_FAILED where two-phase commit is not served.
+            ApiError: INVALID_TRANSACTION_TIMEOUT, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED, NOT_COORDINATOR,
+                COORDINATOR_LOAD_IN_PROGRESS; TRANSACTIONAL_ID_AUTHORIZATION_FAILED if two-phase commit is disabled.
         """
-        timeout_ms = self._allowed_timeout_ms(timeout_ms, two_phase)
-        shard = self.shard(transactional_id)
-        return await self._take_over(
-            shard,
-            transactional_id,
-            expected,
-            lambda fresh: shard.machine.init_producer_id(
-                transactional_id, timeout_ms, expected, fresh_producer_id=fresh, now_ms=self._clock.now_ms()
-            ),
-            by,
-        )
+        initialize = TransactionMachine.init_producer_id
+        return await self._initialize(initialize, transactional_id, timeout_ms, expected, two_phase, by)
 
     async def keep_prepared(
         self,
@@ -306,49 +315,41 @@ class TransactionCoordinator(ShardHost[TransactionShard]):
         two_phase: bool,
         by: Client = NO_CLIENT,
     ) -> Kept:
-        """As `init_producer_id`, except that the caller gets to end what is open (KIP-939).
+        """As `init_producer_id`, but keep an open transaction, which the caller may then end (KIP-939).
 
         Raises:
-            ApiError: TRANSACTIONAL_ID_AUTHORIZATION_FAILED also where what is open is a transaction of two-phase commit
-                and the caller is not `two_phase`.
+            ApiError: as `init_producer_id`; TRANSACTIONAL_ID_AUTHORIZATION_FAILED also if the open transaction uses
+                two-phase commit and the caller does not.
+        """
+        initialize = TransactionMachine.keep_prepared
+        return await self._initialize(initialize, transactional_id, timeout_ms, expected, two_phase, by)
+
+    async def _initialize(
+        self,
+        operation: _Initialize[T],
+        transactional_id: str,
+        timeout_ms: int,
+        expected: Identity | None,
+        two_phase: bool,
+        by: Client,
+    ) -> T:
+        """Run an operation of InitProducerId, and log the change if it fences a producer.
+
+        The log line is the only place where the fenced producer's operator sees the client that fenced it.
         """
         timeout_ms = self._allowed_timeout_ms(timeout_ms, two_phase)
         shard = self.shard(transactional_id)
-        return await self._take_over(
-            shard,
-            transactional_id,
-            expected,
-            lambda fresh: shard.machine.keep_prepared(
-                transactional_id, timeout_ms, expected, fresh_producer_id=fresh, now_ms=self._clock.now_ms()
-            ),
-            by,
-        )
-
-    def _allowed_timeout_ms(self, timeout_ms: int, two_phase: bool) -> int:
-        if two_phase:
-            if not self.config.is_two_phase_served:
-                raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "two-phase commit is not enabled here")
-            return NO_TIMEOUT_MS
-        if not 0 < timeout_ms <= self.config.max_timeout_ms:
-            raise ApiError(ErrorCode.INVALID_TRANSACTION_TIMEOUT, f"{timeout_ms} ms")
-        return timeout_ms
-
-    async def _take_over(
-        self,
-        shard: TransactionShard,
-        transactional_id: str,
-        expected: Identity | None,
-        operation: Callable[[int | None], Result[TransactionRecord, Outcome[T]]],
-        by: Client,
-    ) -> T:
         former: list[Identity] = []
 
-        def look_and_run(fresh: int | None) -> Result[TransactionRecord, Outcome[T]]:
+        def initialize(fresh: int | None) -> Result[TransactionRecord, Outcome[T]]:
             present = shard.machine.ids.get(transactional_id)
             former[:] = [] if present is None else [present.client_identity]
-            return operation(fresh)
+            now_ms = self._clock.now_ms()
+            return operation(
+                shard.machine, transactional_id, timeout_ms, expected, fresh_producer_id=fresh, now_ms=now_ms
+            )
 
-        response = await self._with_fresh_id(shard, look_and_run, by)
+        response = await self._with_fresh_id(shard, initialize, by)
         if former and expected is None:
             producer_id, old_epoch = former[0]
             _log.info(
@@ -360,8 +361,20 @@ class TransactionCoordinator(ShardHost[TransactionShard]):
             )
         return response
 
+    def _allowed_timeout_ms(self, timeout_ms: int, two_phase: bool) -> int:
+        if two_phase:
+            if not self.config.is_two_phase_served:
+                raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "two-phase commit is disabled")
+            return NO_TIMEOUT_MS
+        if not 0 < timeout_ms <= self.config.max_timeout_ms:
+            raise ApiError(
+                ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+                f"the transaction timeout of {timeout_ms} ms is not in [1, {self.config.max_timeout_ms}]",
+            )
+        return timeout_ms
+
     async def end(self, request: Request, *, commit: bool) -> Identity:
-        """Decide the end of a transaction; returns whom the producer goes on as. Raises ApiError as the machine."""
+        """End a transaction; returns the producer id and epoch for the next one. Raises as `TransactionMachine.end`."""
         shard = self.shard(request.transactional_id)
         return await self._with_fresh_id(
             shard,
@@ -383,7 +396,7 @@ class TransactionCoordinator(ShardHost[TransactionShard]):
             return await shard.run(lambda: operation(fresh), by)
 
     async def add_partitions(self, request: Request, partitions: Sequence[TopicPartition]) -> None:
-        """Make partitions part of the producer's transaction. Raises ApiError as the machine."""
+        """Add partitions to the producer's transaction. Raises as `TransactionMachine.add_partitions`."""
         shard = self.shard(request.transactional_id)
         added = frozenset(partitions)
         await shard.read(lambda: shard.machine.add_partitions(request, added, self._clock.now_ms()))
@@ -391,15 +404,19 @@ class TransactionCoordinator(ShardHost[TransactionShard]):
     async def verify_partitions(
         self, request: Request, partitions: Sequence[TopicPartition]
     ) -> frozenset[TopicPartition]:
-        """Which of the partitions are part of the producer's open transaction. Raises ApiError as the machine."""
+        """The partitions that the producer's open transaction includes. Raises as `TransactionMachine`."""
         shard = self.shard(request.transactional_id)
         return await shard.read(lambda: shard.machine.verify_partitions(request, partitions))
 
     async def list_transactions(
         self, states: Sequence[str], producer_ids: Sequence[int], duration_ms: int, pattern: str | None
     ) -> list[listed.TransactionState]:
-        """The transactional ids that this broker keeps, and that the whole pattern matches where one is given.
+        """List the transactions of this coordinator.
 
+        Args:
+            states, producer_ids: if not empty, only these.
+            duration_ms: if not negative, only transactions that have been open for longer.
+            pattern: if given, only transactional ids that the whole pattern matches.
         Raises:
             ApiError: INVALID_REGULAR_EXPRESSION, COORDINATOR_LOAD_IN_PROGRESS.
         """
@@ -424,7 +441,7 @@ class TransactionCoordinator(ShardHost[TransactionShard]):
             yield from shard.machine.ids
 
     async def describe(self, transactional_id: str) -> described.TransactionState:
-        """One transactional id; an error is its own."""
+        """Describe one transaction; an error is part of the result."""
         try:
             return await self._query(
                 self.shard(transactional_id), lambda machine: describe_transaction(machine.ids, transactional_id)

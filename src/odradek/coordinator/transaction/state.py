@@ -1,20 +1,20 @@
 """The states of a transactional id, and every transition between them.
 
-    Empty           no transaction has been begun since the producer was initialized.
-    Ongoing         a transaction is open; it has partitions.
-    PrepareCommit   its end is decided and in the log: markers are on their way to every partition.
-    PrepareAbort    the same, for an abort.
-    CompleteCommit  every partition has its marker.
-    CompleteAbort   the same, for an abort.
-    Dead, PrepareEpochFence  states that Kafka has in memory alone. Here a fence and the abort that follows it are one
-                    record, and an id that expires is removed by one; both are known for the names in filters.
+    Empty           The producer is initialized, and has begun no transaction since.
+    Ongoing         A transaction is open, and has partitions.
+    PrepareCommit   The commit is in the log; markers are being written.
+    PrepareAbort    The abort is in the log; markers are being written.
+    CompleteCommit  Every partition has its commit marker.
+    CompleteAbort   Every partition has its abort marker.
+    Dead, PrepareEpochFence  Kafka has these in memory alone. Here one record fences and aborts, and one removes an
+                    expired id. The names exist for the filters of ListTransactions.
 
 | from                             | to                          | when                                              |
 |----------------------------------|-----------------------------|---------------------------------------------------|
 | (none), Empty, Complete*         | Empty                       | InitProducerId                                    |
 | Empty, Complete*, Ongoing        | Ongoing                     | a partition is added                              |
 | Ongoing                          | PrepareCommit, PrepareAbort | EndTxn                                            |
-| Ongoing                          | PrepareAbort                | InitProducerId, the transaction's time-out        |
+| Ongoing                          | PrepareAbort                | InitProducerId, the transaction timeout           |
 | Ongoing                          | Ongoing                     | InitProducerId that keeps it (KIP-939)            |
 | Empty, Complete*                 | PrepareAbort                | EndTxn 5 that aborts a transaction without writes |
 | PrepareCommit                    | CompleteCommit              | the last marker is written                        |
@@ -30,7 +30,7 @@ from enum import IntEnum
 
 
 class TransactionState(IntEnum):
-    """The number is what the log stores."""
+    """The values are those of the records."""
 
     EMPTY = 0
     ONGOING = 1
