@@ -81,8 +81,8 @@ def decoding(codec: str, rounds: int) -> tuple[str, str, str, str]:
     """One core, no Spark: fetched bytes to Arrow."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    from pyspark_odradek.decode import Decoder, whole_batches
-    from pyspark_odradek.source import source_schema
+    from pyspark_odradek.record.decode import Decoder, whole_batches
+    from pyspark_odradek.source.schema import source_schema
 
     batches = []
     for base in range(0, 20_000, 500):

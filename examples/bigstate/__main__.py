@@ -136,9 +136,9 @@ class Run:
 
     def await_progress(self, group: str) -> None:
         """Wait until a query is where its input ends."""
-        from pyspark_odradek.cluster import ClientSettings
-        from pyspark_odradek.cluster import Cluster as BlockingCluster
-        from pyspark_odradek.offsets import TopicPartition
+        from pyspark_odradek.client.cluster import ClientSettings
+        from pyspark_odradek.client.cluster import Cluster as BlockingCluster
+        from pyspark_odradek.client.offsets import TopicPartition
 
         cluster = BlockingCluster(ClientSettings.parse({"bootstrap.servers": self.bootstrap}))
         ends = cluster.list_offsets({TopicPartition(PAYMENTS, number): -1 for number in range(PARTITIONS)})

@@ -10,20 +10,20 @@ Spark finds the format by itself, because this package's name begins with `pyspa
 from __future__ import annotations
 
 try:
+    from pyspark_odradek.data_source import OdradekDataSource as DefaultSource
     from pyspark_odradek.errors import ClusterError, DataLossError, LostRange, OptionError
     from pyspark_odradek.last_words import reason
     from pyspark_odradek.session import session
-    from pyspark_odradek.source import OdradekDataSource as DefaultSource
 except ModuleNotFoundError as missing:
     if missing.name == "pyspark.sql.datasource":
         raise ModuleNotFoundError(
             "pyspark_odradek needs Spark 4.0 or newer: older ones have no Python data sources", name=missing.name
         ) from None
-    if (missing.name or "pyspark_odradek").partition(".")[0] in ("odradek", "pyspark_odradek"):
+    package = (missing.name or "pyspark_odradek").partition(".")[0]
+    if package in ("odradek", "pyspark_odradek"):
         raise  # one of our own: no installation of Spark would bring it
     raise ModuleNotFoundError(
-        f"pyspark_odradek needs {missing.name}, which is not installed: "
-        "pip install 'odradek[spark]', and Java 17 or newer",
+        f"pyspark_odradek needs {package}, which is not installed: pip install 'odradek[spark]', and Java 17 or newer",
         name=missing.name,
     ) from None
 

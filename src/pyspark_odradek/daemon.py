@@ -13,7 +13,7 @@ import runpy
 from importlib import import_module
 
 # What tasks of this package begin with; and Spark's own worker, which the daemon would import only after the freeze.
-LOADED = ("pyspark_odradek.readers", "pyspark_odradek.exact_sink", "pyspark.worker")
+LOADED = ("pyspark_odradek.source.readers", "pyspark_odradek.topic_sink.exact_sink", "pyspark.worker")
 
 if __name__ == "__main__":
     for name in LOADED:

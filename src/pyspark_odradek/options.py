@@ -149,6 +149,8 @@ READ_SETTINGS = [
     "sasl.username",
     "sasl.password",
 ]
+# The levels that a codec takes, from the lowest to the highest.
+LEVELS = {"gzip": (1, 9), "lz4": (1, 17), "zstd": (-131072, 22)}
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _UNITS_BYTES = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
@@ -512,6 +514,18 @@ def count(options: Mapping[str, str], name: str) -> int | None:
     """A whole number from 1 on; None where the option is not given."""
     text = options.get(name.lower())
     return None if text is None else _integer(name, text, 1)
+
+
+def number_setting(settings: Mapping[str, str], name: str, default: int, least: int, most: int = INT32_MAX) -> int:
+    """A whole number among `kafka.*`, from `least` to `most` inclusive. Raises OptionError."""
+    text = settings.get(name, str(default))
+    try:
+        number = int(text)
+    except ValueError:
+        raise OptionError(f"kafka.{name}: {text!r} is no whole number") from None
+    if not least <= number <= most:
+        raise OptionError(f"kafka.{name}: {number} is not between {least} and {most}")
+    return number
 
 
 def _duration_ms(options: Mapping[str, str], name: str, default: int) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from pyspark_odradek.offsets import Positions, TopicPartition, from_json
+from pyspark_odradek.client.offsets import Positions, TopicPartition, from_json
 
 
 class StateSize(NamedTuple):

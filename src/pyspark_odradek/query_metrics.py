@@ -21,8 +21,8 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+from pyspark_odradek.client.offsets import TopicPartition
 from pyspark_odradek.errors import OptionError
-from pyspark_odradek.offsets import TopicPartition
 from pyspark_odradek.progress import Progress, read_progress
 
 # name -> (kind, what it is, labels beside `query`)

@@ -31,8 +31,8 @@ def _spark() -> Any:
     """(module, schema); imported late, for it takes a second."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    from pyspark_odradek import decode
-    from pyspark_odradek.source import source_schema
+    from pyspark_odradek.record import decode
+    from pyspark_odradek.source.schema import source_schema
 
     return decode, to_arrow_schema(source_schema(True), timezone="UTC")
 

@@ -23,7 +23,7 @@ from odradek.security.quota.entities import limit_of_client
 from odradek.security.sasl import scram
 from odradek.server.network.request_reader import BufferPool
 from odradek.settings import listeners
-from pyspark_odradek import decode
+from pyspark_odradek.record import decode
 from tests.fuzz import engine, targets_protocol
 from tests.fuzz.engine import Finding, executions
 from tests.fuzz.targets import TARGETS

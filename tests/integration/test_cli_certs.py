@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from odradek.cli.certs import app
 from odradek.cli.errors import CliError
-from pyspark_odradek.cluster import ClientSettings, Cluster
+from pyspark_odradek.client.cluster import ClientSettings, Cluster
 from tests.support.clients.cli import odradek
 from tests.support.nodes.tls_node import TlsNode
 

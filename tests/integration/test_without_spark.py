@@ -28,7 +28,27 @@ def test_an_older_spark_is_named() -> None:
 
 
 def test_a_module_of_our_own_that_is_missing_is_no_matter_of_spark() -> None:
-    script = "import sys; sys.modules['pyspark_odradek.source'] = None; import pyspark_odradek"
+    script = "import sys; sys.modules['pyspark_odradek.data_source'] = None; import pyspark_odradek"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     assert "pip install" not in done.stderr
-    assert "pyspark_odradek.source" in done.stderr.splitlines()[-1]
+    assert "pyspark_odradek.data_source" in done.stderr.splitlines()[-1]
+
+
+def test_a_plain_query_imports_the_packages_of_the_extra_spark_alone() -> None:
+    """What drivers and executors load to read topics and to write them, with all that other extras have missing."""
+    others = ("deltalake", "fastavro", "google", "grpc", "pandas", "psycopg", "pyiceberg", "sqlalchemy", "yaml")
+    needed = ("daemon", "data_source", "writers", "session", "query_metrics")
+    rooms = ("client", "record", "micro_batch", "source", "standby", "topic_sink", "values.decoding")
+    script = f"""
+import importlib, pkgutil, sys
+sys.modules.update(dict.fromkeys({others}))
+import pyspark_odradek
+for name in {needed + rooms}:
+    module = importlib.import_module(f"pyspark_odradek.{{name}}")
+    for each in pkgutil.walk_packages(getattr(module, "__path__", []), module.__name__ + "."):
+        importlib.import_module(each.name)
+        print(each.name)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "pyspark_odradek.topic_sink.task_writers.sink" in done.stdout.splitlines()

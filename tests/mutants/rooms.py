@@ -55,13 +55,13 @@ def _of(name: str, *scenarios: str) -> Room:
 
 
 COMMIT = (
-    "transaction",
-    "output_lease/commit",
-    "output_lease/batches",
-    "checkpoint",
-    "staging",
-    "marker_topic",
-    "offsets",
+    "topic_sink/transaction",
+    "standby/commit",
+    "standby/batches",
+    "micro_batch/checkpoint",
+    "micro_batch/staging",
+    "topic_sink/marker_topic",
+    "client/offsets",
 )
 ROOMS = {
     "record": _of("record"),

@@ -13,8 +13,8 @@ from typing import Any
 from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
-from pyspark_odradek.sink import stream_writer
-from pyspark_odradek.source import OdradekDataSource
+from pyspark_odradek.data_source import OdradekDataSource
+from pyspark_odradek.writers import stream_writer
 
 
 class DyingSource(OdradekDataSource):

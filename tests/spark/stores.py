@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from pyspark_odradek.sink import stream_writer
+from pyspark_odradek.micro_batch.task import Task
 from pyspark_odradek.spark_api import arrow_schema
-from pyspark_odradek.task import Task
+from pyspark_odradek.writers import stream_writer
 from tests.support.clients.confluent import read_committed
 from tests.support.nodes.postgres import Postgres
 

@@ -15,21 +15,21 @@ import pytest
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
-from pyspark_odradek.cluster import TRANSACTION, RetriableError, check
-from pyspark_odradek.encode import BatchFormat, RowEncoder
-from pyspark_odradek.marker_topic import MarkerTopic
-from pyspark_odradek.offsets import TopicPartition
-from pyspark_odradek.staging import Staging
-from pyspark_odradek.task import Task
-from pyspark_odradek.task_writers.decided import DecidedCommit
-from pyspark_odradek.task_writers.prepared import Prepared
-from pyspark_odradek.task_writers.writing import (
+from pyspark_odradek.client.cluster import TRANSACTION, RetriableError, check
+from pyspark_odradek.client.offsets import TopicPartition
+from pyspark_odradek.micro_batch.staging import Staging
+from pyspark_odradek.micro_batch.task import Task
+from pyspark_odradek.record.encode import BatchFormat, RowEncoder
+from pyspark_odradek.topic_sink.marker_topic import MarkerTopic
+from pyspark_odradek.topic_sink.task_writers.decided import DecidedCommit
+from pyspark_odradek.topic_sink.task_writers.prepared import Prepared
+from pyspark_odradek.topic_sink.task_writers.writing import (
     KnownBatchError,
     StagedRows,
     TaskTransaction,
     transactional_id,
 )
-from pyspark_odradek.transaction import Work
+from pyspark_odradek.topic_sink.transaction import Work
 from tests.spark.test_transaction import DiesError, _clusters, cluster, forget_sessions
 from tests.support.clients.confluent import create_topic, read_committed
 

@@ -21,18 +21,21 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from odradek.protocol.apis import ApiKey
-from pyspark_odradek import connection, exact_sink, fetch, planning
-from pyspark_odradek.cluster import ClientSettings, Cluster
+from pyspark_odradek.client import connection
+from pyspark_odradek.client.cluster import ClientSettings, Cluster
+from pyspark_odradek.client.offsets import OffsetRange, from_json, to_json, topic_ids_in
+from pyspark_odradek.client.offsets import TopicPartition as OfTopic
+from pyspark_odradek.data_source import OdradekDataSource
 from pyspark_odradek.errors import ClusterError, DataLossError, LeaseError, OptionError, StagingError
-from pyspark_odradek.fetch import read_range
 from pyspark_odradek.last_words import reason
-from pyspark_odradek.offsets import OffsetRange, from_json, to_json, topic_ids_in
-from pyspark_odradek.offsets import TopicPartition as OfTopic
+from pyspark_odradek.micro_batch.task import Task
 from pyspark_odradek.options import parse_read_options
-from pyspark_odradek.output_lease.commit import create_lease, current_lease
-from pyspark_odradek.sink import stream_writer
-from pyspark_odradek.source import OdradekDataSource, source_schema
-from pyspark_odradek.task import Task
+from pyspark_odradek.source import fetch, planning
+from pyspark_odradek.source.fetch import read_range
+from pyspark_odradek.source.schema import source_schema
+from pyspark_odradek.standby.commit import create_lease, current_lease
+from pyspark_odradek.topic_sink import exact_sink
+from pyspark_odradek.writers import stream_writer
 from tests.spark.queries import drain, drained, load_stream, numbered
 from tests.spark.test_exact_sink import VALUE, copied, start_copy
 from tests.support.clients.confluent import admin, create_topic, produce_all, read_all

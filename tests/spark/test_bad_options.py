@@ -165,7 +165,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from pyspark_odradek import DefaultSource
 from pyspark_odradek.errors import OptionError
 from pyspark_odradek.pipelines.ends import End, look
-from pyspark_odradek.sink import stream_writer
+from pyspark_odradek.writers import stream_writer
 sys.modules.update({"deltalake": None, "psycopg": None, "sqlalchemy.exc": None})
 schema = StructType([StructField("value", StringType())])
 for sink in ("delta", "iceberg", "postgres"):

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_odradek import checkpoint, staging
-from pyspark_odradek.checkpoint import plan_of, planned_ms
-from pyspark_odradek.staging import open_place
+from pyspark_odradek.micro_batch import checkpoint, staging
+from pyspark_odradek.micro_batch.checkpoint import plan_of, planned_ms
+from pyspark_odradek.micro_batch.staging import open_place
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from odradek.coordinator.hashing import partition_for
-from pyspark_odradek.transaction import TransactionalCommit
+from pyspark_odradek.topic_sink.transaction import TransactionalCommit
 from tests.spark.test_transaction import PARTITIONS, cluster, forget_sessions, query, work
 from tests.support.clients.confluent import admin, read_committed
 from tests.support.models.exactly_once import STATE_PARTITIONS, copy_cluster

@@ -12,12 +12,12 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from odradek.common.errors import ProtocolError
-from pyspark_odradek.cluster import ClientSettings, Cluster, shared_cluster
-from pyspark_odradek.connection import Connection, Security
+from pyspark_odradek.client.cluster import ClientSettings, Cluster, shared_cluster
+from pyspark_odradek.client.connection import Connection, Security
+from pyspark_odradek.client.offsets import OffsetRange, TopicPartition
 from pyspark_odradek.errors import ClusterError
-from pyspark_odradek.fetch import read_range
-from pyspark_odradek.offsets import OffsetRange, TopicPartition
-from pyspark_odradek.source import source_schema
+from pyspark_odradek.source.fetch import read_range
+from pyspark_odradek.source.schema import source_schema
 from tests.spark.queries import numbered
 from tests.support.clients.confluent import create_topic
 from tests.support.nodes.node import Node, free_port

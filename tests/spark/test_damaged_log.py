@@ -14,14 +14,14 @@ from confluent_kafka import TopicPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from odradek.record.batch import HEADER_BYTES, seal
-from pyspark_odradek import planning
-from pyspark_odradek.cluster import ClientSettings, shared_cluster
+from pyspark_odradek.client.cluster import ClientSettings, shared_cluster
+from pyspark_odradek.client.offsets import OffsetRange
+from pyspark_odradek.client.offsets import TopicPartition as OfTopic
 from pyspark_odradek.errors import ClusterError
-from pyspark_odradek.fetch import read_range
 from pyspark_odradek.last_words import reason
-from pyspark_odradek.offsets import OffsetRange
-from pyspark_odradek.offsets import TopicPartition as OfTopic
-from pyspark_odradek.source import source_schema
+from pyspark_odradek.source import planning
+from pyspark_odradek.source.fetch import read_range
+from pyspark_odradek.source.schema import source_schema
 from tests.spark.queries import load
 from tests.support.clients.api_calls import Calls, batch
 from tests.support.clients.confluent import admin, create_topic

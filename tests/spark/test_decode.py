@@ -13,7 +13,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from odradek.record.batch import HEADER_BYTES, seal
 from odradek.record.builder import build_batch
 from odradek.record.record import Record
-from pyspark_odradek.decode import (
+from pyspark_odradek.record.decode import (
     MAX_ROWS,
     AbortedTransaction,
     Decoder,
@@ -21,7 +21,7 @@ from pyspark_odradek.decode import (
     VisibleBatches,
     whole_batches,
 )
-from pyspark_odradek.source import source_schema
+from pyspark_odradek.source.schema import source_schema
 
 SCHEMA = to_arrow_schema(source_schema(True), timezone="UTC")
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
@@ -185,7 +185,7 @@ def test_of_several_batches_the_damaged_one_is_named() -> None:
 
 
 def test_a_compression_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pyspark_odradek import decode
+    from pyspark_odradek.record import decode
 
     monkeypatch.setattr(decode, "MAX_BATCH_BYTES", 1 << 20)
     bomb = build_batch([Record(None, b"\0" * (2 << 20), (), timestamp_ms=0)], compression="zstd")

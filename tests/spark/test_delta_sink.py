@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 )
 
 from pyspark_odradek.errors import ClusterError, OptionError, StagingError
-from pyspark_odradek.task import Task
+from pyspark_odradek.micro_batch.task import Task
 from tests.spark.stores import ROWS, DeltaStore, left, writer
 
 LONG, STRING = PrimitiveType("long"), PrimitiveType("string")

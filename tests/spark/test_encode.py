@@ -15,9 +15,9 @@ from odradek.record.reader import read_batches, read_records
 from odradek.record.record import Record
 from odradek.record.validation import BatchRules, validate_produced
 from odradek.record.varint import read_zigzag
-from pyspark_odradek.encode import BatchFormat, EncodedBatch, RowEncoder, varint_sizes, varints
 from pyspark_odradek.errors import OptionError
-from pyspark_odradek.partitioner import murmur2, partitions_of
+from pyspark_odradek.record.encode import BatchFormat, EncodedBatch, RowEncoder, varint_sizes, varints
+from pyspark_odradek.record.partitioner import murmur2, partitions_of
 
 NOW_MS = 1_700_000_000_000
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

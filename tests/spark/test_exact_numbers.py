@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek.record.varint import zigzag
-from pyspark_odradek.avro_values import AvroValues
-from pyspark_odradek.json_values import JsonValues
+from pyspark_odradek.values.avro_values import AvroValues
+from pyspark_odradek.values.json_values import JsonValues
 from tests.spark.test_values import avro_decimal
 
 WIDE = decimal.Context(prec=200, rounding=decimal.ROUND_HALF_UP)

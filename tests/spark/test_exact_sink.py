@@ -12,7 +12,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from pyspark_odradek.errors import OptionError
 from pyspark_odradek.last_words import reason
-from pyspark_odradek.sink import stream_writer
+from pyspark_odradek.writers import stream_writer
 from tests.spark import dying_source
 from tests.spark.queries import ON_BOTH, load, load_stream, numbered
 from tests.support.clients.confluent import await_ends, create_topic, read_all, read_committed

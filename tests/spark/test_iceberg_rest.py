@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from pyspark_odradek import table_sink
 from pyspark_odradek.errors import ClusterError
-from pyspark_odradek.task import Task
+from pyspark_odradek.micro_batch.task import Task
+from pyspark_odradek.table_sinks import table_sink
 from tests.spark.stores import IcebergStore, commit, ids, left, writer
 from tests.support.nodes.rest_catalog import RestCatalog, require_rest_catalog
 

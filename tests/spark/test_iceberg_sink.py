@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pyspark_odradek.errors import ClusterError, OptionError
-from pyspark_odradek.task import Task
+from pyspark_odradek.micro_batch.task import Task
 from tests.spark.stores import IcebergStore, left, writer
 
 exceptions: Any = pytest.importorskip("pyiceberg.exceptions", reason='needs pyiceberg: pip install "odradek[iceberg]"')
@@ -19,7 +19,7 @@ TASK = Task("query", "run", 0, 0, 0)
 
 def loaded_again() -> Any:
     """The module, beside the one that others hold."""
-    spec = importlib.util.find_spec("pyspark_odradek.iceberg_sink")
+    spec = importlib.util.find_spec("pyspark_odradek.table_sinks.iceberg_sink")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from odradek.settings.properties import format_properties
-from pyspark_odradek.sink import NO_KERBEROS
+from pyspark_odradek.topic_sink.at_least_once import NO_KERBEROS
 from tests.spark.jobs import ROOT
 from tests.spark.kerberos_job import RECORDS
 from tests.spark.test_versions import require_java

@@ -16,10 +16,10 @@ import pytest
 from odradek.security.tls.development import make_authority, pkcs12_of
 from odradek.testing import SecuredCluster
 from odradek.testing.secured import LOGINS, Login
-from pyspark_odradek.cluster import ClientSettings, Cluster
-from pyspark_odradek.connection import security_from
+from pyspark_odradek.client.cluster import ClientSettings, Cluster
+from pyspark_odradek.client.connection import security_from
+from pyspark_odradek.client.librdkafka import client_config, producer_config
 from pyspark_odradek.errors import OptionError
-from pyspark_odradek.sink import client_config, producer_config
 from tests.spark.queries import values
 
 

@@ -24,17 +24,17 @@ from pyspark.sql.types import StringType, StructField, StructType
 from odradek.protocol.messages.fetch_response import FetchResponse, PartitionData
 from odradek.record.builder import build_batch
 from odradek.record.record import Record
-from pyspark_odradek import transaction
-from pyspark_odradek.cluster import RetriableError
-from pyspark_odradek.connection import Connection
-from pyspark_odradek.decode import whole_batches
+from pyspark_odradek.client.cluster import RetriableError
+from pyspark_odradek.client.connection import Connection
+from pyspark_odradek.client.offsets import TopicPartition
 from pyspark_odradek.errors import ClusterError, FencedError, OptionError
-from pyspark_odradek.marker_topic import Marker, MarkerTopic, NewestOfKey
-from pyspark_odradek.offsets import TopicPartition
 from pyspark_odradek.options import LATEST
-from pyspark_odradek.partitioner import partitions_of
-from pyspark_odradek.sink import batch_writer, stream_writer
-from pyspark_odradek.transaction import TransactionalCommit
+from pyspark_odradek.record.decode import whole_batches
+from pyspark_odradek.record.partitioner import partitions_of
+from pyspark_odradek.topic_sink import transaction
+from pyspark_odradek.topic_sink.marker_topic import Marker, MarkerTopic, NewestOfKey
+from pyspark_odradek.topic_sink.transaction import TransactionalCommit
+from pyspark_odradek.writers import batch_writer, stream_writer
 from tests.spark import dying_source
 from tests.spark.queries import ON_BOTH, numbered
 from tests.spark.test_decode import marker as end_of_transaction

@@ -15,7 +15,7 @@ from deltalake.schema import Field, PrimitiveType, Schema
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
 from pyspark_odradek.errors import ClusterError, FencedError, OptionError, StagingError
-from pyspark_odradek.task import Task
+from pyspark_odradek.micro_batch.task import Task
 from tests.spark import dying_source
 from tests.spark.queries import load_stream
 from tests.spark.stores import ROWS, DeltaStore, IcebergStore, PostgresStore, Store, commits_between, left, writer

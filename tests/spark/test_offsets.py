@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_odradek.offsets import (
+from pyspark_odradek.client.offsets import (
     OffsetRange,
     TopicPartition,
     backlog,

@@ -12,8 +12,8 @@ import pytest
 
 from pyspark_odradek.errors import OptionError
 from pyspark_odradek.options import EARLIEST, LATEST, ReadOptions, Timestamps, parse_read_options
-from pyspark_odradek.sink_options import parse_sink_options
-from pyspark_odradek.source import source_schema
+from pyspark_odradek.source.schema import source_schema
+from pyspark_odradek.topic_sink.sink_options import parse_sink_options
 
 SERVERS = {"kafka.bootstrap.servers": "broker:9092"}
 TOPIC = SERVERS | {"subscribe": "t"}

@@ -16,15 +16,15 @@ import pytest
 
 from odradek.client.output_lease import transfer as transfers
 from odradek.client.output_lease.lease import OutputLease, first_ahead, lag, parse_lease
-from pyspark_odradek import transaction
-from pyspark_odradek.cluster import ClientSettings, Cluster
+from pyspark_odradek.client.cluster import ClientSettings, Cluster
+from pyspark_odradek.client.offsets import Positions, TopicPartition, capped
 from pyspark_odradek.errors import ClusterError, FencedError, LeaseError, OptionError
-from pyspark_odradek.offsets import Positions, TopicPartition, capped
 from pyspark_odradek.options import parse_read_options
-from pyspark_odradek.output_lease.batches import Action, Span, action_for, parse_offsets_file
-from pyspark_odradek.output_lease.commit import LeasedCommit, create_lease, current_lease
-from pyspark_odradek.output_lease.source import LeasedSource
-from pyspark_odradek.transaction import Work
+from pyspark_odradek.standby.batches import Action, Span, action_for, parse_offsets_file
+from pyspark_odradek.standby.commit import LeasedCommit, create_lease, current_lease
+from pyspark_odradek.standby.source import LeasedSource
+from pyspark_odradek.topic_sink import transaction
+from pyspark_odradek.topic_sink.transaction import Work
 from tests.spark.queries import ON_BOTH
 from tests.spark.test_transaction import DiesError, committed, work
 from tests.support.clients.cli import odradek as command

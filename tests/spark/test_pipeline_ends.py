@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
-from pyspark_odradek.cluster import ClientSettings, Cluster
-from pyspark_odradek.offsets import TopicPartition, to_json
+from pyspark_odradek.client.cluster import ClientSettings, Cluster
+from pyspark_odradek.client.offsets import TopicPartition, to_json
 from pyspark_odradek.pipelines.ends import CheckpointState, End, look
 from tests.support.clients.confluent import create_topic, produce_all
 from tests.support.nodes.node import Node

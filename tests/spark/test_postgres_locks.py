@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from pyspark_odradek import table_sink
 from pyspark_odradek.errors import ClusterError, one_line
-from pyspark_odradek.task import Task
+from pyspark_odradek.micro_batch.task import Task
+from pyspark_odradek.table_sinks import table_sink
 from tests.spark.stores import PostgresStore, left, writer
 from tests.support.nodes.postgres import Postgres
 
@@ -36,7 +36,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
     How long it takes to learn that is the machine's: by the sink's clock it takes nine of the ten seconds that it has.
     """
-    from pyspark_odradek import postgres_locks
+    from pyspark_odradek.table_sinks import postgres_locks
 
     passed_s = 0.0
 
@@ -49,7 +49,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_sink, "PATIENCE_S", 10.0)
     monkeypatch.setattr(table_sink, "one_line", reported)
     monkeypatch.setattr(table_sink, "time", SimpleNamespace(monotonic=lambda: passed_s, sleep=time.sleep))
-    monkeypatch.setattr("pyspark_odradek.postgres_locks.LOOK_S", 0.05)
+    monkeypatch.setattr("pyspark_odradek.table_sinks.postgres_locks.LOOK_S", 0.05)
     monkeypatch.setitem(postgres_locks.LIMITS, "lock_timeout", 400)
 
 
@@ -177,7 +177,7 @@ def test_the_server_looks_after_the_machine_that_commits(store: PostgresStore) -
 
 def test_a_driver_that_is_paused_in_its_commit(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server ends its session, so the next driver commits; the first one wakes up and finds that it is done."""
-    from pyspark_odradek import postgres_locks
+    from pyspark_odradek.table_sinks import postgres_locks
 
     made, other = writer(store), writer(store)
     made.commit_once(task(), [left(made, task(), [(1, "a")])])

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 )
 
 from pyspark_odradek.errors import ClusterError, OptionError, StagingError
-from pyspark_odradek.task import Task
+from pyspark_odradek.micro_batch.task import Task
 from tests.spark.stores import PostgresStore, left, writer
 from tests.support.nodes.postgres import Postgres
 
@@ -158,9 +158,9 @@ def test_a_table_of_markers_without_plans(store: PostgresStore) -> None:
 
 def test_a_batch_makes_nothing_that_is_there(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A session that creates a table elsewhere in the database keeps no batch waiting."""
-    from pyspark_odradek.postgres_sink import CREATION_LOCK
+    from pyspark_odradek.table_sinks.postgres_sink import CREATION_LOCK
 
-    monkeypatch.setattr("pyspark_odradek.table_sink.PATIENCE_S", 0.1)
+    monkeypatch.setattr("pyspark_odradek.table_sinks.table_sink.PATIENCE_S", 0.1)
     made = writer(store, connection=f"{store.options['connection']}?options=-c%20lock_timeout%3D500")
     rows = [(number, "x" * 100) for number in range(1000)]
     assert made.commit_once(task(), [left(made, task(), rows)])

@@ -23,7 +23,7 @@ pytest.importorskip("google.protobuf", reason='needs protobuf: pip install "odra
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2, wrappers_pb2
 
-from pyspark_odradek.protobuf_values import ProtobufValues, descriptor_of, spark_schema
+from pyspark_odradek.values.protobuf_values import ProtobufValues, descriptor_of, spark_schema
 
 FIELD = descriptor_pb2.FieldDescriptorProto
 SCALARS = {

@@ -12,8 +12,8 @@ import pytest
 from prometheus_client import Counter
 from prometheus_client.parser import text_string_to_metric_families
 
+from pyspark_odradek.client.offsets import TopicPartition
 from pyspark_odradek.errors import OptionError
-from pyspark_odradek.offsets import TopicPartition
 from pyspark_odradek.progress import StateSize, read_progress
 from pyspark_odradek.query_metrics import METRICS, MetricsPage, QueryMetrics, publish
 from tests.spark.queries import load_stream, numbered

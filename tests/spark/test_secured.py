@@ -16,11 +16,11 @@ from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScram
 from odradek.cli.errors import FAILED, UNREACHABLE
 from odradek.client import sasl
 from odradek.common.scram import SCRAM_SHA_256
-from pyspark_odradek.cluster import ClientSettings, Cluster
-from pyspark_odradek.connection import security_from
+from pyspark_odradek.client.cluster import ClientSettings, Cluster
+from pyspark_odradek.client.connection import security_from
+from pyspark_odradek.client.offsets import TopicPartition
 from pyspark_odradek.errors import ClusterError, OptionError
-from pyspark_odradek.offsets import TopicPartition
-from pyspark_odradek.output_lease.commit import create_lease, current_lease
+from pyspark_odradek.standby.commit import create_lease, current_lease
 from tests.spark.queries import values
 from tests.support.clients.cli import Ran, odradek
 from tests.support.clients.confluent import admin, await_ends, create_topic, produce_all

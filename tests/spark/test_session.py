@@ -23,7 +23,7 @@ def test_workers_have_the_package_loaded(spark: Any) -> None:
         import sys
 
         for _ in batches:
-            yield pa.record_batch({"loaded": ["pyspark_odradek.exact_sink" in sys.modules]})
+            yield pa.record_batch({"loaded": ["pyspark_odradek.topic_sink.exact_sink" in sys.modules]})
 
     (row,) = spark.range(1).coalesce(1).mapInArrow(look, "loaded boolean").collect()
     assert row.loaded

@@ -11,7 +11,7 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from pyspark_odradek import sql_table
 from pyspark_odradek.errors import OptionError
-from pyspark_odradek.source import source_schema
+from pyspark_odradek.source.schema import source_schema
 from tests.spark.queries import numbered
 from tests.support.clients.confluent import await_ends, create_topic
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pyspark_odradek.errors import OptionError, StagingError
-from pyspark_odradek.staging import StagedFile, Staging, StagingFile, open_place
+from pyspark_odradek.micro_batch.staging import StagedFile, Staging, StagingFile, open_place
 
 
 def test_the_driver_reads_the_files_of_tasks(tmp_path: Path) -> None:

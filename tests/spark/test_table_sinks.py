@@ -16,10 +16,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
-from pyspark_odradek import parquet_files
 from pyspark_odradek.errors import FencedError, OptionError, StagingError
-from pyspark_odradek.sink import stream_writer
-from pyspark_odradek.task import Task
+from pyspark_odradek.micro_batch.task import Task
+from pyspark_odradek.table_sinks import parquet_files
+from pyspark_odradek.writers import stream_writer
 from tests.spark import dying_source
 from tests.spark.queries import load_stream, numbered
 from tests.spark.stores import (
@@ -116,7 +116,7 @@ def die_before_the_end(store: Store) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     if isinstance(store, PostgresStore):
-        from pyspark_odradek.postgres_sink import PostgresStreamWriter
+        from pyspark_odradek.table_sinks.postgres_sink import PostgresStreamWriter
 
         PostgresStreamWriter._clear_up = dies  # type: ignore[method-assign]
     else:
@@ -343,8 +343,8 @@ def test_a_task_that_fails_leaves_no_file_of_those_it_has_closed(
 LIMIT_FILES = """
 import os, resource, sys
 import pyarrow as pa
-from pyspark_odradek import parquet_files
-from pyspark_odradek.task import Task
+from pyspark_odradek.table_sinks import parquet_files
+from pyspark_odradek.micro_batch.task import Task
 parquet_files.MOST_OPEN = int(sys.argv[2])
 schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
 files = parquet_files.ParquetFiles(parquet_files.PlaceFolder(sys.argv[1]), schema, ["name"], "none")

@@ -16,15 +16,15 @@ from typing import Any
 
 import pytest
 
-from pyspark_odradek import transaction
 from pyspark_odradek.errors import ClusterError, FencedError, StagingError
-from pyspark_odradek.exact_sink import sweep
-from pyspark_odradek.marker_topic import Marker, MarkerTopic
-from pyspark_odradek.staging import Staging
-from pyspark_odradek.task_writers import decided
-from pyspark_odradek.task_writers.decided import DecidedCommit
-from pyspark_odradek.task_writers.prepared import Prepared
-from pyspark_odradek.transaction import Session, Work
+from pyspark_odradek.micro_batch.staging import Staging
+from pyspark_odradek.topic_sink import transaction
+from pyspark_odradek.topic_sink.exact_sink import sweep
+from pyspark_odradek.topic_sink.marker_topic import Marker, MarkerTopic
+from pyspark_odradek.topic_sink.task_writers import decided
+from pyspark_odradek.topic_sink.task_writers.decided import DecidedCommit
+from pyspark_odradek.topic_sink.task_writers.prepared import Prepared
+from pyspark_odradek.topic_sink.transaction import Session, Work
 from tests.spark.task_writers_query import BOTH, PARTITIONS, SLOW, Query, close_all, dies
 from tests.spark.test_transaction import DiesError
 from tests.support.clients.confluent import read_committed

@@ -11,23 +11,23 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
-from pyspark_odradek import exact_sink
-from pyspark_odradek.cluster import RetriableError
+from pyspark_odradek.client.cluster import RetriableError
+from pyspark_odradek.client.offsets import TopicPartition
 from pyspark_odradek.errors import ClusterError, FencedError, OptionError, StagingError
-from pyspark_odradek.offsets import TopicPartition
-from pyspark_odradek.sink import stream_writer
-from pyspark_odradek.task import Task
-from pyspark_odradek.task_writers import writing
-from pyspark_odradek.task_writers.decided import DecidedCommit
-from pyspark_odradek.task_writers.prepared import Prepared
-from pyspark_odradek.task_writers.sink import TOLD_PARTITIONS, Handed
-from pyspark_odradek.task_writers.writing import (
+from pyspark_odradek.micro_batch.task import Task
+from pyspark_odradek.topic_sink import exact_sink
+from pyspark_odradek.topic_sink.task_writers import writing
+from pyspark_odradek.topic_sink.task_writers.decided import DecidedCommit
+from pyspark_odradek.topic_sink.task_writers.prepared import Prepared
+from pyspark_odradek.topic_sink.task_writers.sink import TOLD_PARTITIONS, Handed
+from pyspark_odradek.topic_sink.task_writers.writing import (
     SLOTS,
     KnownBatchError,
     TaskTransaction,
     transactional_id,
 )
-from pyspark_odradek.transaction import Session, Work
+from pyspark_odradek.topic_sink.transaction import Session, Work
+from pyspark_odradek.writers import stream_writer
 from tests.spark.task_writers_query import BOTH, PARTITIONS, Query, close_all, dies
 from tests.support.clients.confluent import create_topic, read_committed
 

@@ -10,7 +10,9 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql.types import StringType, StructField, StructType
 
-from pyspark_odradek.sink import AT_LEAST_ONCE, DEFAULTS, StreamTopicWriter, producer_config, stream_writer
+from pyspark_odradek.client.librdkafka import DEFAULTS, producer_config
+from pyspark_odradek.topic_sink.at_least_once import AT_LEAST_ONCE, StreamTopicWriter
+from pyspark_odradek.writers import stream_writer
 from tests.spark.queries import ON_BOTH, load, load_stream, numbered, values
 from tests.support.clients.confluent import await_ends, create_topic, read_committed
 

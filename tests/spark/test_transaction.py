@@ -15,13 +15,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pyspark_odradek import marker_topic, transaction
-from pyspark_odradek.cluster import ClientSettings, Cluster
-from pyspark_odradek.encode import BatchFormat, EncodedBatch, RowEncoder
+from pyspark_odradek.client.cluster import ClientSettings, Cluster
+from pyspark_odradek.client.offsets import TopicPartition
 from pyspark_odradek.errors import ClusterError, FencedError, StagingError
-from pyspark_odradek.marker_topic import Marker
-from pyspark_odradek.offsets import TopicPartition
-from pyspark_odradek.transaction import TransactionalCommit, Work
+from pyspark_odradek.record.encode import BatchFormat, EncodedBatch, RowEncoder
+from pyspark_odradek.topic_sink import marker_topic, transaction
+from pyspark_odradek.topic_sink.marker_topic import Marker
+from pyspark_odradek.topic_sink.transaction import TransactionalCommit, Work
 from tests.spark.queries import ON_BOTH
 from tests.support.clients.confluent import create_topic, read_committed
 from tests.support.nodes.node import Node

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 )
 
 from pyspark_odradek.errors import OptionError
-from pyspark_odradek.value_schema import parse
+from pyspark_odradek.values.value_schema import parse
 
 PLAIN = [StringType(), LongType(), BinaryType(), TimestampType(), DecimalType(10, 2), DecimalType(38, 38)]
 NAMES = st.lists(st.from_regex(r"[a-zA-Z_][a-zA-Z0-9_]{0,6}", fullmatch=True), min_size=1, max_size=4, unique=True)

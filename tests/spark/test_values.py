@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
 from odradek.record.varint import zigzag
-from pyspark_odradek.avro_values import AvroValues, spark_schema
+from pyspark_odradek.data_source import OdradekDataSource
 from pyspark_odradek.errors import ClusterError, OptionError
-from pyspark_odradek.json_values import JsonValues, infer
 from pyspark_odradek.options import parse_read_options
-from pyspark_odradek.source import OdradekDataSource
+from pyspark_odradek.values.avro_values import AvroValues, spark_schema
+from pyspark_odradek.values.json_values import JsonValues, infer
 from tests.spark.queries import drain, load, load_stream
 from tests.support.clients.confluent import create_topic, produce_all, read_all, read_committed
 from tests.support.nodes.node import Node

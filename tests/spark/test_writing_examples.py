@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from pyspark_odradek.cluster import ClientSettings, Cluster
-from pyspark_odradek.output_lease.commit import current_lease
+from pyspark_odradek.client.cluster import ClientSettings, Cluster
+from pyspark_odradek.standby.commit import current_lease
 from tests.spark.queries import load_stream, numbered
 from tests.spark.stores import PostgresStore
 from tests.spark.test_exact_sink import copied, forget_commit

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from pyspark_odradek.offsets import SourceOffset
+from pyspark_odradek.client.offsets import SourceOffset
 from pyspark_odradek.pipelines.graph import Flow
 from pyspark_odradek.pipelines.refusals import short
 from pyspark_odradek.progress import positions_of

@@ -13,21 +13,21 @@ from typing import Any
 from uuid import UUID
 
 from odradek.common.errors import ProtocolError
-from pyspark_odradek.cluster import ClientSettings, Cluster, RetriableError
+from pyspark_odradek.client.cluster import ClientSettings, Cluster, RetriableError
+from pyspark_odradek.client.offsets import Positions, SourceOffset, find_lost, from_json, topic_ids_in
 from pyspark_odradek.errors import ClusterError, LostRange, OptionError, describe
-from pyspark_odradek.offsets import Positions, SourceOffset, find_lost, from_json, topic_ids_in
 from pyspark_odradek.options import ReadOptions, kafka_settings, lowered, parse_read_options
 from pyspark_odradek.pipelines.compatibility import Finding
-from pyspark_odradek.planning import look as marks_of
-from pyspark_odradek.planning import (
+from pyspark_odradek.source.planning import look as marks_of
+from pyspark_odradek.source.planning import (
     lost_ranges,
     recreated_topics,
     refuse_another_query,
     wanted_partitions,
     without_topics,
 )
-from pyspark_odradek.sink import stream_writer, table_writer
-from pyspark_odradek.sink_options import AT_LEAST_ONCE, SinkOptions, parse_sink_options
+from pyspark_odradek.topic_sink.sink_options import AT_LEAST_ONCE, SinkOptions, parse_sink_options
+from pyspark_odradek.writers import stream_writer, table_writer
 
 ANSWER_MS, RETRY_MS = 3000, 1000
 

@@ -48,8 +48,8 @@ from odradek.protocol.messages.txn_offset_commit_response import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from pyspark_odradek import marker_topic, transaction
-from pyspark_odradek.cluster import ClientSettings, Cluster
+from pyspark_odradek.client.cluster import ClientSettings, Cluster
+from pyspark_odradek.topic_sink import marker_topic, transaction
 from tests.component.client.conftest import ScriptedPeer
 
 TOPIC = "t"

@@ -19,13 +19,13 @@ from odradek.protocol.messages.describe_configs_response import (
 from odradek.record.batch import BatchHeader
 from odradek.record.builder import build_batch
 from odradek.record.record import Record
-from pyspark_odradek.encode import EncodedBatch
+from pyspark_odradek.client.offsets import TopicPartition
 from pyspark_odradek.errors import ClusterError, FencedError, LeaseError, OptionError
-from pyspark_odradek.offsets import TopicPartition
-from pyspark_odradek.output_lease import commit as lease_commit
-from pyspark_odradek.output_lease.batches import Span
-from pyspark_odradek.output_lease.commit import LeasedCommit, create_lease
-from pyspark_odradek.transaction import TransactionalCommit, Work
+from pyspark_odradek.record.encode import EncodedBatch
+from pyspark_odradek.standby import commit as lease_commit
+from pyspark_odradek.standby.batches import Span
+from pyspark_odradek.standby.commit import LeasedCommit, create_lease
+from pyspark_odradek.topic_sink.transaction import TransactionalCommit, Work
 from tests.component.commit.conftest import PRODUCER, TOPIC, PlayedCluster
 
 QUERY = "query"

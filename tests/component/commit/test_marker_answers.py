@@ -14,9 +14,9 @@ from odradek.record.batch import patch_base_offset
 from odradek.record.builder import build_batch
 from odradek.record.control import transaction_marker
 from odradek.record.record import Record
-from pyspark_odradek.cluster import RetriableError
+from pyspark_odradek.client.cluster import RetriableError
 from pyspark_odradek.errors import ClusterError
-from pyspark_odradek.marker_topic import Marker, MarkerTopic
+from pyspark_odradek.topic_sink.marker_topic import Marker, MarkerTopic
 from tests.component.commit.conftest import TOPIC, PlayedCluster
 
 QUERY = b"query"

@@ -35,8 +35,8 @@ IMPORTED = (
     "pyspark.sql.pandas.serializers",
     "pyspark.sql.worker.plan_data_source_read",
     "pyspark.worker_util",
-    "pyspark_odradek.group_member",
-    "pyspark_odradek.readers",
+    "pyspark_odradek.source.group_member",
+    "pyspark_odradek.source.readers",
 )
 HASH_SEED = "0"  # as Spark gives it to all of its processes in Python
 # What Spark starts in place of the interpreter: in nothing but the standard library, without `site`, for 15 ms.
