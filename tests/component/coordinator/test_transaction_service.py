@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from odradek.client.connection import UnreachableError
-from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.errors import ApiError, ErrorCode, OdradekError
 from odradek.common.real_io import RealClock, RealDisk
 from odradek.coordinator.batches import decode_batches, encode_batches
 from odradek.coordinator.transaction import driver
@@ -40,13 +40,14 @@ Records = Sequence[tuple[int, TransactionRecord]]
 
 
 class MemoryLog:
-    """A machine log that keeps its batches' bytes, and can hold their commit back."""
+    """A machine log that keeps its batches' bytes; it can refuse writes, and hold their commit back."""
 
     def __init__(self) -> None:
         self.batches: list[bytes] = []
         self.end_offset = 0
         self.committed = asyncio.Event()
         self.committed.set()
+        self.refuse: OdradekError | None = None
 
     @property
     def committed_offset(self) -> int:
@@ -56,6 +57,8 @@ class MemoryLog:
         return encode_batches(TRANSACTION_RECORDS, records, atomic=atomic, max_batch_bytes=100_000, now_ms=1)
 
     def append(self, groups: Sequence[list[bytes]]) -> int:
+        if self.refuse is not None:
+            raise self.refuse
         for batch in (batch for group in groups for batch in group):
             self.batches.append(batch)
             self.end_offset += decode_batches(TRANSACTION_RECORDS, batch)[1]

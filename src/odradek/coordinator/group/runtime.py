@@ -239,8 +239,8 @@ class Shard(CoordinatorShard[CoordinatorRecord]):
     def _schedule_wakeup(self) -> None:
         """Set the timer to the machine's next deadline; a deadline that moved later costs one idle wake-up."""
         deadline_ms = self.machine.next_deadline_ms()
-        if deadline_ms is None or not self.runtime.active:
-            return
+        if deadline_ms is None:
+            return  # also after the leadership: the machine has forgotten its deadlines
         if self._wake_up is not None:
             if self._wake_up_ms <= deadline_ms:
                 return
@@ -252,7 +252,7 @@ class Shard(CoordinatorShard[CoordinatorRecord]):
     def _on_wake_up(self) -> None:
         self._wake_up = None
         deadline_ms = self.machine.next_deadline_ms()
-        if deadline_ms is not None and deadline_ms <= self._clock.monotonic_ms() and self.runtime.active:
+        if deadline_ms is not None and deadline_ms <= self._clock.monotonic_ms():
             self.spawn(self._apply(lambda: self.machine.on_deadline(self.now())))
         else:
             self._schedule_wakeup()

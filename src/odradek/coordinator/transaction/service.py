@@ -45,6 +45,9 @@ from odradek.statemachine.timeline import Timeline
 
 _log = get_logger("coordinator.transaction")
 
+# From a failed write of the Complete record to the next attempt.
+COMPLETE_AGAIN_S = 1.0
+
 T = TypeVar("T")
 Operation = Callable[[], Result[TransactionRecord, Outcome[T]]]
 MakeLog = Callable[[int, int], MachineLog[TransactionRecord, Any]]
@@ -169,7 +172,13 @@ class TransactionShard(CoordinatorShard[TransactionRecord]):
             ProducerIdNeededError: the operation needs a new producer id.
         """
         task = self.spawn(self._decide(operation, by))
-        outcome = await asyncio.shield(task)
+        try:
+            outcome = await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not task.cancelled():
+                raise  # the caller goes away
+            # The leadership ended. Were the caller cancelled with it, its client would get no response.
+            raise ApiError(ErrorCode.NOT_COORDINATOR, "the coordinator has moved") from None
         if outcome.error:
             raise ApiError(outcome.error)
         return outcome.response
@@ -214,7 +223,7 @@ class TransactionShard(CoordinatorShard[TransactionRecord]):
                 _log.warning(
                     "transaction cannot be completed yet", transactional_id=ended.transactional_id, error=error
                 )
-                await asyncio.sleep(1)
+                await asyncio.sleep(COMPLETE_AGAIN_S)
                 self.spawn(self._finish(ended))
         except Exception as error:
             _log.bug("completing a transaction failed", error, transactional_id=ended.transactional_id)

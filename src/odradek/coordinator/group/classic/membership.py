@@ -189,8 +189,6 @@ class Membership:
             return self._result([], self._rebalance.joined_response(group, member))
         if group.is_in(GroupState.STABLE) and same and not group.is_leader(member_id):
             return self._result([], self._rebalance.joined_response(group, member))
-        if group.is_in(GroupState.EMPTY, GroupState.DEAD):
-            return self._result([], join_error(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
         # A leader that rejoins requests a rebalance: it may have seen a change that its metadata does not show.
         self._rebalance.note_joins_again(group, member, protocols[0][1], now)
         self._update(member, request, protocols, caller.ticket)

@@ -155,10 +155,6 @@ class ConsumerGroup:
         """The member's current assignment; empty at epoch 0 if none is stored."""
         return self.current.get(member_id) or CurrentAssignment()
 
-    def owner(self, partition: tuple[UUID, int]) -> str | None:
-        """The member that has the partition, or has not yet confirmed its revocation."""
-        return self.owners.get(partition)
-
     def is_free(self, partition: tuple[UUID, int], *member_ids: str | None) -> bool:
         """Whether no member except these has the partition."""
         holder = self.owners.get(partition)

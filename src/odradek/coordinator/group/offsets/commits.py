@@ -246,7 +246,7 @@ class Commits:
             return
         if generation_id >= 0 or _names_member(request):
             _check_generation(group, request)
-        elif not group.is_in(GroupState.EMPTY):
+        else:
             raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, "the group has members: commit as one of them")
         if group.is_in(GroupState.COMPLETING_REBALANCE):
             # Its generation is right, but whether it keeps the partition is not yet decided.
