@@ -40,6 +40,14 @@ def test_an_expression_has_so_many_bytes_at_most() -> None:
             matcher(long, "it")
 
 
+def test_an_expression_has_so_many_steps_at_most() -> None:
+    """Few bytes may ask for very many."""
+    assert matcher("(ab){500}", "it")("ab" * 500)
+    with pytest.raises(ApiError, match=r"it `.*` is too large") as caught:
+        matcher("(abc){1000}", "it")
+    assert caught.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
 def test_unused_expressions_of_a_group_are_forgotten() -> None:
     box = Box(view(ta=2, tb=3, xc=4))
     epoch = box.beat("a", box.beat("a", **REGEX).member_epoch).member_epoch

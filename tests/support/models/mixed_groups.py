@@ -68,10 +68,13 @@ def assignment_bytes(partitions: Named, version: int = 1) -> bytes:
 class MixedShard:
     """One shard; operations are applied, or fail, as its runtime would do it."""
 
-    def __init__(self, topics: TopicsView, *, policy: str = "bidirectional", **settings: Any) -> None:
+    def __init__(
+        self, topics: TopicsView, *, policy: str = "bidirectional", most_consumers: int = 1000, **settings: Any
+    ) -> None:
         self.topics = topics
         self.settings = settings
         self.policy = policy
+        self.most_consumers = most_consumers
         self.log: list[CoordinatorRecord] = []
         self.answers: dict[int, Any] = {}
         self.clock_ms = 0
@@ -84,7 +87,7 @@ class MixedShard:
         machine = GroupMachine(
             GroupConfig(initial_rebalance_delay_ms=0, **self.settings),
             self.timeline,
-            consumer_config=ConsumerGroupConfig(migration_policy=self.policy),
+            consumer_config=ConsumerGroupConfig(migration_policy=self.policy, max_size=self.most_consumers),
             topics=lambda: self.topics,
         )
         for offset, record in enumerate(self.log):

@@ -354,3 +354,95 @@ def test_a_group_of_another_protocol_consumes_no_topics_that_are_known(shard: An
     assert shard.group().subscribed_topics == frozenset()
     shard.stable(1, protocol_type="connect", protocols=[("default", b"workers")])
     assert shard.group().subscribed_topics is None, "its offsets are spared"
+
+
+def stored(offset: int, *, leader_epoch: int = 2, metadata: str = "here", topic_id: UUID = UUID(int=1)) -> Any:  # noqa: B008 - immutable
+    """A commit of partition 3, with every field set."""
+    part = OffsetCommitRequestPartition(
+        partition_index=3, committed_offset=offset, committed_leader_epoch=leader_epoch, committed_metadata=metadata
+    )
+    return OffsetCommitRequestTopic(name="t", topic_id=topic_id, partitions=[part])
+
+
+def test_a_commit_is_fetched_with_its_leader_epoch_and_metadata(shard: Any) -> None:
+    """By its topic, and where all offsets of the group are asked for."""
+    request = OffsetCommitRequest(group_id="g", topics=[stored(7)])
+    answer = shard.apply(shard.machine.commits.commit(request, 10, shard.now))
+    (topic,) = answer.topics
+    assert (topic.name, topic.topic_id) == ("t", UUID(int=1))
+    assert [(each.partition_index, each.error_code) for each in topic.partitions] == [(3, ErrorCode.NONE)]
+    (record,) = shard.log
+    assert (record.value.commit_timestamp, record.value.expire_timestamp) == (START_MS, -1)
+    assert record.value.topic_id == UUID(int=1)
+    named = [OffsetFetchRequestTopics(name="t", topic_id=UUID(int=1), partition_indexes=[3])]
+    for topics in (named, None):
+        asked = OffsetFetchRequestGroup(group_id="g", topics=topics)
+        group = shard.apply(shard.machine.commits.fetch(asked, require_stable=True))
+        (found,) = group.topics
+        assert (group.group_id, group.error_code, found.name) == ("g", ErrorCode.NONE, "t")
+        assert found.topic_id == (UUID(int=0) if topics is None else UUID(int=1))
+        (part,) = found.partitions
+        assert (part.partition_index, part.committed_offset, part.error_code) == (3, 7, ErrorCode.NONE)
+        assert (part.committed_leader_epoch, part.metadata) == (2, "here")
+
+
+def test_an_unstable_offset_is_answered_with_none(shard: Any) -> None:
+    shard.apply(shard.machine.commits.commit(OffsetCommitRequest(group_id="g", topics=[stored(7)]), 10, shard.now))
+    key = OffsetCommitKey(group="g", topic="t", partition=3)
+    shard.machine.replay(OffsetRecord(key, OffsetCommitValue(offset=9), producer_id=5), 100)
+    for topics in ([OffsetFetchRequestTopics(name="t", partition_indexes=[3])], None):
+        asked = OffsetFetchRequestGroup(group_id="g", topics=topics)
+        for stable, expected in (
+            (True, (-1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)),
+            (False, (7, 2, "here", ErrorCode.NONE)),
+        ):
+            answer = shard.apply(shard.machine.commits.fetch(asked, stable))
+            (part,) = answer.topics[0].partitions
+            found = (part.committed_offset, part.committed_leader_epoch, part.metadata, part.error_code)
+            assert (part.partition_index, found) == (3, expected)
+
+
+def test_each_group_of_a_deletion_is_answered_once(shard: Any) -> None:
+    shard.commit(1)
+    shard.stable(1, group="busy")
+    results = shard.apply(shard.machine.commits.delete_groups(["unknown", "busy", "g", "unknown", "g"]))
+    assert [(each.group_id, each.error_code, each.error_message) for each in results] == [
+        ("unknown", ErrorCode.GROUP_ID_NOT_FOUND, "Group unknown not found."),
+        ("busy", ErrorCode.NON_EMPTY_GROUP, "The group busy is not empty."),
+        ("g", ErrorCode.NONE, None),
+    ]
+    assert (shard.committed(), sorted(shard.machine.groups.ids())) == (-1, ["busy"])
+
+
+@pytest.mark.parametrize("by_group", [True, False])
+def test_what_a_transaction_holds_back_is_deleted_too(shard: Any, by_group: bool) -> None:
+    """With its group, or by itself: the marker would bring it back."""
+    shard.commit(1)
+    key = OffsetCommitKey(group="g", topic="t", partition=1)
+    shard.machine.replay(OffsetRecord(key, OffsetCommitValue(offset=9), producer_id=5), 100)
+    codes = [delete_group(shard)] if by_group else [delete_offset(shard, partition=each) for each in (0, 1, 2)]
+    assert set(codes) == {ErrorCode.NONE}
+    shard.machine.replay(TransactionEndRecord(5, committed=True), 101)
+    assert [shard.committed(partition=each) for each in (0, 1)] == [-1, -1]
+    assert [(each.key.partition, each.value) for each in shard.log[1:] if isinstance(each, OffsetRecord)] == [
+        (0, None),
+        (1, None),
+    ]
+
+
+def test_each_partition_of_an_offset_deletion_is_answered_in_order(shard: Any) -> None:
+    (member,), generation_id = shard.stable(1, protocols=[("range", subscription("t"))])
+    shard.commit(1, member_id=member, generation_id=generation_id, topic="old", partition=4)
+    topics = [
+        OffsetDeleteRequestTopic(
+            name=name, partitions=[OffsetDeleteRequestPartition(partition_index=each) for each in (4, 2)]
+        )
+        for name in ("old", "t")
+    ]
+    answer = shard.apply(shard.machine.commits.delete_offsets(OffsetDeleteRequest(group_id="g", topics=topics)))
+    assert answer.error_code == ErrorCode.NONE
+    assert [(each.name, [(p.partition_index, p.error_code) for p in each.partitions]) for each in answer.topics] == [
+        ("old", [(4, 0), (2, 0)]),
+        ("t", [(4, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC), (2, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)]),
+    ]
+    assert shard.committed(topic="old", partition=4) == -1

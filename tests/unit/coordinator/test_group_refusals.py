@@ -48,12 +48,18 @@ class Mixed:
         return code
 
     def join(
-        self, member_id: str = "", instance_id: str | None = None, protocol: str = "range", kind: str = "consumer"
+        self,
+        member_id: str = "",
+        instance_id: str | None = None,
+        protocol: str = "range",
+        kind: str = "consumer",
+        metadata: bytes | None = None,
     ) -> ErrorCode:
+        data = subscription_bytes(["ta"]) if metadata is None else metadata
         request = JoinGroupRequest(
             group_id=GROUP, member_id=member_id, group_instance_id=instance_id, session_timeout_ms=10_000,
             rebalance_timeout_ms=60_000, protocol_type=kind,
-            protocols=[JoinGroupRequestProtocol(name=protocol, metadata=subscription_bytes(["ta"]))],
+            protocols=[JoinGroupRequestProtocol(name=protocol, metadata=data)],
         )  # fmt: skip
         self.shard.ticket += 1
         caller = Caller("x", "/127.0.0.1", 3, self.shard.ticket, "id")
@@ -94,6 +100,10 @@ def test_a_classic_member_must_share_a_protocol_with_the_other_ones(mixed: Mixed
     assert mixed.join(protocol="another") is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert mixed.join(kind="connect") is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert mixed.join() is ErrorCode.NONE
+
+
+def test_a_classic_member_must_say_what_it_subscribes_to(mixed: Mixed) -> None:
+    assert mixed.join(metadata=b"nonsense") is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 def test_a_classic_member_syncs_by_the_protocol_that_it_joined_with(mixed: Mixed) -> None:

@@ -158,6 +158,27 @@ async def test_a_load_that_fails_names_its_directory_once(
     assert str(caught.value).count(str(log_dir)) == 1
 
 
+async def test_a_load_ends_where_the_log_has_nothing_more(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compaction left no record in front of its end; and any refusal but that of damage ends it."""
+    machine.append(2)
+    log_class, read = type(machine.home.log), type(machine.home.log).read
+
+    def nothing(log: Any, offset: int, **limits: Any) -> Any:
+        found = read(log, offset, **limits)
+        found.chunks.clear()
+        return found
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
+
+    monkeypatch.setattr(log_class, "read", nothing)
+    assert [part async for part in machine.log.read_all()] == []
+    monkeypatch.setattr(log_class, "read", refuse)
+    with pytest.raises(ApiError) as caught:
+        await anext(machine.log.read_all())
+    assert (caught.value.code, machine.failed) == (ErrorCode.OFFSET_OUT_OF_RANGE, [])
+
+
 async def test_a_load_reads_a_damaged_batch_again_while_it_leads(machine: Machine) -> None:
     machine.append(2)
     reading = machine.log.read_all()

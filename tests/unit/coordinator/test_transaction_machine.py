@@ -13,7 +13,7 @@ from odradek.common.errors import ApiError, ErrorCode
 from odradek.coordinator.log import all_whole
 from odradek.coordinator.transaction.connections import Arrival
 from odradek.coordinator.transaction.machine import ProducerIdNeededError, Request, TransactionMachine
-from odradek.coordinator.transaction.metadata import TransactionMetadata
+from odradek.coordinator.transaction.metadata import NO_TIMEOUT_MS, TransactionMetadata
 from odradek.coordinator.transaction.metrics import TransactionCounts, transaction_families
 from odradek.coordinator.transaction.records import TransactionRecord
 from odradek.coordinator.transaction.state import TransactionState
@@ -378,6 +378,60 @@ class TestTime:
         node = Machine(x=OPEN, y=ending, z=AT_REST)
         (ended,) = node.machine.unfinished().response.ended
         assert (ended.transactional_id, ended.metadata, ended.fenced_by) == ("y", ending, "")
+
+
+class TestKept:
+    """KIP-939: a transaction that another client than its writer is to end."""
+
+    KEPT = replace(OPEN, next_producer_id=9, next_producer_epoch=3)
+
+    @staticmethod
+    def keep(
+        node: Machine, expected: tuple[int, int] | None = None, timeout_ms: int = TIMEOUT_MS, fresh: int | None = FRESH
+    ) -> Any:
+        return node.apply(node.machine.keep_prepared("x", timeout_ms, expected, fresh_producer_id=fresh, now_ms=NOW_MS))
+
+    @pytest.mark.parametrize("other", [(7, 4), (8, 3), (9, 2), (9, 4)])
+    def test_only_who_keeps_it_begins_anew_under_its_identity(self, other: tuple[int, int]) -> None:
+        node = Machine(x=self.KEPT)
+        assert refused(lambda: node.init(other)) is ErrorCode.PRODUCER_FENCED
+        assert node.present == self.KEPT
+        assert node.init((9, 3)).error is ErrorCode.CONCURRENT_TRANSACTIONS
+        assert (node.present.state, node.present.producer_epoch) == (PREPARE_ABORT, 5)
+        assert node.present.next_identity == (9, 4)
+
+    @pytest.mark.parametrize("other", [(7, 3), (7, 5), (8, 4)])
+    def test_one_that_names_another_identity_keeps_nothing(self, other: tuple[int, int]) -> None:
+        node = Machine(x=OPEN)
+        assert refused(lambda: self.keep(node, other)) is ErrorCode.PRODUCER_FENCED
+        assert node.present == OPEN
+        kept = self.keep(node, (7, 4)).response
+        assert (kept.client, kept.writer) == ((7, 5), (7, 4))
+        assert refused(lambda: self.keep(node, (7, 4))) is ErrorCode.PRODUCER_FENCED
+
+    @pytest.mark.parametrize(("epoch", "client"), [(LAST_EPOCH - 2, (7, LAST_EPOCH - 1)), (LAST_EPOCH - 1, (FRESH, 0))])
+    def test_the_last_epoch_is_left_to_the_end(self, epoch: int, client: tuple[int, int]) -> None:
+        node = Machine(x=replace(OPEN, producer_epoch=epoch))
+        if client[0] == FRESH:
+            with pytest.raises(ProducerIdNeededError):
+                self.keep(node, fresh=None)
+        assert self.keep(node).response.client == client
+        assert (node.present.last_update_ms, node.present.start_ms) == (NOW_MS, 2000)
+
+    def test_a_transaction_of_two_phase_commit_is_kept_by_such_a_client_alone(self) -> None:
+        node = Machine(x=replace(OPEN, timeout_ms=NO_TIMEOUT_MS))
+        code = refused(lambda: self.keep(node))
+        assert code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        self.keep(node, timeout_ms=NO_TIMEOUT_MS)
+        node = Machine(x=OPEN)
+        self.keep(node, timeout_ms=NO_TIMEOUT_MS)
+        assert node.present.timeout_ms == NO_TIMEOUT_MS
+
+    def test_where_nothing_is_open_keeping_is_initializing(self) -> None:
+        node = Machine(x=AT_REST)
+        kept = self.keep(node).response
+        assert (kept.client, kept.writer) == ((7, 5), (NONE, NONE))
+        assert node.present.state is EMPTY
 
 
 def test_metrics_count_ids_by_state_and_the_markers_that_are_owed() -> None:

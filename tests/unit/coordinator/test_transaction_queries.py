@@ -1,4 +1,4 @@
-"""What ListTransactions and DescribeTransactions find (KIP-664)."""
+"""What ListTransactions and DescribeTransactions find (KIP-664), and what is stored of an id."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
-from odradek.common.errors import ErrorCode
+from odradek.common.errors import ErrorCode, ProtocolError
 from odradek.coordinator.transaction.metadata import TransactionMetadata
 from odradek.coordinator.transaction.queries import describe_transaction, list_transactions
+from odradek.coordinator.transaction.records import TRANSACTION_RECORDS, TransactionRecord
 from odradek.coordinator.transaction.state import TransactionState
+from odradek.protocol.messages.transaction_log_value import TransactionLogValue
+from odradek.protocol.record_types import encode_coordinator_value
 
 NOW_MS = 10_000
 AT_REST = TransactionMetadata(7, 4, 60_000, last_update_ms=1000)
@@ -74,3 +77,41 @@ def test_a_description_has_partitions_by_topic_in_order() -> None:
 def test_an_id_that_is_not_known_is_not_described() -> None:
     found = describe_transaction(IDS, "unknown")
     assert (found.transactional_id, found.error_code) == ("unknown", ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+
+
+def test_a_stored_id_is_read_as_it_was_written() -> None:
+    """All but the epoch before, which only answers a request that comes again."""
+    codec = TRANSACTION_RECORDS
+    header: Any = None
+    full = TransactionMetadata(
+        7,
+        4,
+        60_000,
+        state=TransactionState.PREPARE_COMMIT,
+        partitions=frozenset({("t", 1), ("t", 0), ("s", 3)}),
+        previous_producer_id=6,
+        next_producer_id=9,
+        next_producer_epoch=2,
+        start_ms=11,
+        last_update_ms=12,
+        version=2,
+    )
+    for metadata in (full, AT_REST, None, *IDS.values()):
+        encoded = codec.encode(TransactionRecord("x", metadata))
+        assert (encoded.value is None) == (metadata is None)
+        assert (encoded.producer_id, encoded.is_control) == (-1, False)
+        assert codec.decode(encoded.key, encoded.value, header) == TransactionRecord("x", metadata)
+    encoded = codec.encode(TransactionRecord("x", replace(full, last_producer_epoch=3)))
+    assert codec.decode(encoded.key, encoded.value, header) == TransactionRecord("x", full)
+
+
+def test_a_state_that_no_version_has_is_no_transaction() -> None:
+    value = TransactionLogValue(
+        producer_id=7, producer_epoch=4, transaction_timeout_ms=1, transaction_status=9, transaction_partitions=None,
+        transaction_last_update_timestamp_ms=1, transaction_start_timestamp_ms=1,
+    )  # fmt: skip
+    key = TRANSACTION_RECORDS.encode(TransactionRecord("x", None)).key
+    header: Any = None
+    with pytest.raises(ProtocolError, match="state 9"):
+        TRANSACTION_RECORDS.decode(key, encode_coordinator_value(value, 1), header)
+    assert TRANSACTION_RECORDS.decode(b"\x00\x07" + key[2:], b"", header) is None, "a record of a later version"
