@@ -11,6 +11,7 @@ from typing import Any
 from odradek.common.real_io import RealClock, RealDisk
 from odradek.controller.config import ControllerConfig
 from odradek.controller.service import ControllerService
+from odradek.controller.tokens import NO_TOKENS, DelegationTokenConfig
 from odradek.metadata.publisher import MetadataPublisher
 from odradek.protocol.messages.broker_heartbeat_request import BrokerHeartbeatRequest
 from odradek.protocol.messages.incremental_alter_configs_request import (
@@ -36,6 +37,8 @@ class QuorumNode:
         cluster_id: str = CLUSTER,
         me: ReplicaKey = ReplicaKey(1),  # noqa: B008 - immutable
         disk: RealDisk | None = None,
+        config: ControllerConfig = ControllerConfig(),  # noqa: B008 - immutable
+        tokens: DelegationTokenConfig = NO_TOKENS,
         **raft: Any,
     ) -> None:
         self.directory = root / DIRECTORY
@@ -45,10 +48,11 @@ class QuorumNode:
         self.service = ControllerService(
             RealClock(),
             random.Random(7),
-            ControllerConfig(),
+            config,
             Schema(),
             cluster_id=cluster_id,
             bootstrap=bootstrap,
+            token_config=tokens,
             on_failed=self.failures.append,
         )
         self.driver = RaftDriver(

@@ -97,6 +97,48 @@ def test_a_refused_acl_does_not_hinder_others(refused: AclCreation) -> None:
     assert names(harness) == ["a", "b"]
 
 
+@pytest.mark.parametrize(
+    ("refused", "says"),
+    [
+        (creation(""), "Invalid empty resource name"),
+        (
+            creation(resource_type=AclResourceType.CLUSTER),
+            "The only valid name for the CLUSTER resource is kafka",
+        ),
+        (creation(resource_type=AclResourceType.ANY), "Invalid resourceType 1"),
+        (creation(resource_pattern_type=PatternType.MATCH), "Invalid patternType 2"),
+        (creation(operation=AclOperation.ANY), "Invalid operation 1"),
+        (creation(permission_type=PermissionType.ANY), "Invalid permissionType 1"),
+        (creation(principal="alice"), "Could not parse principal from `alice`"),
+        (creation(host="10.0.0.0/33"), "The host 10.0.0.0/33 is no network"),
+        (creation(host=""), "The host is empty"),
+    ],
+)
+def test_a_refusal_says_what_is_wrong_with_an_acl(refused: AclCreation, says: str) -> None:
+    answer = Harness().machine.acls.create(CreateAclsRequest(creations=[refused])).response
+    assert str(answer.results[0].error_message).startswith(says)
+
+
+def test_a_filter_of_every_field_deletes_that_entry_alone() -> None:
+    harness = Harness()
+    create(harness, creation("a"), creation("a", host="10.0.0.1"), creation("a", operation=AclOperation.WRITE))
+    exact = wanted(
+        resource_type_filter=AclResourceType.TOPIC,
+        resource_name_filter="a",
+        pattern_type_filter=PatternType.LITERAL,
+        principal_filter="User:alice",
+        host_filter="*",
+        operation=AclOperation.READ,
+        permission_type=PermissionType.ALLOW,
+    )
+    (found,) = delete(harness, exact)[0].matching_acls
+    assert (found.error_code, found.resource_type, found.resource_name) == (0, AclResourceType.TOPIC, "a")
+    assert (found.pattern_type, found.principal, found.host) == (PatternType.LITERAL, "User:alice", "*")
+    assert (found.operation, found.permission_type) == (AclOperation.READ, PermissionType.ALLOW)
+    assert names(harness) == ["a", "a"]
+    assert delete(harness, exact)[0].matching_acls == []
+
+
 def test_a_request_changes_a_bounded_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acls, "MAX_CHANGES", 2)
     harness = Harness()

@@ -30,8 +30,8 @@ def three() -> Harness:
     return harness
 
 
-def alter(harness: Harness, isr: list[int], broker_id: int = 1, **changes: Any) -> Any:
-    partition = harness.partition("t")
+def alter(harness: Harness, isr: list[int], broker_id: int = 1, name: str = "t", **changes: Any) -> Any:
+    partition = harness.partition(name)
     epochs = changes.pop("epochs", {})
     fields = {
         "partition_index": 0,
@@ -43,7 +43,7 @@ def alter(harness: Harness, isr: list[int], broker_id: int = 1, **changes: Any) 
         **changes,
     }
     topic = request_messages.TopicData(
-        topic_id=harness.state.topic_ids["t"], partitions=[request_messages.PartitionData(**fields)]
+        topic_id=harness.state.topic_ids[name], partitions=[request_messages.PartitionData(**fields)]
     )
     request = request_messages.AlterPartitionRequest(
         broker_id=broker_id, broker_epoch=harness.state.brokers[broker_id].broker_epoch, topics=[topic]

@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from odradek.raft.messages import EpochBegun, Fetched, LogEnd, Ready, VoteAnswered, VoteRequested
-from odradek.raft.node import OBSERVER_TIMEOUT_MS, RaftNode
+from odradek.raft.messages import EpochBegun, EpochEnded, Fetched, LogEnd, Ready, VoteAnswered, VoteRequested
+from odradek.raft.node import IDLE_TICK_MS, OBSERVER_TIMEOUT_MS, RaftNode
 from odradek.raft.quorum_state import ElectionState
 from odradek.raft.roles import Role
 from odradek.raft.voters import ReplicaKey, Voter, VoterSet
@@ -230,3 +230,156 @@ def test_a_replica_that_asks_for_something_else_lives() -> None:
     assert (state.last_fetch_ms, state.stall_ms) == (30, 0)
     node.replica_contacted(key(3), 30)
     assert key(3) not in node.replicas
+
+
+def elected() -> RaftNode:
+    """Node 1, which leads epoch 6 of three voters since 10,002 ms."""
+    node = candidate()
+    assert node.step(VoteAnswered(3, 6, -1, granted=True, pre_vote=False), 10_002).elected
+    return node
+
+
+def test_a_leader_that_resigns_names_the_longest_logs_first() -> None:
+    end = LogEnd(4, 9)
+    node = RaftNode(key(1), voting(1, 2, 3, 4, 5), ElectionState(4), lambda: end, Least())
+    node.start(0)
+    node.tick(ELECTION_MS)
+    for pre_vote in (True, False):
+        for voter in (2, 3):
+            node.step(VoteAnswered(voter, node.leader_epoch, -1, granted=True, pre_vote=pre_vote), 1_000)
+    assert node.role is Role.LEADER
+    for number, offset in ((2, 5), (4, 9), (3, 9), (7, 9)):
+        node.step(Fetched(key(number), 5, offset), 1_000)
+    ready = Ready()
+    node.resign(1_000, ready)
+    assert ready.lost_leadership and node.role is Role.RESIGNED
+    assert ready.messages == [(number, EpochEnded(1, 5, (3, 4, 2, 5))) for number in (2, 3, 4, 5)]
+    again = Ready()
+    node.resign(1_000, again)
+    assert (again.messages, again.lost_leadership) == ([], False)
+
+
+@pytest.mark.parametrize(
+    ("successors", "chance", "waits_ms"),
+    [
+        ((1, 3), Most(), 0),
+        ((3, 1), Least(), 200),
+        ((3, 1), Most(), 299),
+        ((3, 4, 1), Least(), 400),
+        ((3, 4, 5), Least(), 600),
+        ((), Most(), 0),
+    ],
+)
+def test_successors_stand_one_after_the_other(successors: tuple[int, ...], chance: Random, waits_ms: int) -> None:
+    node = follower(chance)
+    node.step(EpochEnded(2, 4, successors), 100)
+    assert not waits_ms or not node.tick(100 + waits_ms - 1).messages
+    assert node.tick(100 + waits_ms).messages
+    assert node.role is Role.PROSPECTIVE
+
+
+@pytest.mark.parametrize("ended", [EpochEnded(3, 4, (1,)), EpochEnded(2, 3, (1,)), EpochEnded(2, 5, (1,))])
+def test_the_end_of_another_leadership_is_no_news(ended: EpochEnded) -> None:
+    node = follower(Least())
+    node.step(ended, 100)
+    assert not node.tick(FETCH_MS - 1).messages and node.role is Role.FOLLOWER
+
+
+def test_a_leadership_that_ended_is_not_followed_again() -> None:
+    """Another replica, which has not heard of its end, still names it."""
+    node = follower(Least())
+    node.step(EpochEnded(2, 4, (3, 1)), 100)
+    node.tick(300)
+    assert node.role is Role.PROSPECTIVE
+    node.leader_reported(2, 4, 301)
+    assert node.role is Role.PROSPECTIVE
+    node.step(EpochBegun(2, 4), 302)
+    assert node.role is Role.FOLLOWER, "it says so itself"
+
+
+def test_how_long_a_node_sleeps() -> None:
+    alone = leader()
+    assert alone.wait_ms(0) == IDLE_TICK_MS
+    alone.voters_changed(voting(1, 2), 0)
+    assert alone.wait_ms(0) == FETCH_MS // 8
+    node = follower(Least())
+    assert [node.wait_ms(each) for each in (0, FETCH_MS - 300, FETCH_MS, FETCH_MS + 5)] == [IDLE_TICK_MS, 300, 1, 1]
+    node.voters_changed(voting(2, 3), 0)
+    assert node.wait_ms(FETCH_MS) == IDLE_TICK_MS, "an observer waits for no deadline"
+
+
+@pytest.mark.parametrize(("chance", "waits_ms"), [(Least(), 100), (Most(), 299)])
+def test_a_voter_that_starts_asks_soon(chance: Random, waits_ms: int) -> None:
+    node = RaftNode(key(1), VOTERS, ElectionState(4), lambda: LogEnd(0, 0), chance, election_timeout_ms=ELECTION_MS)
+    assert not node.start(50).messages
+    assert not node.tick(50 + waits_ms - 1).messages
+    assert node.tick(50 + waits_ms).messages
+
+
+def test_a_voter_that_does_not_fetch_hears_of_its_leader_again() -> None:
+    node, began_ms = elected(), 10_002
+    half_ms = FETCH_MS // 2
+
+    def reminded(now_ms: int) -> list[int]:
+        sent = node.tick(now_ms).messages
+        assert all(message == EpochBegun(1, 6) for _, message in sent)
+        return [to for to, _ in sent]
+
+    node.step(Fetched(key(7), 6, 0), began_ms)
+    assert reminded(began_ms + half_ms) == []
+    assert reminded(began_ms + half_ms + 1) == [2, 3]
+    assert reminded(began_ms + half_ms + 2) == []
+    node.step(Fetched(key(2), 6, 0), began_ms + half_ms + 2)
+    assert reminded(began_ms + 2 * half_ms + 2) == [3]
+    assert reminded(began_ms + 2 * half_ms + 3) == [2]
+
+
+@pytest.mark.parametrize(("late_ms", "more_ms"), [(49, 0), (50, 50), (FETCH_MS, FETCH_MS), (9 * FETCH_MS, FETCH_MS)])
+def test_a_stall_puts_off_an_election_by_as_much(late_ms: int, more_ms: int) -> None:
+    node = follower(Least())
+    node.extend_deadlines_after_stall(late_ms)
+    assert not node.leader_timed_out(FETCH_MS + more_ms - 1)
+    assert node.leader_timed_out(FETCH_MS + more_ms)
+
+
+def test_a_vote_puts_off_the_own_election() -> None:
+    node = RaftNode(key(1), VOTERS, ElectionState(4), lambda: LogEnd(0, 0), Least(), election_timeout_ms=ELECTION_MS)
+    node.start(0)
+    ((to, answer),) = node.step(VoteRequested(key(3), 5, LogEnd(0, 0)), 90).messages
+    assert (to, answer) == (3, VoteAnswered(1, 5, -1, granted=True, pre_vote=False))
+    assert not node.tick(90 + ELECTION_MS - 1).messages
+    assert node.tick(90 + ELECTION_MS).messages
+
+
+@pytest.mark.parametrize(
+    ("asked", "granted"),
+    [
+        (VoteRequested(key(3), 4, LogEnd(3, 7)), True),
+        (VoteRequested(key(3), 3, LogEnd(3, 7)), False),
+        (VoteRequested(key(3), 4, LogEnd(3, 6)), False),
+        (VoteRequested(key(3), 4, LogEnd(2, 9)), False),
+        (VoteRequested(key(3), 4, LogEnd(4, 0)), True),
+        (VoteRequested(key(3), 3, LogEnd(3, 7), pre_vote=True), False),
+        (VoteRequested(key(3), 4, LogEnd(3, 6), pre_vote=True), False),
+        (VoteRequested(key(3), 4, LogEnd(3, 7), pre_vote=True), True),
+    ],
+)
+def test_who_gets_a_vote(asked: VoteRequested, granted: bool) -> None:
+    node = RaftNode(key(1), VOTERS, ElectionState(4), lambda: LogEnd(3, 7), Least())
+    node.start(0)
+    ready = node.step(asked, 1)
+    ((to, answer),) = ready.messages
+    assert (to, answer) == (3, VoteAnswered(1, 4, -1, granted=granted, pre_vote=asked.pre_vote))
+    assert ready.persist == (ElectionState(4, -1, key(3)) if granted and not asked.pre_vote else None)
+
+
+def test_a_followers_watermark_is_within_its_log_and_never_falls() -> None:
+    end = [LogEnd(4, 5)]
+    node = RaftNode(key(1), VOTERS, ElectionState(4), lambda: end[0], Least())
+    node.start(0)
+    node.step(EpochBegun(2, 4), 0)
+    assert [node.leader_committed(each) for each in (3, 9, 2)] == [3, 5, 5]
+    end[0] = LogEnd(4, 8)
+    assert node.leader_committed(9) == 8
+    other = leader()
+    assert other.leader_committed(9) == 0, "it leads itself"

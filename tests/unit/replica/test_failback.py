@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import errno
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
-from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.real_io import RealDisk
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
 from odradek.log.opening import close_log, open_log
 from odradek.log.retention import delete_records
+from odradek.log.rolling import roll
 from odradek.metadata.model import PartitionImage
 from odradek.record.batch import patch_base_offset, patch_leader_epoch
-from odradek.replica.failback import cut_leader, replicas_not_cut
+from odradek.record.control import transaction_marker
+from odradek.replica.failback import cut_leader, look_below, replicas_not_cut
 from odradek.replica.followers import follower_fetched
 from odradek.replica.following import append_from_leader, handle_out_of_range, truncate_to_divergence
 from odradek.replica.leadership import take_image
@@ -199,3 +202,86 @@ def test_nothing_is_cut_while_the_in_sync_set_changes(pair: Pair) -> None:
     )
     assert not cut_leader(pair.leader, 2)
     assert pair.leader.log.log_end_offset == 3
+
+
+# -- what lies below an offset -----------------------------------------------------------------------------------------
+
+
+def transactional(pair: Pair, offset: int, producer_id: int) -> None:
+    """The next batch of the leader is one of a transaction."""
+    data = bytearray(batch(b"a", producer_id=producer_id, sequence=0, transactional=True))
+    patch_base_offset(data, offset)
+    patch_leader_epoch(data, 3)
+    pair.leader.append_mirrored(data, now_ms=NOW_MS)
+
+
+def ended(pair: Pair, offset: int, producer_id: int) -> None:
+    """The next batch of the leader is a marker."""
+    data = bytearray(
+        transaction_marker(commit=True, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, timestamp_ms=1)
+    )
+    patch_base_offset(data, offset)
+    patch_leader_epoch(data, 3)
+    pair.leader.append_mirrored(data, now_ms=NOW_MS)
+
+
+@pytest.mark.parametrize("segments", [1, 2, 5])
+async def test_what_is_open_below_an_offset_is_found(pair: Pair, segments: int) -> None:
+    acts: list[Callable[[], None]] = [
+        lambda: pair.fill(pair.leader, 3),
+        lambda: transactional(pair, 1, 7),
+        lambda: transactional(pair, 2, 8),
+        lambda: ended(pair, 3, 8),
+        lambda: pair.fill(pair.leader, 3),
+    ]
+    for number, act in enumerate(acts):
+        act()
+        if number % 5 < segments - 1:
+            roll(pair.leader.log, NOW_MS)
+    log = pair.leader.log
+    assert len(log.segments) >= segments
+    found = {end: await look_below(log, end) for end in range(6)}
+    assert [(each.end, each.has_gaps) for each in found.values()] == [(end, False) for end in range(6)]
+    assert [found[end].open for end in range(6)] == [{}, {}, {7: 1}, {7: 1, 8: 2}, {7: 1}, {7: 1}]
+    assert [found[end].first_open for end in (1, 3, 5)] == [None, 1, 1]
+
+
+async def test_a_log_whose_start_is_in_a_batch_has_no_gap(pair: Pair) -> None:
+    data = bytearray(batch(b"a", b"b", b"c"))
+    patch_leader_epoch(data, 3)
+    pair.leader.append_mirrored(data, now_ms=NOW_MS)
+    pair.fill(pair.leader, 3)
+    pair.settle()
+    delete_records(pair.leader.log, 1)
+    below = await look_below(pair.leader.log, 4)
+    assert (below.end, below.has_gaps) == (4, False)
+    below = await look_below(pair.leader.log, 1)
+    assert (below.end, below.has_gaps) == (1, False), "nothing is below its start"
+
+
+async def test_records_that_lack_are_a_gap(pair: Pair) -> None:
+    pair.fill(pair.leader, 3, 3)
+    data = bytearray(pair.record(5, 3))
+    pair.leader.append_mirrored(data, now_ms=NOW_MS)
+    assert pair.leader.log.log_end_offset == 6
+    found = {end: await look_below(pair.leader.log, end) for end in (2, 3, 6)}
+    assert {end: (each.end, each.has_gaps) for end, each in found.items()} == {
+        2: (2, False),
+        3: (2, True),
+        6: (2, True),
+    }
+
+
+async def test_a_disk_that_fails_while_a_log_is_looked_through_is_offline(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair.fill(pair.leader, 3, 3)
+    log = pair.leader.log
+
+    async def fails(work: object) -> None:
+        raise OSError(errno.EIO, "gone")
+
+    monkeypatch.setattr(log.partition_dir.files.disk, "run_blocking", fails)
+    with pytest.raises(StorageError) as caught:
+        await look_below(log, 2)
+    assert caught.value.log_dir == log.log_dir
