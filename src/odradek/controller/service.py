@@ -223,24 +223,20 @@ class ControllerService:
         """Check for expired broker sessions a few times per session timeout."""
         while runtime.active:
             await asyncio.sleep(machine.brokers.config.broker_session_timeout_ms / 8000)
-            fenced: int | None = -1
-            while fenced is not None and runtime.active:
-                try:
-                    fenced = await runtime.run(lambda: machine.brokers.fence_expired(self._clock.monotonic_ms()))
-                except ApiError:
-                    return
+            # Refused where the leadership is over, or while the disk of a controller that votes alone is full.
+            with contextlib.suppress(ApiError):
+                while await runtime.run(lambda: machine.brokers.fence_expired(self._clock.monotonic_ms())) is not None:
+                    pass
 
     async def _balance_leaders(self, machine: ControllerMachine, runtime: Runtime[Any]) -> None:
         """Move leadership to preferred leaders, every `leader.imbalance.check.interval.seconds`."""
         while runtime.active:
             await asyncio.sleep(self._config.leader_imbalance_check_interval_seconds)
             more = self._config.auto_leader_rebalance_enable
-            try:
+            with contextlib.suppress(ApiError):  # as in `_fence_the_silent`
                 await runtime.run(machine.partitions.elect_offline_partitions)
                 while more:
                     more = await runtime.run(machine.leaders.balance)
-            except ApiError:
-                return  # the leadership is over: the next controller does it
 
     async def _watch_settings(self, keys: set[str]) -> None:
         """Hold the elections that changed settings allow (KAFKA-12670), before the change is answered."""
@@ -474,10 +470,8 @@ class ControllerService:
         """Periodically remove expired delegation tokens."""
         while runtime.active and self._token_config.secret_key:
             await asyncio.sleep(self._token_config.check_interval_ms / 1000)
-            try:
+            with contextlib.suppress(ApiError):  # as in `_fence_the_silent`
                 await runtime.run(lambda: self._tokens(machine).remove_expired(self._now()))
-            except ApiError:
-                return
 
 
 # The method of each API.

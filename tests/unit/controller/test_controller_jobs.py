@@ -89,6 +89,41 @@ async def test_a_silent_broker_is_fenced_in_time(start: Start) -> None:
     assert sorted(node.publisher.image.brokers) == [1, 2] and not node.failures
 
 
+def full_for(node: QuorumNode, appends: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """The disk is full for so many appends; returns how many of them are yet to come."""
+    append, left = node.driver.append, appends
+
+    def refuse(groups: Any) -> int:
+        nonlocal left
+        if left:
+            left -= 1
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "no space")
+        return append(groups)
+
+    monkeypatch.setattr(node.driver, "append", refuse)
+    return lambda: left
+
+
+async def test_a_full_disk_ends_no_job_of_a_controller_that_votes_alone(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It leads on, and fences silent brokers, elects leaders and removes tokens once there is space."""
+    often: Any = 0.02
+    config = ControllerConfig(broker_session_timeout_ms=200, leader_imbalance_check_interval_seconds=often)
+    node = await start(config=config, tokens=replace(TOKENS, check_interval_ms=10))
+    await node.add_broker(1)
+    token = CreateDelegationTokenRequest(max_lifetime_ms=200)
+    await node.service.ask(token, CreateDelegationTokenResponse, principal=OWNER)
+    left = full_for(node, 4, monkeypatch)
+    await eventually_async(lambda: not left())
+    await eventually_async(lambda: node.publisher.image.brokers[1].fenced and not tokens_of(node))
+    jobs = node.service._active_task
+    assert jobs is not None and not jobs.done() and not node.failures
+    await node.add_broker(2)
+    await node.add_broker(3)
+    await eventually_async(lambda: all(each.fenced for each in node.publisher.image.brokers.values()))
+
+
 @pytest.mark.parametrize("enabled", [True, False])
 async def test_preferred_leaders_lead_again_in_time(start: Start, enabled: bool) -> None:
     often: Any = 0.01
