@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -83,6 +84,7 @@ def test_leaving_below_min_insync_makes_eligible() -> None:
         ([1, 1], {}, ErrorCode.INVALID_REQUEST),
         ([1], {"leader_recovery_state": 1}, ErrorCode.INVALID_REQUEST),
         ([1], {"leader_recovery_state": 7}, ErrorCode.INVALID_REQUEST),
+        ([1, 2], {"leader_recovery_state": 1}, ErrorCode.INVALID_REQUEST),
         ([1, 2], {"epochs": {2: 0}}, ErrorCode.INELIGIBLE_REPLICA),
         ([1], {"partition_index": 5}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
@@ -91,6 +93,25 @@ def test_reports_that_are_refused(three: Harness, isr: list[int], changes: dict[
     before = len(three.log)
     assert alter(three, isr, **changes).error_code == expected
     assert len(three.log) == before
+
+
+def test_a_report_of_a_topic_that_does_not_exist_is_refused(three: Harness) -> None:
+    before = len(three.log)
+    for topic_id, code in ((UUID(int=99), ErrorCode.UNKNOWN_TOPIC_ID), (three.state.topic_ids["t"], ErrorCode.NONE)):
+        asked = request_messages.PartitionData(
+            partition_index=0,
+            leader_epoch=0,
+            partition_epoch=0,
+            new_isr_with_epochs=[request_messages.BrokerState(broker_id=number) for number in (1, 2, 3)],
+        )
+        request = request_messages.AlterPartitionRequest(
+            broker_id=1,
+            broker_epoch=three.state.brokers[1].broker_epoch,
+            topics=[request_messages.TopicData(topic_id=topic_id, partitions=[asked])],
+        )
+        (answer,) = three.do(three.machine.partitions.alter_partition(request)).topics
+        assert (answer.topic_id, answer.partitions[0].error_code) == (topic_id, code)
+    assert len(three.log) == before, "the set is what it was"
 
 
 def test_a_fenced_or_stopping_replica_never_joins(three: Harness) -> None:
@@ -185,6 +206,9 @@ def test_features_go_up_and_down() -> None:
     assert "group.version" not in harness.state.features
     assert update(harness, ("group.version", 1, 1), validate_only=True).error_code == 0
     assert "group.version" not in harness.state.features
+    before = len(harness.log)
+    assert update(harness, ("kraft.version", 1, 1)).error_code == 0
+    assert len(harness.log) == before, "the quorum itself stores it"
 
 
 def test_features_that_kafka_finalized_go_down_but_no_further_up() -> None:

@@ -8,18 +8,20 @@ from uuid import UUID
 import pytest
 
 from odradek.common.errors import ApiError, ConfigError, ErrorCode
-from odradek.controller import leaders
+from odradek.controller import leaders, topics
 from odradek.controller.brokers import MAX_PRODUCER_ID, PRODUCER_ID_BLOCK
-from odradek.metadata.features import DIRECTORY_ASSIGNMENT
+from odradek.metadata.features import DIRECTORY_ASSIGNMENT, ELR
 from odradek.protocol.messages import alter_partition_reassignments_request as moves
 from odradek.protocol.messages import assign_replicas_to_dirs_request as dirs
 from odradek.protocol.messages.allocate_producer_ids_request import AllocateProducerIdsRequest
 from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
+from odradek.protocol.messages.remove_topic_record import RemoveTopicRecord
+from odradek.protocol.messages.topic_record import TopicRecord
 from odradek.statemachine.machine import Result
-from tests.support.models.controller_harness import Harness
+from tests.support.models.controller_harness import Harness, wanted
 from tests.unit.controller.test_controller_configs import SET, TOPIC
 from tests.unit.controller.test_controller_configs import alter as set_config
-from tests.unit.controller.test_controller_partitions import alter, elect
+from tests.unit.controller.test_controller_partitions import alter, elect, update
 
 
 def with_level(level: int, *broker_ids: int) -> Harness:
@@ -172,3 +174,37 @@ def test_a_value_that_cannot_be_stored_is_refused(monkeypatch: pytest.MonkeyPatc
     before = len(harness.log)
     assert set_config(harness, TOPIC, "t", ("x", SET, "1")) == ErrorCode.INVALID_CONFIG
     assert len(harness.log) == before
+
+
+def test_a_feature_needs_the_metadata_version_that_brings_it() -> None:
+    harness = with_level(ELR - 1, 1)
+    harness.state.features.pop("eligible.leader.replicas.version", None)
+    before = len(harness.log)
+    answer = update(harness, ("eligible.leader.replicas.version", 1, 1))
+    assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert f"needs metadata.version at level {ELR} or above" in answer.error_message
+    assert len(harness.log) == before
+
+
+def test_a_request_creates_so_many_topics_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "MAX_PARTITIONS_PER_REQUEST", 2)
+    harness = Harness()
+    harness.brokers(1)
+    with pytest.raises(ApiError, match="at most 2 are allowed") as caught:
+        harness.create(*(wanted(name) for name in "abc"))
+    assert caught.value.code is ErrorCode.POLICY_VIOLATION and not harness.state.topic_ids
+    assert [each.error_code for each in harness.create(wanted("a"), wanted("b"))] == [0, 0]
+
+
+def test_of_two_topics_whose_names_collide_each_keeps_the_other_out() -> None:
+    """Both are there in a log of an older controller: their metrics have one name."""
+    harness = Harness()
+    harness.brokers(1)
+    harness.do(
+        Result([TopicRecord(name="a.b", topic_id=UUID(int=9)), TopicRecord(name="a_b", topic_id=UUID(int=10))], None)
+    )
+    clash = ErrorCode.INVALID_TOPIC_EXCEPTION
+    for removed, code in (("a.b", clash), ("a_b", ErrorCode.NONE)):
+        topic_id = harness.state.topic_ids[removed]
+        harness.do(Result([RemoveTopicRecord(topic_id=topic_id)], None))
+        assert harness.create(wanted("a.b", 1), validate_only=True)[0].error_code == code

@@ -155,12 +155,17 @@ def test_a_topic_that_exists_is_failed_back_at_one_epoch_above_all(harness: Harn
     assert settings_of(harness)["odradek.link.west.leader.epoch.own"] == "1"
 
 
+FAILBACK_OF_OWN = [("mirror.own", "failback"), ("agreed.below.own", "9"), ("source.id.own", ID)]
+
+
 @pytest.mark.parametrize(
     ("topic", "changes", "code"),
     [
         ("own", [("mirror.own", "failback"), ("source.id.own", ID)], ErrorCode.INVALID_REQUEST),
         ("own", [("mirror.own", "failback"), ("agreed.below.own", "9")], ErrorCode.INVALID_REQUEST),
         ("own", [("agreed.below.own", "9")], ErrorCode.INVALID_REQUEST),
+        ("own", [*FAILBACK_OF_OWN, ("leader.epoch.own", "3")], ErrorCode.INVALID_REQUEST),
+        ("own", [*FAILBACK_OF_OWN, ("own.from.own", "3")], ErrorCode.INVALID_REQUEST),
         ("t", [("mirror.t", "failback"), ("agreed.below.t", "9")], ErrorCode.INVALID_REQUEST),
         ("t", [("agreed.below.t", "9")], ErrorCode.INVALID_REQUEST),
         ("t", [("cut.0.t", "9")], ErrorCode.INVALID_REQUEST),
