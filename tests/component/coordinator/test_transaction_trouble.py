@@ -65,7 +65,7 @@ async def test_an_end_whose_completion_is_refused_is_completed_later(
     node.answers = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
     await node.service.end(request, commit=True)
     node.log.refuse = ApiError(ErrorCode.NOT_ENOUGH_REPLICAS)
-    await node.wait_until(lambda: len(reported(caplog, "a transaction is not complete yet")) >= 2)
+    await node.wait_until(lambda: len(reported(caplog, "transaction cannot be completed yet")) >= 2)
     assert node.state() == "PrepareCommit"
     node.log.refuse = None
     await node.wait_until(lambda: node.state() == "CompleteCommit")
@@ -77,7 +77,7 @@ async def test_a_partition_that_has_a_later_epoch_needs_no_marker(node: Node, ca
     node.answers = [ErrorCode.INVALID_PRODUCER_EPOCH] * 2
     await node.service.end(request, commit=True)
     await node.wait_until(lambda: node.state() == "CompleteCommit")
-    late = reported(caplog, "a marker came too late")
+    late = reported(caplog, "marker has an old producer epoch")
     assert node.sent == [] and late == [{"partition": f"t-{each}", "transactional_id": "x"} for each in (0, 1)]
 
 
@@ -87,8 +87,8 @@ async def test_a_bug_while_markers_are_sent_is_logged_and_others_are_served(
     request = await node.begin()
     node.answers = [ZeroDivisionError("ours")]
     await node.service.end(request, commit=True)
-    await node.wait_until(lambda: bool(reported(caplog, "the end of a transaction failed")))
-    (bug,) = reported(caplog, "the end of a transaction failed")
+    await node.wait_until(lambda: bool(reported(caplog, "completing a transaction failed")))
+    (bug,) = reported(caplog, "completing a transaction failed")
     assert (str(bug["error"]), bug["transactional_id"]) == ("ours", "x")
     assert (await node.service.describe("x")).transaction_state == "PrepareCommit"
     await node.service.init_producer_id("y", 60_000, None)

@@ -125,7 +125,9 @@ async def test_a_full_disk_ends_no_job_of_a_controller_that_votes_alone(
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-async def test_preferred_leaders_lead_again_in_time(start: Start, enabled: bool) -> None:
+async def test_preferred_leaders_lead_again_in_time(
+    start: Start, enabled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     often: Any = 0.01
     config = ControllerConfig(leader_imbalance_check_interval_seconds=often, auto_leader_rebalance_enable=enabled)
     node = await start(config=config)
@@ -158,7 +160,16 @@ async def test_preferred_leaders_lead_again_in_time(start: Start, enabled: bool)
     if enabled:
         await eventually_async(lambda: leader() == 1)
     else:
-        await asyncio.sleep(0.1)
+        partitions = node.service._serving()[0].partitions
+        elect, rounds = partitions.elect_offline_partitions, 0
+
+        def counted() -> Any:
+            nonlocal rounds
+            rounds += 1
+            return elect()
+
+        monkeypatch.setattr(partitions, "elect_offline_partitions", counted)
+        await eventually_async(lambda: rounds > 2)
         assert leader() == 2
 
 

@@ -92,7 +92,7 @@ def test_a_consumer_group_is_created_by_no_classic_request() -> None:
         ("a", None, ErrorCode.STALE_MEMBER_EPOCH),
     ],
 )
-def test_who_names_a_member_fetches_as_it(member_id: str | None, more: int | None, code: ErrorCode) -> None:
+def test_a_member_that_is_named_fetches_in_its_epoch(member_id: str | None, more: int | None, code: ErrorCode) -> None:
     box = Box()
     epoch = box.beat("a").member_epoch
     request = OffsetFetchRequestGroup(
@@ -110,7 +110,7 @@ def test_who_names_a_member_fetches_as_it(member_id: str | None, more: int | Non
     assert found is code
 
 
-def test_records_that_compaction_left_without_their_group_change_nothing() -> None:
+def test_tombstones_that_compaction_left_alone_change_nothing() -> None:
     box = Box()
     for record in member_tombstones("gone", "m"):
         box.machine.replay(record, 5)

@@ -364,7 +364,7 @@ def test_a_vote_puts_off_the_own_election() -> None:
         (VoteRequested(key(3), 4, LogEnd(3, 7), pre_vote=True), True),
     ],
 )
-def test_who_gets_a_vote(asked: VoteRequested, granted: bool) -> None:
+def test_a_vote_is_for_a_log_as_long_in_an_epoch_as_late(asked: VoteRequested, granted: bool) -> None:
     node = RaftNode(key(1), VOTERS, ElectionState(4), lambda: LogEnd(3, 7), Least())
     node.start(0)
     ready = node.step(asked, 1)
