@@ -392,7 +392,7 @@ class TestKept:
         return node.apply(node.machine.keep_prepared("x", timeout_ms, expected, fresh_producer_id=fresh, now_ms=NOW_MS))
 
     @pytest.mark.parametrize("other", [(7, 4), (8, 3), (9, 2), (9, 4)])
-    def test_only_who_keeps_it_begins_anew_under_its_identity(self, other: tuple[int, int]) -> None:
+    def test_only_its_keeper_goes_on_under_its_identity(self, other: tuple[int, int]) -> None:
         node = Machine(x=self.KEPT)
         assert refused(lambda: node.init(other)) is ErrorCode.PRODUCER_FENCED
         assert node.present == self.KEPT
