@@ -142,7 +142,7 @@ class FailingBack(Client):
             failback.cuts = {number: offset for (_, number), offset in found.items()}
             failback.moving = True
             await steps.move_groups(here, found)
-            await steps.check_source(here, there, plan.link, [topic])
+            await steps.check_source(here, there, plan)
             await steps.end(here, BACK, [topic])
         failback.done = True
 

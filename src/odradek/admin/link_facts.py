@@ -76,7 +76,8 @@ async def described(cluster: Cluster, link: Link, answers: Mapping[int, list[Row
     topics = {topic: reason for report in reports for topic, reason in report["topics"].items()}
     known = {(row["topic"], row["partition"]): row for report in reports for row in report["partitions"]}
     rows = [
-        {"topic": mirror.topic, "partition": number, "state": _state(mirror), **_UNKNOWN, **_reason(of_link)}
+        {"topic": mirror.topic, "source_topic": mirror.source_topic, "partition": number, "state": _state(mirror)}
+        | {**_UNKNOWN, **_reason(of_link)}
         | _reason(topics.get(mirror.topic, {}))
         | known.get((mirror.topic, number), {})
         for mirror, number in await _partitions(cluster, link)

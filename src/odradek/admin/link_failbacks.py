@@ -8,7 +8,7 @@ answer, begins at the first one, and finds what is done. `here` is the old sourc
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from odradek.client.epochs import epoch_end
 from odradek.client.groups import commit_offsets, committed_offsets, list_groups, list_offsets
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.link.agreement import Agreement, agree
+from odradek.settings.link_names import source_name
 from odradek.settings.links import MirrorState, links_of, mirror_key, other_source, promotions_of
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from odradek.client.cluster import Cluster
     from odradek.protocol.messages.metadata_response import MetadataResponseTopic
-    from odradek.settings.links import Link
+    from odradek.settings.links import Link, Promotion
 
 Rows = list[Row]
 PartitionKey = tuple[str, int]
@@ -55,6 +56,7 @@ class FailbackPlan:
         going: those of which it was begun.
         changes: settings of all brokers together that begin it for the others; None takes one away.
         rows: of the others, a row for each partition.
+        sources: the names at the source.
     """
 
     link: Link
@@ -62,6 +64,7 @@ class FailbackPlan:
     going: list[str]
     changes: dict[str, str | None] = field(default_factory=dict)
     rows: Rows = field(default_factory=list)
+    sources: dict[str, str] = field(default_factory=dict)
 
     @property
     def topics(self) -> list[str]:
@@ -85,7 +88,8 @@ async def known_plan(here: Cluster, name: str, topics: list[str]) -> tuple[Failb
     for topic in mirrors:
         if topic not in going and topic not in done:
             raise PlanError(f"{topic} is a mirror of link {name} already")
-    return FailbackPlan(link, done, going), [topic for topic in topics if topic not in mirrors]
+    sources = {topic: mirrors[topic].source_topic for topic in going}
+    return FailbackPlan(link, done, going, sources=sources), [topic for topic in topics if topic not in mirrors]
 
 
 async def compare(here: Cluster, source: Cluster, plan: FailbackPlan, topics: list[str]) -> None:
@@ -94,24 +98,31 @@ async def compare(here: Cluster, source: Cluster, plan: FailbackPlan, topics: li
     Raises:
         PlanError: they have no history in common with the source's. ApiError.
     """
-    plan.changes = await _changes(here, source, plan.link, topics)
-    ours, theirs = await _topics(here, topics, "here"), await _topics(source, topics, "at the source")
+    plan.changes, names = await _changes(here, source, plan.link, topics)
+    plan.sources |= names
+    ours, theirs = await _topics(here, topics, "here"), await _topics(source, names.values(), "at the source")
     for topic in topics:
         below = int(plan.changes[mirror_key(plan.link.name, "agreed.below", topic)] or 0)
         compacted = await _is_compacted(here, topic)
-        plan.rows += await _compared(here, source, ours[topic], theirs[topic], below, is_compacted=compacted)
+        plan.rows += await _compared(here, source, ours[topic], theirs[names[topic]], below, is_compacted=compacted)
 
 
-async def _changes(here: Cluster, source: Cluster, link: Link, topics: list[str]) -> dict[str, str | None]:
-    ours, theirs = await _topics(here, topics, "here"), await _topics(source, topics, "at the source")
+async def _changes(
+    here: Cluster, source: Cluster, link: Link, topics: list[str]
+) -> tuple[dict[str, str | None], dict[str, str]]:
+    """The settings that begin it, and the names of the topics at the source."""
     settings = await _settings(here)
     promoted_here, promoted = promotions_of(settings), promotions_of(await _settings(source))
+    ours = await _topics(here, topics, "here")
+    names = {topic: _name_at_source(link, topic, ours[topic].topic_id, promoted) for topic in topics}
+    found = await _topics(source, names.values(), "at the source")
+    theirs = {topic: found[name] for topic, name in names.items()}
     changes: dict[str, str | None] = {}
-    for topic in topics:
-        known = promoted.get(topic)
+    for topic, name in names.items():
+        known = promoted.get(name)
         if known is None or known.source_id != ours[topic].topic_id:
             raise PlanError(
-                f"{topic} at {link.bootstrap_servers} was not promoted from this one: they have no history in "
+                f"{name} at {link.bootstrap_servers} was not promoted from this one: they have no history in "
                 "common. Delete the topic here, and mirror it"
             )
         if other := other_source(settings, link.name, topic, str(theirs[topic].topic_id)):
@@ -127,7 +138,31 @@ async def _changes(here: Cluster, source: Cluster, link: Link, topics: list[str]
         old = promoted_here[topic].link if topic in promoted_here else None
         numbers = [each.partition_index for each in ours[topic].partitions]
         changes |= changes_of(link.name, topic, theirs[topic].topic_id, known.first_epoch, old, numbers)
-    return changes
+        key = mirror_key(link.name, "source.topic", topic)
+        if name != source_name(link.prefix, topic):
+            changes[key] = name
+        elif key in settings:
+            changes[key] = None  # of a failback before, from a topic of another name
+    return changes, names
+
+
+def _name_at_source(link: Link, topic: str, topic_id: UUID, promoted: Mapping[str, Promotion]) -> str:
+    """The topic that was promoted from this one, which has another name where it was a mirror with a prefix; that of
+    the link where there is none.
+
+    Raises:
+        PlanError: there are several, and none has the name of the link.
+    """
+    name = source_name(link.prefix, topic) or topic
+    found = sorted(other for other, each in promoted.items() if each.source_id == topic_id)
+    if name in found or not found:
+        return name
+    if len(found) > 1:
+        raise PlanError(
+            f"{topic} was promoted at {link.bootstrap_servers} as {', '.join(found)}: which of them it follows is "
+            "unknown. Delete the others there"
+        )
+    return found[0]
 
 
 def changes_of(
@@ -141,7 +176,7 @@ def changes_of(
     """
     changes: dict[str, str | None] = {}
     if promoted_by not in (None, link):
-        old = ["mirror", "source.id", "leader.epoch", "agreed.below", "own.from"]
+        old = ["mirror", "source.id", "source.topic", "leader.epoch", "agreed.below", "own.from"]
         old += [f"begun.{each}" for each in partitions]
         changes |= {mirror_key(promoted_by, what, topic): None for what in old}
     return changes | {
@@ -151,8 +186,8 @@ def changes_of(
     }
 
 
-async def _topics(cluster: Cluster, topics: list[str], where: str) -> dict[str, MetadataResponseTopic]:
-    found = {each.name or "": each for each in (await cluster.metadata(topics)).topics}
+async def _topics(cluster: Cluster, topics: Collection[str], where: str) -> dict[str, MetadataResponseTopic]:
+    found = {each.name or "": each for each in (await cluster.metadata(list(topics))).topics}
     for topic in topics:
         if code := found[topic].error_code:
             raise UnknownTopicError(f"topic {topic} {where}: {ErrorCode(code).name}")
@@ -208,14 +243,14 @@ async def _agreed(
     number: int,
     below: int,
 ) -> Agreement:
-    name = ours.name or ""
+    name, name_there = ours.name or "", theirs.name or ""
     leader_here, leader_there = _leader(ours, number), _leader(theirs, number)
 
     async def source_end(asked: int) -> tuple[int, int]:
-        return await epoch_end(source, name, number, asked, leader_id=leader_there)
+        return await epoch_end(source, name_there, number, asked, leader_id=leader_there)
 
     async def source_start() -> int:
-        return (await list_offsets(source, {(name, number): EARLIEST}))[name, number]
+        return (await list_offsets(source, {(name_there, number): EARLIEST}))[name_there, number]
 
     async def own_end(asked: int) -> tuple[int, int]:
         return await epoch_end(here, name, number, asked, leader_id=leader_here)
@@ -242,7 +277,7 @@ async def begin(here: Cluster, source: Cluster, plan: FailbackPlan) -> None:
     topics = sorted({row["topic"] for row in plan.rows})
     if not topics:
         return
-    if await _changes(here, source, plan.link, topics) != plan.changes:
+    if (await _changes(here, source, plan.link, topics))[0] != plan.changes:
         raise PlanError(
             f"{', '.join(topics)} at {plan.link.bootstrap_servers} has changed since it was compared: "
             "give the command again"
@@ -379,18 +414,20 @@ async def _stable_offsets(here: Cluster, group: str, wanted: dict[PartitionKey, 
     return {key: each.offset for key, each in found.items() if key in wanted}
 
 
-async def check_source(here: Cluster, source: Cluster, link: Link, topics: list[str]) -> None:
+async def check_source(here: Cluster, source: Cluster, plan: FailbackPlan) -> None:
     """Whether the source's topics are its own still: of two that fail back to each other, neither ends.
 
     Raises:
         UnfinishedError, ApiError.
     """
+    link, topics = plan.link, plan.topics
     ours = await _topics(here, topics, "here")
     promoted = promotions_of(await _settings(source))
     for topic in topics:
-        if topic not in promoted or promoted[topic].source_id != ours[topic].topic_id:
+        name = plan.sources[topic]
+        if name not in promoted or promoted[name].source_id != ours[topic].topic_id:
             raise UnfinishedError(
-                f"{topic} at {link.bootstrap_servers} is no topic of its own any more: give one of the two up with "
+                f"{name} at {link.bootstrap_servers} is no topic of its own any more: give one of the two up with "
                 f"`odradek links failover {link.name} {topic}`"
             )
 

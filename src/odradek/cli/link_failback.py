@@ -50,7 +50,7 @@ def fail_back(
         if left:
             cuts = administer(here, lambda cluster: steps.cuts(cluster, name, left, note))
             groups = administer(here, lambda cluster: steps.move_groups(cluster, cuts))
-            administer(here, lambda cluster: _check_source(cluster, plan.link, left, source_properties))
+            administer(here, lambda cluster: _check_source(cluster, plan, source_properties))
             administer(here, lambda cluster: steps.end(cluster, name, left))
         found = administer(here, lambda cluster: steps.report(cluster, name, wanted))
     if as_json:
@@ -113,11 +113,11 @@ async def _begin(cluster: Cluster, plan: FailbackPlan, source_properties: dict[s
     await _with_source(plan.link, source_properties, advice, lambda source: begin(cluster, source, plan))
 
 
-async def _check_source(cluster: Cluster, link: Link, topics: list[str], source_properties: dict[str, str]) -> None:
+async def _check_source(cluster: Cluster, plan: FailbackPlan, source_properties: dict[str, str]) -> None:
     from odradek.admin.link_failbacks import check_source
 
     advice = "`odradek links failback` once more goes on"
-    await _with_source(link, source_properties, advice, lambda source: check_source(cluster, source, link, topics))
+    await _with_source(plan.link, source_properties, advice, lambda source: check_source(cluster, source, plan))
 
 
 def _show(rows: Rows) -> None:

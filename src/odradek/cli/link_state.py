@@ -22,6 +22,8 @@ def show(found: Row) -> None:
     for what, reason in sorted(found["beside"].items()):
         say(f"{what} do not follow {_since(reason)}: {reason['reason']}")
     names = ["topic", "partition", "state", "end", "source_end", "lag", "lag_seconds", "bytes"]
+    if any(row["source_topic"] != row["topic"] for row in found["partitions"]):
+        names.insert(1, "source_topic")
     headings = [*(name.upper().replace("_", "-") for name in names), "REASON"]
     print_table(headings, [[*_cells(row[name] for name in names), _why(row)] for row in found["partitions"]])
     for row in found["partitions"]:

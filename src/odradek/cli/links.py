@@ -28,7 +28,12 @@ app = typer.Typer(
     add_completion=False, no_args_is_help=True, help="Mirror topics of other clusters: make, list, describe, delete."
 )
 LinkArgument = Annotated[str, typer.Argument(metavar="LINK", help="The link's name: letters, digits, - and _.")]
-TopicsArgument = Annotated[list[str], typer.Argument(metavar="TOPIC…", help="Topics of the source.")]
+SourceTopicsArgument = Annotated[
+    list[str], typer.Argument(metavar="TOPIC…", help="Topics of the source, by their names there.")
+]
+TopicsArgument = Annotated[
+    list[str], typer.Argument(metavar="TOPIC…", help="Topics of this cluster, with the link's prefix.")
+]
 SomeTopicsArgument = Annotated[
     list[str] | None, typer.Argument(metavar="[TOPIC…]", help="Mirrors of the link; all where none is named.")
 ]
@@ -46,6 +51,10 @@ Rows = list[dict[str, object]]
 def create(
     link: LinkArgument,
     source: Annotated[str, typer.Option("--source", help="Brokers of the source, host:port,…")],
+    prefix: Annotated[
+        str | None,
+        typer.Option("--prefix", help="What mirrors' names have before those at the source, as west.; it stays."),
+    ] = None,
     settings: SettingsOption = None,
     settings_file: SettingsFileOption = None,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
@@ -54,7 +63,9 @@ def create(
 ) -> None:
     """Make a link to another cluster; it mirrors nothing yet."""
 
-    given = _given(settings, settings_file)
+    from odradek.settings.link_names import PREFIX
+
+    given = _given(settings, settings_file) | ({} if prefix is None else {PREFIX: prefix})
 
     async def work(cluster: Cluster) -> bool:
         from odradek.settings.links import bootstrap_key, setting_key
@@ -100,25 +111,27 @@ def alter(
 @app.command("mirror")
 def mirror(
     link: LinkArgument,
-    topics: TopicsArgument,
+    topics: SourceTopicsArgument,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
     command_config: CommandConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Mirror topics of the source: they are made here, and only the link writes to them."""
+    """Mirror topics of the source: they are made here, with the link's prefix, and only the link writes to them."""
 
-    async def work(cluster: Cluster) -> None:
+    async def work(cluster: Cluster) -> list[str]:
+        from odradek.settings.link_names import mirror_name
         from odradek.settings.links import MirrorState, mirror_key
 
-        mirrors = _found(link, await links_here(cluster)).mirrors
-        for topic in topics:
+        found = _found(link, await links_here(cluster))
+        mirrors, names = found.mirrors, [mirror_name(found.prefix, topic) for topic in topics]
+        for topic in names:
             if topic in mirrors and mirrors[topic].state is MirrorState.PAUSED:
                 raise CliError(f"{topic} is paused: `odradek links resume` goes on with it", code=USAGE)
             _check_not_failing_back(mirrors.get(topic))
-        await _set(cluster, {mirror_key(link, "mirror", topic): MirrorState.ACTIVE for topic in topics})
+        await _set(cluster, {mirror_key(link, "mirror", topic): MirrorState.ACTIVE for topic in names})
+        return names
 
-    administer(target(bootstrap_server, command_config), work)
-    _report(link, "mirrors", topics, as_json=as_json)
+    _report(link, "mirrors", administer(target(bootstrap_server, command_config), work), as_json=as_json)
 
 
 @app.command("pause")
@@ -206,13 +219,14 @@ def list_links(
     """Show all links."""
     links = administer(target(bootstrap_server, command_config), links_here)
     rows: Rows = [
-        {"link": each.name, "source": each.bootstrap_servers, "topics": len(each.mirrors)}
+        {"link": each.name, "source": each.bootstrap_servers, "prefix": each.prefix, "topics": len(each.mirrors)}
         for each in sorted(links.values(), key=lambda link: link.name)
     ]
     if as_json:
         print_json(rows)
     else:
-        print_table(["LINK", "SOURCE", "TOPICS"], [[str(value) for value in row.values()] for row in rows])
+        headings = ["LINK", "SOURCE", "PREFIX", "TOPICS"]
+        print_table(headings, [["-" if value == "" else str(value) for value in row.values()] for row in rows])
 
 
 @app.command("describe")

@@ -14,10 +14,12 @@ from odradek.common.topic_names import INTERNAL_TOPICS, METADATA_TOPIC
 from odradek.controller.topic_names import check_topic_name
 from odradek.metadata.model import ResourceType, partition_record
 from odradek.protocol.messages.config_record import ConfigRecord
+from odradek.settings.link_names import PREFIX
 from odradek.settings.links import (
     MAX_EPOCH,
     MirrorState,
     begun_partition,
+    bootstrap_key,
     cut_partition,
     ended_mirrors,
     floor_of,
@@ -25,6 +27,8 @@ from odradek.settings.links import (
     other_source,
     own_from,
     parse_cut,
+    setting_key,
+    source_topic,
     split_key,
     value_problem,
 )
@@ -47,6 +51,7 @@ def check_mirrors(state: ControllerState, changed: Mapping[str, str], removed: C
     for key in (*changed, *removed):
         parts = split_key(key)
         if parts is None or not parts[2]:
+            _check_prefix(old, removed, parts)
             continue
         if parts[2] in fail_back:
             # What the topic was promoted by goes in the same change.
@@ -57,7 +62,7 @@ def check_mirrors(state: ControllerState, changed: Mapping[str, str], removed: C
         if parts[1] != "mirror":
             continue
         if key in changed:
-            _check_name(parts[2])
+            _check_name({**old, **changed}, parts[0], parts[2])
         if parts[2] not in state.topic_ids:
             continue
         if key not in old:
@@ -67,6 +72,18 @@ def check_mirrors(state: ControllerState, changed: Mapping[str, str], removed: C
             )
         if key in removed:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Topic '{parts[2]}' is a mirror for as long as it exists.")
+
+
+def _check_prefix(old: Mapping[str, str], removed: Collection[str], parts: Parts | None) -> None:
+    """Whether a setting of a link may change: its prefix comes and goes with the link, as mirrors are named so."""
+    if parts is None or parts[1] != PREFIX:
+        return
+    link = bootstrap_key(parts[0])
+    if link in old and link not in removed:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"The prefix of link {parts[0]} cannot change: delete the link, and create it with another.",
+        )
 
 
 def _mirrors_that_become(changed: Mapping[str, str], wanted: MirrorState) -> list[Parts]:
@@ -83,7 +100,7 @@ def _check_fail_back(state: ControllerState, old: Mapping[str, str], changed: Ma
         raise ApiError(ErrorCode.INVALID_REQUEST, f"The leader epochs of '{topic}' are given with its failback.")
     if what != "mirror" or mirror_key(link, what, topic) not in changed:
         return
-    _check_name(topic)
+    _check_name({**old, **changed}, link, topic)
     if topic not in state.topic_ids:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic}' does not exist.")
     if mirror_key(link, "agreed.below", topic) not in {**old, **changed}:
@@ -107,7 +124,7 @@ def _check_failing_back(
     is_failing_back = old.get(mirror_key(link, "mirror", topic)) == MirrorState.FAILBACK
     cut, begun = cut_partition(what), begun_partition(what)
     partition_id = begun if cut is None else cut
-    if what in ("agreed.below", "own.from") or (partition_id is not None and not is_failing_back):
+    if what in ("agreed.below", "own.from", "source.topic") or (partition_id is not None and not is_failing_back):
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Topic '{topic}' is not being failed back by link {link}.")
     if not is_failing_back:
         return
@@ -156,11 +173,18 @@ def _check_room(state: ControllerState, topic: str) -> None:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Topic '{topic}' would get leader epoch {first}, above {MAX_EPOCH}.")
 
 
-def _check_name(topic: str) -> None:
+def _check_name(settings: Mapping[str, str], link: str, topic: str) -> None:
     check_topic_name(topic)
-    if topic in INTERNAL_TOPICS or topic == METADATA_TOPIC:
-        # Its coordinators, and the quorum, write to it here.
-        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{topic}' is internal: it cannot be a mirror.")
+    at_source = source_topic(settings, link, topic)
+    if at_source is None:
+        raise ApiError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"Topic '{topic}' does not begin with {settings[setting_key(link, PREFIX)]}, the prefix of link {link}.",
+        )
+    for name in (topic, at_source):
+        if name in INTERNAL_TOPICS or name == METADATA_TOPIC:
+            # The coordinators and the quorum of its own cluster write to it.
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' is internal: it cannot be a mirror.")
 
 
 def raised_epochs(state: ControllerState, changed: Mapping[str, str]) -> list[Any]:
@@ -237,7 +261,7 @@ def ended_failbacks(state: ControllerState, changed: Mapping[str, str]) -> list[
 def _ends_with_failback(parts: Parts, changed: Mapping[str, str]) -> bool:
     link, what, topic = parts
     is_given_up = changed.get(mirror_key(link, "mirror", topic)) == MirrorState.PROMOTED
-    if what == "source.id":
+    if what in ("source.id", "source.topic"):
         return is_given_up
     if what == "own.from" or begun_partition(what) is not None:
         return not is_given_up  # its leaders are to know what they end

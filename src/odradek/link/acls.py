@@ -1,21 +1,26 @@
-"""ACLs follow those of the source within a list of filters: added there, added here; removed there, removed here."""
+"""ACLs follow those of the source within a list of filters: added there, added here; removed there, removed here.
+
+Over a link with a prefix those of topics are of the mirrors' names, and other topics' ACLs here are not the link's.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from odradek.client.acls import describe_acls
 from odradek.client.cluster import check
 from odradek.common.errors import OdradekError
 from odradek.metadata.acl_messages import acl_creation, acls_from_description, describe_every_acl, filter_of_one
-from odradek.metadata.acls import AclFilter, AclOperation, AclResourceType, PatternType, PermissionType
+from odradek.metadata.acls import WILDCARD, AclFilter, AclOperation, AclResourceType, PatternType, PermissionType
 from odradek.metadata.model import Acl
 from odradek.protocol.messages.create_acls_request import CreateAclsRequest
 from odradek.protocol.messages.create_acls_response import CreateAclsResponse
 from odradek.protocol.messages.delete_acls_request import DeleteAclsRequest
 from odradek.protocol.messages.delete_acls_response import DeleteAclsResponse
 from odradek.settings.link_filters import AclWords, parse_acl_filters
+from odradek.settings.link_names import mirror_name, source_name
 from odradek.settings.link_settings import ACL_FILTERS, ACLS
 
 if TYPE_CHECKING:
@@ -47,11 +52,15 @@ class AclFollower:
         if not _filters(present()) or self._image() is None:
             return
         there = set(acls_from_description(await describe_acls(source, describe_every_acl())))
-        image, filters = self._image(), _filters(present())
+        image, filters, prefix = self._image(), _filters(present()), present().prefix
         if image is None:
             return
-        wanted = {acl for acl in there if any(each.matches(acl) for each in filters)}
-        ours = {acl for acl in image.acls.values() if any(each.matches(acl) for each in filters)}
+
+        def follows(acl: Acl | None) -> bool:
+            return acl is not None and any(each.matches(acl) for each in filters)
+
+        wanted = {acl_here(prefix, acl) for acl in there if follows(acl)}
+        ours = {acl for acl in image.acls.values() if follows(acl_at_source(prefix, acl))}
         failures: list[OdradekError] = []
         for change, acls in ((self._delete, ours - wanted), (self._create, wanted - ours)):
             for some in _parts(acls):
@@ -73,6 +82,26 @@ class AclFollower:
         answer = await self._ask(DeleteAclsRequest(filters=filters), DeleteAclsResponse)
         for result in answer.filter_results:
             check(result.error_code, "an ACL", result.error_message)
+
+
+def acl_here(prefix: str, acl: Acl) -> Acl:
+    """What an ACL of the source is over a link with this prefix: one of all topics there is one of all mirrors."""
+    if not prefix or acl.resource_type != AclResourceType.TOPIC:
+        return acl
+    if acl.resource_name == WILDCARD and acl.pattern_type == PatternType.LITERAL:
+        return replace(acl, resource_name=prefix, pattern_type=PatternType.PREFIXED)
+    return replace(acl, resource_name=mirror_name(prefix, acl.resource_name))
+
+
+def acl_at_source(prefix: str, acl: Acl) -> Acl | None:
+    """The ACL of the source that comes to this one; None where none does, as with those of other topics."""
+    if not prefix or acl.resource_type != AclResourceType.TOPIC:
+        return acl
+    if acl.resource_name == prefix and acl.pattern_type == PatternType.PREFIXED:
+        return replace(acl, resource_name=WILDCARD, pattern_type=PatternType.LITERAL)
+    name = source_name(prefix, acl.resource_name)
+    found = None if name is None else replace(acl, resource_name=name)
+    return found if found is not None and acl_here(prefix, found) == acl else None
 
 
 def _filters(link: Link) -> list[AclFilter]:

@@ -123,7 +123,7 @@ class Failback:
 
     async def _agree(self, source: Cluster, mirror: Mirror, each: MirroredPartition) -> tuple[Agreement, int | None]:
         """Where our log is to end, and where the first transaction begins that is open there; None where none is."""
-        key = topic, partition_id = each.partition.topic, each.partition.partition_id
+        key = topic, partition_id = each.source_key
         leader, epoch, log = each.source_leader, each.source_epoch, each.partition.log
         if leader < 0 or epoch < mirror.agreed_below:
             raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"the source has no leader of {topic}-{partition_id} yet")

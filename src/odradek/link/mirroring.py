@@ -52,6 +52,7 @@ class MirroredPartition:
     """A partition of a mirror that is led here.
 
     Attributes:
+        topic_id, source_topic: of its topic at the source.
         source_leader, source_epoch: whom to ask; -1 where that is not known.
         source_end: the source's high watermark when it was last heard of.
         source_start: where the source's log started when it was last heard of.
@@ -68,6 +69,7 @@ class MirroredPartition:
 
     partition: Partition
     topic_id: UUID
+    source_topic: str
     source_leader: int = -1
     source_epoch: int = -1
     source_end: int = -1
@@ -80,6 +82,11 @@ class MirroredPartition:
     begins_at: int = -1
     source_start: int = -1
     cut: Cut | None = None
+
+    @property
+    def source_key(self) -> tuple[str, int]:
+        """The partition, by the name of its topic at the source."""
+        return self.source_topic, self.partition.partition_id
 
     @property
     def is_ready(self) -> bool:
@@ -127,6 +134,7 @@ class MirroredPartition:
         return MirroredPartition(
             self.partition,
             self.topic_id,
+            self.source_topic,
             source_leader=self.source_leader,
             source_epoch=self.source_epoch,
             source_end=self.source_end,

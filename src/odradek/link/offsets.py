@@ -1,9 +1,9 @@
 """Groups' offsets follow those of the source: the same numbers, for groups that are not alive here.
 
-Each broker does it for the groups that it coordinates. What a group has committed for a mirror's partition is committed
-here once the mirror has come so far: until then a reader would be out of range. A group with members here is left to
-them, as its coordinator refuses commits from outside. A topic that is promoted while a round runs has what its readers
-commit here from then on, so each commit looks at the link as it is then.
+Each broker does it for the groups that it coordinates. What a group has committed for a mirrored topic is committed
+here, for the mirror, once that has come so far: until then a reader would be out of range. A group with members here is
+left to them, as its coordinator refuses commits from outside. A topic that is promoted while a round runs has what its
+readers commit here from then on, so each commit looks at the link as it is then.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ class OffsetFollower:
 
     async def _follow_group(self, source: Cluster, present: Callable[[], Link], group: str) -> None:
         there = await committed_offsets(source, group)
-        wanted = {key: each for key, each in there.items() if key[0] in present().mirrors}
+        mirrors = present().by_source
+        wanted = {(mirrors[name].topic, number): each for (name, number), each in there.items() if name in mirrors}
         try:
             here = await self._here.committed(group)
             changed = {key: each for key, each in wanted.items() if here.get(key) != each}

@@ -11,12 +11,17 @@ if TYPE_CHECKING:
 
 
 async def same_topics(source: Cluster, link: Link, topics: Collection[str]) -> set[str]:
-    """Those that have the id at the source that the link knows.
+    """Those mirrors whose topic at the source has the id that the link knows. `topics` are their names here.
 
     Asked after something was read of them by name, it says whose that was: an id does not come back.
     """
-    if not topics:
+    mirrors = {link.mirrors[topic].source_topic: link.mirrors[topic] for topic in topics if topic in link.mirrors}
+    if not mirrors:
         return set()
-    found = {each.name: each.topic_id for each in (await source.metadata(sorted(topics))).topics if not each.error_code}
-    ids = {topic: link.mirrors[topic].source_id for topic in topics if topic in link.mirrors}
-    return {topic for topic, source_id in ids.items() if source_id is not None and found.get(topic) == source_id}
+    found = (await source.metadata(sorted(mirrors))).topics
+    ids = {each.name or "": each.topic_id for each in found if not each.error_code}
+    return {
+        mirror.topic
+        for name, mirror in mirrors.items()
+        if mirror.source_id is not None and ids.get(name) == mirror.source_id
+    }

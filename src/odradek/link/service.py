@@ -290,8 +290,9 @@ class LinkRun:
         if any(each.lacks_leader_for(STALE_MS, self._clock.now_ms()) for each in self.partitions.values()):
             # A broker of the source that is cut off from its controllers names past leaders for as long as that lasts.
             await self._source.ask_another()
-        for topic in (await self._source.metadata(sorted(wanted))).topics:
-            mirror = wanted.get(topic.name or "")
+        by_source = {mirror.source_topic: mirror for mirror in wanted.values()}
+        for topic in (await self._source.metadata(sorted(by_source))).topics:
+            mirror = by_source.get(topic.name or "")
             if mirror is not None:
                 await self._guarded(mirror.topic, partial(self._take_topic, mirror, topic))
         self._begin_fetches()
@@ -319,17 +320,17 @@ class LinkRun:
     async def _take_topic(self, mirror: Mirror, topic: MetadataResponseTopic) -> None:
         if topic.error_code:
             code = _known(topic.error_code)
-            raise ApiError(code, f"the source answers {code.name} for {mirror.topic}")
+            raise ApiError(code, f"the source answers {code.name} for {mirror.source_topic}")
         if not topic.topic_id.int:
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "the source has no ids of topics: it is older than Kafka 2.8")
         if mirror.source_id is not None and mirror.source_id != topic.topic_id:
-            text = f"{mirror.topic} is another topic at the source now: {topic.topic_id}, not {mirror.source_id}"
-            self._stop_recreated(mirror.topic, mirror.source_id, text)
+            text = f"{topic.name} is another topic at the source now: {topic.topic_id}, not {mirror.source_id}"
+            self._stop_recreated(mirror, mirror.source_id, text)
             raise ApiError(ErrorCode.INCONSISTENT_TOPIC_ID, text)
         if mirror.source_id is not None and mirror.topic in self.link.mirrors:
             # Nothing is fetched of a topic that would not be noticed to be another one.
             for found in topic.partitions:
-                self._take_partition(topic, found.partition_index, found.leader_id, found.leader_epoch)
+                self._take_partition(mirror, topic.topic_id, found.partition_index, found.leader_id, found.leader_epoch)
         if self._is_active(mirror.topic):
             await self._keep(mirror, topic)
 
@@ -344,20 +345,23 @@ class LinkRun:
         if is_ours or now_ms - self._lacking_since.setdefault(mirror.topic, now_ms) >= STAND_IN_MS:
             await keeper.follow(mirror, topic)
 
-    def _stop_recreated(self, topic: str, source_id: UUID, text: str) -> None:
+    def _stop_recreated(self, mirror: Mirror, source_id: UUID, text: str) -> None:
         """All partitions, in the place of what they were: an answer that is under way may be of the other topic."""
+        topic = mirror.topic
         kept = {key: each for key, each in self.partitions.items() if key[0] != topic}
         if topic in self.link.mirrors:
             now_ms = self._clock.now_ms()
             for partition in self._replicas:
                 if partition.topic == topic and partition.is_leader:
                     key = topic, partition.partition_id
-                    known = self.partitions.get(key) or MirroredPartition(partition, source_id, whole_ms=now_ms)
+                    known = self.partitions.get(key) or MirroredPartition(
+                        partition, source_id, mirror.source_topic, whole_ms=now_ms
+                    )
                     kept[key] = known.recreated(text, now_ms, is_paused=not self._is_active(topic))
         self.partitions = kept
 
-    def _take_partition(self, topic: MetadataResponseTopic, number: int, leader: int, leader_epoch: int) -> None:
-        key = (topic.name or "", number)
+    def _take_partition(self, mirror: Mirror, topic_id: UUID, number: int, leader: int, leader_epoch: int) -> None:
+        key = (mirror.topic, number)
         partition = self._replicas.partition(*key)
         if partition is None or not partition.is_leader:
             self.partitions.pop(key, None)
@@ -366,7 +370,12 @@ class LinkRun:
         if known is None or known.partition is not partition:
             is_paused, now_ms = not self._is_active(key[0]), self._clock.now_ms()
             known = self.partitions[key] = MirroredPartition(
-                partition, topic.topic_id, is_paused=is_paused, whole_ms=now_ms, cut=self._cut_before(partition)
+                partition,
+                topic_id,
+                mirror.source_topic,
+                is_paused=is_paused,
+                whole_ms=now_ms,
+                cut=self._cut_before(partition),
             )
         if leader_epoch >= known.source_epoch:
             known.source_leader, known.source_epoch = leader, leader_epoch
@@ -385,8 +394,8 @@ class LinkRun:
     async def _hear_of_idle(self) -> None:
         """Where the source's logs end of which nothing is fetched for now: their lag is shown as well."""
         idle = {
-            key: each
-            for key, each in self.partitions.items()
+            each.source_key: each
+            for each in self.partitions.values()
             if (each.is_paused or each.stopped) and each.source_leader >= 0
         }
         if not idle:
@@ -522,17 +531,19 @@ class LinkRun:
         await asyncio.gather(*work)
 
     async def _locate(self, outside: dict[PartitionKey, MirroredPartition]) -> None:
+        asked = [each.source_key for each in outside.values()]
         try:
             async with asyncio.timeout(ASIDE_TIMEOUT_MS / 1000):
-                starts = await list_offsets(self._source, dict.fromkeys(outside, EARLIEST))
-                ends = await list_offsets(self._source, dict.fromkeys(outside, LATEST))
+                starts = await list_offsets(self._source, dict.fromkeys(asked, EARLIEST))
+                ends = await list_offsets(self._source, dict.fromkeys(asked, LATEST))
         except TimeoutError:
             raise RequestTimeoutError("the source does not say in time where its logs begin and end") from None
         for key, mirrored in outside.items():
             if self.partitions.get(key) is mirrored:
                 mirrored.is_outside = False
                 if mirrored.partition.is_leader and mirrored.partition.is_mirror:
-                    mirrored.locate(starts[key], ends[key], self._clock.now_ms())
+                    source_key = mirrored.source_key
+                    mirrored.locate(starts[source_key], ends[source_key], self._clock.now_ms())
                 self._say(mirrored.partition.name, mirrored.reason.why, mirrored.reason.text)
 
     async def _guarded(self, what: str, work: Callable[[], Awaitable[None]]) -> None:

@@ -45,7 +45,7 @@ class SourceSession:
         self._was_full = self._session.is_full_next
         if self._was_full:
             self._sent = {}
-        names = {each.topic_id: each.partition.topic for each in some}
+        names = {each.topic_id: each.source_topic for each in some}
         self._ids = {name: topic_id for topic_id, name in names.items()}
         self._asked = {}
         named: list[tuple[Key, FetchPartition]] = []

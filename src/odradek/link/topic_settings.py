@@ -38,28 +38,30 @@ class TopicSettingsFollower:
         Raises OdradekError: the first topic that the source, or our controller, refuses.
         """
         image = self._image()
-        seen = [mirror.topic for mirror in present().mirrors.values() if mirror.source_id is not None]
-        topics = [topic for topic in sorted(seen) if image is not None and image.topic(topic) is not None]
+        seen = [mirror for mirror in present().mirrors.values() if mirror.source_id is not None]
+        there_are = [mirror for mirror in seen if image is not None and image.topic(mirror.topic) is not None]
+        # By their names at the source, of which the answer is.
+        topics = {mirror.source_topic: mirror.topic for mirror in there_are}
         if not topics:
             return
         resources = [
             describe_configs_request.DescribeConfigsResource(
-                resource_type=ResourceType.TOPIC, resource_name=topic, configuration_keys=None
+                resource_type=ResourceType.TOPIC, resource_name=name, configuration_keys=None
             )
-            for topic in topics
+            for name in sorted(topics)
         ]
         request = describe_configs_request.DescribeConfigsRequest(resources=resources)
         answer = await source.request(request, DescribeConfigsResponse)
-        same = await same_topics(source, present(), topics)
+        same = await same_topics(source, present(), topics.values())
         image, link = self._image(), present()
         if image is None or TOPIC_SETTINGS.interval_ms(link.settings) is None:
             return
         wanted = topic_list(link.settings)
         changes = {
-            each.resource_name: changes_of(each.configs, image.config(ResourceType.TOPIC, each.resource_name), wanted)
+            topic: changes_of(each.configs, image.config(ResourceType.TOPIC, topic), wanted)
             for each in answer.results
-            if not each.error_code and each.resource_name in same & link.mirrors.keys()
-            if image.topic(each.resource_name) is not None
+            if not each.error_code and (topic := topics.get(each.resource_name, "")) in same & link.mirrors.keys()
+            if image.topic(topic) is not None
         }
         await self._alter({topic: each for topic, each in changes.items() if each})
         for each in answer.results:

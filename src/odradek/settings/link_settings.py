@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from odradek.common.numbers import INT32_MAX, INT64_MAX, parse_natural
 from odradek.settings.jaas import parse_jaas
 from odradek.settings.link_filters import parse_acl_filters, parse_group_filters
+from odradek.settings.link_names import PREFIX, prefix_problem
 from odradek.settings.table import SEALED_PREFIX, Scope, setting
 
 MAX_BYTES: Final = "io.max.bytes.per.second"
@@ -100,6 +101,7 @@ _OF_CONNECTIONS: Mapping[str, Callable[[str], str]] = {
 }
 _boolean = _one_of("TRUE", "FALSE")
 _PROBLEMS: Mapping[str, Callable[[str], str]] = {
+    PREFIX: prefix_problem,
     MAX_BYTES: _bytes,
     "consumer.offset.sync.enable": _boolean,
     "consumer.offset.sync.ms": _interval,

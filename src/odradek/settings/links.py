@@ -1,7 +1,7 @@
 """Links to other clusters and the topics that mirror theirs: settings of all brokers together, `odradek.link.…`.
 
-A link is a name with the addresses of a cluster; a mirror is a topic that has what the topic of the same name has
-there. ADR 0018 says why they are settings.
+A link is a name with the addresses of a cluster; a mirror is a topic that has what a topic there has: that of the same
+name, or of the name without the link's prefix. ADR 0018 says why they are settings.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from uuid import UUID
 
+from odradek.common.topic_names import topic_name_problem
+from odradek.settings.link_names import PREFIX, source_name
 from odradek.settings.link_settings import LINK_SECRETS, LINK_SETTINGS, login_problem, setting_problem
 
 LINK_PREFIX = "odradek.link."
 _OF_LINKS = "|".join(map(re.escape, ("bootstrap.servers", *sorted(LINK_SETTINGS))))
-_OF_MIRRORS = r"mirror|source\.id|leader\.epoch|agreed\.below|own\.from|(?:cut|begun)\.[0-9]{1,9}"
+_OF_MIRRORS = r"mirror|source\.id|source\.topic|leader\.epoch|agreed\.below|own\.from|(?:cut|begun)\.[0-9]{1,9}"
 _KEY = re.compile(rf"odradek\.link\.([A-Za-z0-9_-]+)\.(?:({_OF_LINKS})|({_OF_MIRRORS})\.([A-Za-z0-9._-]+))")
 # Far below the greatest number of the field: elections here go on from a source's epoch.
 MAX_EPOCH = 2**30
@@ -37,14 +39,16 @@ class MirrorState(StrEnum):
 
 @dataclass(slots=True)
 class Mirror:
-    """A topic that mirrors the source's topic of the same name.
+    """A topic that mirrors one of the source.
 
     Attributes:
+        topic: its name here.
         source_id: the topic's id at the source, None until it was seen.
         leader_epoch: the floor of its partitions' leader epochs.
         agreed_below: of an old source, the first leader epoch that the source has of its own: only below may both logs
             be the same (ADR 0021); else 0.
         cuts: where its partitions were cut, so far, while it is failed back.
+        source_topic: the name at the source; where it is not given, the same.
     """
 
     link: str
@@ -54,9 +58,13 @@ class Mirror:
     leader_epoch: int = 0
     agreed_below: int = 0
     cuts: dict[int, int] = field(default_factory=dict)
+    source_topic: str = ""
+
+    def __post_init__(self) -> None:
+        self.source_topic = self.source_topic or self.topic
 
     def key(self, what: str) -> str:
-        """The name of one of its settings: `mirror`, `source.id`, `leader.epoch`, `agreed.below` or `cut.PARTITION`."""
+        """The name of one of its settings, as `mirror_key`."""
         return mirror_key(self.link, what, self.topic)
 
 
@@ -75,6 +83,16 @@ class Link:
     settings: dict[str, str] = field(default_factory=dict, repr=False)
     promoted: set[str] = field(default_factory=set)
 
+    @property
+    def prefix(self) -> str:
+        """What the names of mirrors have before those of the source; empty for none."""
+        return self.settings.get(PREFIX, "")
+
+    @property
+    def by_source(self) -> dict[str, Mirror]:
+        """The mirrors, by the names of their topics at the source."""
+        return {mirror.source_topic: mirror for mirror in self.mirrors.values()}
+
 
 def bootstrap_key(link: str) -> str:
     """The setting that makes a link."""
@@ -87,8 +105,8 @@ def setting_key(link: str, name: str) -> str:
 
 
 def mirror_key(link: str, what: str, topic: str) -> str:
-    """A setting of a mirror: `mirror`, `source.id`, `leader.epoch`, `agreed.below`, `own.from`, `cut.PARTITION`,
-    or `begun.PARTITION`."""
+    """A setting of a mirror: `mirror`, `source.id`, `source.topic`, `leader.epoch`, `agreed.below`, `own.from`,
+    `cut.PARTITION`, or `begun.PARTITION`. `topic` is the name here."""
     return f"{LINK_PREFIX}{link}.{what}.{topic}"
 
 
@@ -98,6 +116,17 @@ def split_key(key: str) -> tuple[str, str, str] | None:
     if match is None:
         return None
     return match[1], match[2] or match[3], match[4] or ""
+
+
+def source_topic(settings: Mapping[str, str], link: str, topic: str) -> str | None:
+    """The name at the source of a mirror's topic: one that was failed back may have any (ADR 0021).
+
+    None where no topic of the link has such a mirror.
+    """
+    given = settings.get(mirror_key(link, "source.topic", topic), "")
+    if given and not value_problem("source.topic", given):
+        return given
+    return source_name(settings.get(setting_key(link, PREFIX), ""), topic)
 
 
 def mirrored_topics(settings: Mapping[str, str]) -> frozenset[str]:
@@ -235,8 +264,8 @@ def links_of(settings: Mapping[str, str]) -> dict[str, Link]:
             continue
         if what == "mirror" and text == MirrorState.PROMOTED:
             links[name].promoted.add(topic)
-        elif what == "mirror":
-            links[name].mirrors[topic] = Mirror(name, topic, MirrorState(text))
+        elif what == "mirror" and (at_source := source_topic(settings, name, topic)):
+            links[name].mirrors[topic] = Mirror(name, topic, MirrorState(text), source_topic=at_source)
         elif what in LINK_SETTINGS:
             links[name].settings[what] = text
     for (name, what, topic), text in found:
@@ -277,6 +306,8 @@ def value_problem(what: str, text: str) -> str:
     if what in ("leader.epoch", "agreed.below", "own.from") or begun_partition(what) is not None:
         is_epoch = re.fullmatch(r"[0-9]{1,10}", text) is not None and int(text) <= MAX_EPOCH
         return "" if is_epoch else f"must be a leader epoch of at most {MAX_EPOCH}"
+    if what == "source.topic":
+        return topic_name_problem(text) or ""
     if what == "source.id":
         try:
             UUID(text)
@@ -309,8 +340,22 @@ def link_problems(resource_name: str, settings: Mapping[str, str]) -> list[str]:
             problems.append(f"{topic} is a mirror of link {of_topic[topic]} already")
         if topic and what != "mirror" and mirror_key(name, "mirror", topic) not in settings:
             problems.append(f"{key}: {topic} is no mirror of link {name}")
+    problems += _shared_sources(given)
     return problems or [
         f"{bootstrap_key(name)}: {problem}"
         for name, link in links_of(given).items()
         if (problem := login_problem(link.settings))
     ]
+
+
+def _shared_sources(settings: Mapping[str, str]) -> list[str]:
+    """Mirrors of a topic that has one by the same link already: a fetch session has a topic once."""
+    problems: list[str] = []
+    of_source: dict[tuple[str, str], str] = {}
+    for link, topic, state in _states(settings):
+        if state == MirrorState.PROMOTED:
+            continue
+        name = source_topic(settings, link, topic)
+        if name is not None and of_source.setdefault((link, name), topic) != topic:
+            problems.append(f"{name} of link {link} has a mirror already: {of_source[link, name]}")
+    return problems

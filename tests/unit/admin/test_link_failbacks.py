@@ -24,7 +24,7 @@ LINK = {"odradek.link.back.bootstrap.servers": "there:9092"}
 
 @dataclass
 class Side:
-    """A cluster: its settings, one topic, and what its groups have committed.
+    """A cluster: its settings, topics of one id, and what its groups have committed.
 
     Attributes:
         loses: whether a change is made, and its answer lost: it is asked for again, and refused.
@@ -41,8 +41,11 @@ class Side:
     async def metadata(self, topics: list[str]) -> Any:
         found = [SimpleNamespace(partition_index=each, leader_id=1) for each in range(self.partitions)]
         code = 0 if self.partitions else int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        topic = SimpleNamespace(name="t", error_code=code, topic_id=self.topic_id, partitions=found)
-        return SimpleNamespace(topics=[topic])
+        return SimpleNamespace(
+            topics=[
+                SimpleNamespace(name=name, error_code=code, topic_id=self.topic_id, partitions=found) for name in topics
+            ]
+        )
 
 
 async def describe_configs(side: Side, *_: object) -> list[Any]:
@@ -92,12 +95,12 @@ def clients(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_facts, "describe_configs", describe_configs)
 
 
-def promoted(source_id: UUID = HERE_ID, first_epoch: int = 8) -> dict[str, str]:
+def promoted(source_id: UUID = HERE_ID, first_epoch: int = 8, topic: str = "t") -> dict[str, str]:
     front = "odradek.link.west"
     return {
-        f"{front}.mirror.t": "promoted",
-        f"{front}.source.id.t": str(source_id),
-        f"{front}.leader.epoch.t": str(first_epoch),
+        f"{front}.mirror.{topic}": "promoted",
+        f"{front}.source.id.{topic}": str(source_id),
+        f"{front}.leader.epoch.{topic}": str(first_epoch),
     }
 
 
@@ -179,6 +182,36 @@ def test_a_source_that_has_changed_since_begins_nothing(here: Side, there: Side,
     assert state_of(here) is None
 
 
+def test_a_topic_goes_back_to_the_one_that_was_promoted_from_it(here: Side, there: Side) -> None:
+    """It was a mirror with a prefix there."""
+    there.settings = promoted(topic="west.t") | promoted(UUID(int=3), topic="t")
+    plan = planned(here, there)
+    key = "odradek.link.back.source.topic.t"
+    assert (plan.changes[key], plan.sources) == ("west.t", {"t": "west.t"})
+    begin(here, there, plan)
+    again = planned(here, there)
+    assert (again.going, again.sources) == (["t"], {"t": "west.t"})
+    asyncio.run(steps.check_source(cast(Any, here), cast(Any, there), again))
+    there.settings["odradek.link.west.mirror.west.t"] = "failback"
+    with pytest.raises(UnfinishedError, match=r"west\.t at there:9092 is no topic of its own"):
+        asyncio.run(steps.check_source(cast(Any, here), cast(Any, there), again))
+
+
+def test_the_name_of_a_failback_before_goes_where_it_is_the_links_again(here: Side, there: Side) -> None:
+    here.settings |= promoted(THERE_ID) | {"odradek.link.back.source.topic.t": "west.t"}
+    assert planned(here, there).changes["odradek.link.back.source.topic.t"] is None
+    del here.settings["odradek.link.back.source.topic.t"]
+    assert "odradek.link.back.source.topic.t" not in planned(here, there).changes
+
+
+def test_a_topic_that_was_promoted_twice_has_no_way_back(here: Side, there: Side) -> None:
+    there.settings = promoted(topic="west.t") | promoted(topic="copy.t")
+    with pytest.raises(PlanError, match=r"promoted at there:9092 as copy\.t, west\.t"):
+        planned(here, there)
+    there.settings |= promoted()
+    assert planned(here, there).sources == {"t": "t"}, "one of them has the name that the link gives it"
+
+
 @pytest.mark.parametrize("source_id", [THERE_ID, UUID(int=3)])
 def test_a_topic_with_records_of_another_source_is_refused(here: Side, there: Side, source_id: UUID) -> None:
     """Its epochs from 5 on are of that one's elections, and the source may have given the same numbers to others."""
@@ -198,7 +231,7 @@ def test_two_that_fail_back_to_each_other_do_not_end(here: Side, there: Side, *,
     begin(here, there, plan)
     if not is_own:
         there.settings["odradek.link.west.mirror.t"] = "failback"
-    check = steps.check_source(cast(Any, here), cast(Any, there), plan.link, ["t"])
+    check = steps.check_source(cast(Any, here), cast(Any, there), plan)
     if is_own:
         asyncio.run(check)
         return

@@ -61,6 +61,39 @@ def test_what_the_cluster_itself_writes_becomes_no_mirror(harness: Harness, topi
     assert alter(harness, (f"mirror.{topic}", "active")) == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
+def test_the_prefix_of_a_link_is_that_of_its_creation(harness: Harness) -> None:
+    assert alter(harness, ("cluster.link.prefix", "west.")) == ErrorCode.INVALID_REQUEST
+    assert alter(harness, ("mirror.t", None), ("source.id.t", None)) == 0
+    gone = ("bootstrap.servers", None), ("cluster.link.prefix", None)
+    created = ("bootstrap.servers", "a:9092"), ("cluster.link.prefix", "west.")
+    assert alter(harness, gone[0]) == 0
+    before = settings_of(harness)
+    assert alter(harness, *created) == 0
+    assert alter(harness, ("bootstrap.servers", "b:9092"), created[1]) == 0, "it is as it was"
+    for change in (("cluster.link.prefix", "east."), gone[1]):
+        assert alter(harness, change) == ErrorCode.INVALID_REQUEST
+        assert alter(harness, created[0], change) == ErrorCode.INVALID_REQUEST
+    assert alter(harness, *gone) == 0
+    assert settings_of(harness) == before
+
+
+@pytest.mark.parametrize(
+    ("topic", "code"),
+    [
+        ("orders", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("west.", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("west.__consumer_offsets", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("west." + "t" * 245, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("west." + "t" * 244, ErrorCode.NONE),
+    ],
+)
+def test_names_of_mirrors_with_a_prefix(harness: Harness, topic: str, code: ErrorCode) -> None:
+    assert alter(harness, ("mirror.t", None), ("source.id.t", None)) == 0
+    assert alter(harness, ("bootstrap.servers", None)) == 0
+    assert alter(harness, ("bootstrap.servers", "a:9092"), ("cluster.link.prefix", "west.")) == 0
+    assert alter(harness, (f"mirror.{topic}", "active")) == code
+
+
 def test_a_mirror_that_exists_is_paused_and_stays_one(harness: Harness) -> None:
     harness.topic("t", [1])
     assert alter(harness, ("mirror.t", "paused")) == 0
@@ -169,6 +202,7 @@ FAILBACK_OF_OWN = [("mirror.own", "failback"), ("agreed.below.own", "9"), ("sour
         ("t", [("mirror.t", "failback"), ("agreed.below.t", "9")], ErrorCode.INVALID_REQUEST),
         ("t", [("agreed.below.t", "9")], ErrorCode.INVALID_REQUEST),
         ("t", [("cut.0.t", "9")], ErrorCode.INVALID_REQUEST),
+        ("t", [("source.topic.t", "u")], ErrorCode.INVALID_REQUEST),
         ("no", [("mirror.no", "failback"), ("agreed.below.no", "9"), ("source.id.no", ID)], None),
     ],
 )
@@ -230,6 +264,15 @@ def test_a_promoted_topic_is_failed_back_by_another_link_or_the_same(harness: Ha
     assert not [key for key in settings_of(harness) if ".cut." in key]
     (known,) = promotions_of(settings_of(harness)).values()
     assert known.source_id is None, "it has records below epoch 12 that its source never had: no failback to it"
+
+
+@pytest.mark.parametrize("is_given_up", [True, False])
+def test_the_name_at_the_source_stays_as_long_as_it_is_the_source(harness: Harness, *, is_given_up: bool) -> None:
+    assert failback(harness, "own", ("source.topic.own", "west.own")) == 0
+    assert alter(harness, ("cut.0.own", f"5@{epoch_of(harness, 'own')[0]}")) == 0
+    assert alter(harness, ("mirror.own", "promoted" if is_given_up else "active")) == 0
+    known = settings_of(harness).get("odradek.link.west.source.topic.own")
+    assert known == (None if is_given_up else "west.own")
 
 
 def test_a_topic_is_not_failed_back_to_two_sources_in_turn(harness: Harness) -> None:

@@ -29,5 +29,5 @@ def mirrored(tmp_path: Path) -> Iterator[MirroredPartition]:
     partition = Partition("t", 0, UUID(int=5), log, broker_id=ME)
     partition.is_mirror = True
     take_image(partition, PartitionImage((ME, 2), (ME,), ME, 7, 0))
-    yield MirroredPartition(partition, UUID(int=9), source_leader=4, source_epoch=5)
+    yield MirroredPartition(partition, UUID(int=9), "t", source_leader=4, source_epoch=5)
     close_log(log)

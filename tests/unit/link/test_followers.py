@@ -11,7 +11,7 @@ import pytest
 
 from odradek.client.groups import CommittedOffset
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.link.acls import AclFollower
+from odradek.link.acls import AclFollower, acl_at_source, acl_here
 from odradek.link.offsets import OffsetFollower
 from odradek.link.topic_settings import TopicSettingsFollower
 from odradek.metadata.acls import AclOperation, AclResourceType, PatternType, PermissionType
@@ -63,9 +63,11 @@ class Groups:
         return dict.fromkeys(keys, 1000)
 
 
-def link_with(*topics: str) -> Link:
-    mirrors = {topic: Mirror("west", topic, MirrorState.ACTIVE, ID) for topic in topics}
-    return Link("west", "source:9092", mirrors, dict(EVERYTHING))
+def link_with(*topics: str, prefix: str = "") -> Link:
+    """`topics` are those of the source."""
+    found = [Mirror("west", f"{prefix}{topic}", MirrorState.ACTIVE, ID, source_topic=topic) for topic in topics]
+    settings = EVERYTHING | ({"cluster.link.prefix": prefix} if prefix else {})
+    return Link("west", "source:9092", {mirror.topic: mirror for mirror in found}, settings)
 
 
 def source_with(*topics: str) -> AnsweringSource:
@@ -105,6 +107,16 @@ async def test_offsets_of_a_topic_made_again_at_the_source_do_not_follow() -> No
     assert groups.offsets == {"g": {"kept": 4}}
 
 
+async def test_offsets_follow_to_the_names_of_the_mirrors() -> None:
+    """The source has a topic with the name of the mirror, too, which is mirrored or not."""
+    groups, source = Groups(), source_with("t", "west.t")
+    source.committed = {"g": {"t": 3, "west.t": 4}}
+    await OffsetFollower(groups).follow(source, lambda: link_with("t", prefix="west."))
+    assert groups.offsets == {"g": {"west.t": 3}}
+    await OffsetFollower(groups).follow(source, lambda: link_with("t", "west.t", prefix="west."))
+    assert groups.offsets == {"g": {"west.t": 3, "west.west.t": 4}}
+
+
 async def test_a_group_that_is_refused_keeps_no_others() -> None:
     groups, source, link = Groups(), source_with("t"), link_with("t")
     source.committed = {"a": ErrorCode.GROUP_AUTHORIZATION_FAILED, "b": {"t": 3}}
@@ -134,11 +146,26 @@ async def test_settings_of_a_topic_made_again_do_not_follow() -> None:
     assert changed == ["kept"]
 
 
-def rule(name: str) -> Acl:
+async def test_settings_follow_to_the_names_of_the_mirrors() -> None:
+    source, link = source_with("t"), link_with("t", prefix="west.")
+    source.settings = {"t": {"retention.ms": "1000"}}
+    changed: list[tuple[str, dict[str, str]]] = []
+
+    async def ask(request: Any, _: object) -> Any:
+        for each in request.resources:
+            changed.append((each.resource_name, {config.name: config.value for config in each.configs}))
+        return IncrementalAlterConfigsResponse()
+
+    topics = {name: TopicImage(name, UUID(int=1), {}) for name in ("t", "west.t")}
+    await TopicSettingsFollower(lambda: MetadataImage(topics_by_name=topics), ask).follow(source, lambda: link)
+    assert changed == [("west.t", {"retention.ms": "1000"})]
+
+
+def rule(name: str, pattern: int = PatternType.LITERAL, kind: int = AclResourceType.TOPIC) -> Acl:
     return Acl(
-        AclResourceType.TOPIC,
+        kind,
         name,
-        PatternType.LITERAL,
+        pattern,
         "User:bob",
         "*",
         AclOperation.READ,
@@ -162,3 +189,41 @@ async def test_what_is_revoked_goes_though_another_cannot_be_made() -> None:
     with pytest.raises(ApiError) as caught:
         await AclFollower(lambda: image, ask).follow(source, lambda: link)
     assert (caught.value.code, deleted) == (ErrorCode.INVALID_REQUEST, ["revoked"])
+
+
+@pytest.mark.parametrize(
+    ("there", "here"),
+    [
+        (rule("t"), rule("west.t")),
+        (rule("t", PatternType.PREFIXED), rule("west.t", PatternType.PREFIXED)),
+        (rule("*"), rule("west.", PatternType.PREFIXED)),
+        (rule("west.t"), rule("west.west.t")),
+        (rule("g", kind=AclResourceType.GROUP), rule("g", kind=AclResourceType.GROUP)),
+    ],
+)
+def test_acls_of_topics_are_of_the_names_of_the_mirrors(there: Acl, here: Acl) -> None:
+    assert (acl_here("west.", there), acl_at_source("west.", here)) == (here, there)
+    assert (acl_here("", there), acl_at_source("", here)) == (there, here)
+
+
+@pytest.mark.parametrize(
+    "other", [rule("t"), rule("*"), rule("west."), rule("west.*"), rule("w", PatternType.PREFIXED)]
+)
+def test_acls_of_other_topics_here_are_not_the_links(other: Acl) -> None:
+    assert acl_at_source("west.", other) is None
+
+
+async def test_a_link_with_a_prefix_changes_acls_of_its_mirrors_only() -> None:
+    source, changed = AnsweringSource(), list[tuple[str, str | None]]()
+    source.acls = [rule("t")]
+
+    async def ask(request: Any, _: object) -> Any:
+        if isinstance(request, CreateAclsRequest):
+            changed.extend(("created", each.resource_name) for each in request.creations)
+            return CreateAclsResponse()
+        changed.extend(("deleted", each.resource_name_filter) for each in request.filters)
+        return DeleteAclsResponse()
+
+    image = MetadataImage(acls={UUID(int=1): rule("t"), UUID(int=2): rule("west.gone"), UUID(int=3): rule("own")})
+    await AclFollower(lambda: image, ask).follow(source, lambda: link_with("t", prefix="west."))
+    assert changed == [("deleted", "west.gone"), ("created", "west.t")]

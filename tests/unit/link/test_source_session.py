@@ -32,7 +32,9 @@ def mirrored(tmp_path: Path) -> Iterator[list[MirroredPartition]]:
         path = tmp_path / f"t-{number}"
         path.mkdir()
         log = open_log(files, path, ("t", number), LogConfig(), now_ms=NOW_MS)
-        found.append(MirroredPartition(Partition("t", number, UUID(int=5), log, broker_id=1), ID, source_epoch=4))
+        found.append(
+            MirroredPartition(Partition("t", number, UUID(int=5), log, broker_id=1), ID, "there", source_epoch=4)
+        )
     yield found
     for each in found:
         close_log(each.partition.log)
@@ -42,7 +44,7 @@ def asked(session: SourceSession, some: list[MirroredPartition]) -> tuple[list[i
     """The partitions that a request names, those that it forgets, and its epoch."""
     request = FetchRequest()
     session.fill(request, some)
-    assert {each.topic for each in request.topics} | {each.topic for each in request.forgotten_topics_data} <= {"t"}
+    assert {each.topic for each in request.topics} | {each.topic for each in request.forgotten_topics_data} <= {"there"}
     return (
         [each.partition for topic in request.topics for each in topic.partitions],
         [number for topic in request.forgotten_topics_data for number in topic.partitions],

@@ -83,6 +83,66 @@ def test_settings_that_do_not_fit_are_refused(changed: dict[str, str], problem: 
     assert problem in found
 
 
+PREFIXED = {
+    **LINK,
+    "odradek.link.west.cluster.link.prefix": "west.",
+    "odradek.link.west.mirror.west.orders": "active",
+    "odradek.link.west.mirror.west.west.orders": "paused",
+}
+
+
+def test_mirrors_have_the_prefix_of_their_link() -> None:
+    link = links_of(PREFIXED)["west"]
+    assert link.prefix == "west."
+    assert {name: mirror.topic for name, mirror in link.by_source.items()} == {
+        "orders": "west.orders",
+        "west.orders": "west.west.orders",
+    }
+    assert link_problems("", PREFIXED) == []
+    # It was promoted over a link of that name before, which had another prefix.
+    assert link_problems("", {**PREFIXED, "odradek.link.west.mirror.orders": "promoted"}) == []
+
+
+def test_a_topic_that_was_failed_back_has_any_name_at_the_source() -> None:
+    settings = {**PREFIXED, "odradek.link.west.mirror.t": "active", "odradek.link.west.source.topic.t": "east.t"}
+    assert link_problems("", settings) == []
+    link = links_of(settings)["west"]
+    assert link.by_source["east.t"] is link.mirrors["t"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"cluster.link.prefix": "we/st"}, "must be 1 to 248 ASCII letters"),
+        ({"cluster.link.prefix": ""}, "must be 1 to 248 ASCII letters"),
+        ({"cluster.link.prefix": "w" * 249}, "must be 1 to 248 ASCII letters"),
+        ({"mirror.t": "active", "source.topic.t": "a b"}, "contains one or more characters other than"),
+        ({"mirror.t": "active", "source.topic.t": "orders"}, "orders of link west has a mirror already: west.orders"),
+    ],
+)
+def test_names_that_no_mirror_can_have_are_refused(changed: dict[str, str], problem: str) -> None:
+    found = link_problems("", PREFIXED | {f"odradek.link.west.{key}": text for key, text in changed.items()})
+    assert problem in found[0]
+
+
+def test_a_mirror_without_its_links_prefix_is_left_out() -> None:
+    """No controller takes it: it would be of another topic."""
+    assert links_of({**PREFIXED, "odradek.link.west.mirror.orders": "active"})["west"].mirrors.keys() == {
+        "west.orders",
+        "west.west.orders",
+    }
+
+
+def test_the_longest_prefix_leaves_one_letter() -> None:
+    prefix = "w" * 248
+    settings = LINK | {
+        "odradek.link.west.cluster.link.prefix": prefix,
+        f"odradek.link.west.mirror.{prefix}t": "active",
+    }
+    assert link_problems("", settings) == []
+    assert links_of(settings)["west"].by_source.keys() == {"t"}
+
+
 def test_links_are_no_settings_of_one_broker() -> None:
     (found,) = link_problems("1", LINK)
     assert "all brokers together" in found
