@@ -1,4 +1,4 @@
-"""What an append and a read of a log give back."""
+"""The results of appends and reads."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from odradek.log.files import FileSlice
 
 @dataclass(frozen=True, slots=True)
 class AppendInfo:
-    """Where an append lies; offsets inclusive.
+    """The offsets of an append (inclusive).
 
     Attributes:
-        log_append_time_ms: the broker's time where the topic wants it, else -1.
-        duplicate: the batch had been appended before; the offsets are those of then.
+        log_append_time_ms: the broker's time for topics with LogAppendTime, else -1.
+        duplicate: the batch had been appended before; the offsets are the earlier ones.
     """
 
     base_offset: int
@@ -24,7 +24,7 @@ class AppendInfo:
 
 @dataclass(frozen=True, slots=True)
 class ReadResult:
-    """What a read found: slices of files, nothing copied; empty at the end of what may be read."""
+    """The slices of files that a read found; empty at the end of the readable range."""
 
     chunks: list[FileSlice]
     size_bytes: int

@@ -51,7 +51,7 @@ def aside_path(log: Log, offset: int, leader_epoch: int, topic_id: UUID) -> Path
 
 
 def newest_aside(log: Log, topic_id: UUID) -> Aside | None:
-    """What was written aside last of a partition, in the directory of its log. Raises StorageError."""
+    """The last file that was written for a partition, in the directory of its log. Raises StorageError."""
     disk, found = log.partition_dir.files.disk, list[tuple[int, int, int, str]]()
     pattern = re.compile(re.escape(_front(log)) + _REST)
     try:
@@ -69,7 +69,7 @@ def newest_aside(log: Log, topic_id: UUID) -> Aside | None:
 
 
 def is_unfinished(name: str) -> bool:
-    """Whether a name in a log directory is of a file whose writing did not come to its end."""
+    """Whether a name in a log directory belongs to a file that was not written completely."""
     return _UNFINISHED.fullmatch(name) is not None
 
 
@@ -81,17 +81,16 @@ def _front(log: Log) -> str:
 
 
 async def write_aside(log: Log, offset: int, path: Path, tell: Tell = lambda done, whole: None) -> int:
-    """Write what is from `offset` (inclusive) to the log's end to a file, durably; returns how many bytes.
+    """Write the records from `offset` (inclusive) to the log end to a file, durably; returns its size in bytes.
 
-    The bytes are those of the segments, and damage among them is copied with the rest: who reads the file finds it.
-    Nothing may be appended meanwhile. What attempts before left unfinished of this partition is removed.
+    The bytes are those of the segments; damaged batches are copied as well. Nothing may be appended during the call.
+    Unfinished files of earlier attempts for this partition are removed.
 
     Args:
-        path: of `aside_path`; the file has that name once it is whole.
-        tell: takes how many bytes are written, of how many, again and again.
-
+        path: from `aside_path`; the file gets this name once it is complete.
+        tell: called repeatedly with the bytes written and the total.
     Raises:
-        ApiError: KAFKA_STORAGE_ERROR, there is no space for it. StorageError.
+        ApiError: KAFKA_STORAGE_ERROR, no space. StorageError.
     """
     disk, waiting = log.partition_dir.files.disk, path.with_name(path.name + ".tmp")
     try:
@@ -123,7 +122,7 @@ async def _write(log: Log, offset: int, disk: Disk, waiting: Path, path: Path, t
     written = 0
     try:
         while (offset := max(offset, log.log_start_offset)) < log.log_end_offset:
-            # One after the other: retention and compaction go on meanwhile.
+            # Look the segment up each time: retention and compaction may change the list.
             segment = next(log.segments.from_offset(offset))
             held, position, end = segment.open_shared(), segment.position_of(offset), segment.size_bytes
             offset = log.segments.end_of(segment, log.log_end_offset)
@@ -131,7 +130,7 @@ async def _write(log: Log, offset: int, disk: Disk, waiting: Path, path: Path, t
                 count = min(READ_BYTES, end - position)
                 copied = await disk.run_blocking(partial(_copy, held.file, position, file, written, count))
                 if not copied:
-                    break  # it was cut: nothing of this is used then
+                    break  # the log was truncated: the caller discards the file
                 position, written = position + copied, written + copied
                 tell(written, needed)
         await disk.run_blocking(file.sync)

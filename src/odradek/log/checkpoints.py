@@ -1,7 +1,7 @@
-"""Kafka's small text files: a version, a count, and so many lines.
+"""Kafka's checkpoint files: text with a version, a number of entries, and the entries.
 
-They are replaced as a whole, through a temporary file, with fsync of file and directory, so that a crash leaves the old
-one or the new one. A damaged one raises `CorruptCheckpointError`; what it held can be found out from the logs.
+A file is replaced as a whole through a temporary file, with fsync of file and directory: a crash leaves the old or the
+new one. A damaged file raises `CorruptCheckpointError`; its content can be computed from the logs.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _VERSION = "0"
 
 
 class CorruptCheckpointError(Exception):
-    """The file is not what its name says."""
+    """The file is no valid checkpoint."""
 
 
 def read_lines(disk: Disk, path: Path) -> list[str]:
-    """The lines of a checkpoint; none where the file is missing."""
+    """The entries of a checkpoint; none if the file does not exist."""
     if not disk.exists(path):
         return []
     try:
@@ -45,14 +45,15 @@ def read_lines(disk: Disk, path: Path) -> list[str]:
 
 
 def write_lines(disk: Disk, path: Path, lines: Iterable[str], *, through: str = ".tmp") -> None:
-    """Replace a checkpoint through a file with that suffix; blocks until it is durable."""
+    """Replace a checkpoint through a temporary file with the suffix `through`; durable on return. Blocks."""
     entries = list(lines)
     text = "\n".join([_VERSION, str(len(entries)), *entries]) + "\n"
     write_file_durably(disk, path, text.encode(), through=through)
 
 
 def write_lines_if_space(disk: Disk, path: Path, lines: Iterable[str]) -> bool:
-    """The same off the loop, through a file of its own; returns False where there is no space. Raises OSError."""
+    """As `write_lines`, off the loop, with another temporary file; returns False if there is no space. Raises
+    OSError."""
     try:
         write_lines(disk, path, lines, through=".flushed.tmp")
     except OSError as error:
@@ -63,7 +64,7 @@ def write_lines_if_space(disk: Disk, path: Path, lines: Iterable[str]) -> bool:
 
 
 def read_offsets(disk: Disk, path: Path) -> dict[TopicPartition, int]:
-    """Offsets by partition. Raises CorruptCheckpointError."""
+    """The offsets by partition. Raises CorruptCheckpointError."""
     found = {}
     for line in read_lines(disk, path):
         parts = line.split(" ")
@@ -76,12 +77,12 @@ def read_offsets(disk: Disk, path: Path) -> dict[TopicPartition, int]:
 
 
 def write_offsets(disk: Disk, path: Path, offsets: Mapping[TopicPartition, int]) -> None:
-    """Replace a checkpoint of offsets; blocks until it is durable."""
+    """Replace a checkpoint of offsets; durable on return. Blocks."""
     write_lines(disk, path, (f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()))
 
 
 def read_topic_id(disk: Disk, directory: Path) -> UUID | None:
-    """The topic id in a partition's directory; None where there is none. Raises CorruptCheckpointError."""
+    """The topic id in a partition's directory; None if there is none. Raises CorruptCheckpointError."""
     path = directory / PARTITION_METADATA
     if not disk.exists(path):
         return None
@@ -93,9 +94,9 @@ def read_topic_id(disk: Disk, directory: Path) -> UUID | None:
 
 
 def write_topic_id(disk: Disk, directory: Path, topic_id: UUID) -> None:
-    """Write partition.metadata in one write, not synced: the log's first flush does that. Raises OSError.
+    """Write partition.metadata with one write; the log's first flush syncs it. Raises OSError.
 
-    What a loss of power leaves of it is nothing, all, or a file that is read as damaged and rewritten.
+    After a loss of power the file is missing, complete, or damaged and then rewritten.
     """
     text = f"version: {_VERSION}\ntopic_id: {base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip('=')}"
     path = directory / PARTITION_METADATA

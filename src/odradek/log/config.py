@@ -17,7 +17,7 @@ NEVER = INT64_MAX
 
 @config
 class LogConfig:
-    """What one topic's logs go by."""
+    """The settings of one topic's logs."""
 
     segment_bytes: int = option(
         topic_key="segment.bytes", default=1 << 30, unit="bytes", doc="Maximum size of a segment."
@@ -88,18 +88,18 @@ class LogConfig:
         topic_key="max.decompressed.message.bytes",
         default=2_147_483_639,
         unit="bytes",
-        doc="What one record of a compressed batch may have.",
+        doc="Maximum size of one record of a compressed batch.",
     )
     max_decompressed_batch_bytes: int = option(
         "odradek.max.decompressed.batch.bytes",
         default=MAX_DECOMPRESSED_BYTES,
         unit="bytes",
-        doc="What a compressed batch may decompress to; four times max.message.bytes where that is more.",
+        doc="Maximum decompressed size of a batch; at least four times max.message.bytes.",
     )
     trust_producers: bool = option(
         "odradek.trust.producers",
         default=False,
-        doc="Believe producers that a batch holds what its header says: a faulty one can make a topic unreadable.",
+        doc="Do not verify that a batch matches its header: a faulty producer can make a topic unreadable.",
     )
     message_timestamp_type: str = option(
         topic_key="message.timestamp.type",
@@ -126,13 +126,13 @@ class LogConfig:
     compression_gzip_level: int = option(
         topic_key="compression.gzip.level",
         default=-1,
-        doc="Level of gzip where the broker compresses; -1 is its default.",
+        doc="gzip level if the broker compresses; -1 is the codec's default.",
     )
     compression_lz4_level: int = option(
-        topic_key="compression.lz4.level", default=9, doc="Level of lz4 where the broker compresses."
+        topic_key="compression.lz4.level", default=9, doc="lz4 level if the broker compresses."
     )
     compression_zstd_level: int = option(
-        topic_key="compression.zstd.level", default=3, doc="Level of zstd where the broker compresses."
+        topic_key="compression.zstd.level", default=3, doc="zstd level if the broker compresses."
     )
     flush_messages: int = option(
         topic_key="flush.messages", default=NEVER, unit="count", doc="Flush the log after this many records."
@@ -147,7 +147,7 @@ class LogConfig:
         topic_key="min.insync.replicas",
         default=1,
         unit="count",
-        doc="Replicas that must have a record before acks=all is answered.",
+        doc="In-sync replicas that acks=all requires.",
     )
 
     @property

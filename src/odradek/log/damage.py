@@ -1,4 +1,4 @@
-"""Batches of one log that are not what was written: reported once each, repaired from another replica if possible."""
+"""Reports of damaged batches of one log: each is logged once, and repaired from another replica if possible."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from odradek.log.segment import Segment
 from odradek.log.summary import SegmentSummary
 
 _log = get_logger("log.damage")
-REPAIR_FROM_REPLICA = "nothing: it is fetched from another replica"
+REPAIR_FROM_REPLICA = "nothing: the batch is fetched from another replica"
 REPAIR_MANUALLY = (
     "stop this node and restore the file from a copy; or, with other replicas, remove the partition's directory, so "
     "that it is fetched again; or delete the records up to beyond it"
@@ -19,12 +19,12 @@ REPAIR_MANUALLY = (
 
 
 class DamageReports:
-    """The damaged batches of one log, below the recovery point: those behind it are cut at a start.
+    """The damaged batches of one log below the recovery point; a start truncates damage behind it.
 
     Attributes:
-        on_damage: called with the segment and position of each damaged batch that a reader wanted; says whether it will
-            be repaired.
-        repair_count: batches that were repaired.
+        on_damage: called with the segment and position of each damaged batch that is read; returns whether it will be
+            repaired.
+        repair_count: the number of repaired batches.
     """
 
     __slots__ = ("_reported", "_summary", "_topic_partition", "on_damage", "repair_count")
@@ -37,8 +37,8 @@ class DamageReports:
         self.repair_count = 0
 
     def report(self, segment: Segment, position: int, offset: int) -> ApiError:
-        """Ask for the repair of a damaged batch, and write one line into the node's log for each place; returns what a
-        reader of `offset` gets."""
+        """Request the repair of a damaged batch, and log each place once; returns the error for a reader of
+        `offset`."""
         topic, partition_id = self._topic_partition
         text = f"the batch of offset {offset} of {topic}-{partition_id} is damaged at byte {position} of {segment.path}"
         is_repaired = self.on_damage(segment, position)
@@ -56,13 +56,13 @@ class DamageReports:
         return ApiError(ErrorCode.CORRUPT_MESSAGE, text)
 
     def mark_repaired(self, segment: Segment, position: int) -> None:
-        """The batch is as it was written: damage at the same place would be reported again."""
+        """Record a repair: later damage at the same place is reported again."""
         self.repair_count += 1
         self._reported.discard((segment.base_offset, position))
         self._summary.repaired()
 
     def clear_listener(self) -> None:
-        """Nothing repairs any more."""
+        """Stop requesting repairs."""
         self.on_damage = _no_repair
 
 

@@ -1,6 +1,7 @@
-"""Which leader epoch began at which offset: the truth by which logs are compared and cut (KIP-101, KIP-279).
+"""The start offset of each leader epoch, by which logs are compared and truncated (KIP-101, KIP-279).
 
-Entries rise in both epoch and start offset. The caller writes `lines()` to leader-epoch-checkpoint after each change.
+Entries rise in epoch and start offset. The caller writes `lines()` to leader-epoch-checkpoint after each change.
+Source: Kafka LeaderEpochFileCache.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ UNDEFINED_OFFSET = -1
 
 
 class EpochCache:
-    """The leader epochs of one log; offsets are inclusive starts."""
+    """The leader epochs of one log; start offsets are inclusive."""
 
     def __init__(self) -> None:
         self._epochs: list[int] = []
         self._starts: list[int] = []
 
     def take(self, entries: Sequence[tuple[int, int]]) -> None:
-        """Have these entries, oldest first, instead."""
+        """Replace the entries, oldest first."""
         self._epochs, self._starts = [epoch for epoch, _ in entries], [start for _, start in entries]
         assert all(one < two and at <= then for (one, at), (two, then) in pairwise(entries)), "epochs rise"
 
     @classmethod
     def from_lines(cls, lines: Sequence[str]) -> EpochCache:
-        """Read a checkpoint's lines. Raises CorruptCheckpointError where epochs or offsets do not rise."""
+        """Parse a checkpoint's lines. Raises CorruptCheckpointError if epochs or offsets do not rise."""
         cache = cls()
         for line in lines:
             try:
@@ -46,16 +47,17 @@ class EpochCache:
         return [f"{epoch} {start}" for epoch, start in self.entries()]
 
     def entries(self) -> list[tuple[int, int]]:
-        """(epoch, start offset), oldest first."""
+        """The (epoch, start offset) of each entry, oldest first."""
         return list(zip(self._epochs, self._starts, strict=True))
 
     @property
     def latest_epoch(self) -> int:
-        """UNDEFINED_EPOCH where the log never had a batch with an epoch."""
+        """The newest epoch; UNDEFINED_EPOCH if there is none."""
         return self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """An epoch begins at an offset; returns whether that is new. A later epoch at the same offset replaces."""
+        """Add an epoch that begins at an offset; returns whether it is new. A later epoch replaces one at the same
+        offset."""
         if epoch < 0 or (self._epochs and epoch <= self._epochs[-1]):
             return False
         while self._starts and self._starts[-1] >= start_offset:
@@ -67,14 +69,14 @@ class EpochCache:
         return True
 
     def epoch_for_offset(self, offset: int) -> int:
-        """The epoch under which the record at `offset` was written; UNDEFINED_EPOCH where unknown."""
+        """The epoch of the record at `offset`; UNDEFINED_EPOCH if unknown."""
         index = bisect_right(self._starts, offset) - 1
         return self._epochs[index] if index >= 0 else UNDEFINED_EPOCH
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """(largest epoch that is not above `epoch`, its end offset, exclusive).
+        """The (largest epoch not above `epoch`, its end offset, exclusive).
 
-        Both are undefined where `epoch` is, or is above all that is known.
+        Both are undefined if `epoch` is undefined or above all entries.
         """
         if epoch == UNDEFINED_EPOCH or not self._epochs or epoch > self._epochs[-1]:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
@@ -86,7 +88,7 @@ class EpochCache:
         return self._epochs[index - 1], self._starts[index]
 
     def truncate_from_end(self, end_offset: int) -> bool:
-        """The log now ends at `end_offset`: epochs that begin there or later are gone."""
+        """Remove the epochs that begin at `end_offset` or later; returns whether any was removed."""
         changed = False
         while self._starts and self._starts[-1] >= end_offset:
             self._starts.pop()
@@ -95,7 +97,8 @@ class EpochCache:
         return changed
 
     def truncate_from_start(self, start_offset: int) -> bool:
-        """The log now begins at `start_offset`: the epoch in force there begins there."""
+        """Remove the epochs before the one in force at `start_offset`, which begins there now; returns whether any
+        changed."""
         index = bisect_right(self._starts, start_offset) - 1
         if index < 0 or (index == 0 and self._starts[0] == start_offset):
             return False

@@ -1,8 +1,8 @@
-"""Open files, shared and counted: few are open at a time, and none is closed under a reader.
+"""The open files of a broker: the cache bounds their number, and no file is closed while it is read.
 
-A log of a thousand partitions has thousands of files, of which few are in use. Segments ask the cache for their file
-each time; the least recently used ones are let go. A holder of a `FileSlice` keeps its file open, even when the
-segment was deleted meanwhile: the descriptor is closed when the last reference goes.
+A log directory may have thousands of files, of which few are in use. Segments get their file from the cache each time;
+the least recently used ones are closed. A `FileSlice` keeps its file open, even after the segment was deleted: the
+descriptor is closed with its last reference.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from odradek.common.ports import Disk, File, is_out_of_descriptors
 from odradek.record.batch import HEADER_BYTES, MAGIC, BatchHeader
 
 MAX_OPEN_FILES = 256
-# An index of a full segment takes some megabytes; a log of a hundred segments must not keep them all.
+# The indexes of a full segment take some megabytes: only so many stay in memory.
 MAX_LOADED_INDEXES = 64
 
 
 def raw_batches(file: File, position: int, end_position: int) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of each whole batch, whatever offsets they bear."""
+    """(position, header) of each whole batch, with any offsets."""
     while position + HEADER_BYTES <= end_position:
         header = BatchHeader.read(file.read_at(position, HEADER_BYTES), 0)
         if header.magic != MAGIC or header.size_bytes < HEADER_BYTES or position + header.size_bytes > end_position:
@@ -31,12 +31,12 @@ def raw_batches(file: File, position: int, end_position: int) -> Iterator[tuple[
 
 
 def no_space(log_dir: Path) -> ApiError:
-    """The answer while a disk is full, or no file can be opened: clients try again."""
+    """The error while a disk is full or no descriptor is free; clients retry."""
     return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"No space left on the device of {log_dir}, or no descriptor")
 
 
 class SharedFile:
-    """An open file that closes itself when its last holder releases it."""
+    """An open file that is closed with its last reference."""
 
     __slots__ = ("file",)
 
@@ -48,10 +48,10 @@ class SharedFile:
 
 
 class FileSlice:
-    """A run of bytes in a file, still on disk; good for sendfile, or to be read.
+    """A range of a file, for sendfile or to be read.
 
     Attributes:
-        position, length: bytes.
+        position, length: in bytes.
     """
 
     __slots__ = ("length", "position", "shared")
@@ -66,7 +66,7 @@ class FileSlice:
         return self.shared.file
 
     def read(self) -> bytes:
-        """The bytes; raises OSError when the disk does."""
+        """The bytes. Raises OSError."""
         return self.shared.file.read_at(self.position, self.length)
 
     def __len__(self) -> int:
@@ -74,18 +74,18 @@ class FileSlice:
 
 
 class FileCache:
-    """The open files of one broker, least recently used first."""
+    """The open files of one broker, in the order of their last use."""
 
     def __init__(self, disk: Disk, *, capacity: int = MAX_OPEN_FILES) -> None:
         self.disk = disk
         self.capacity = capacity
-        # Called on the loop with the directory in which something did not fit.
+        # Called on the loop with the directory whose disk is full.
         self.on_no_space: Callable[[Path], None] = lambda log_dir: None
         self._open: OrderedDict[Path, SharedFile] = OrderedDict()
         self._indexes: OrderedDict[Path, Callable[[], None]] = OrderedDict()
 
     def get(self, path: Path, *, create: bool = False) -> SharedFile:
-        """The open file at `path`; raises OSError, FileNotFoundError among them."""
+        """The open file at `path`. Raises OSError; FileNotFoundError if there is none."""
         shared = self._open.get(path)
         if shared is not None:
             self._open.move_to_end(path)
@@ -104,21 +104,21 @@ class FileCache:
         return shared
 
     def no_space(self, log_dir: Path, cause: OSError) -> ApiError:
-        """Something did not fit, or no file could be opened, and this is the answer."""
+        """Report a full disk or missing descriptors; returns the error for the client."""
         if not is_out_of_descriptors(cause):
             self.on_no_space(log_dir)
         return no_space(log_dir)
 
     def forget(self, path: Path) -> None:
-        """The file gets another name or goes: holders keep it, others open it again."""
+        """Remove a file from the cache that is renamed or removed; open references stay valid."""
         self._open.pop(path, None)
         self._indexes.pop(path, None)
 
     def cache_indexes(self, path: Path, let_go: Callable[[], None]) -> None:
-        """The indexes of a closed segment were loaded; those loaded longest ago are let go where there are too many.
+        """Record that the indexes of a closed segment were loaded, and unload the oldest if there are too many.
 
         Raises:
-            OSError: entries that were not in their file yet could not be written.
+            OSError: new entries of an index could not be written.
         """
         self._indexes[path] = let_go
         self._indexes.move_to_end(path)
@@ -126,7 +126,7 @@ class FileCache:
             self._indexes.popitem(last=False)[1]()
 
     def forget_below(self, directory: Path) -> None:
-        below = f"{directory}/"  # as text: `Path.parents` of every open file, for each deleted log, took seconds
+        below = f"{directory}/"  # `Path.parents` of every open file for each deleted log would take seconds
         for table in (self._open, self._indexes):
             for path in [path for path in table if str(path).startswith(below)]:
                 del table[path]
@@ -139,9 +139,9 @@ def make_durable(
     directories: Sequence[Path],
     is_over: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Sync open files, files by name where they are, and last the names in directories; blocks, raises OSError.
+    """Sync open files, then files by name if they exist, then directories. Blocks, raises OSError.
 
-    `is_over` is asked before each file: whether nothing of it matters any more.
+    `is_over` is called before each file; True ends the work.
     """
     for shared in held:
         if is_over():
@@ -153,7 +153,7 @@ def make_durable(
         try:
             file = disk.open(path)
         except FileNotFoundError:
-            continue  # retention has removed it meanwhile
+            continue  # retention has removed it
         try:
             file.sync()
         finally:
@@ -163,7 +163,7 @@ def make_durable(
 
 
 def remove_now(disk: Disk, paths: list[Path], delay_ms: int) -> None:
-    """Remove files at once, whatever the delay."""
+    """Remove files at once; the delay is ignored."""
     for path in paths:
         disk.remove(path)
 

@@ -1,7 +1,7 @@
-"""The recovery point of a log, and the state that its next flush must make durable.
+"""The recovery point of a log, and the state that its next flush makes durable.
 
-Besides batches these are names, indexes of closed segments, snapshots of producers, and the leader epochs, which must
-be durable before the recovery point passes their records: a start reads epochs from the records behind it alone.
+This includes batches, directory names, indexes of closed segments, producer snapshots, and the leader epochs. The
+epochs must be durable before the recovery point passes their records: a start reads epochs only from records behind it.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class FlushState:
     """The recovery point of one log, and the state that a loss of power would lose.
 
     Attributes:
-        recovery_point: all below (exclusive) is durable. It may lie below the log's start: what was deleted before it
-            was durable need not become so.
-        epochs_are_written: whether the leader epochs' checkpoint is as the epochs are.
-        was_cut: since the last flush. The recovery point of the last checkpoint may then lie behind the log's end, and
-            epochs of new records would not be looked for: they are written before the records.
-        last_flush_ms: kept for flush.ms by the caller.
+        recovery_point: all records below (exclusive) are durable. It may be below the log start: deleted records need
+            no flush.
+        epochs_are_written: whether the checkpoint of leader epochs is current.
+        was_cut: whether the log was truncated since the last flush. The checkpointed recovery point may then be above
+            the log end, where a start reads no epochs: so epochs are written before their records.
+        last_flush_ms: the time of the last flush, for flush.ms; the caller sets it.
     """
 
     def __init__(
@@ -46,8 +46,8 @@ class FlushState:
         self.was_cut = loaded.was_cut
         self.last_flush_ms = 0
         self._was_cut_before_flush = False
-        self._epochs_failed = False  # the flush under way found no space for them
-        self._aborted_left_out = False  # nor for an entry of the index of aborted transactions
+        self._epochs_failed = False  # the current flush found no space for them
+        self._aborted_left_out = False  # or for the index of aborted transactions
         self._unsynced_snapshots = list(loaded.unsynced_snapshots)
 
     @property
@@ -65,13 +65,14 @@ class FlushState:
     # -- changes of the log -------------------------------------------------------------------------------------
 
     def epoch_began(self) -> None:
-        """The leader epochs have changed; durable on return where the log was cut, if there is space."""
+        """Record a change of the leader epochs; if the log was truncated, they are durable on return, if there is
+        space."""
         self.epochs_are_written = False
         if self.was_cut:
             self.write_epochs()
 
     def write_epochs(self) -> None:
-        """Write the leader epochs' checkpoint now; without space it stays as it was. Raises StorageError."""
+        """Write the checkpoint of leader epochs; it is unchanged if there is no space. Raises StorageError."""
         self.epochs_are_written = False
         path = self._dir.path / LEADER_EPOCHS
         try:
@@ -109,12 +110,12 @@ class FlushState:
     # -- flushing -----------------------------------------------------------------------------------------------
 
     def begin(self, end_offset: int) -> Callable[[], None]:
-        """Prepare a flush of the log up to its present end: returns blocking work, to be followed by `finish`.
+        """Prepare a flush up to the present log end; returns blocking work, after which the caller calls `finish`.
 
         All state is read here, on the loop: later changes belong to the next flush.
 
         Raises:
-            StorageError: so does the work; then the directory is lost and must not be tried again.
+            StorageError: as the work does; the directory must go offline, and must not be flushed again.
         """
         partition_dir = self._dir
         if partition_dir.is_detached:
@@ -138,7 +139,7 @@ class FlushState:
         self._was_cut_before_flush, self.was_cut = self.was_cut, False
 
         def job(disk: Disk) -> None:
-            # A log that is deleted meanwhile may have thousands of files, and a disk may take long for each.
+            # The log may be deleted during the flush, and may have thousands of files.
             make_durable(disk, held, paths, directories, lambda: partition_dir.is_detached)
             if epochs is not None and not partition_dir.is_detached:
                 self._epochs_failed = not write_lines_if_space(disk, epochs_path, epochs)
@@ -152,12 +153,12 @@ class FlushState:
             for segment in segments.summary.take_undurable(recovery_point)
             if segment.batches.has_unsynced_truncation
             or segment.has_unsynced_indexes
-            or segment.indexes.transactions.is_unsynced  # of a cut: the log may end at the recovery point
+            or segment.indexes.transactions.is_unsynced  # after a truncation the log may end at the recovery point
             or segments.end_of(segment, end_offset) > recovery_point
         ]
 
     def _write_indexes(self, dirty: list[Segment]) -> list[SharedFile]:
-        """Hand the index entries that are in memory to the page cache; returns the segments' open files."""
+        """Write index entries to the page cache; returns the open files of the segments."""
         for segment in dirty:
             ignore_disk_full(segment.indexes.flush)
             segment.batches.has_unsynced_truncation = segment.has_unsynced_indexes = False
@@ -174,19 +175,19 @@ class FlushState:
         return [path] if is_changed else []
 
     def finish(self, flushed_offset: int, log_end_offset: int) -> None:
-        """The work of `begin` is done: all below is durable, unless there was no space to say under which epochs, or
-        which transactions were aborted: a start looks for either behind the recovery point alone.
+        """Advance the recovery point after the work of `begin`, unless there was no space for the leader epochs or for
+        aborted transactions, which a start reads only behind it.
 
         Args:
-            flushed_offset: where the log ended at `begin`.
-            log_end_offset: where it ends now; it may have been cut meanwhile.
+            flushed_offset: the log end offset at `begin`.
+            log_end_offset: the present one; the log may have been truncated.
         Raises:
             StorageError: the disk failed.
         """
         if self._dir.is_detached:
             return
         if self.was_cut:
-            self.write_epochs()  # what was written meanwhile is older than the cut
+            self.write_epochs()  # the flush wrote those from before the truncation
         if self._epochs_failed:
             self._epochs_failed = self.epochs_are_written = False
             self.was_cut |= self._was_cut_before_flush
@@ -194,18 +195,17 @@ class FlushState:
         if self._aborted_left_out:
             return
         self.recovery_point = max(self.recovery_point, min(flushed_offset, log_end_offset))
-        assert self.recovery_point <= log_end_offset, "only what is in the log is durable"
+        assert self.recovery_point <= log_end_offset, "the recovery point is inside the log"
 
     def undone(self) -> None:
-        """A flush was begun and did not come to its end, as no file could be opened: all that it could have made
-        durable is made so by the next one."""
+        """Undo `begin` after its work could not open a file: the next flush repeats all of it."""
         self.epochs_are_written = False
         self.was_cut |= self._was_cut_before_flush
         self._segments.summary.distrust()
         for segment in self._segments:
             segment.batches.has_unsynced_truncation = True
             segment.indexes.transactions.note_unsynced()
-        # Without descriptors they may not be found: one that a loss of power takes is made again.
+        # Without descriptors they are not found; snapshots that a loss of power removes are written again.
         with contextlib.suppress(OSError):
             offsets = snapshot_offsets(self._dir.files.disk, self._dir.path)
             self._unsynced_snapshots = [segment_path(self._dir.path, offset, ".snapshot") for offset in offsets]

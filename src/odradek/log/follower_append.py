@@ -1,4 +1,4 @@
-"""What a follower appends: batches as its leader sent them, offsets and leader epochs as they are."""
+"""The append of a follower: batches of its leader, with unchanged offsets and leader epochs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def append_as_follower(log: Log, data: Buffer, *, now_ms: int, leader_epoch: int = 2**31 - 1) -> AppendInfo | None:
-    """Append what the leader of `leader_epoch` sent; None for no whole batch.
+    """Append batches of the leader of `leader_epoch`; returns None if `data` has no whole batch.
 
     Raises:
-        ApiError: CORRUPT_MESSAGE, as `read_replicated`; nothing was written. KAFKA_STORAGE_ERROR. StorageError.
+        ApiError: CORRUPT_MESSAGE, as `read_replicated`, and nothing was written; KAFKA_STORAGE_ERROR. StorageError.
     """
     start, end, latest = log.log_start_offset, log.log_end_offset, log.epochs.latest_epoch
     batches = read_replicated(

@@ -1,15 +1,15 @@
-"""Future logs: copies of logs in another log directory of this broker, on their way to take the logs' places (KIP-113).
+"""Future logs: copies of logs in another log directory of this broker, which replace the logs once they are complete
+(KIP-113).
 
-A future log is in `topic-partition.<32 hex digits>-future`. When it has all that the log has, it gets the log's name,
-and the log a name that no log has. A crash may come between any two steps; then the directory that the controller was
-knows of decides, which is notified before anything is renamed:
+A future log is in `topic-partition.<32 hex digits>-future`. When it has all records of the log, the log's directory is
+renamed for deletion, and the future log gets the log's name. Before that the controller is notified of the replica's
+new directory, which decides after a crash:
 
-- a future log is there, and so is the log: the copy goes on, unless nothing is left to copy and the controller knows
-  that directory as the replica's: then the renames had been done, and a loss of power took them back
-- a future log is there alone, where the controller has the replica: it is the log
-- two logs bear the name: the one where the controller has the replica is the log, and the other goes, unless it is
-  longer: nothing that somebody may miss is removed; where a copy is to get the name that it bears, it gets another one
-  (`log.stray`)
+- If both exist, copying continues. If nothing is left to copy and the controller has the replica in the new directory,
+  a loss of power has undone the renames, and they are repeated.
+- If only the future log exists, and the controller has the replica in its directory, it becomes the log.
+- If two logs have the partition's name, the one in the controller's directory is the log. The other is removed, unless
+  it is longer; a directory that holds a needed name gets another one (`log.stray`).
 """
 
 from __future__ import annotations
@@ -37,15 +37,16 @@ MAX_NAME_BYTES = 255
 
 
 def future_name(topic: str, partition_id: int, random_bits: int) -> str:
-    """The directory's name. Raises ApiError: INVALID_TOPIC_EXCEPTION, it is longer than a file system takes."""
+    """The name of a future log's directory. Raises ApiError: INVALID_TOPIC_EXCEPTION, the name is too long for a file
+    system."""
     name = f"{topic}-{partition_id}.{random_bits:032x}-future"
     if len(name) > MAX_NAME_BYTES:
-        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is too long a name for a copy beside its log")
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is too long a name for a future log")
     return name
 
 
 class FutureLogs:
-    """The future logs of one broker, at most one for a partition."""
+    """The future logs of one broker, at most one for each partition."""
 
     def __init__(self, manager: LogManager, new_name: Callable[[str, int], str]) -> None:
         """`new_name` draws the name of a directory."""
@@ -53,17 +54,18 @@ class FutureLogs:
         self._new_name = new_name
         self.logs = CountedLogs(manager.placing)
         self.topic_ids: dict[TopicPartition, UUID | None] = {}
-        # Where a replica that is not here yet is wanted, when it comes.
+        # The directory for a replica that this broker does not have yet.
         self.preferred: dict[TopicPartition, Path] = {}
 
     def get(self, key: TopicPartition) -> Log | None:
         return self.logs.get(key)
 
     def create(self, current: Log, topic_id: UUID, log_dir: Path) -> Log:
-        """An empty future log of a partition, in `log_dir`, which begins where the log does.
+        """Create an empty future log in `log_dir`, with the log start offset of the log.
 
         Raises:
-            ApiError: INVALID_TOPIC_EXCEPTION, KAFKA_STORAGE_ERROR (no space; nothing is left of the try). StorageError.
+            ApiError: INVALID_TOPIC_EXCEPTION; KAFKA_STORAGE_ERROR, the disk is full and nothing was created.
+                StorageError.
         """
         key, disk = current.topic_partition, self._manager.disk
         directory = log_dir / self._new_name(*key)
@@ -87,12 +89,12 @@ class FutureLogs:
         return log
 
     def forget(self, key: TopicPartition) -> Log | None:
-        """A directory failed: the future log is known no more, and stays where it is; the next start looks at it."""
+        """Remove a future log from the maps after its directory failed; its files stay for the next start."""
         self.topic_ids.pop(key, None)
         return self.logs.pop(key, None)
 
     def delete(self, key: TopicPartition) -> bool:
-        """The copy is not wanted any more; returns whether there was one. Raises StorageError."""
+        """Delete a future log; returns whether there was one. Raises StorageError."""
         log = self.forget(key)
         if log is None:
             return False
@@ -100,13 +102,14 @@ class FutureLogs:
         return True
 
     def replace(self, key: TopicPartition) -> Log:
-        """Put the future log into the place of the log, whose directory gets a name that no log has.
+        """Replace the log by its future log, and discard the log.
 
-        The copy is complete, and durable but for its last batches; the caller runs on the loop since it saw that.
-        The names are durable when the old files are removed, not on return: until then a crash finds both.
+        The future log is complete, and durable except for its last batches; the caller has checked it in the same
+        iteration of the loop. The names are durable before the old files are removed, not on return: until then a crash
+        finds both.
 
         Raises:
-            StorageError: the copy did not get its name; the log is as it was.
+            StorageError: the future log could not be renamed; the log is unchanged.
         """
         manager = self._manager
         current, future = manager.logs.get(key), self.logs[key]
@@ -123,19 +126,20 @@ class FutureLogs:
         self.forget(key)
         manager.swap_in(future, topic_id)
         if current is not None:
-            # Its files go when both names are durable.
+            # Its files are removed once both names are durable.
             manager.discard(current, after_names_in=future.log_dir)
         return future
 
     def take_loaded(self, found: list[FoundLog], assigned: AssignedDirectory) -> None:
-        """Take over what a start has found; a copy that is the log already gets its place. Raises StorageError."""
+        """Take over the future logs that were found at start; replace logs by those that are complete. Raises
+        StorageError."""
         manager = self._manager
         for each in found:
             key, log = each.topic_partition, each.log
             if log is None or each.log_dir.error:
                 continue
             if key in self.logs or log.log_dir == getattr(manager.logs.get(key), "log_dir", None):
-                manager.discard(log)  # what is left of a copy that was given up
+                manager.discard(log)  # a cancelled move
                 continue
             use_files(log, manager.files)
             self.logs[key], self.topic_ids[key] = log, each.topic_id
@@ -143,7 +147,7 @@ class FutureLogs:
                 continue
             current = manager.logs.get(key)
             if current is None or (manager.topic_ids[key] == each.topic_id and is_continued_by(current, log)):
-                manager.notes.append(f"{log.directory}: the copy was complete, and is the log")
+                manager.notes.append(f"{log.directory}: the future log was complete, and replaces the log")
                 if current is not None:
                     manager.forget_log(current)
                 self.replace(key)
@@ -152,8 +156,7 @@ class FutureLogs:
 
 
 def take_epochs_of(future: Log, source: Log) -> None:
-    """Take over where epochs begin in a log whose batches this one has up to its own end: compaction may have left
-    no batch of an epoch's first offsets."""
+    """Copy the leader epochs of the source: compaction may have removed all batches at the start of an epoch."""
     entries = [entry for entry in source.epochs.entries() if entry[1] <= future.log_end_offset]
     if entries != future.epochs.entries():
         future.epochs.take(entries)
@@ -161,12 +164,10 @@ def take_epochs_of(future: Log, source: Log) -> None:
 
 
 def rename_to(log: Log, directory: Path) -> None:
-    """Give the directory another name beside the one it has, which the next flush makes durable.
-
-    No flush and no other work on the log may be under way.
+    """Rename the directory of a log; the next flush makes the name durable. No flush or other work may be running.
 
     Raises:
-        OSError: it has the name it had.
+        OSError: the directory has its old name.
     """
     log.partition_dir.rename(directory)
     log.segments.moved()
@@ -174,9 +175,8 @@ def rename_to(log: Log, directory: Path) -> None:
 
 
 def inherit_state_from(log: Log, other: Log) -> None:
-    """Take over the marks of a log that has the same batches up to the same end, and what memory alone has of it, such
-    as what its producers are about to do."""
-    assert log.log_end_offset == other.log_end_offset, "a log is replaced by one that has all of it"
+    """Take over the offsets, producers and listeners of the log that this one replaces. Both have the same batches."""
+    assert log.log_end_offset == other.log_end_offset, "the replacement has all records"
     log.log_start_offset = max(log.log_start_offset, other.log_start_offset)
     log.update_high_watermark(other.high_watermark)
     take_epochs_of(log, other)
@@ -187,7 +187,7 @@ def inherit_state_from(log: Log, other: Log) -> None:
 
 
 def is_continued_by(log: Log, other: Log) -> bool:
-    """Whether another log has all that this one has, and perhaps more."""
+    """Whether another log has all records of this one, and possibly more."""
     if other.log_end_offset < log.log_end_offset:
         return False
     if log.log_end_offset == log.log_start_offset:

@@ -1,9 +1,9 @@
-"""Headers behind a hole: where a batch's frame is lost, nothing says where the next one begins.
+"""Finds the batches behind a damaged range (hole), where a destroyed header hides the next batch boundary.
 
-Who replays a log goes on there all the same, or it would forget producers and epochs of batches that are whole. The
-bytes are searched for the first undamaged batch from which frames with rising offsets lead to what is known: the next
-boundary that the index has, the end of the file, or so far that it is no record's value. A value may hold batches, too,
-but no frame follows on the last of them. A search reads windows, and gives up after SEARCH_BYTES of candidates.
+A replay continues behind holes, or it would lose producers and epochs of undamaged batches. The bytes are searched for
+the first undamaged batch that is followed by frames with rising offsets up to a known boundary: the next one in the
+index, the end of the file, or CHAIN_BYTES, which is too long for the value of a record. A value may hold batches as
+well, but no frame follows the last of them. The search reads windows, and ends after SEARCH_BYTES of candidates.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from odradek.log.segment_file import MAX_RELATIVE_OFFSET, SegmentFile
 from odradek.record.batch import CRC_START, HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, BatchHeader
 
 WINDOW_BYTES = 64 << 10
-# So many bytes of batches, one behind the other, are taken for no record's value.
+# Consecutive batches of this size are too long for the value of a record.
 CHAIN_BYTES = 2 << 20
 SEARCH_BYTES = 64 << 20
 _MAGIC_POSITION = 16
 _MAGIC = bytes([MAGIC])
 
-# The first boundary that is known behind a position; None where none is.
+# Returns the first known batch boundary behind a position; None if there is none.
 BoundaryAfter = Callable[[int], int | None]
 
 
 class Hole(NamedTuple):
-    """Where a walk found no whole batch.
+    """A position without a whole batch.
 
     Attributes:
-        position, end_position: bytes; None where nothing whole was found behind it.
-        offset: nothing is known of this one and those behind it, up to the next batch.
+        position, end_position: in bytes; None if no whole batch was found behind it.
+        offset: the first offset that is unknown, up to the next batch.
     """
 
     position: int
@@ -46,11 +46,11 @@ OnHole = Callable[[Hole], None]
 def surviving_headers(
     batches: SegmentFile, position: int, boundary_after: BoundaryAfter, on_hole: OnHole | None = None
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """As `SegmentFile.headers`, and it goes on behind holes; raises OSError.
+    """As `SegmentFile.headers`, but continues behind holes. Raises OSError.
 
     Args:
-        position: where a batch begins, or should.
-        on_hole: called with each hole, before the headers behind it come.
+        position: a batch boundary.
+        on_hole: called with each hole, before the headers behind it.
     """
     due = batches.base_offset
     while True:
@@ -65,7 +65,7 @@ def surviving_headers(
             return
         search = _Search(batches, boundary_after)
         if last is not None and not search.is_whole(*last):
-            # What it says of its length and its offsets may be what has led astray.
+            # Its length and offsets may be wrong: search behind its start.
             position, due = last[0], before_last
         end = search.next_batch(position, due)
         if on_hole is not None:
@@ -86,7 +86,7 @@ class _Search:
         self._rejected: set[int] = set()
 
     def next_batch(self, hole: int, due: int) -> int | None:
-        """Where the next undamaged batch begins behind a position, with an offset that is due or a later one."""
+        """The position of the next undamaged batch with an offset of at least `due`; None if there is none."""
         begin, size = hole + 1, self._batches.size_bytes
         while begin < size:
             boundary = self._boundary_after(begin - 1)
@@ -105,7 +105,7 @@ class _Search:
         return None
 
     def _candidates(self, begin: int, stop: int) -> Iterator[int]:
-        """Positions where the byte of the format's version is in its place."""
+        """The positions at which a header may begin: where the byte of the format version matches."""
         while begin + HEADER_BYTES <= stop:
             window = self._file.read_at(begin + _MAGIC_POSITION, min(WINDOW_BYTES, stop - begin - _MAGIC_POSITION))
             inside = window.find(_MAGIC)
@@ -117,8 +117,7 @@ class _Search:
             begin += len(window)
 
     def _is_confirmed(self, candidate: int, due: int, stop: int) -> bool:
-        """Whether an undamaged batch is there, and frames follow as far as they must; damage inside them is another
-        matter."""
+        """Whether an undamaged batch is there, and enough frames follow it; these may be damaged inside."""
         first = self._frame_at(candidate, due, stop)
         if first is None or not self.is_whole(candidate, first):
             return False

@@ -1,13 +1,13 @@
-"""The sparse indexes beside a segment, in Kafka's formats.
+"""The sparse indexes of a segment, in Kafka's formats.
 
-- offset index: (offset - base_offset: int32, position: int32), an entry about every index.interval.bytes; the offset is
-  the last of the batch at that position
-- time index: (timestamp ms: int64, offset - base_offset: int32): no record at or before that offset is newer
-- transaction index: (version int16, producer id, first offset, last offset, last stable offset: int64 each) for every
-  aborted transaction that ends in this segment
+- offset index: (offset - base_offset: int32, position: int32), about one entry for each index.interval.bytes; the
+  offset is the last one of the batch at that position
+- time index: (timestamp ms: int64, offset - base_offset: int32): no record up to that offset has a later timestamp
+- transaction index: (version int16, producer id, first offset, last offset, last stable offset: int64 each), one entry
+  for each aborted transaction that ends in this segment
 
-Entries live in memory, loaded at first use, and reach the file by `flush`, before a recovery point passes them; what a
-crash takes is rebuilt from the log. A file is never trusted beyond `load`'s checks.
+Entries are loaded at first use and kept in memory. `flush` writes new ones before the recovery point passes their
+records; those that a crash loses are rebuilt from the log. `load` verifies each file.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from odradek.common.ports import Disk, is_out_of_descriptors, read_file
 _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
 _TXN_ENTRY = struct.Struct(">hqqqq")
-# Of the larger of the two indexes that segment.index.bytes bounds.
+# The larger entry of the two indexes that segment.index.bytes limits.
 INDEX_ENTRY_BYTES = _TIME_ENTRY.size
 
 
 class CorruptIndexError(Exception):
-    """The file is not an index of this segment; it must be rebuilt."""
+    """The file is no valid index of this segment, and must be rebuilt."""
 
 
 class IndexFile:
-    """Entries on their way to a file."""
+    """An index file, and its entries that are not written yet."""
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self.disk = disk
         self.path = path
         self._pending = bytearray()
         self._flushed_bytes = 0
-        self._is_longer = False  # the file, than what was flushed: it could not be opened to be cut
+        self._is_longer = False  # the file still has entries that were truncated
         self._exists = False
 
     @property
@@ -55,7 +55,7 @@ class IndexFile:
         return data
 
     def flush(self, *, create: bool = False, sync: bool = False) -> None:
-        """Write what is pending; `create` makes an empty file too. Raises OSError."""
+        """Write pending entries; `create` also creates an empty file. Raises OSError."""
         is_idle = not self._pending and not self._is_longer
         if is_idle and not (create and not self._exists) and not (sync and self._exists):
             return
@@ -75,7 +75,7 @@ class IndexFile:
         self._exists = True
 
     def _cut_to(self, size_bytes: int) -> None:
-        """Keep the first entries; those that are in the file stay there."""
+        """Keep the first `size_bytes` of the entries; written ones stay in the file."""
         if size_bytes >= self._flushed_bytes:
             del self._pending[size_bytes - self._flushed_bytes :]
             return
@@ -89,7 +89,7 @@ class IndexFile:
             self._shorten(0)
 
     def _shorten(self, size_bytes: int) -> None:
-        """Cut the file; where it cannot be opened for want of descriptors, the next flush does it."""
+        """Truncate the file; without a free descriptor the next flush does it."""
         self._flushed_bytes, self._is_longer = size_bytes, True
         try:
             file = self.disk.open(self.path)
@@ -105,7 +105,7 @@ class IndexFile:
 
 
 class OffsetIndex(IndexFile):
-    """Where batches lie."""
+    """The positions of batches by offset."""
 
     def __init__(self, disk: Disk, path: Path, base_offset: int) -> None:
         super().__init__(disk, path)
@@ -114,24 +114,24 @@ class OffsetIndex(IndexFile):
         self._positions = array("i")
 
     def unloaded(self) -> OffsetIndex:
-        """The same index before `load`."""
+        """An empty copy, before `load`."""
         return OffsetIndex(self.disk, self.path, self._base_offset)
 
     def __len__(self) -> int:
         return len(self._offsets)
 
     def load(self, *, log_bytes: int) -> None:
-        """Read the file. Raises CorruptIndexError where offsets or positions do not rise or pass the log's end."""
+        """Read the file. Raises CorruptIndexError if offsets or positions do not rise, or exceed the segment."""
         data = self._load_bytes(_OFFSET_ENTRY.size)
         entries = array("i", data)
         entries.byteswap()
         self._offsets, self._positions = entries[0::2], entries[1::2]
-        # Sorting what is sorted takes a tenth of a loop over pairs: a full segment has a quarter of a million.
+        # Sorting a sorted list takes a tenth of the time of a loop: a full segment has 250,000 entries.
         positions = self._positions.tolist()
         if positions != sorted(set(positions)):
             raise CorruptIndexError(f"{self.path}: positions do not rise")
         if self._positions and (self._positions[-1] >= log_bytes or self._offsets[0] < 0):
-            raise CorruptIndexError(f"{self.path}: entries lie outside the segment")
+            raise CorruptIndexError(f"{self.path}: entries are outside the segment")
 
     def append(self, last_offset: int, position: int) -> None:
         relative = last_offset - self._base_offset
@@ -140,21 +140,21 @@ class OffsetIndex(IndexFile):
         self._pending += _OFFSET_ENTRY.pack(relative, position)
 
     def position_for(self, offset: int) -> int:
-        """A position at or before the batch that holds `offset`; 0 where nothing is known."""
+        """A position at or before the batch that holds `offset`; 0 if there is no entry."""
         index = bisect_right(self._offsets, offset - self._base_offset) - 1
         return self._positions[index] if index >= 0 else 0
 
     def boundary_before(self, position: int) -> int:
-        """The largest known batch boundary at or before `position`; 0 where none is known."""
+        """The largest indexed batch boundary at or before `position`; 0 if there is none."""
         index = bisect_right(self._positions, position) - 1
         return self._positions[index] if index >= 0 else 0
 
     def positions_after(self, position: int) -> list[int]:
-        """The known batch boundaries behind a position, in order."""
+        """The indexed batch boundaries behind a position, in order."""
         return self._positions[bisect_right(self._positions, position) :].tolist()
 
     def boundary_after(self, position: int) -> int | None:
-        """The first known batch boundary behind a position; None where none is known."""
+        """The first indexed batch boundary behind a position; None if there is none."""
         index = bisect_right(self._positions, position)
         return self._positions[index] if index < len(self._positions) else None
 
@@ -162,7 +162,7 @@ class OffsetIndex(IndexFile):
         return self._positions[-1] if self._positions else 0
 
     def truncate(self, end_offset: int, end_position: int) -> None:
-        """Drop entries at or behind an offset or a position (both exclusive ends)."""
+        """Remove entries at or behind an offset or a position (both exclusive ends)."""
         keep = len(self._offsets)
         while keep and (
             self._offsets[keep - 1] + self._base_offset >= end_offset or self._positions[keep - 1] >= end_position
@@ -180,7 +180,7 @@ class OffsetIndex(IndexFile):
 
 
 class TimeIndex(IndexFile):
-    """How new the records up to an offset are."""
+    """The maximum timestamps up to offsets."""
 
     def __init__(self, disk: Disk, path: Path, base_offset: int) -> None:
         super().__init__(disk, path)
@@ -189,25 +189,25 @@ class TimeIndex(IndexFile):
         self._offsets = array("i")
 
     def unloaded(self) -> TimeIndex:
-        """The same index before `load`."""
+        """An empty copy, before `load`."""
         return TimeIndex(self.disk, self.path, self._base_offset)
 
     def __len__(self) -> int:
         return len(self._timestamps)
 
     def load(self) -> None:
-        """Read the file. Raises CorruptIndexError where timestamps or offsets do not rise."""
+        """Read the file. Raises CorruptIndexError if timestamps or offsets do not rise."""
         data = self._load_bytes(_TIME_ENTRY.size)
         fields = struct.unpack(">" + "qi" * (len(data) // _TIME_ENTRY.size), data)
         timestamps, offsets = list(fields[0::2]), list(fields[1::2])
         if timestamps != sorted(timestamps) or offsets != sorted(offsets):
             raise CorruptIndexError(f"{self.path}: timestamps or offsets do not rise")
         if offsets and (offsets[0] < 0 or timestamps[0] < 0):
-            raise CorruptIndexError(f"{self.path}: an offset before the segment's, or a time before all")
+            raise CorruptIndexError(f"{self.path}: a negative timestamp, or an offset below the base offset")
         self._timestamps, self._offsets = array("q", timestamps), array("i", offsets)
 
     def maybe_append(self, timestamp_ms: int, offset: int) -> bool:
-        """Add an entry where it is newer than the last; returns whether it was."""
+        """Add an entry if it is newer than the last; returns whether it was added."""
         relative = offset - self._base_offset
         if self._timestamps and (timestamp_ms <= self._timestamps[-1] or relative < self._offsets[-1]):
             return False
@@ -219,18 +219,18 @@ class TimeIndex(IndexFile):
         return True
 
     def last(self) -> tuple[int, int] | None:
-        """(timestamp, offset) of the newest entry."""
+        """The (timestamp, offset) of the newest entry."""
         if not self._timestamps:
             return None
         return self._timestamps[-1], self._offsets[-1] + self._base_offset
 
     def entry_before(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """(timestamp, offset) of the last entry that is older than `timestamp_ms`: so are all records before it."""
+        """The (timestamp, offset) of the last entry before `timestamp_ms`; all records up to it are older."""
         index = bisect_right(self._timestamps, timestamp_ms - 1) - 1
         return (self._timestamps[index], self._offsets[index] + self._base_offset) if index >= 0 else None
 
     def truncate(self, end_offset: int) -> None:
-        """Drop entries at or behind an offset (exclusive end)."""
+        """Remove entries at or behind an offset (exclusive end)."""
         keep = len(self._offsets)
         while keep and self._offsets[keep - 1] + self._base_offset >= end_offset:
             keep -= 1
@@ -246,7 +246,7 @@ class TimeIndex(IndexFile):
 
 
 class AbortedTransaction(NamedTuple):
-    """One aborted transaction; offsets inclusive, last_stable_offset as it was when the marker was written."""
+    """An aborted transaction; offsets are inclusive. `last_stable_offset` is from the time of the marker."""
 
     producer_id: int
     first_offset: int
@@ -255,7 +255,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class TransactionIndex(IndexFile):
-    """The aborted transactions that end in a segment; most segments have none, and no file."""
+    """The aborted transactions that end in a segment. Most segments have none, and no file."""
 
     def __init__(self, disk: Disk, path: Path) -> None:
         super().__init__(disk, path)
@@ -263,16 +263,16 @@ class TransactionIndex(IndexFile):
         self._unsynced = False
 
     def unloaded(self) -> TransactionIndex:
-        """The same index before `load`."""
+        """An empty copy, before `load`."""
         return TransactionIndex(self.disk, self.path)
 
     def load(self) -> None:
-        """Read the file. Raises CorruptIndexError for an unknown version or offsets that go back."""
+        """Read the file. Raises CorruptIndexError for an unknown version, or offsets that decrease."""
         entries: list[AbortedTransaction] = []
         for version, *fields in _TXN_ENTRY.iter_unpack(self._load_bytes(_TXN_ENTRY.size)):
             entry = AbortedTransaction(*fields)
-            if version != 0 or entry.first_offset >= entry.last_offset:  # the last is the marker's, behind its data
-                raise CorruptIndexError(f"{self.path}: an entry of version {version} that goes back")
+            if version != 0 or entry.first_offset >= entry.last_offset:  # the last offset is the marker's
+                raise CorruptIndexError(f"{self.path}: an invalid entry of version {version}")
             if entries and entry.last_offset <= entries[-1].last_offset:
                 raise CorruptIndexError(f"{self.path}: markers do not rise")
             entries.append(entry)
@@ -284,21 +284,21 @@ class TransactionIndex(IndexFile):
         self._unsynced = True
 
     def note_unsynced(self) -> None:
-        """What was written to the file, or cut from it, may be in the page cache alone: the process was killed."""
+        """Count the file as not synced: the process was killed, and writes may be in the page cache only."""
         self._unsynced = self._exists
 
     @property
     def is_written(self) -> bool:
-        """Whether its file has all of it."""
+        """Whether the file has all entries."""
         return not self._pending and not self._is_longer
 
     @property
     def is_unsynced(self) -> bool:
-        """Whether there are entries, or a cut, that no sync covers yet."""
+        """Whether an entry or a truncation is not synced yet."""
         return self._unsynced
 
     def take_unsynced(self) -> bool:
-        """As `is_unsynced`; the caller is about to flush and sync the file."""
+        """Return `is_unsynced` and clear it; the caller flushes and syncs the file."""
         unsynced, self._unsynced = self._unsynced, False
         return unsynced
 
@@ -307,7 +307,7 @@ class TransactionIndex(IndexFile):
         if len(kept) < len(self.entries):
             self.entries = kept
             self._cut_to(len(kept) * _TXN_ENTRY.size)
-            # Behind the recovery point a start would believe in what was cut, and hide records that came since.
+            # A start trusts entries behind the recovery point: stale ones would hide later records.
             self._unsynced = True
 
     def clear(self) -> None:

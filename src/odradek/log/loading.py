@@ -1,8 +1,8 @@
-"""Loading all logs of a broker at its start, several at once.
+"""Loads all logs of a broker at start, with several threads.
 
-First every directory is listed and its checkpoints are read; then its logs are opened, and recovered where the last
-stop was not clean, in steps that several threads take from one list; last, on the loop, what was opened is handed over.
-Threads share nothing but that list: each has open files of its own.
+First every directory is listed and its checkpoints are read. Then threads open its logs, and recover them after an
+unclean stop, in steps from one shared list. Finally the event loop takes over the opened logs. The threads share
+nothing but the list: each has its own file cache.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from odradek.settings.options import config, option
 if TYPE_CHECKING:
     from odradek.log.log_dir import LogDir
 
-# The id of the directory where the controller has this broker's replica, None where it knows of none.
+# Returns the id of the directory that the controller has for this broker's replica; None if it has none.
 AssignedDirectory = Callable[[str, int], UUID | None]
 PARTITION_DIR = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>\d+)")
 FUTURE_DIR = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>\d+)\.[0-9a-f]{32}-future")
 DELETED_DIR = re.compile(r".+\.[0-9a-f]{32}-delete")
 FILES_PER_THREAD = 8
-# Handing work to a thread takes about as long as opening one empty log.
+# Passing work to a thread takes about as long as opening one empty log.
 LOGS_PER_STEP = 8
 
 
 @config
 class RecoveryConfig:
-    """How a start goes about its logs."""
+    """Settings of loading logs at start."""
 
     threads_per_dir: int = option(
         "num.recovery.threads.per.data.dir",
@@ -55,7 +55,7 @@ class RecoveryConfig:
 
 @dataclass(slots=True)
 class FoundLog:
-    """A partition's directory, and what came of opening it."""
+    """A partition's directory, and the log that was opened from it."""
 
     log_dir: LogDir
     directory: Path
@@ -67,19 +67,19 @@ class FoundLog:
     topic_id: UUID | None = None
 
     def begin(self, disk: Disk, files: FileCache, now_ms: int, remove_later: RemoveLater) -> Log:
-        """Make the log of a directory that holds no file of one; blocks. Raises OSError."""
+        """Create the log of an empty directory. Blocks, raises OSError."""
         loaded = begin_directory(files, self.directory, now_ms=now_ms)
         key = self.topic_partition
         self.log = Log(files, self.directory, key, self.config, loaded, jitter=self.jitter, remove_later=remove_later)
         return self.log
 
     def open(self, disk: Disk, files: FileCache, now_ms: int, remove_later: RemoveLater) -> Log:
-        """Load it, and recover it where its directory was not closed in good order; blocks. Raises StorageError."""
+        """Load the log, and recover it after an unclean stop. Blocks, raises StorageError."""
         log_dir, key = self.log_dir, self.topic_partition
         try:
             self.topic_id = read_topic_id(disk, self.directory)
         except CorruptCheckpointError as error:
-            self.notes.append(f"{error}; the metadata log has it")
+            self.notes.append(f"{error}; the id is taken from the metadata log")
         except OSError as error:
             raise StorageError(log_dir.path, f"{self.directory}: {error}") from error
         self.log = open_log(
@@ -96,13 +96,13 @@ class FoundLog:
             notes=self.notes,
         )
         self.log.update_high_watermark(log_dir.checkpointed_watermark.get(key, 0))
-        # A crash may have come between making the directory and the first flush.
+        # The process may have crashed between the creation of the directory and the first flush.
         self.log.partition_dir.is_new = not log_dir.clean_shutdown
         return self.log
 
 
 class LogLoader:
-    """The logs of one start. `total` is how many there are, `opened` how many are done."""
+    """The logs of one start. `total` is their number, `opened` the number that is loaded."""
 
     def __init__(
         self,
@@ -117,8 +117,9 @@ class LogLoader:
     ) -> None:
         """
         Args:
-            overrides: a topic's own settings by its name.
-            assigned: which of two logs of one partition is the log.
+            overrides: returns a topic's own settings.
+            assigned: returns the directory that the controller has for a replica; it decides between two logs of a
+                partition.
             jitter: draws each log's share of segment.jitter.ms.
         """
         self._disk = disk
@@ -132,7 +133,7 @@ class LogLoader:
         self.found: dict[TopicPartition, FoundLog] = {}
         self.futures: list[FoundLog] = []
         self.to_remove: list[Path] = []
-        self._copies: list[tuple[Path, Path]] = []  # what is removed, and the directory of the log that is kept
+        self._copies: list[tuple[Path, Path]] = []  # (copy to remove, directory of the remaining log)
         self.failures: dict[Path, str] = {}
         self.opened = 0
 
@@ -141,7 +142,7 @@ class LogLoader:
         return len(self.found) + len(self.futures)
 
     def list_dir(self, log_dir: LogDir, notes: list[str]) -> None:
-        """Find the logs of a directory; blocks, raises OSError."""
+        """Find the logs of a directory. Blocks, raises OSError."""
         waiting: deque[FoundLog] = deque()
         for name in self._names(log_dir.path):
             directory = log_dir.path / name
@@ -151,7 +152,7 @@ class LogLoader:
             if not (match or is_deleted) or not self._disk.is_dir(directory):
                 continue
             if self._disk.is_link(directory):
-                notes.append(f"{directory}: a link out of the log directory; what it leads to is left alone")
+                notes.append(f"{directory}: a symbolic link; it is ignored")
                 continue
             if is_deleted:
                 self.to_remove.append(directory)
@@ -161,7 +162,7 @@ class LogLoader:
                 continue
             key = (match["topic"], int(match["partition"]))
             if match["partition"] != str(key[1]):
-                notes.append(f"{directory}: left alone, the directory of that partition is {key[0]}-{key[1]}")
+                notes.append(f"{directory}: ignored, the directory of that partition is {key[0]}-{key[1]}")
                 continue
             config = LogConfig.from_overrides(self._base_config, self._overrides(match["topic"]))
             found = FoundLog(log_dir, directory, key, config, self._jitter())
@@ -175,7 +176,7 @@ class LogLoader:
         self._waiting[log_dir.path] = waiting
 
     def _names(self, log_dir: Path) -> Iterator[str]:
-        """What is in a directory, without what a process began to write aside and did not finish: that is removed."""
+        """The names in a directory; removes unfinished files of `aside`."""
         for name in self._disk.list_dir(log_dir):
             if is_unfinished(name):
                 self._disk.remove(log_dir / name)
@@ -183,8 +184,8 @@ class LogLoader:
                 yield name
 
     def _is_better(self, second: FoundLog, first: FoundLog, notes: list[str]) -> bool:
-        """Of two logs of one partition the first found is the log, unless the controller has the replica where the
-        second is: whatever moved it there did not come to its end (`log.future`)."""
+        """Decide between two logs of one partition: the first found is the log, unless the controller has the replica
+        in the directory of the second: then a move to it was interrupted (`log.future`)."""
         if self.assigned(*second.topic_partition) != second.log_dir.directory_id:
             self._resolve_copy(second, first, notes)
             return False
@@ -199,12 +200,14 @@ class LogLoader:
             notes.append(f"{copy.directory}: it was moved to {kept.log_dir.path}; this copy is removed")
             self._copies.append((copy.directory, kept.log_dir.path))
         else:
-            notes.append(f"{copy.directory}: also in {kept.log_dir.path}; this copy is left alone")
+            notes.append(f"{copy.directory}: also in {kept.log_dir.path}; this copy is ignored")
 
     def release_names(self, random_bits: Callable[[], int]) -> None:
-        """Rename copies that are removed, before a log can take their name: its files would be removed with them.
+        """Rename the copies that will be removed, before a log gets their name: otherwise its files would be removed
+        with them.
 
-        The name of the log that is kept is durable first. What cannot be renamed stays, for the next start.
+        The name of the log that remains is made durable first. A copy that cannot be renamed stays until the next
+        start.
         """
         for directory, kept_in in self._copies:
             if kept_in in self.failures or directory.parent in self.failures:
@@ -223,10 +226,10 @@ class LogLoader:
         return sum(self._disk.size(directory / name) for name in names)
 
     def open_some(self, log_dir: Path, files: FileCache) -> bool:
-        """Open the next few logs of a directory; blocks; several threads may do so, each with its own `files`.
+        """Open the next few logs of a directory. Blocks; several threads may call it, each with its own `files`.
 
         Returns:
-            Whether there may be more. A directory that fails has no more.
+            Whether there may be more; False after a failure of the directory.
         """
         waiting = self._waiting.get(log_dir, deque())
         for _ in range(LOGS_PER_STEP):

@@ -375,7 +375,7 @@ class Log:
         """The offset (exclusive) at which a segment of this log ends."""
         return self.segments.end_of(segment, self.log_end_offset)
 
-    # -- flushing, leaving --------------------------------------------------------------------------------------
+    # -- flushing, detaching -----------------------------------------------------------------------------------
 
     def remove_later(self, paths: list[Path]) -> None:
         """Remove files that the log no longer uses, after file.delete.delay.ms."""
@@ -400,7 +400,7 @@ class Log:
         work()
         self.finish_flush(end)
 
-    def leave(self) -> None:
+    def detach(self) -> None:
         """Detach the log from its directory, which may be renamed or removed while a flush or compaction runs."""
         self.partition_dir.is_detached = True
         self._clear_listeners()

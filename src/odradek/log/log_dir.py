@@ -1,4 +1,4 @@
-"""One of log.dirs: what its checkpoints said when the node started, and whether it works."""
+"""One of log.dirs: its state, and the content of its checkpoints at start."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ class LogDir:
     """A log directory.
 
     Attributes:
-        clean_broker_epoch: the epoch under which the node stopped in good order; -1 where it did not, or did not say.
-        checkpointed_*: what the checkpoints said when the node started.
-        directory_id: of its meta.properties; zero until the node sets it.
-        error: why it is offline, "" while it is not.
+        clean_broker_epoch: the broker epoch of the last clean stop; -1 if the stop was not clean, or the epoch is
+            unknown.
+        checkpointed_*: the content of the checkpoints at start.
+        directory_id: from meta.properties; zero until the node sets it.
+        error: the reason why it is offline; "" while it is online.
         cordoned: whether it takes no new logs (KIP-1066).
-        full: whether a write did not fit, and none that was tried since did.
+        full: whether a write failed for lack of space, and no later one has succeeded.
     """
 
     path: Path
@@ -53,30 +54,30 @@ class LogDir:
         start: dict[TopicPartition, int],
         watermark: dict[TopicPartition, int],
     ) -> None:
-        """Take what the last stop left, and take the mark of a clean one away; raises OSError.
+        """Read the state that the last stop left, and remove the marker of a clean stop. Raises OSError.
 
         Args:
-            recovery, start, watermark: offsets of the checkpoints.
+            recovery, start, watermark: the offsets of the checkpoints.
         """
         marker = self.path / CLEAN_SHUTDOWN
         self.clean_shutdown = disk.exists(marker)
         self.read_clean_epoch(disk)
         self.checkpointed_recovery, self.checkpointed_start = recovery, start
         self.checkpointed_watermark = watermark
-        # From here on the directory changes, so a crash finds it unclean, in the middle of recovery too.
+        # The directory changes from here on: a crash, also during recovery, counts as an unclean stop.
         disk.remove(marker)
         disk.remove(self.path / PROBE_FILE)
         disk.sync_dir(self.path)
 
     def read_clean_epoch(self, disk: Disk) -> None:
-        """Learn under which broker epoch the directory was closed in good order."""
+        """Read the broker epoch of the marker of a clean stop."""
         try:
             self.clean_broker_epoch = int(json.loads(read_file(disk, self.path / CLEAN_SHUTDOWN))["brokerEpoch"])
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             self.clean_broker_epoch = -1
 
     def mark_clean(self, disk: Disk, broker_epoch: int) -> None:
-        """Leave the mark of a clean stop for the next start; blocks. Raises StorageError."""
+        """Write the marker of a clean stop. Blocks, raises StorageError."""
         marker = json.dumps({"version": 0, "brokerEpoch": broker_epoch})
         try:
             write_file_durably(disk, self.path / CLEAN_SHUTDOWN, marker.encode())

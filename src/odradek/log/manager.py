@@ -1,8 +1,8 @@
 """All logs of one broker: loading, creation, deletion, flush, checkpoints and retention.
 
-Every log directory stands by itself: its own lock, its own checkpoints, its own fate. A directory whose disk fails goes
-offline with its logs, and the others are served on. What takes time is done in `begin`/`finish` pairs or returned as
-blocking work, so that the owner runs it off the loop; nothing here starts a task.
+Log directories are independent: each has its lock and its checkpoints, and may fail alone. A directory whose disk fails
+goes offline with its logs, and the other directories stay online. Slow work is done in `begin`/`finish` pairs or
+returned as blocking functions, which the caller runs off the event loop; this module starts no task.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MAX_NAME_BYTES = 255
 
 
 class LogManager:
-    """The logs of all partitions on this broker, but for the metadata log."""
+    """The logs of all partitions on this broker, except the metadata log."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class LogManager:
         Args:
             config: the settings of topics without overrides.
             random: draws segment jitter and the names of deleted directories.
-            open_files: how many files of logs are kept open at a time.
+            open_files: the most files of logs that stay open.
         """
         self.disk = disk
         self.clock = clock
@@ -71,7 +71,7 @@ class LogManager:
         self.logs = CountedLogs(self.placing)
         self.topic_ids: dict[TopicPartition, UUID | None] = {}
         self.notes: list[str] = []
-        self.unopened: frozenset[TopicPartition] = frozenset()  # the start saw them where a directory failed
+        self.unopened: frozenset[TopicPartition] = frozenset()  # partitions in directories that failed at start
         self.futures = FutureLogs(self, lambda topic, number: future_name(topic, number, self.random_bits()))
         self._cleaned = CleanedOffsets(disk)
         self._recovery = OffsetFiles(disk, RECOVERY_POINT, lambda log: log.recovery_point)
@@ -82,10 +82,10 @@ class LogManager:
             OffsetFiles(disk, HIGH_WATERMARK, lambda log: log.high_watermark),
         )
         self._pending_deletion: list[tuple[int, Path]] = []
-        self._deleted: dict[TopicPartition, Log] = {}  # whose directories bear their names still
+        self._deleted: dict[TopicPartition, Log] = {}  # deleted logs whose directories are not renamed yet
         self._closed: dict[Path, None] = {}
         self._failed_to_close: dict[Path, StorageError] = {}
-        self._renamed_in: dict[Path, None] = {}  # where directories got names that are not durable yet
+        self._renamed_in: dict[Path, None] = {}  # log directories with renames that are not durable yet
 
     # -- starting -----------------------------------------------------------------------------------------------
 
@@ -93,7 +93,7 @@ class LogManager:
         """Lock every directory for this process; creates missing ones.
 
         Raises:
-            StorageError: a directory cannot be made, or belongs to another process.
+            StorageError: a directory cannot be created, or another process uses it.
         """
         for log_dir in self.dirs.values():
             try:
@@ -120,13 +120,12 @@ class LogManager:
         overrides: Callable[[str], Mapping[str, str]] = lambda topic: {},
         assigned: AssignedDirectory = lambda topic, partition_id: None,
     ) -> LogLoader:
-        """Find what is in the directories; blocks, so run it off the loop before serving.
-
-        Open all with the loader's `open_some`, then hand it to `finish_load`.
+        """Find the logs in the directories. Blocks: run it off the loop before the node serves requests. The caller
+        opens all logs with the loader's `open_some`, and then calls `finish_load`.
 
         Args:
-            overrides: a topic's own settings by its name.
-            assigned: where the controller has the replicas of this broker.
+            overrides: returns a topic's own settings.
+            assigned: returns the directory that the controller has for a replica of this broker.
         """
         loader = LogLoader(
             self.disk,
@@ -149,7 +148,7 @@ class LogManager:
         return loader
 
     def finish_load(self, loader: LogLoader) -> int:
-        """Take over the logs that were opened, on the loop.
+        """Take over the opened logs, on the loop.
 
         Returns:
             The number of logs. `notes` has a line for each repair.
@@ -168,7 +167,9 @@ class LogManager:
         self.unopened = frozenset(key for key, found in loader.found.items() if found.log_dir.error)
         self.futures.take_loaded(loader.futures, loader.assigned)
         if all(log_dir.error for log_dir in self.dirs.values()):
-            raise StorageError(next(iter(self.dirs)), "no log directory works: " + next(iter(self.dirs.values())).error)
+            raise StorageError(
+                next(iter(self.dirs)), "all log directories are offline: " + next(iter(self.dirs.values())).error
+            )
         return len(self.logs)
 
     def load(
@@ -176,7 +177,7 @@ class LogManager:
         overrides: Callable[[str], Mapping[str, str]] = lambda topic: {},
         assigned: AssignedDirectory = lambda topic, partition_id: None,
     ) -> int:
-        """All of `begin_load` to `finish_load` at once; blocks. For tools and tests."""
+        """Run `begin_load`, `open_some` and `finish_load`. Blocks. For tools and tests."""
         loader = self.begin_load(overrides, assigned)
         for path in self.dirs:
             while loader.open_some(path, self.files):
@@ -184,13 +185,13 @@ class LogManager:
         return self.finish_load(loader)
 
     def read_clean_epochs(self) -> None:
-        """Read the broker epochs of the last clean stops, before `load` removes the markers."""
+        """Read the broker epochs of the last clean stop, before `load` removes the markers."""
         for log_dir in self.dirs.values():
             log_dir.read_clean_epoch(self.disk)
 
     @property
     def previous_broker_epoch(self) -> int:
-        """The broker epoch of the last clean stop, if all directories have the same; else -1 (KIP-966)."""
+        """The broker epoch of the last clean stop, if all directories have the same one; else -1 (KIP-966)."""
         epochs = {log_dir.clean_broker_epoch for log_dir in self.dirs.values()}
         return min(epochs) if len(epochs) == 1 else -1
 
@@ -203,7 +204,8 @@ class LogManager:
         self.topic_ids[key] = topic_id
 
     def _on_truncated(self, log: Log) -> None:
-        """What lies behind the cut is new: the next start must look at it, as Kafka's LogManager sees to."""
+        """Lower the checkpointed offsets of a truncated log: the next start must verify its new records, as in
+        Kafka."""
         for files in (self._recovery, self._starts):
             files.lower(log, self._each_log())
 
@@ -213,17 +215,17 @@ class LogManager:
         return self.logs.get(topic_partition)
 
     def directory_of(self, topic: str, partition_id: int) -> UUID:
-        """The id of the directory that has a log; NO_DIRECTORY if there is none."""
+        """The id of the log directory of a partition; NO_DIRECTORY if there is no log."""
         log = self.logs.get((topic, partition_id))
         return NO_DIRECTORY if log is None else self.dirs[log.log_dir].directory_id
 
     def topic_id(self, topic_partition: TopicPartition) -> UUID | None:
-        """The id in the log's partition.metadata."""
+        """The topic id in the log's partition.metadata."""
         return self.topic_ids.get(topic_partition)
 
     @property
     def directories(self) -> list[LogDir]:
-        """Every log directory, working or not, in the order of log.dirs."""
+        """Every log directory, online or offline, in the order of log.dirs."""
         return list(self.dirs.values())
 
     def logs_in(self, log_dir: LogDir) -> list[tuple[TopicPartition, Log]]:
@@ -232,14 +234,14 @@ class LogManager:
 
     @property
     def log_count(self) -> int:
-        """How many logs there are, those of deleted partitions included that have their directories still."""
+        """The number of logs, including deleted ones whose directories still exist."""
         return len(self.logs) + len(self._deleted)
 
     def _all_logs(self) -> list[Log]:
         return [*self.logs.values(), *self.futures.logs.values()]
 
     def _each_log(self) -> Iterator[Log]:
-        """All logs, without a list: one of thousands for each of thousands that a request makes takes too long."""
+        """All logs, without a copy of the list: a request that creates thousands of logs iterates once for each."""
         return chain(self.logs.values(), self.futures.logs.values())
 
     def online_dirs(self) -> list[Path]:
@@ -254,13 +256,15 @@ class LogManager:
         *,
         log_dir: Path | None = None,
     ) -> Log:
-        """The log of a partition: the one that was loaded, or a new one, whose names its first flush makes durable.
+        """Return the log of a partition: the loaded one, or a new one, which the first flush makes durable.
 
-        A loaded log of another topic id, left of a deleted topic, goes. A new one is in `log_dir`, or where fewest are.
+        A loaded log with another topic id, of a deleted topic, is deleted. A new log is in `log_dir`, else in the
+        directory with the fewest logs.
 
         Raises:
-            ApiError: KAFKA_STORAGE_ERROR, no space for it, and nothing is left of the try; or its name is a link.
-            StorageError: the directory cannot be written, or none works.
+            ApiError: KAFKA_STORAGE_ERROR, the disk is full and nothing was created, or the directory is a symbolic
+                link.
+            StorageError: the directory cannot be written, or all directories are offline.
         """
         loaded = self.logs.get((topic, partition_id))
         if loaded is not None:
@@ -274,7 +278,7 @@ class LogManager:
         chosen = log_dir or (preferred if preferred in self.online_dirs() else None) or self._emptiest_dir()
         directory = chosen / f"{topic}-{partition_id}"
         if self.disk.is_link(directory):
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory} is a link out of the log directory")
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory} is a symbolic link")
         free_name(self.files, directory, self.random_bits())
         self.forget_cleaned((topic, partition_id), chosen)
         self.forget_offsets((topic, partition_id), chosen)
@@ -299,7 +303,7 @@ class LogManager:
         return log
 
     def _apply_topic(self, log: Log, topic_id: UUID, overrides: Mapping[str, str]) -> Log:
-        """A log that was on disk gets its topic's settings, and the id that a damaged partition.metadata lost."""
+        """Apply the topic's settings to a loaded log, and its id if partition.metadata was damaged."""
         log.config = LogConfig.from_overrides(self.base_config, overrides)
         if self.topic_ids[log.topic_partition] is None:
             try:
@@ -314,51 +318,50 @@ class LogManager:
         online = self.online_dirs()
         if not online:
             raise StorageError(next(iter(self.dirs)), "no log directory is online")
-        # Where all are cordoned, the controller had not heard of it yet: the replica is here, and must lie somewhere.
+        # If all are cordoned, the controller did not know it yet when it placed the replica here.
         online = [path for path in online if not self.dirs[path].cordoned] or online
         online = [path for path in online if not self.dirs[path].full] or online
         return self.placing.emptiest(online)
 
     def delete(self, topic_partition: TopicPartition) -> bool:
-        """Forget a partition's log and discard it; returns whether there was one. Raises StorageError."""
+        """Delete a partition's log; returns whether there was one. Raises StorageError."""
         if not self.schedule_delete(topic_partition):
             return False
         self.discard(self._deleted.pop(topic_partition))
         return True
 
     def schedule_delete(self, topic_partition: TopicPartition) -> bool:
-        """Forget a partition's log, for `discard_deleted` to discard; returns whether there was one.
+        """Remove a partition's log from the map; `discard_deleted` renames its directory. Returns whether there was
+        one.
 
         Raises:
-            StorageError: its copy in another directory could not be discarded.
+            StorageError: its future log could not be discarded.
         """
         self.futures.delete(topic_partition)
         log = self.logs.pop(topic_partition, None)
         self.topic_ids.pop(topic_partition, None)
         if log is None:
             return False
-        log.leave()
+        log.detach()
         self._deleted[topic_partition] = log
         return True
 
     def discard_deleted(self, limit: int) -> bool:
-        """`discard` some of the logs that were deleted; returns whether there are more. Raises StorageError.
-
-        One request may delete thousands, and a rename takes a tenth of a millisecond.
-        """
+        """`discard` up to `limit` deleted logs, since a request may delete thousands; returns whether there are more.
+        Raises StorageError."""
         for key in tuple(islice(self._deleted, limit)):
             self.discard(self._deleted.pop(key))
         return bool(self._deleted)
 
     def discard(self, log: Log, *, after_names_in: Path | None = None) -> None:
-        """Give the directory of a log that is no partition's any more another name; it is removed after
-        file.delete.delay.ms.
+        """Rename the directory of a deleted log; it is removed after file.delete.delay.ms.
 
-        The name is durable when its files are removed, not on return: a sync for each of a thousand partitions would
-        keep everybody waiting. A directory that a crash gives its old name back belongs to no topic, and goes at start.
+        The rename is durable before the files are removed, not on return: a sync for each of a thousand partitions
+        would block other requests. If a crash undoes the rename, the directory belongs to no topic, and the next start
+        removes it.
 
         Args:
-            after_names_in: the names in this directory are made durable before its files go.
+            after_names_in: the names in this directory are made durable before the files are removed.
         Raises:
             StorageError: the rename failed.
         """
@@ -366,14 +369,14 @@ class LogManager:
         mark = f".{self.random_bits():032x}-delete"
         stem = f"{topic}-{partition_id}"[: MAX_NAME_BYTES - len(mark)]
         target = log.log_dir / (stem + mark)
-        log.leave()
+        log.detach()
         try:
             close_log(log, clean=False)
             self.disk.rename(log.directory, target)
         except OSError as error:
             if not is_disk_full(error):
                 raise StorageError(log.log_dir, f"{log.directory}: {error}") from error
-            # A longer name may need space that only a removal brings.
+            # The longer name may not fit into a full directory.
             self.disk.remove_tree(log.directory)
             return
         self._renamed_in[log.log_dir] = None
@@ -382,24 +385,24 @@ class LogManager:
         self._pending_deletion.append((self.clock.monotonic_ms() + log.config.file_delete_delay_ms, target))
 
     def swap_in(self, log: Log, topic_id: UUID | None) -> None:
-        """Use a future log as its partition's log from now on; all of it must be compacted again."""
+        """Use a future log as its partition's log; compaction begins at its start again."""
         self._add(log, topic_id)
         log.cleaned_offset = 0
 
     def forget_log(self, log: Log) -> None:
-        """Another log takes the place of this one, whose directory is the caller's to discard."""
+        """Remove a log from the maps, because another log replaces it; the caller discards its directory."""
         if self.logs.get(log.topic_partition) is log:
             del self.logs[log.topic_partition], self.topic_ids[log.topic_partition]
 
     def forget_cleaned(self, key: TopicPartition, log_dir: Path) -> None:
-        """A log is recreated under a name in a directory. Raises StorageError."""
+        """Remove the cleaner's offset of a partition that is recreated in a directory. Raises StorageError."""
         self._cleaned.forget(key, log_dir, self.logs.values())
 
     def forget_offsets(self, key: TopicPartition, log_dir: Path) -> None:
-        """An empty log begins under a name in a directory: its checkpoints say nothing of one before; blocks.
+        """Remove the checkpointed offsets of a partition whose empty log begins in a directory. Blocks.
 
         Raises:
-            ApiError: KAFKA_STORAGE_ERROR, no space for it. StorageError.
+            ApiError: KAFKA_STORAGE_ERROR, the disk is full. StorageError.
         """
         for files in self._checkpoints:
             files.forget(key, log_dir, self._each_log())
@@ -419,14 +422,15 @@ class LogManager:
             log.config = config
 
     def take_offline(self, log_dir: Path, reason: str = "a disk operation failed") -> bool:
-        """The disk failed: forget the directory's logs, which must not be touched again; returns whether it is new."""
+        """Mark a directory as offline and remove its logs, which must not be used again; returns whether it was
+        online."""
         found = self.dirs.get(log_dir)
         if found is None or found.error:
             return False
         found.error = reason
         lost = [key for key, log in self.logs.items() if log.log_dir == log_dir]
         for key in lost:
-            self.logs.pop(key).leave()
+            self.logs.pop(key).detach()
             self.topic_ids.pop(key, None)
         self._deleted = {key: log for key, log in self._deleted.items() if log.log_dir != log_dir}
         for key in [key for key, log in self.futures.logs.items() if log.log_dir == log_dir]:
@@ -434,12 +438,12 @@ class LogManager:
         self.files.forget_below(log_dir)
         return True
 
-    # -- passes, each called now and then by the owner ------------------------------------------------------------
+    # -- periodic work, which the owner calls ---------------------------------------------------------------------
 
     async def retain(self, log: Log, now_ms: int, producer_expiration_ms: int) -> int:
-        """Drop what is too old or too much of one log, and forget silent producers; returns how many segments went.
+        """Apply retention to one log, and expire its producers; returns how many segments were deleted.
 
-        What must be read and what is renamed is worked off the loop; what is decided is decided between.
+        Indexes are loaded and files renamed off the loop; decisions are made on the loop.
 
         Raises:
             ApiError: KAFKA_STORAGE_ERROR, no space for a new segment. StorageError.
@@ -452,7 +456,7 @@ class LogManager:
                 if twin is not None and not log.is_detached:
                     unread.indexes.install_indexes(twin)
             except OSError as error:
-                # Meanwhile the log may be deleted, and the segment cut off or compacted.
+                # The log may have been deleted, or the segment truncated or compacted, in the meantime.
                 if not (log.is_detached or unread.batches.is_dropped):
                     raise StorageError(log.log_dir, f"{log.directory}: {error}") from error
         if not log.is_detached and found.segment_count:
@@ -461,14 +465,12 @@ class LogManager:
         return 0
 
     def logs_to_flush(self, now_ms: int) -> list[Log]:
-        """Logs with closed segments that are not durable, or whose flush.ms has passed since their last flush.
-
-        A rolled segment is made durable soon, as Kafka does: a start after a crash then looks at the active one alone.
-        """
+        """The logs with closed segments that are not durable (a start after a crash then verifies only the active one,
+        as in Kafka), and those whose flush.ms has passed."""
         return [log for log in self.logs.values() if log.flush_state.is_due(log.log_end_offset, now_ms, log.config)]
 
     def take_removals(self) -> Callable[[], None]:
-        """Blocking work that removes the files and directories whose time has come; it never raises OSError."""
+        """Return blocking work that removes the files and directories that are due; it never raises OSError."""
         now_ms = self.clock.monotonic_ms()
         due = [path for when, path in self._pending_deletion if when <= now_ms]
         self._pending_deletion = [(when, path) for when, path in self._pending_deletion if when > now_ms]
@@ -480,7 +482,7 @@ class LogManager:
         def work() -> None:
             try:
                 for log_dir in renamed_in:
-                    # Else a crash may leave a log under its old name with some of its files gone.
+                    # Otherwise a crash may leave a log with its old name and only a part of its files.
                     disk.sync_dir(log_dir)
             except OSError:
                 return
@@ -488,16 +490,14 @@ class LogManager:
                 try:
                     disk.remove_tree(path) if disk.is_dir(path) else disk.remove(path)
                 except OSError:
-                    # What cannot be removed now is found again at the next start.
+                    # The next start finds it again.
                     continue
 
         return work
 
     def checkpoint_work(self) -> Callable[[], None]:
-        """Blocking work that writes the three checkpoints of every directory as they are now; raises StorageError.
-
-        A full disk is no failure: the checkpoints that are there stay valid, only older.
-        """
+        """Return blocking work that writes the checkpoints of every directory; the work raises StorageError. If a disk
+        is full, the old checkpoints stay valid."""
         logs = self._all_logs()
         writes = []
         for path in self.online_dirs():
@@ -514,10 +514,8 @@ class LogManager:
         return write_all
 
     def cleaned_work(self, log_dir: Path, *, required: bool = False) -> Callable[[], None]:
-        """Blocking work that notes how far the logs of a directory were compacted; raises StorageError.
-
-        With `required` a full disk raises ApiError; else it leaves that to the next time.
-        """
+        """Return blocking work that stores the cleaner's offsets of a directory; the work raises StorageError. With
+        `required`, a full disk raises ApiError; otherwise a later call stores the offsets."""
         if required:
             return self._cleaned.required(log_dir, self.logs.values())
         return self._cleaned.work(log_dir, self.logs.values()) or (lambda: None)
@@ -529,10 +527,10 @@ class LogManager:
     # -- stopping -----------------------------------------------------------------------------------------------
 
     def begin_close(self) -> list[Callable[[], None]]:
-        """Blocking work that makes logs durable, in so many parts that threads may do at once, before `close`.
+        """Return functions that make all logs durable, to run in as many threads before `close`.
 
-        After many writes to many logs one pass over all that is dirty comes first: thousands of syncs each on its own
-        would take minutes.
+        If many logs have unflushed records, all dirty pages are written back first: thousands of separate syncs would
+        take minutes.
         """
         waiting = deque(log for log in self._all_logs() if log.log_dir in self.online_dirs())
         if sum(log.unflushed_count > 0 for log in waiting) >= MANY_LOGS:
@@ -555,10 +553,10 @@ class LogManager:
         return [work] * CLOSING_THREADS
 
     def close(self, *, broker_epoch: int = -1) -> None:
-        """Make all logs durable, write checkpoints and the mark of a clean stop; blocks.
+        """Make all logs durable, and write the checkpoints and the marker of a clean stop. Blocks.
 
         Raises:
-            StorageError: a directory failed; it has no mark, and the others are closed all the same.
+            StorageError: a directory failed. It gets no marker; the other directories are closed.
         """
         failure: StorageError | None = None
         self._discard_all()

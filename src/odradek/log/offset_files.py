@@ -1,8 +1,8 @@
-"""The checkpoints of offsets in each log directory: what was last written to them, and who writes.
+"""The offset checkpoints of each log directory.
 
-An offset that is too small costs work at the next start. One that is too large does harm: records below it are not
-verified, though the log was truncated and has grown since. So before a log may grow behind a cut, or be recreated under
-its name, the file must not name it beyond where it is: also where another thread is just writing what it was.
+A checkpointed offset that is too small costs work at the next start. One that is too large skips the verification of
+records after a truncation. So before a truncated or recreated log grows, its checkpointed offset must be lowered, even
+while another thread is writing the file.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class OffsetFiles:
-    """One checkpoint, in every log directory."""
+    """One checkpoint, with a file in every log directory."""
 
     def __init__(self, disk: Disk, name: str, offset_of: Callable[[Log], int]) -> None:
-        """`offset_of` is what the file says of a log."""
+        """`offset_of` returns the offset that is stored for a log."""
         self._disk = disk
         self._name = name
         self._offset_of = offset_of
@@ -35,7 +35,8 @@ class OffsetFiles:
         self._writing: dict[Path, Mutex] = defaultdict(disk.mutex)
 
     def load(self, log_dir: Path, notes: list[str], meaning: str) -> None:
-        """Read a directory's file; a damaged one says nothing, which means what `meaning` says. Raises OSError."""
+        """Read the file of a directory. A damaged file counts as empty; `meaning` is the consequence for the note.
+        Raises OSError."""
         try:
             self._written[log_dir] = read_offsets(self._disk, log_dir / self._name)
         except CorruptCheckpointError as error:
@@ -43,20 +44,21 @@ class OffsetFiles:
             self._written[log_dir] = {}
 
     def written(self, log_dir: Path) -> dict[TopicPartition, int]:
-        """What a directory's file says."""
+        """The content of a directory's file."""
         return self._written.get(log_dir, {})
 
     def work(
         self, log_dir: Path, logs: Iterable[Log], *, always: bool = False, wait: bool = False
     ) -> Callable[[], None] | None:
-        """Blocking work that writes a directory's file; None where nothing has changed. The work raises StorageError.
+        """Return blocking work that writes a directory's file; None if nothing has changed. The work raises
+        StorageError.
 
-        A full disk is no failure: the file that is there stays valid, only older.
+        A full disk is no failure: the old file stays valid.
 
         Args:
-            logs: all of the broker.
-            always: write what has not changed too: a disk that has failed, and is not used otherwise, is found out.
-            wait: the work returns when the file says so; else another thread that is at it may have it to do still.
+            logs: all logs of the broker.
+            always: write even without a change, to detect a failed disk that is otherwise unused.
+            wait: return once the file is written; otherwise another thread that is writing may write it later.
         """
         offsets = {log.topic_partition: self._offset_of(log) for log in logs if log.log_dir == log_dir}
         self._wanted[log_dir] = offsets
@@ -66,13 +68,13 @@ class OffsetFiles:
         return lambda: self._write(log_dir, writing, wait=wait)
 
     def write_now(self, log_dir: Path, logs: Iterable[Log]) -> None:
-        """Let the file say what is so now, whichever other thread writes it; blocks. Raises StorageError."""
+        """Write the present offsets, after any other thread that is writing; blocks. Raises StorageError."""
         self.work(log_dir, logs, always=True)
         self._write(log_dir, self._writing[log_dir], wait=True)
 
     def _write(self, log_dir: Path, writing: Mutex, *, wait: bool) -> None:
         if not writing.acquire(blocking=wait):
-            return  # another thread is at it, and looks again when it is done
+            return  # another thread is writing, and compares again when it is done
         try:
             while True:
                 wanted = self._wanted[log_dir]
@@ -87,22 +89,22 @@ class OffsetFiles:
             writing.release()
 
     def lower(self, log: Log, logs: Iterable[Log]) -> None:
-        """A log was cut: let the file not name it beyond where it is; blocks where it does. Raises StorageError."""
+        """Lower the stored offset of a truncated log if it is above the present one; this blocks. Raises
+        StorageError."""
         if self.max_recorded_offset(log.topic_partition, log.log_dir) > self._offset_of(log):
             self.write_now(log.log_dir, logs)
 
     def max_recorded_offset(self, key: TopicPartition, log_dir: Path) -> int:
-        """The largest offset that a directory's file may have for a partition, or may get from who is writing it."""
+        """The largest offset of a partition that the file has, or that a thread is writing."""
         return max(said.get(log_dir, {}).get(key, 0) for said in (self._written, self._wanted))
 
     def forget(self, key: TopicPartition, log_dir: Path, logs: Iterable[Log]) -> None:
-        """A log is recreated under a name: let the file not say of it what it says of the one before.
+        """Remove the offset of a partition that is recreated under the same name; blocks if there is one.
 
-        Blocks where it does. A start taken from there would hide the new log's records, after a crash that comes before
-        the file is written again.
+        The old offset would hide records of the new log after a crash before the next write.
 
         Raises:
-            ApiError: KAFKA_STORAGE_ERROR, no space for it. StorageError.
+            ApiError: KAFKA_STORAGE_ERROR, the disk is full. StorageError.
         """
         if not self.max_recorded_offset(key, log_dir):
             return
@@ -111,5 +113,5 @@ class OffsetFiles:
             raise no_space(log_dir)
 
     def is_behind(self, log_dir: Path) -> bool:
-        """Whether the last write found no space."""
+        """Whether the last write failed for lack of space."""
         return self._written.get(log_dir) != self._wanted.get(log_dir)

@@ -1,4 +1,4 @@
-"""From a partition's directory to its log, and back: opening and closing one log."""
+"""Opens and closes the log of a partition's directory."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def open_log(
     remove_later: RemoveLater | None = None,
     notes: list[str] | None = None,
 ) -> Log:
-    """Load a directory, which must exist; blocks.
+    """Load an existing directory. Blocks, raises StorageError.
 
-    `notes` takes one line for each repair of the recovery. Raises StorageError.
+    `notes` gets a line for each repair.
     """
     try:
         loaded = load_directory(
@@ -51,7 +51,7 @@ def open_log(
 
 
 def close_log(log: Log, *, clean: bool = True) -> None:
-    """Let go of the files; a clean close makes all durable first and blocks. Raises StorageError."""
+    """Close the files; a clean close makes all records durable first, and blocks. Raises StorageError."""
     if clean:
         try:
             _write_for_next_start(log)
@@ -62,10 +62,9 @@ def close_log(log: Log, *, clean: bool = True) -> None:
 
 
 def _write_for_next_start(log: Log) -> None:
-    """The producers' state and all indexes, so that the next start reads no batches. Raises OSError.
+    """Write a producer snapshot and all indexes, so that the next start reads no batches. Raises OSError.
 
-    Without space for them the next start reads more of the log, and no more: the same after a loss of power, so that
-    this snapshot is not synced.
+    If there is no space, the next start reads more of the log, as after a loss of power: so the snapshot is not synced.
     """
     log.segments.active.indexes.load()
     end = log.log_end_offset
@@ -76,6 +75,6 @@ def _write_for_next_start(log: Log) -> None:
 
 
 def use_files(log: Log, files: FileCache) -> None:
-    """Open files of these from now on: a log that another thread opened comes to the loop."""
+    """Use another file cache, after another thread has opened the log."""
     log.partition_dir.files = files
     log.segments.use_files()

@@ -1,11 +1,11 @@
-"""Segments that hold more than an index can count: its offsets lie more than 2³¹ - 1 behind the segment's first.
+"""Splits segments whose offsets exceed the range of an index: 2³¹ - 1 behind the base offset.
 
-Brokers before Kafka 2.0 could write them when they compacted (KAFKA-6264); we write none. As Kafka does at its start,
-the part that cannot be counted becomes segments of its own.
+Brokers before Kafka 2.0 could write them in compaction (KAFKA-6264). As in Kafka, a start moves the batches beyond the
+range into new segments:
 
-1. the new segments are written under `.cleaned` names, durable; a start after a crash removes them
-2. they become `.swap`, the last one first: from then on the next start goes on at 3 (`compaction.swap`)
-3. the old segment is cut where the first of them begins, durably, and they get their names
+1. The new segments are written with `.cleaned` names, durably; a start after a crash removes them. 2. They are renamed
+to `.swap`, the last one first; from then on the next start continues at 3 (`compaction.swap`). 3. The old segment is
+truncated at the first of them, durably, and they get their final names.
 """
 
 from __future__ import annotations
@@ -24,24 +24,23 @@ COPY_BYTES = 1 << 20
 
 
 def may_overflow(segment: Segment, following: int) -> bool:
-    """Whether a segment may be too long for its index, by where the next one begins; gaps of compaction do no harm."""
+    """Whether a segment may exceed the range, judged by the next base offset; gaps of compaction are harmless."""
     return following - segment.base_offset > MAX_RELATIVE_OFFSET + 1
 
 
 def split_off(
     files: FileCache, segment: Segment, position: int, *, expected_offset: int, following: int | None
 ) -> list[Segment] | None:
-    """Make segments of what lies from a batch boundary on; blocks.
+    """Create segments of the batches from a batch boundary on. Blocks.
 
-    No checksum covers a batch's offset: one that neither follows the batch before it, nor has its place before what
-    comes next, is damage and no overflow.
+    Checksums do not cover offsets: a first batch whose offset neither follows the batch before it nor precedes the next
+    one is damaged, and no overflow.
 
     Args:
-        expected_offset: what would follow the batch before.
-        following: base offset of the next segment, up to which batches are moved; None behind the last.
+        expected_offset: the offset after the batch before.
+        following: the base offset of the next segment, up to which batches are moved; None for the last segment.
     Returns:
-        The new segments, whose batches are not verified: none where the next segment begins with them already. None
-        for damage.
+        The new segments, not verified; empty if the next segment begins with these batches already. None for damage.
     Raises:
         OSError: the disk failed, or is full; the next start tries again.
     """

@@ -1,4 +1,4 @@
-"""The directory of one log: its files, work on them for other threads, and the end of both."""
+"""The directory of one log: its files, and work on them in other threads."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ T = TypeVar("T")
 
 
 class PartitionDir:
-    """Where the files of a log are. The name changes when a copy becomes the log.
+    """The directory of a log. Its name changes when a future log becomes the log.
 
     Attributes:
         files: the open files of the broker.
         is_detached: the directory belongs to no partition any more, or its disk failed.
-        is_new: its name is not durable before the next flush; set by the maker of the directory.
+        is_new: its name is not durable before the next flush; set by the function that creates or renames it.
     """
 
     __slots__ = ("files", "is_detached", "is_new", "path")
@@ -36,21 +36,20 @@ class PartitionDir:
         return self.path.parent
 
     def failed(self, error: OSError) -> StorageError:
-        """What an operation on the files raises for an error of the disk: the log directory goes offline."""
+        """The error of a failed operation, with which the log directory goes offline."""
         return StorageError(self.log_dir, f"{self.path}: {error}")
 
     def work(
         self, job: Callable[[Disk], T], *, by_name: bool = True, is_dropped: Callable[[], bool] = lambda: False
     ) -> Callable[[], T | None]:
-        """Blocking work on the log for another thread.
+        """Wrap blocking work on the log for another thread.
 
-        The job gets a disk on which the directory keeps its name, so that it never touches another log's that has the
-        name by then. What cannot be done because the log has left its directory, or has dropped what the job is about,
-        is no fault of the disk: then the work returns None.
+        The job gets a disk on which the directory keeps its name, so that it never uses another log's directory of the
+        same name. If the job fails because the log was detached or its files were removed, the work returns None.
 
         Args:
-            by_name: it uses names in the directory.
-            is_dropped: asked by the other thread; true before the files get other names.
+            by_name: whether the job opens files by name.
+            is_dropped: whether the job's files were removed; called in the other thread.
         Raises:
             StorageError: the disk failed; so does the work.
         """
@@ -75,10 +74,10 @@ class PartitionDir:
         return work
 
     def rename(self, path: Path) -> None:
-        """Give the directory another name beside the one it has, which the next flush makes durable.
+        """Rename the directory; the next flush makes the name durable.
 
         Raises:
-            OSError: it has the name it had.
+            OSError: the directory has its old name.
         """
         self.files.disk.rename(self.path, path)
         self.files.forget_below(self.path)

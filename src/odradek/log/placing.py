@@ -1,7 +1,7 @@
-"""Which log directory a new log gets: the one that has the fewest.
+"""Selects the log directory of a new log: the one with the fewest logs.
 
-Counting the logs again for each new one would be quadratic where a request makes thousands. So the maps that hold all
-logs of a broker keep count of them: putting a log into one of them, or taking it out, changes the count.
+Counting all logs for each new one would be quadratic for a request that creates thousands. So the maps of the broker's
+logs update the counts at each change.
 """
 
 from __future__ import annotations
@@ -16,21 +16,20 @@ from odradek.log.log import Log
 
 
 class Placing:
-    """How many logs lie in each directory, copies that are on their way into one included."""
+    """The number of logs in each directory, including future replicas."""
 
     def __init__(self) -> None:
         self.counts: Counter[Path] = Counter()
 
     def emptiest(self, dirs: Sequence[Path]) -> Path:
-        """The first of these that has the fewest; `dirs` is not empty."""
+        """The first of `dirs` with the fewest logs; `dirs` is not empty."""
         return min(dirs, key=self.counts.__getitem__)
 
 
 class CountedLogs(dict[TopicPartition, Log]):
-    """Logs by partition, which are counted in their directories.
+    """Logs by partition; each change updates the counts of their directories.
 
-    Only assignment, `del` and `pop` change it: what else a dict has does not count. A log that is in it stays in its
-    directory.
+    Only assignment, `del` and `pop` are allowed. A log stays in its directory while it is in the map.
     """
 
     def __init__(self, placing: Placing) -> None:
@@ -59,6 +58,6 @@ class CountedLogs(dict[TopicPartition, Log]):
         return log
 
     def _uncounted(self, *args: object, **named: object) -> None:
-        raise AssertionError("logs come by assignment and go by del or pop, which count them")
+        raise AssertionError("only assignment, del and pop keep the counts of logs")
 
     clear = update = setdefault = popitem = __ior__ = _uncounted  # type: ignore[assignment]  # of no use, whatever is given

@@ -1,8 +1,8 @@
-"""What a log remembers of each producer: its epoch, its last batches, its open transaction.
+"""The idempotent and transactional producers of one log: epochs, last batches and open transactions.
 
-By it a retried batch is recognised and answered with its first offsets, a gap in the sequence is refused, and the last
-stable offset is known. State changes only by `update`, for a batch that is in the log; `check` decides before that. A
-snapshot beside each segment saves replaying the whole log at start.
+The state detects retried batches, refuses gaps in sequence numbers, and determines the last stable offset. `check`
+decides whether a batch may be appended; only `update` and the methods after it change the state, for batches that are
+in the log. A snapshot beside each segment saves a replay of the whole log at start.
 
 Source: KIP-98, KIP-360; Kafka ProducerStateManager, ProducerAppendInfo.
 """
@@ -23,7 +23,7 @@ from odradek.log.refusals import Refusals, out_of_order
 from odradek.record.batch import BatchHeader, advance_sequence
 from odradek.record.control import ControlType
 
-# As many requests as a client may have in flight and still be idempotent.
+# The most requests in flight of an idempotent producer.
 WINDOW_BATCHES: Final = 5
 NO_OFFSET: Final = -1
 _SNAPSHOT_VERSION = 1
@@ -33,11 +33,11 @@ _CRC_START = 6
 
 
 class CorruptSnapshotError(Exception):
-    """The file is not a producer snapshot, or was damaged."""
+    """The file is no producer snapshot, or is damaged."""
 
 
 class BatchMetadata(NamedTuple):
-    """One of a producer's last batches; sequences and offsets inclusive."""
+    """One of a producer's last batches; sequences and offsets are inclusive."""
 
     first_sequence: int
     last_sequence: int
@@ -47,7 +47,7 @@ class BatchMetadata(NamedTuple):
 
     @classmethod
     def of(cls, header: BatchHeader) -> BatchMetadata:
-        """What is remembered of a batch that is in the log."""
+        """The metadata of a batch that is in the log."""
         return cls(
             header.base_sequence,
             header.last_sequence,
@@ -62,12 +62,13 @@ class BatchMetadata(NamedTuple):
 
 
 class Verification:
-    """That a transaction coordinator is being asked whether a producer's transaction includes this partition.
+    """A pending verification: the transaction coordinator is asked whether a transaction includes this partition
+    (KIP-890).
 
-    Taken before the question and shown with the batch: a marker that comes between makes it worthless, so that a batch
-    that was under way cannot open the transaction again behind its end (KIP-890). But the question may also be asked
-    while the transaction before is still ending, and be answered once it has. Where every end bumps the epoch, a marker
-    of the batch's own epoch is the end of that one.
+    The verification begins before the request to the coordinator, and the batch is appended under it. A marker that is
+    written in between invalidates it, so that a delayed batch cannot reopen an ended transaction. The request may also
+    be sent while the previous transaction is still ending. If each end bumps the epoch, a marker of the batch's own
+    epoch belongs to that previous transaction, and does not invalidate the verification.
     """
 
     __slots__ = ("is_confirmed", "producer_epoch", "seen_by_expiry", "supports_epoch_bump", "waiter_count")
@@ -80,20 +81,21 @@ class Verification:
         self.seen_by_expiry = False
 
 
-# For batches of clients whose transactions are not verified.
+# For clients whose transactions are not verified.
 NOT_REQUIRED: Final = Verification()
-# For batches of group coordinators, which have verified the transaction themselves and give no sequence.
+# For group coordinators, which verify transactions themselves and send no sequence numbers.
 BY_COORDINATOR: Final = Verification()
 
 
 @dataclass(slots=True)
 class ProducerEntry:
-    """One producer; `silent_since_ms` is monotonic, -1 where it wrote since that was last looked at.
+    """One producer.
 
-    A log may know 100,000 of them, most with one batch: a tuple takes a tenth of what a deque does.
+    A log may have 100,000 of them, most with one batch: a tuple takes a tenth of the memory of a deque.
 
     Attributes:
-        batches: the last ones of this epoch, by offset, no more than WINDOW_BATCHES.
+        batches: the last batches of this epoch, by offset; at most WINDOW_BATCHES.
+        silent_since_ms: monotonic time of the first `expire` without a batch since; -1 if there was none.
     """
 
     producer_id: int
@@ -118,25 +120,27 @@ class ProducerState:
 
     def __init__(self) -> None:
         self.producers: dict[int, ProducerEntry] = {}
-        # First offset → producer, in the order of the log.
+        # First offset → producer id, in the order of the log.
         self._open_transactions: dict[int, int] = {}
-        # Ended, but the marker is not yet below the high watermark: (first offset, marker's offset).
+        # Ended transactions whose marker is not below the high watermark: (first offset, marker's offset).
         self._unreplicated: deque[tuple[int, int]] = deque()
         self.refusals = Refusals()
         self._verifications: dict[int, Verification] = {}
-        # Exclusive: everything before it has been replayed into this state.
+        # All batches below this offset (exclusive) are part of this state.
         self.map_end_offset = 0
-        # Some batch from this offset on could not be replayed; None where all were.
+        # The first offset of a batch that could not be replayed; None if all were.
         self.unreplayed_from: int | None = None
 
     # -- deciding -----------------------------------------------------------------------------------------------
 
     def check(self, header: BatchHeader, verification: Verification | None = NOT_REQUIRED) -> BatchMetadata | None:
-        """Whether a batch of records may be appended; one that already was is returned instead.
+        """Check whether a batch of records may be appended.
 
         Args:
-            verification: what the producer's transaction was verified under; a batch may do without (None) where the
-                transaction is open here.
+            verification: the verification of the producer's transaction; None is enough if the transaction is open
+                here.
+        Returns:
+            The earlier batch that this one repeats; None for a new batch.
         Raises:
             ApiError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
         """
@@ -184,14 +188,14 @@ class ProducerState:
             )
 
     def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether a transaction of this epoch has records here and no end yet."""
+        """Whether a transaction of this producer epoch is open and has records here."""
         entry = self.producers.get(producer_id)
         return entry is not None and entry.transaction_start != NO_OFFSET and entry.producer_epoch == producer_epoch
 
     def begin_verification(
         self, producer_id: int, producer_epoch: int, *, supports_epoch_bump: bool = False
     ) -> Verification:
-        """Before the coordinator is asked, and `end_verification` after it; who ask at the same time share one.
+        """Begin a verification; concurrent requests of one producer share it. `end_verification` follows the response.
 
         Args:
             supports_epoch_bump: the producer's epoch rises with every end of a transaction (KIP-890).
@@ -207,7 +211,8 @@ class ProducerState:
         return verification
 
     def end_verification(self, producer_id: int, verification: Verification, *, is_confirmed: bool) -> None:
-        """The coordinator has answered; what it denies to all who asked is not kept: anybody may invent ids."""
+        """Record the coordinator's response; a denied verification is removed, because any client may send arbitrary
+        ids."""
         verification.waiter_count -= 1
         verification.is_confirmed |= is_confirmed
         is_denied = not verification.waiter_count and not verification.is_confirmed
@@ -215,7 +220,7 @@ class ProducerState:
             del self._verifications[producer_id]
 
     def is_verified(self, producer_id: int, producer_epoch: int, verification: Verification | None) -> bool:
-        """Whether its transaction was not ended since `begin_verification` gave it."""
+        """Whether the verification still holds: no marker has ended the transaction since it began."""
         if verification is None:
             return False
         if verification in (NOT_REQUIRED, BY_COORDINATOR):
@@ -223,7 +228,7 @@ class ProducerState:
         return self._verifications.get(producer_id) is verification and verification.producer_epoch == producer_epoch
 
     def forget_verification(self, producer_id: int, producer_epoch: int, transaction_version: int) -> None:
-        """A marker of that epoch comes: what is being verified for the transaction must not open it again."""
+        """Invalidate the pending verification of a producer, whose transaction a marker of that epoch ends."""
         present = self._verifications.get(producer_id)
         if present is None:
             return
@@ -234,10 +239,10 @@ class ProducerState:
     def must_write_marker(
         self, producer_id: int, producer_epoch: int, coordinator_epoch: int, transaction_version: int
     ) -> bool:
-        """Whether a marker has something to end or to fence here, or was written before (KIP-890).
+        """Whether a marker ends or fences something here; False if it was written before (KIP-890).
 
         Args:
-            transaction_version: 2 where the marker's epoch is above that of every record of its transaction.
+            transaction_version: 2 if the marker's epoch is above that of all records of its transaction.
         Raises:
             ApiError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
         """
@@ -258,7 +263,7 @@ class ProducerState:
             return True
         is_open = entry.transaction_start != NO_OFFSET
         if transaction_version < 2:
-            # Written again by a coordinator of a later epoch, it fences the one before.
+            # A repeated marker of a later coordinator epoch fences the previous coordinator.
             return is_open or coordinator_epoch > entry.coordinator_epoch
         if is_open:
             raise ApiError(
@@ -270,7 +275,7 @@ class ProducerState:
     # -- changing -----------------------------------------------------------------------------------------------
 
     def note_refused(self, headers: Sequence[BatchHeader], code: ErrorCode) -> None:
-        """Batches were kept out of the log, for whatever reason; what passes is remembered, as `Refusals` does it."""
+        """Record batches that were refused; `Refusals` keeps those with a retriable error."""
         if not code.retriable:
             return
         for header in headers:
@@ -280,7 +285,7 @@ class ProducerState:
                     self.refusals.note(header, _expected(entry, header.producer_epoch), code)
 
     def update(self, header: BatchHeader) -> None:
-        """A batch of records is in the log."""
+        """Apply a batch of records that is in the log."""
         self.map_end_offset = header.last_offset + 1
         if not header.has_producer_id:
             return
@@ -303,8 +308,8 @@ class ProducerState:
             self._verifications.pop(header.producer_id, None)
 
     def restore_known_batches(self, before: ProducerState, end_offset: int) -> None:
-        """Take what a state of before knows of batches below `end_offset` (exclusive) and this one, read from a damaged
-        log, does not."""
+        """Add the batches below `end_offset` (exclusive) that a former state had, and that this one lacks because it
+        was read from a damaged log."""
         for producer_id, known in before.producers.items():
             batches = tuple(batch for batch in known.batches if batch.last_offset < end_offset)
             entry = self.producers.get(producer_id)
@@ -317,8 +322,8 @@ class ProducerState:
                 entry.last_timestamp_ms = max(entry.last_timestamp_ms, batches[-1].timestamp_ms)
 
     def inherit_from(self, before: ProducerState) -> None:
-        """Take what a state of before knows of what is in no log: who asks the coordinator, who was refused, who was
-        silent since when. Both are of the same batches."""
+        """Take over the state that no log stores: pending verifications, refusals, and the silence of producers. Both
+        states are of the same batches."""
         self.refusals, self._verifications = before.refusals, before._verifications
         for producer_id, known in before.producers.items():
             entry = self.producers.get(producer_id)
@@ -327,11 +332,11 @@ class ProducerState:
                 entry.coordinator_epoch = max(entry.coordinator_epoch, known.coordinator_epoch)
 
     def restore_dedup_window(self, batches: Sequence[BatchHeader]) -> None:
-        """Put batches before a producer's oldest known one, as far as they end where that begins.
+        """Add batches before a producer's oldest known one, if their sequences are contiguous with it.
 
         Args:
-            batches: by offset, of the log's end; those that are known already are passed over. What is before a
-                control batch belongs to producers that were forgotten there.
+            batches: batches from the end of the log, by offset; known ones are skipped. Those before a control batch
+                belong to producers that were removed there.
         """
         for header in reversed(batches):
             if header.is_control:
@@ -347,7 +352,7 @@ class ProducerState:
     def end_transaction(
         self, header: BatchHeader, kind: ControlType, coordinator_epoch: int, last_stable_offset: int
     ) -> AbortedTransaction | None:
-        """A marker is in the log; returns the transaction where it was aborted and had records here."""
+        """Apply a marker that is in the log; returns the transaction if it was aborted and has records here."""
         self.map_end_offset = header.last_offset + 1
         entry = self.producers.get(header.producer_id)
         if entry is None:
@@ -358,14 +363,14 @@ class ProducerState:
         entry.coordinator_epoch = max(entry.coordinator_epoch, coordinator_epoch)
         entry.last_timestamp_ms = header.max_timestamp
         entry.silent_since_ms = -1
-        # The writer of the marker knows its version, and has forgotten what was of older ones.
+        # The marker's writer has already invalidated verifications by the marker's real version.
         self.forget_verification(header.producer_id, header.producer_epoch, 2)
         first = entry.transaction_start
         if first == NO_OFFSET:
             return None
         entry.transaction_start = NO_OFFSET
         self._open_transactions.pop(first, None)
-        # One that ended earlier and began later is never the oldest any more: so the first of the queue always is.
+        # A transaction that began later and ended earlier never becomes the oldest: the first in the queue always is.
         while self._unreplicated and self._unreplicated[-1][0] >= first:
             self._unreplicated.pop()
         self._unreplicated.append((first, header.last_offset))
@@ -375,7 +380,8 @@ class ProducerState:
         return AbortedTransaction(header.producer_id, first, header.last_offset, stable)
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """Where the oldest transaction begins that is open, or whose end is not yet below the high watermark."""
+        """The first offset of the oldest transaction that is open, or whose marker is not below the high watermark;
+        None if there is none."""
         while self._unreplicated and self._unreplicated[0][1] < high_watermark:
             self._unreplicated.popleft()
         ended = self._unreplicated[0][0] if self._unreplicated else None
@@ -385,18 +391,19 @@ class ProducerState:
         return min(ended, opened)
 
     def open_transactions(self) -> list[ProducerEntry]:
-        """The producers of open transactions, by where these begin."""
+        """The producers with an open transaction, by its first offset."""
         return [self.producers[producer_id] for producer_id in self._open_transactions.values()]
 
     def remove_ended(self) -> None:
-        """A mirror ends here: the ids before are another cluster's, and may be given here to others. Transactions that
-        are open belong to producers of here: the leader has aborted those of the source."""
+        """Remove the producers without an open transaction, at the end of a mirror: their ids belong to another
+        cluster, and this cluster may assign the same ids. The leader has aborted the transactions of the source
+        before."""
         self.producers = {
             producer_id: entry for producer_id, entry in self.producers.items() if entry.transaction_start != NO_OFFSET
         }
 
     def has_late_transaction(self, now_ms: int, max_age_ms: int) -> bool:
-        """Whether a transaction is open whose producer has been silent for longer than any may last.
+        """Whether a transaction is open whose producer has written nothing for `max_age_ms`.
 
         Args:
             now_ms: wall clock, as the timestamps of records.
@@ -407,10 +414,10 @@ class ProducerState:
         )
 
     def expire(self, monotonic_ms: int, expiration_ms: int) -> int:
-        """Forget producers that were silent for so long and have no open transaction; returns how many.
+        """Remove the producers without an open transaction that wrote nothing for `expiration_ms`; returns how many.
 
-        Silence is counted between calls, on a clock that never jumps: were a producer forgotten because the wall clock
-        was set forward, its retries would be taken for new records.
+        The age is measured between calls on the monotonic clock. If the wall clock were used, setting it forward would
+        remove producers, and their retries would count as new records.
         """
         silent = []
         for producer_id, entry in self.producers.items():
@@ -422,7 +429,7 @@ class ProducerState:
             del self.producers[producer_id]
         for producer_id, verification in list(self._verifications.items()):
             if verification.seen_by_expiry:
-                del self._verifications[producer_id]  # asked for so long ago that no request waits for it
+                del self._verifications[producer_id]  # too old: no request waits for it
             verification.seen_by_expiry = True
         self.refusals.expire()
         return len(silent)
@@ -430,7 +437,7 @@ class ProducerState:
     # -- snapshots ----------------------------------------------------------------------------------------------
 
     def snapshot(self) -> bytes:
-        """The bytes of Kafka's producer snapshot file; only the last batch of each producer is kept, as there."""
+        """The content of Kafka's producer snapshot file, with the last batch of each producer, as in Kafka."""
         entries = bytearray()
         for entry in self.producers.values():
             last = entry.batches[-1] if entry.batches else BatchMetadata(-1, -1, -1, 0, entry.last_timestamp_ms)
@@ -449,11 +456,11 @@ class ProducerState:
 
     @classmethod
     def from_snapshot(cls, data: bytes, end_offset: int) -> ProducerState:
-        """The state as a snapshot up to `end_offset` (exclusive) has it. Raises CorruptSnapshotError."""
+        """Decode a snapshot of all batches below `end_offset` (exclusive). Raises CorruptSnapshotError."""
         state = cls()
         state.map_end_offset = end_offset
         if len(data) < _HEAD.size:
-            raise CorruptSnapshotError("shorter than its head")
+            raise CorruptSnapshotError("the file is shorter than its header")
         version, crc, count = _HEAD.unpack_from(data)
         if version != _SNAPSHOT_VERSION or crc != _crc32c.crc32c(memoryview(data)[_CRC_START:]):
             raise CorruptSnapshotError(f"version {version}, or its checksum does not match")
@@ -480,10 +487,7 @@ class ProducerState:
 
 
 def _expected(entry: ProducerEntry | None, epoch: int) -> int | None:
-    """The sequence that must come next under an epoch that is not below the producer's; None where any is taken.
-
-    Retention may have dropped what was before; but what a marker's epoch begins with is known, and a new epoch's.
-    """
+    """The next sequence number under an epoch not below the producer's; None where any is valid."""
     if entry is None or entry.producer_epoch < 0:
         return None
     if epoch == entry.producer_epoch and entry.batches:

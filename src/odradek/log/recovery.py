@@ -1,12 +1,11 @@
-"""From what is in a partition's directory to a log that can be written.
+"""Loads the files of a partition's directory into a log that can be written.
 
-After a clean stop sizes and indexes are believed. After any other, every batch past the recovery point is verified,
-and the log is cut at the first one that is not whole: nothing behind it was acknowledged as durable. Recovery leaves no
-mark before it is done, so a crash in the middle of it is again an unclean start.
+After a clean stop, sizes and indexes are trusted. Otherwise every batch after the recovery point is verified, and the
+log is truncated at the first one that is not whole: nothing behind it was acknowledged as durable. Recovery changes no
+marker before it is done, so that a crash during recovery is again an unclean stop.
 
-Leftovers have one meaning each: `.deleted` and `.cleaned` files were never, or are no longer, part of the log and go;
-`.swap` files are complete replacements and take the place of what they replace (`compaction.swap`).
-Source: Kafka LogLoader.
+Leftover files have one meaning each. `.deleted` and `.cleaned` files are not part of the log, and are removed; `.swap`
+files are complete replacements, and `compaction.swap` completes the swap. Source: Kafka LogLoader.
 """
 
 from __future__ import annotations
@@ -38,20 +37,21 @@ from odradek.record.batch import BatchHeader
 
 _LOG_FILE = re.compile(r"^(\d{20})\.log$")
 _SNAPSHOT_FILE = re.compile(r"^(\d{20})\.snapshot$")
-# How far back from the end of a log the windows of its producers are looked for.
+# How many bytes from the end of a log are read to restore the last batches of its producers.
 WINDOW_BYTES = 1 << 20
 _INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
 
 
 @dataclass(slots=True)
 class LoadedLog:
-    """What a directory holds.
+    """The state of a loaded directory.
 
     Attributes:
         log_end_offset: exclusive.
-        epochs_are_written: whether the epochs' checkpoint says what was found; else the next flush must write it.
-        was_cut: whether the log ends before what was durable once, so that a checkpoint may speak of more.
-        unsynced_snapshots: of producers, which a process that was killed may have left in the page cache.
+        epochs_are_written: whether the checkpoint of leader epochs has these epochs; otherwise the next flush writes
+            it.
+        was_cut: whether the log ends below the former recovery point, so that checkpoints may have larger offsets.
+        unsynced_snapshots: producer snapshots that a killed process may have left in the page cache.
         notes: one line for each repair, for the node's log.
     """
 
@@ -79,13 +79,13 @@ def load_directory(
     compacted: bool = False,
     flush_messages: int = NEVER,
 ) -> LoadedLog:
-    """Load and, after an unclean stop, recover one partition's directory; makes an empty segment where there is none.
+    """Load a partition's directory, and recover it after an unclean stop; creates an empty segment if there is none.
 
     Args:
-        recovery_point: all below (exclusive) was durable when the checkpoint was written.
-        compacted: a segment may end before the next one begins.
-        flush_messages: how many records may be acknowledged and not durable; from so many on they are made durable.
-        log_start_offset: the checkpoint's; raised to the first segment's base offset.
+        recovery_point: the offset (exclusive) below which all records were durable at the last checkpoint.
+        compacted: whether a segment may end before the next one begins.
+        flush_messages: flush.messages; if at least so many records are not durable, they are flushed.
+        log_start_offset: from the checkpoint; raised to the first segment's base offset.
     Raises:
         OSError: the disk failed.
     """
@@ -106,13 +106,13 @@ def load_directory(
         end = _recover(files, segments, recovery_point, index_interval_bytes, notes, compacted=compacted)
     log_start_offset = max(log_start_offset, segments[0].base_offset)
     if end < log_start_offset:
-        notes.append(f"{directory.name}: the log ends at {end}, before its start {log_start_offset}: it is recreated")
+        notes.append(f"{directory.name}: the log end {end} is below its start {log_start_offset}: the log is recreated")
         for segment in segments:
             mark_deleted(segment)
         segments = [Segment(files, directory, log_start_offset, created_ms=now_ms)]
         segments[0].open(create=True)
         end = log_start_offset
-    written_to = min(written_to, end)  # a stop that had no space for epochs, or aborted transactions, did not move it
+    written_to = min(written_to, end)  # lower if the disk was too full for epochs or aborted transactions
     epochs, epochs_are_written = _load_epochs(
         disk, directory, segments, log_start_offset, end, notes, known_to=written_to, is_clean=clean_shutdown
     )
@@ -140,8 +140,8 @@ def load_directory(
 
 
 def _repair_transaction_indexes(segments: list[Segment]) -> None:
-    """Make damaged indexes of aborted transactions again, before entries are written behind what is damaged there: the
-    file would look whole, without those before. Raises OSError."""
+    """Rebuild damaged indexes of aborted transactions before new entries are written behind the damage. Raises
+    OSError."""
     if any(segment.indexes.transactions_damaged for segment in segments):
         rebuild_transactions(segments)
         for segment in segments:
@@ -149,7 +149,7 @@ def _repair_transaction_indexes(segments: list[Segment]) -> None:
 
 
 def begin_directory(files: FileCache, directory: Path, *, now_ms: int) -> LoadedLog:
-    """What `load_directory` finds in a directory without a log's files, in a tenth of its time: a request may make
+    """Do the same as `load_directory` for a new directory, in a tenth of the time, because one request may create
     thousands of logs. Blocks, raises OSError."""
     segment = Segment(files, directory, 0, created_ms=now_ms)
     segment.open(create=True)
@@ -178,7 +178,7 @@ def _open_segments(files: FileCache, directory: Path) -> list[Segment]:
 
 
 def _remove_orphans(disk: Disk, directory: Path, bases: set[int]) -> None:
-    """Index files whose segment is gone."""
+    """Remove index files without a segment."""
     for name in disk.list_dir(directory):
         stem, _, suffix = name.partition(".")
         if f".{suffix}" in _INDEX_SUFFIXES and stem.isdecimal() and int(stem) not in bases:
@@ -186,7 +186,8 @@ def _remove_orphans(disk: Disk, directory: Path, bases: set[int]) -> None:
 
 
 def _end_of(segment: Segment) -> int | None:
-    """The offset behind a segment's last batch by headers alone; None where the file does not end with one."""
+    """The offset behind a segment's last batch, from headers alone; None if the file does not end with a whole
+    batch."""
     segment.indexes.load()
     end, position = segment.base_offset, segment.indexes.offsets.last_position()
     for start, header in segment.indexes.surviving_headers(position):
@@ -203,7 +204,7 @@ def _recover(
     *,
     compacted: bool,
 ) -> int:
-    """Verify what lies past the recovery point, cut at the first damage; returns the log's end offset."""
+    """Verify the log after the recovery point and truncate it at the first damage; returns the log end offset."""
     end, was_split = segments[0].base_offset, False
     for number, segment in enumerate(segments):
         following = segments[number + 1].base_offset if number + 1 < len(segments) else None
@@ -214,7 +215,7 @@ def _recover(
         if damage is not None and damage.overflows:
             parts = split_off(files, segment, damage.position, expected_offset=end, following=following)
             if parts is not None:
-                notes.append(f"{segment.path}: its offsets do not fit its index; it is split at {end}")
+                notes.append(f"{segment.path}: its offsets exceed the range of an index; it is split at {end}")
                 segments[number + 1 : number + 1] = parts
                 was_split = True
                 continue
@@ -224,13 +225,13 @@ def _recover(
             continue
         lost = [later.base_offset for later in segments[number + 1 :]]
         notes.append(
-            f"{segment.path}: cut at position {damage.position}, offset {end}: {damage.reason}"
-            + (f"; {len(lost)} later segments go with it" if lost else "")
+            f"{segment.path}: truncated at position {damage.position}, offset {end}: {damage.reason}"
+            + (f"; {len(lost)} later segments are removed" if lost else "")
         )
         truncate_segment(segment, damage.position, end)
         for later in segments[number + 1 :]:
             mark_deleted(later)
-        # Before anything follows: were the cut undone by a loss of power, old batches would stand behind new ones.
+        # Before the next append: if a loss of power undid the truncation, old batches would follow new ones.
         segment.sync_file_and_directory()
         del segments[number + 1 :]
         break
@@ -242,24 +243,24 @@ def _recover(
 
 
 def _has_gap_between(segment: Segment, end: int, after: Segment) -> Damage | None:
-    """A power loss may keep the younger of two files: what it holds follows on records that are lost.
+    """Return damage if records are missing between two segments: after a loss of power only the younger file may be
+    left.
 
-    But where no segment could hold both the old end and what comes next, the log itself went on there, and all before
-    was durable first (`rolling.advance_end_to`).
+    A gap is valid if one segment could not span it: `rolling.advance_end_to` begins a new segment after a flush.
     """
     if end >= after.base_offset:
         return None
     _, first = next(after.headers(0), (0, None))
     if first is not None and first.last_offset - end > MAX_RELATIVE_OFFSET:
         return None
-    return Damage(segment.size_bytes, f"it ends there, and the next segment begins at {after.base_offset}")
+    return Damage(segment.size_bytes, f"the segment ends there, and the next one begins at {after.base_offset}")
 
 
 def _rename_twice(disk: Disk, directory: Path, segments: list[Segment]) -> None:
-    """Rename segments to and fro, so that the next sync of the directory has their names to store.
+    """Rename segments and back, so that the next sync of the directory stores their names.
 
-    After one that failed they are seen, and no later sync alone makes them durable. A stop between the two names is
-    settled by the next start. Raises OSError.
+    After a failed sync of the directory the names are visible, and a later sync alone does not make them durable. The
+    next start resolves a crash between the two renames. Raises OSError.
     """
     for segment in segments:
         path, aside = segment.path, segment_path(directory, segment.base_offset, ".log" + SWAP)
@@ -270,14 +271,15 @@ def _rename_twice(disk: Disk, directory: Path, segments: list[Segment]) -> None:
 def _make_durable(
     disk: Disk, directory: Path, segments: list[Segment], recovery_point: int, epochs: EpochCache | None
 ) -> bool:
-    """Bytes are written again before they are synced: after a failed fsync the page cache shows what the disk has not,
-    and the next fsync says that all is well.
+    """Write the bytes again and sync them. After a failed fsync the page cache may differ from the disk, and the next
+    fsync succeeds without writing it.
 
     Args:
-        epochs: to be stored, None where they are: the next start looks for them behind the recovery point alone.
+        epochs: the leader epochs to store; None if the checkpoint has them. A start reads epochs only behind the
+            recovery point.
     Returns:
-        Whether the recovery point may move to the log's end; False where there is no space for the epochs, or for an
-        index: a start looks for aborted transactions behind the recovery point alone.
+        Whether the recovery point may advance to the log end; False if there is no space for the epochs or for an index
+            of aborted transactions, which a start also reads only behind the recovery point.
     """
     is_indexed = True
     make_durable(disk, [], _snapshots_behind(disk, directory, recovery_point), [])
@@ -293,7 +295,7 @@ def _make_durable(
 
 
 def _sync_indexes(segment: Segment) -> bool:
-    """Whether there was space to make them durable; raises OSError."""
+    """Make the indexes durable; returns whether there was space. Raises OSError."""
     try:
         segment.indexes.flush(sync=True)
     except OSError as error:
@@ -304,9 +306,10 @@ def _sync_indexes(segment: Segment) -> bool:
 
 
 def _verify(segment: Segment, index_interval_bytes: int, following: int | None) -> tuple[int, Damage | None]:
-    """(End offset, where the segment stops making sense); no checksum covers where a batch is in the log.
+    """Verify a segment; returns its end offset, and the first damage or None.
 
-    The indexes are rebuilt on the way: a second reading would take as long as the first.
+    The offsets are checked too, which no checksum covers. The indexes are rebuilt at the same time: another pass would
+    take as long.
     """
     end = segment.base_offset
     is_indexed = False
@@ -342,15 +345,16 @@ def _load_epochs(
     known_to: int,
     is_clean: bool,
 ) -> tuple[EpochCache, bool]:
-    """The checkpoint, or, where it is missing or damaged, the epochs that the batches themselves tell.
+    """Load the leader epochs from the checkpoint, and from the batches where it is missing, damaged or outdated.
 
     Args:
-        known_to: the checkpoint knows every epoch that begins below (exclusive). What follows is read from the log: of
-            what the checkpoint has there, some may be of batches that were cut off, and is believed where it fits.
-        is_clean: none were: in a log that retention emptied, the checkpoint alone has the epoch of its last records.
+        known_to: the checkpoint has all epochs that begin below this offset (exclusive). Later epochs are read from the
+            log; those of the checkpoint count there only if they fit, because their batches may have been truncated.
+        is_clean: whether the stop was clean: then the checkpoint's last epoch counts in a log that retention has
+            emptied.
     Returns:
-        The epochs, and whether the checkpoint says the same. What it lacks must be written before the log stops in
-        good order, as the next start believes it then for all of the log.
+        The epochs, and whether the checkpoint has the same. If not, it must be written before the next clean stop,
+            after which a start trusts it.
     """
     written: list[str] = []
     try:
@@ -364,7 +368,7 @@ def _load_epochs(
     begin = read_to = known_to if epochs.entries() else segments[0].base_offset
     for header in _headers_between(segments, begin, end):
         for epoch, first in later:
-            # Between two batches: compaction may have taken those that it began with.
+            # An epoch may begin between two batches: compaction may have removed its first batches.
             if read_to <= first <= header.base_offset and epoch <= header.partition_leader_epoch:
                 epochs.assign(epoch, first)
         epochs.assign(header.partition_leader_epoch, header.base_offset)
@@ -373,15 +377,15 @@ def _load_epochs(
         if first == end:
             epochs.assign(epoch, first)
     epochs = _with_restored_front(epochs, segments, start)
-    epochs.truncate_from_start(start)  # the files may begin with batches that were deleted, and keep their epochs
+    epochs.truncate_from_start(start)  # the files may begin with deleted batches
     return epochs, epochs.lines() == written
 
 
 def _with_restored_front(epochs: EpochCache, segments: list[Segment], start: int) -> EpochCache:
-    """The epochs, and before them those of the batches between the log's start and the first entry.
+    """Add the epochs of the batches between the log start and the first entry.
 
-    DeleteRecords drops epochs from the checkpoint at once; the checkpoint of log start offsets follows later. After a
-    crash in between, the log has the records again. A log whose first batch has no epoch stays as it is.
+    DeleteRecords removes epochs from the checkpoint at once, and the checkpoint of log start offsets is written later.
+    After a crash in between, the log has the records again. Nothing is added if the first batch has no epoch.
     """
     entries = epochs.entries()
     if not entries or entries[0][1] <= start:
@@ -398,7 +402,7 @@ def _with_restored_front(epochs: EpochCache, segments: list[Segment], start: int
 
 
 def _headers_between(segments: list[Segment], start: int, end: int) -> Iterator[BatchHeader]:
-    """The headers of the batches that hold offsets in [start, end); no file is opened where that is empty."""
+    """The headers of the batches that hold offsets in [start, end); opens no file if the range is empty."""
     if start >= end:
         return
     for number, segment in enumerate(segments):
@@ -414,14 +418,14 @@ def _headers_between(segments: list[Segment], start: int, end: int) -> Iterator[
 def load_producers(
     disk: Disk, directory: Path, segments: list[Segment], end: int, notes: list[str], *, indexed_to: int | None = None
 ) -> ProducerState:
-    """The newest good snapshot at or below `end` (exclusive), and every batch behind it.
+    """Load the newest valid snapshot at or below `end` (exclusive), and replay the batches behind it.
 
     Args:
-        indexed_to: up to where (exclusive) the index of aborted transactions is known to be whole; what it lacks behind
-            that is added, from a snapshot that is no newer. None for all.
+        indexed_to: the offset (exclusive) up to which the index of aborted transactions is complete; missing entries
+            behind it are added, so the snapshot must not be newer. None if the whole index is complete.
     """
     first_base = segments[0].base_offset
-    # Of what retention dropped there is no index to mend, and only the snapshot has its producers.
+    # Only a snapshot has the producers of deleted segments, for which no index must be repaired.
     newest = end if indexed_to is None else min(end, max(indexed_to, first_base))
     state, offsets = _newest_snapshot(disk, directory, end, newest, notes)
     if indexed_to is not None:
@@ -429,9 +433,9 @@ def load_producers(
     start = max(state.map_end_offset, first_base)
     for number, segment in enumerate(segments):
         if number + 1 < len(segments) and segments[number + 1].base_offset <= start:
-            continue  # all before the snapshot, without a look at its index
+            continue  # the snapshot covers this segment
         if segment.base_offset > start and segment.base_offset not in offsets:
-            # Once retention has dropped the segments before, nothing else has the producers up to here.
+            # After retention has deleted the earlier segments, only a snapshot has the producers up to here.
             state.map_end_offset = segment.base_offset
             _write_snapshot(disk, segment_path(directory, segment.base_offset, ".snapshot"), state)
         for position, header in headers_from(segment, start, partial(_note_hole, state, segment, notes)):
@@ -446,9 +450,9 @@ def load_producers(
 def _newest_snapshot(
     disk: Disk, directory: Path, end: int, newest: int, notes: list[str]
 ) -> tuple[ProducerState, list[int]]:
-    """The state of the newest good snapshot that is at or below `newest`, and the offsets of the snapshots that stay.
+    """The state of the newest valid snapshot at or below `newest`, and the offsets of all snapshots that remain.
 
-    What lies behind the log's end, or is damaged, is removed.
+    Removes damaged snapshots, and those beyond the log end.
     """
     offsets = snapshot_offsets(disk, directory)
     for offset in sorted(offsets, reverse=True):
@@ -469,8 +473,8 @@ def _newest_snapshot(
 
 
 def reload_producers(disk: Disk, directory: Path, segments: list[Segment], present: ProducerState) -> ProducerState:
-    """The state of a log that was read around holes, once one of them is filled; raises OSError."""
-    assert present.unreplayed_from is not None, "something was missed"
+    """Load the producers again after a damaged range was repaired. Raises OSError."""
+    assert present.unreplayed_from is not None, "a batch was not replayed"
     for offset in snapshot_offsets(disk, directory):
         if offset > present.unreplayed_from:
             disk.remove(segment_path(directory, offset, ".snapshot"))
@@ -483,16 +487,18 @@ def reload_producers(disk: Disk, directory: Path, segments: list[Segment], prese
 
 def _note_hole(state: ProducerState, segment: Segment, notes: list[str], hole: Hole) -> None:
     state.unreplayed_from = hole.offset if state.unreplayed_from is None else min(state.unreplayed_from, hole.offset)
-    further = "what follows is not known" if hole.end_position is None else f"read on from byte {hole.end_position}"
+    further = (
+        "the rest is not read" if hole.end_position is None else f"the rest is read from byte {hole.end_position} on"
+    )
     notes.append(
-        f"{segment.path}: no whole batch at byte {hole.position}: its producer may be forgotten until it is repaired; "
+        f"{segment.path}: no whole batch at byte {hole.position}: its producer may be unknown until the repair;  "
         + further
     )
 
 
 def _forget_aborted(segments: list[Segment], offset: int) -> None:
-    """What the index says of markers from `offset` on is read from the log again: a loss of power may have kept entries
-    of markers that it took, or later ones without earlier ones."""
+    """Remove the index entries of markers from `offset` on, to read them from the log: a loss of power may have lost
+    the markers, or earlier entries."""
     for segment, following in zip(segments, [*segments[1:], None], strict=True):
         if following is None or following.base_offset > offset:
             segment.indexes.load()
@@ -508,10 +514,10 @@ def _write_snapshot(disk: Disk, path: Path, state: ProducerState) -> None:
 
 
 def _widen_windows(state: ProducerState, segments: list[Segment]) -> None:
-    """Give producers back the batches before their last, which a snapshot leaves out.
+    """Restore the batches before a producer's last one, which a snapshot does not include.
 
-    A client that had several batches under way when the broker stopped sends all of them again; without the older ones
-    the first would be refused as out of order, and the client would give up.
+    A client that had several batches in flight retries all of them. Without the older ones, the first retry would be
+    refused as out of order, and the client would fail.
     """
     left = WINDOW_BYTES
     batches: list[BatchHeader] = []
@@ -519,7 +525,7 @@ def _widen_windows(state: ProducerState, segments: list[Segment]) -> None:
         segment.indexes.load()
         start = segment.indexes.offsets.boundary_before(max(0, segment.size_bytes - left))
         surviving = segment.indexes.surviving_headers(start)
-        # Batches of producers, and where those before are forgotten: no marker of a transaction.
+        # Batches of producers, and control batches that remove producers; not transaction markers.
         batches[:0] = [header for _, header in surviving if header.has_producer_id != header.is_control]
         left -= segment.size_bytes - start
         if left <= 0:
@@ -528,7 +534,7 @@ def _widen_windows(state: ProducerState, segments: list[Segment]) -> None:
 
 
 def snapshot_offsets(disk: Disk, directory: Path) -> list[int]:
-    """The offsets up to which there are producer snapshots, rising."""
+    """The offsets of the producer snapshots, in order."""
     return sorted(int(match[1]) for name in disk.list_dir(directory) if (match := _SNAPSHOT_FILE.match(name)))
 
 
@@ -537,7 +543,7 @@ def _snapshots_behind(disk: Disk, directory: Path, offset: int) -> list[Path]:
 
 
 def forget_snapshots(disk: Disk, directory: Path, offset: int) -> None:
-    """Remove producer snapshots below `offset`; blocks, raises OSError."""
+    """Remove producer snapshots below `offset`. Blocks, raises OSError."""
     for snapshot in snapshot_offsets(disk, directory):
         if snapshot < offset:
             disk.remove(segment_path(directory, snapshot, ".snapshot"))

@@ -1,9 +1,9 @@
-"""Which batch of a producer was refused for a reason that passes: what it sent behind that one waits for it.
+"""Refused batches of idempotent producers, so that the batches sent after them are refused for the same reason.
 
-A client has several batches under way. Where one is refused before it is in the log (no space, too few in sync, not the
-leader yet), those behind it come before the client knows. They are refused for the same reason: called out of order, a
-client would take a new epoch, and send again under it what other leaders have and have not acknowledged yet. And the
-log of a producer that it does not know must not take one of them for the first. All of this is in memory alone.
+A client has several batches in flight. If one is refused with a retriable error (disk full, too few in-sync replicas,
+not the leader), the next ones arrive before the client has the response. They get the same error: with
+OUT_OF_ORDER_SEQUENCE_NUMBER the client would take a new epoch, and write batches again that another leader may already
+have. The log of an unknown producer must also not accept one of them as the first batch. This state is in memory only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_REFUSALS: Final = 10_000
 
 @dataclass(slots=True)
 class _Refusal:
-    """The batch that must come next, and the first sequence of the last one that came behind it since."""
+    """The refused batch of a producer, which must be the next, and the first sequence of the latest batch after it."""
 
     epoch: int
     sequence: int
@@ -29,9 +29,9 @@ class _Refusal:
 
 
 class Refusals:
-    """No more than one for each producer, and `limit` in all.
+    """At most one refusal for each producer, and `limit` in all.
 
-    `expected` is the sequence that must come next under the batch's epoch; None where the log takes any.
+    `expected` is the next sequence number in the batch's epoch; None if the log accepts any.
     """
 
     __slots__ = ("_by_producer", "_limit")
@@ -44,7 +44,8 @@ class Refusals:
         return len(self._by_producer)
 
     def note(self, header: BatchHeader, expected: int | None, code: ErrorCode) -> None:
-        """A batch is refused for a reason that passes; a replica that still follows may expect an earlier one."""
+        """Record a batch that was refused with a retriable error; a replica that still follows may expect an earlier
+        sequence."""
         producer_id, epoch, first = header.producer_id, header.producer_epoch, header.base_sequence
         if expected is not None and _is_behind(expected, first):
             return
@@ -62,10 +63,11 @@ class Refusals:
             self._by_producer[producer_id] = _Refusal(epoch, first, code, first)
 
     def check(self, header: BatchHeader, expected: int | None) -> None:
-        """
+        """Check that no earlier batch of the producer is missing.
+
         Raises:
-            ApiError: why the batch before this one was refused; OUT_OF_ORDER_SEQUENCE_NUMBER where this one comes again
-                without the other, which a client sends again in their order: so it has given that one up.
+            ApiError: the error of the refused batch before this one; OUT_OF_ORDER_SEQUENCE_NUMBER if this batch is
+                retried and the refused one is not: clients retry in order, so the client has dropped that one.
         """
         refusal, first = self._by_producer.get(header.producer_id), header.base_sequence
         if refusal is None or refusal.epoch != header.producer_epoch or not _is_behind(first, refusal.sequence):
@@ -73,17 +75,18 @@ class Refusals:
         if expected is not None and refusal.sequence != expected:
             return
         if not _is_behind(first, refusal.last_behind):
-            raise out_of_order(header, f"{refusal.sequence} was refused and did not come again")
+            raise out_of_order(header, f"{refusal.sequence} was refused and not retried")
         refusal.last_behind = first
         refusal.seen_by_expiry = False
         raise ApiError(
             refusal.code,
-            f"Sequence number {refusal.sequence} of producer {header.producer_id}, before {first}, was refused and may "
-            "come again",
+            f"Sequence number {refusal.sequence} of producer {header.producer_id}, before {first}, was refused; "
+            "retry it first",
         )
 
     def settle(self, producer_id: int, epoch: int, expected: int) -> None:
-        """A batch of the producer is in the log, and `expected` must come next under its epoch."""
+        """Remove the refusal of a producer once a batch is in the log, after which `expected` is the next sequence
+        number."""
         refusal = self._by_producer.get(producer_id)
         if refusal is None or refusal.epoch > epoch:
             return
@@ -91,11 +94,11 @@ class Refusals:
             del self._by_producer[producer_id]
 
     def take(self, earlier: Refusals) -> None:
-        """Those of before the log was here."""
+        """Add the refusals that were recorded before the log existed here."""
         self._by_producer = {**earlier._by_producer, **self._by_producer}
 
     def expire(self) -> None:
-        """Forget what was refused before the last call: no client waits for so long."""
+        """Remove the refusals from before the last call: no client retries for so long."""
         for producer_id, refusal in list(self._by_producer.items()):
             if refusal.seen_by_expiry:
                 del self._by_producer[producer_id]
@@ -103,12 +106,12 @@ class Refusals:
 
 
 def _is_behind(sequence: int, other: int) -> bool:
-    """Whether a sequence comes after another, where after the largest comes 0."""
+    """Whether a sequence number comes after another; 0 comes after the largest."""
     return 0 < (sequence - other) & MAX_SEQUENCE <= MAX_SEQUENCE // 2
 
 
 def out_of_order(header: BatchHeader, expected: str) -> ApiError:
-    """The refusal of a batch; `expected` says which one was to come."""
+    """The error of a batch; `expected` describes the batch that must be next."""
     return ApiError(
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
         f"Out of order sequence number {header.base_sequence} of producer {header.producer_id}: {expected}",

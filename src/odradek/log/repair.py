@@ -1,10 +1,10 @@
-"""A stretch of a segment that is not what was written, and the batches of another replica in its place.
+"""Repairs a damaged range of a segment with the batches of another replica.
 
-Damage is found when a batch is read. Where undamaged batches go on behind it, only what lies between is exchanged;
-where none is found, all up to the segment's end. Replicas that are not compacted are equal byte by byte below the high
-watermark, so the new batches fit into the gap and are written over it: a crash in the middle leaves damage, as before,
-which is found again. Compaction goes its own way on every replica; where the batches are of another size, the segment
-is rebuilt beside the old one and takes its place as a cleaned one does. Everything here is plain and blocks.
+Damage is found when a batch is read. If undamaged batches follow, only the range between is replaced, otherwise
+everything up to the segment's end. Replicas without compaction are identical below the high watermark, so the new
+batches have the size of the range and are written over it; a crash during the write leaves a damaged range that is
+found again. Compaction differs between replicas: if the sizes differ, the segment is rebuilt beside the old one and
+swapped in, as after a cleaning. All functions here are plain, and block.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from odradek.record.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, BatchH
 if TYPE_CHECKING:
     from odradek.log.log import Log
 
-# What is exchanged at once, and held in memory for it.
+# The most bytes that one repair replaces, and keeps in memory.
 MAX_PORTION_BYTES = 32 << 20
 NO_EPOCH_LIMIT = INT32_MAX
 
 
 @dataclass(frozen=True, slots=True)
 class CorruptRange:
-    """Where a segment stops making sense, and where it goes on.
+    """A damaged range of a segment.
 
     Attributes:
-        position, end_position: bytes; the end is exclusive.
-        first_offset, end_offset: of the records that belong there; the end is exclusive.
-        is_open: nothing undamaged was found behind it; it ends with the segment.
+        position, end_position: in bytes; the end is exclusive.
+        first_offset, end_offset: the offsets of the records that belong there; the end is exclusive.
+        is_open: whether the range ends with the segment, because no undamaged batch follows.
     """
 
     segment: Segment
@@ -57,12 +57,12 @@ class CorruptRange:
 
 
 def find_hole(log: Log, segment: Segment, position: int) -> CorruptRange | None:
-    """The hole at a position; None where an undamaged batch is there, or the segment is gone.
+    """Find the damaged range at a position; None if an undamaged batch is there, or the segment was removed.
 
-    It begins earlier where batches just before the position are damaged, too: they must be repaired first.
+    The range begins earlier if the batches just before the position are damaged too.
 
     Args:
-        position: in bytes, where a batch should begin.
+        position: a batch boundary, in bytes.
     Raises:
         StorageError.
     """
@@ -86,12 +86,13 @@ def find_hole(log: Log, segment: Segment, position: int) -> CorruptRange | None:
 
 
 def matching_batches(log: Log, hole: CorruptRange, data: Buffer) -> tuple[list[Batch], bool]:
-    """What another replica gave, as far as it belongs into the hole, and whether those are all.
+    """The batches of another replica that belong into the range, and whether they fill it.
 
     Args:
-        data: from the batch on that holds the hole's first offset, or the next one that there is.
+        data: from the batch with the range's first offset on, or the next one that exists.
     Raises:
-        ApiError: CORRUPT_MESSAGE, it is damaged as well, or is of another history than ours.
+        ApiError: CORRUPT_MESSAGE, the batches are damaged as well, or their offsets or leader epochs differ from this
+            log's.
     """
     given = read_replicated(
         data, next_offset=hole.first_offset, latest_epoch=-1, leader_epoch=NO_EPOCH_LIMIT, is_empty=True
@@ -101,22 +102,22 @@ def matching_batches(log: Log, hole: CorruptRange, data: Buffer) -> tuple[list[B
     for _, header in batches:
         gap = header.base_offset - expected
         if gap < 0 or (gap and not log.config.compacted) or header.last_offset >= hole.end_offset:
-            raise _changed_error(hole, f"offsets {header.base_offset} to {header.last_offset} where {expected} is due")
+            raise _changed_error(hole, f"offsets {header.base_offset} to {header.last_offset}, expected {expected}")
         known = log.epoch_of(header.base_offset)
         if header.partition_leader_epoch != known:
-            raise _changed_error(hole, f"leader epoch {header.partition_leader_epoch} where ours is {known}")
+            raise _changed_error(hole, f"leader epoch {header.partition_leader_epoch}, expected {known}")
         expected = header.last_offset + 1
     is_full = expected == hole.end_offset or (log.config.compacted and len(given) > len(batches))
     return batches, is_full
 
 
 def overwrite(log: Log, hole: CorruptRange, batches: Sequence[Batch]) -> int:
-    """Put batches over the hole, from its start on; returns the position behind them. Not synced.
+    """Write batches over the range, from its start; returns the position behind them. Not synced.
 
     Raises:
         StorageError.
     """
-    assert sum(len(chunk) for chunk, _ in batches) <= hole.size_bytes, "what is undamaged is never written over"
+    assert sum(len(chunk) for chunk, _ in batches) <= hole.size_bytes, "undamaged batches are never overwritten"
     segment = hole.segment
     try:
         return hole.position + segment.open_shared().file.write_at(hole.position, [chunk for chunk, _ in batches])
@@ -125,11 +126,11 @@ def overwrite(log: Log, hole: CorruptRange, batches: Sequence[Batch]) -> int:
 
 
 def rewrite_batches(disk: Disk, log: Log, hole: CorruptRange, batches: Sequence[Batch]) -> None:
-    """Rewrite the segment with these batches in the hole, under names that do not count yet; durable. May run off
-    the loop, over a closed segment.
+    """Write a copy of the segment with these batches in the range, durably, under temporary names. May run off the loop
+    for a closed segment.
 
     Raises:
-        ApiError: CORRUPT_MESSAGE, the segment has another hole; KAFKA_STORAGE_ERROR, the disk is full. StorageError.
+        ApiError: CORRUPT_MESSAGE, another range is damaged too; KAFKA_STORAGE_ERROR, the disk is full. StorageError.
     """
     old = hole.segment
     try:
@@ -156,26 +157,26 @@ def rewrite_batches(disk: Disk, log: Log, hole: CorruptRange, batches: Sequence[
 
 
 def rewriting(log: Log, hole: CorruptRange, batches: Sequence[Batch]) -> Callable[[], None]:
-    """`rewrite_batches` as work for another thread; it does nothing where the log or the segment goes meanwhile."""
+    """Return `rewrite_batches` as work for another thread; it does nothing if the log or the segment was removed."""
     return log.partition_dir.work(
         lambda disk: rewrite_batches(disk, log, hole, batches), is_dropped=lambda: hole.segment.batches.is_dropped
     )
 
 
 def install(log: Log, files: FileCache, hole: CorruptRange) -> bool:
-    """Put what `rewrite_batches` wrote in the segment's place; False where that is gone. Raises StorageError."""
+    """Replace the segment by the copy of `rewrite_batches`; False if the segment was removed. Raises StorageError."""
 
     def swap() -> tuple[Segment, list[Path]]:
         names = (cleaned_paths(log.directory, hole.segment.base_offset, suffix) for suffix in (REPAIRED, CLEANED))
         for repaired, cleaned in zip(*names, strict=True):
-            files.disk.rename(repaired, cleaned)  # and not what a cleaner that is at it has made of the damaged one
+            files.disk.rename(repaired, cleaned)  # the cleaner may have `.cleaned` files of its own
         return swap_in(files, log.directory, [hole.segment])
 
     return replace_segments(log, [hole.segment], swap)
 
 
 def finish_repair(log: Log, hole: CorruptRange) -> None:
-    """Batches are where the hole was: what was read of the log without them is read again. Raises StorageError."""
+    """Rebuild the indexes and producers that were read without the repaired batches. Raises StorageError."""
     unreplayed_from = log.producers.unreplayed_from
     try:
         if hole.segment in log.segments:
@@ -200,17 +201,17 @@ def _undamaged(
 
 
 def _expected_at(segment: Segment, position: int, end_offset: int) -> tuple[int, int]:
-    """Where a repair begins that was asked for at a position, and the offset that is due there.
+    """The position and the first offset of the damaged range around a position.
 
-    Undamaged batches that end at the position say which offset that is. Where damage lies between them and the
-    position, it does not follow from them, and the repair begins at that damage.
+    The batches before the position determine the offset. If damage is between them and the position, the range begins
+    at that damage.
     """
     segment.indexes.load()
     begin = position
     while begin > 0:
         begin = segment.indexes.offsets.boundary_before(begin - 1)
         at, offset = begin, segment.base_offset
-        # At least one offset is left for what lies at the position.
+        # Leave at least one offset for the batch at the position.
         while at < position and (header := _batch_at(segment, at, offset, end_offset - 1)) is not None:
             at, offset = at + header.size_bytes, header.last_offset + 1
         if at > begin:
@@ -221,7 +222,7 @@ def _expected_at(segment: Segment, position: int, end_offset: int) -> tuple[int,
 def _batch_at(
     segment: Segment, position: int, first_offset: int, end_offset: int, *, exact: bool = False
 ) -> BatchHeader | None:
-    """The header of an undamaged batch within these offsets; None where there is none at that position."""
+    """The header of an undamaged batch at a position with offsets in this range; None if there is none."""
     if not 0 <= position <= segment.size_bytes - HEADER_BYTES:
         return None
     file = segment.open_shared().file
@@ -237,7 +238,8 @@ def _batch_at(
 
 
 def _is_continued(segment: Segment, position: int, next_offset: int, end_offset: int) -> bool:
-    """Whether what follows a batch agrees with its offsets, which no checksum covers; damage there is its own hole."""
+    """Whether the next batch agrees with the offsets of this one, which no checksum covers. Damage of the next batch is
+    a range of its own."""
     if position == segment.size_bytes:
         return next_offset <= end_offset
     after = _batch_at(segment, position, segment.base_offset, end_offset)
@@ -245,7 +247,7 @@ def _is_continued(segment: Segment, position: int, next_offset: int, end_offset:
 
 
 def _candidates(segment: Segment, position: int) -> Iterator[int]:
-    """Positions behind a damaged batch at which another may begin: as lengths say, then as the index knows."""
+    """The positions at which the next batch may begin: first by the length fields, then by the index."""
     last = position
     for at, header in segment.headers(position):
         if at > position:

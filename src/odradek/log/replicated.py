@@ -1,7 +1,7 @@
-"""What a leader sent, looked at before a byte of it is written.
+"""Verifies a leader's response before the follower writes any of it.
 
-A follower writes batches as they are, so whatever it lets through is in its log for good, and is served once it leads.
-All of an answer is checked before any of it is written: an answer is appended as a whole or not at all. Pure.
+A follower stores batches unchanged, and serves them once it leads. So the whole response is verified first, and
+appended as a whole or not at all. Pure.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from odradek.record.control import ControlType, control_type, marker_coordinator
 from odradek.record.reader import read_records
 
 Batch = tuple[memoryview, BatchHeader]
-# As many as a segment's indexes have room for (`segment.MAX_RELATIVE_OFFSET`).
+# The range of a segment's indexes (`segment.MAX_RELATIVE_OFFSET`).
 MAX_SPANNED_OFFSETS = INT32_MAX
 
 
 def read_replicated(
     data: Buffer, *, next_offset: int, latest_epoch: int, leader_epoch: int, is_empty: bool = False
 ) -> list[Batch]:
-    """The whole batches that a leader sent, each with its header; one that is cut off at the end is left out.
+    """The whole batches of a response, each with its header; an incomplete last batch is omitted.
 
     Args:
-        next_offset: the follower's log end. Offsets may leave gaps, as compaction does, and never go back.
-        latest_epoch: the largest leader epoch in the follower's log, -1 where there is none.
-        leader_epoch: of the leader that was asked. A batch of a later one was written after this answer was begun:
-            the leader's file has changed under it.
-        is_empty: the follower's log has no record: the first batch may hold `next_offset` anywhere in it.
+        next_offset: the follower's log end offset. Offsets may have gaps, as after compaction, and never decrease.
+        latest_epoch: the largest leader epoch in the follower's log; -1 if it has none.
+        leader_epoch: the epoch of the request's leader. A batch of a later epoch was written while the response was
+            being sent: the leader's file has changed.
+        is_empty: the follower's log has no records; then the first batch may hold `next_offset` inside it.
     Raises:
-        ApiError: CORRUPT_MESSAGE for what no leader has in its log: a wrong checksum, format or length, offsets or
-            epochs that go back, a control record that cannot be read. A batch without an epoch (-1) may be anywhere.
+        ApiError: CORRUPT_MESSAGE for batches that no leader has: a wrong checksum, format or length, decreasing offsets
+            or epochs, a control record that cannot be decoded. A batch without an epoch (-1) may be anywhere.
     """
     batches: list[Batch] = []
     for chunk in _split(data):
@@ -61,8 +61,8 @@ def read_replicated(
 
 
 def in_portions(batches: Sequence[Batch], max_bytes: int) -> Iterator[Sequence[Batch]]:
-    """Runs of batches of at most `max_bytes`, and of offsets that one segment can count; a larger one stands alone. The
-    leader's segments may be larger."""
+    """Divide batches into runs of at most `max_bytes` that fit into one segment; a larger batch is a run of its own.
+    The leader's segments may be larger than the follower's."""
     portion: list[Batch] = []
     size = 0
     for batch in batches:
@@ -96,9 +96,9 @@ def _split(data: Buffer) -> Iterator[memoryview]:
 
 
 def read_marker(chunk: Buffer, header: BatchHeader) -> tuple[ControlType, int] | None:
-    """What a control batch says of its producer's transaction: ABORT or COMMIT, and the coordinator's epoch.
+    """The type (ABORT or COMMIT) and coordinator epoch of a transaction marker.
 
-    None for other control records, and where compaction left a batch without records.
+    None for other control records, and for a batch without records, which compaction may leave.
 
     Raises:
         ApiError: CORRUPT_MESSAGE.

@@ -1,7 +1,7 @@
-"""Which segments may go: decided by records' own timestamps, by size, and by the log's start.
+"""Retention: which segments may be deleted, by the timestamps of records, by size, and by the log start offset.
 
-Only whole segments from the front go, and only below the high watermark. Ages are those of records, so a wall clock
-that jumped back deletes nothing.
+Only whole segments at the front are deleted, and only below the high watermark. Ages are those of records, so a wall
+clock that is set back deletes nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Deletable(NamedTuple):
-    """How many segments from the front may go; `unread` must be loaded before more is known."""
+    """The number of segments at the front that may be deleted; `unread` must be loaded before more is known."""
 
     segment_count: int
     unread: Segment | None = None
@@ -39,10 +39,10 @@ def count_deletable(
     log_start_offset: int,
     high_watermark: int,
 ) -> Deletable:
-    """How many segments from the front may be deleted.
+    """Count the segments at the front that may be deleted.
 
     Args:
-        ends: the offset behind each segment, exclusive.
+        ends: the end offset (exclusive) of each segment.
         now_ms: wall clock.
     """
     excess = sum(segment.size_bytes for segment in segments) - config.retention_bytes
@@ -66,12 +66,12 @@ def count_deletable(
 def _is_too_old(segment: Segment, now_ms: int, retention_ms: int) -> bool:
     newest = segment.indexes.max_timestamp_ms
     if newest < 0:
-        newest = segment.created_ms  # its records have no time
+        newest = segment.created_ms  # its records have no timestamps
     return now_ms - newest > retention_ms
 
 
 def deletable(log: Log, now_ms: int) -> Deletable:
-    """Which segments retention or the log start leaves behind; what it has not read yet must be loaded before."""
+    """The segments of a log that retention or the log start offset allows to delete."""
     return count_deletable(
         log.segments,
         [*log.segments.bases[1:], log.log_end_offset],
@@ -83,12 +83,12 @@ def deletable(log: Log, now_ms: int) -> Deletable:
 
 
 def begin_delete(log: Log, count: int, now_ms: int) -> Callable[[], list[Path] | None]:
-    """Let go of so many segments from the front, at once; the work that follows off the loop renames their files.
+    """Remove segments from the front of the log, and return the work that renames their files, to run off the loop.
 
-    A crash before that leaves segments that retention finds again. Hand what the work returns to `finish_delete`.
+    After a crash before the rename, retention finds the segments again. Pass the result of the work to `finish_delete`.
 
     Raises:
-        ApiError: KAFKA_STORAGE_ERROR, no space for the new segment where all are to go. StorageError.
+        ApiError: KAFKA_STORAGE_ERROR, no space for the new segment if all are removed. StorageError.
     """
     if count == len(log.segments):
         roll(log, now_ms)
@@ -98,7 +98,7 @@ def begin_delete(log: Log, count: int, now_ms: int) -> Callable[[], list[Path] |
     log.advance_log_start(max(log.log_start_offset, base))
 
     def job(disk: Disk) -> list[Path]:
-        # The producers' state up to here must not be lost with what else would.
+        # The producers' state up to here must be durable before the segments are removed.
         make_durable(disk, [], [segment_path(directory, base, ".snapshot")], [directory])
         renamed = rename_deleted(disk, paths)
         forget_snapshots(disk, directory, base)
@@ -108,13 +108,13 @@ def begin_delete(log: Log, count: int, now_ms: int) -> Callable[[], list[Path] |
 
 
 def finish_delete(log: Log, renamed: list[Path] | None) -> None:
-    """The files have their new names; they are removed after file.delete.delay.ms."""
+    """Remove the renamed files after file.delete.delay.ms."""
     if renamed and not log.is_detached:
         log.remove_later(renamed)
 
 
 def delete_old_segments(log: Log, now_ms: int) -> int:
-    """Drop what retention or the log start leaves behind; returns how many segments. Blocks. For tools and tests."""
+    """Apply retention; returns how many segments were deleted. Blocks. For tools and tests."""
     while (unread := (found := deletable(log, now_ms)).unread) is not None:
         unread.indexes.load()
     if found.segment_count:
@@ -123,7 +123,7 @@ def delete_old_segments(log: Log, now_ms: int) -> int:
 
 
 def delete_records(log: Log, before_offset: int) -> int:
-    """Make `before_offset` (-1: the high watermark) the log's start; returns the new start.
+    """Advance the log start offset to `before_offset` (-1: the high watermark); returns the log start offset.
 
     Raises:
         ApiError: OFFSET_OUT_OF_RANGE, above the high watermark.

@@ -1,4 +1,4 @@
-"""When a segment ends, and how the next one begins."""
+"""The end of a segment and the start of the next one."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 def must_roll(
     segment: Segment, size_bytes: int, headers: Sequence[BatchHeader], config: LogConfig, *, jitter: float, now_ms: int
 ) -> bool:
-    """Whether these batches begin a new segment; ages are those of records where the segment has any.
+    """Whether these batches begin a new segment. The age is that of the first record, or of the segment if records have
+    no timestamps.
 
     Args:
-        size_bytes: of all the batches.
+        size_bytes: the size of all batches.
         jitter: the log's share of segment.jitter.ms, 0 to 1.
     """
     if segment.would_overflow(headers[-1].last_offset):
@@ -43,10 +44,10 @@ def must_roll(
 
 
 def roll(log: Log, now_ms: int) -> None:
-    """Begin a new active segment at the log's end, and keep the producers' state beside it.
+    """Begin a new active segment at the log end, and write a producer snapshot beside it.
 
     Raises:
-        ApiError: KAFKA_STORAGE_ERROR, no space; the log is as before. StorageError.
+        ApiError: KAFKA_STORAGE_ERROR, no space; the log is unchanged. StorageError.
     """
     active, end = log.segments.active, log.log_end_offset
     if active.size_bytes == 0 and active.base_offset == end:
@@ -65,16 +66,17 @@ def roll(log: Log, now_ms: int) -> None:
 def roll_before(log: Log, headers: Sequence[BatchHeader], now_ms: int) -> None:
     """Begin a new active segment for these batches. Raises as `roll`."""
     if headers[-1].last_offset - log.log_end_offset > MAX_RELATIVE_OFFSET:
-        # A gap that compaction left: from our end on, an index could not count so far (KAFKA-6264).
+        # A gap of compaction: relative to the log end, the offset exceeds the range of an index (KAFKA-6264).
         advance_end_to(log, headers[0].base_offset, now_ms)
     else:
         roll(log, now_ms)
 
 
 def advance_end_to(log: Log, offset: int, now_ms: int) -> None:
-    """No records are between the log's end and `offset`, which the next record gets.
+    """Advance the log end to `offset`, over a gap without records.
 
-    Blocks until all before is durable: a start could not see that the old segment's end was lost. Raises as `roll`.
+    Blocks until all records before it are durable: a start could not detect that the end of the old segment was lost.
+    Raises as `roll`.
     """
     try:
         log.segments.active.sync_file_and_directory()

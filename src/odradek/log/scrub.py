@@ -1,7 +1,7 @@
-"""Closed segments are read again and verified, a piece at a time: a bit may flip in what was written well.
+"""The scrub: closed segments are verified in pieces, to find damage that occurred after the write.
 
-What is damaged is repaired as where a reader finds it (`DamageReports.on_damage`), before a reader does. How fast, and
-when the next piece comes, is the caller's to decide (`server.background.scrubbing`).
+Damage is repaired as if a reader had found it (`DamageReports.on_damage`). The caller decides the pace
+(`server.background.scrubbing`).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from odradek.settings.options import config, option
 if TYPE_CHECKING:
     from odradek.log.log import Log
 
-# What one piece of work verifies; about a millisecond of a thread.
+# The size of a piece: about a millisecond of a thread.
 PIECE_BYTES = 256 << 10
 READ_BYTES = 128 << 10
-# A small batch takes as long to verify as one of so many bytes, and counts as one.
+# A smaller batch takes as long to verify as one of this size.
 SMALL_BATCH_BYTES = 2 << 10
 
 
 @config
 class ScrubConfig:
-    """How closed segments are verified in the background."""
+    """Settings of the background verification of closed segments."""
 
     enable: bool = option(
         "odradek.log.scrub.enable", default=True, doc="Whether closed segments are verified in the background."
@@ -50,7 +50,7 @@ class ScrubConfig:
 
 @dataclass(slots=True)
 class ScrubCounts:
-    """What was verified since the start; `pass_bytes` and `pass_done_bytes` are of the pass under way."""
+    """Counters since the start; `pass_bytes` and `pass_done_bytes` are of the current pass."""
 
     passes: int = 0
     segments: int = 0
@@ -63,21 +63,19 @@ class ScrubCounts:
         """The metrics."""
         counter, gauge = Family.counter, Family.gauge
         done = self.pass_done_bytes / self.pass_bytes if self.pass_bytes else 1.0
-        yield counter("odradek_scrub_passes", "Passes over all closed segments that have ended.", self.passes)
+        yield counter("odradek_scrub_passes", "Completed passes over all closed segments.", self.passes)
         yield counter("odradek_scrub_segments", "Closed segments that scrubs have verified.", self.segments)
         yield counter("odradek_scrub_read_bytes", "Bytes that scrubs have verified.", self.read_bytes)
         yield counter("odradek_scrub_damage", "Places where a scrub has found damage.", self.damaged)
-        yield gauge(
-            "odradek_scrub_progress", "How far the pass under way, or the last one, is: 0 to 1.", min(1.0, done)
-        )
+        yield gauge("odradek_scrub_progress", "Progress of the current or last pass: 0 to 1.", min(1.0, done))
 
 
 class Piece(NamedTuple):
-    """What one piece of work has verified.
+    """The result of verifying one piece.
 
     Attributes:
-        cost_bytes: what the pace counts.
-        damage: where it ended, if it was there.
+        cost_bytes: the bytes that count for the pace.
+        damage: the damage at which the piece ended, or None.
     """
 
     read_bytes: int
@@ -87,19 +85,19 @@ class Piece(NamedTuple):
 
 
 class SegmentCheck:
-    """One closed segment under way; pieces are worked one after the other, by any thread."""
+    """The verification of one closed segment; its pieces run one after the other, in any thread."""
 
     def __init__(self, disk: Disk, log: Log, segment: Segment, *, position: int = 0, offset: int | None = None) -> None:
         """
         Args:
-            position, offset: of the first batch to verify, where it is not the segment's first.
+            position, offset: of the first batch to verify; by default the segment's first.
         Raises:
             OSError.
         """
         self._log = log
         self.segment = segment
         self.next_offset = segment.base_offset if offset is None else offset
-        # Files of its own: nothing that the loop uses is touched by another thread.
+        # Separate files: this thread must not use those of the loop.
         twin = Segment(
             FileCache(disk.hold(log.directory), capacity=1), log.directory, segment.base_offset, created_ms=0
         )
@@ -108,11 +106,12 @@ class SegmentCheck:
 
     @property
     def is_there(self) -> bool:
-        """Whether the segment is the log's still: retention, compaction or a cut may have taken it."""
+        """Whether the segment is still part of the log: retention, compaction or truncation may have removed it."""
         return not self._log.is_detached and self.segment in self._log.segments[:-1]
 
     def next_piece(self) -> Callable[[], Piece | None]:
-        """Work that verifies some more; None comes of it where log or segment are gone. It raises StorageError."""
+        """Return work that verifies the next piece; its result is None if the log or segment was removed. It raises
+        StorageError."""
         batches = self.segment.batches
         return self._log.partition_dir.work(
             lambda disk: self._verify(), by_name=False, is_dropped=lambda: batches.is_dropped

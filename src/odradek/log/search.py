@@ -1,4 +1,4 @@
-"""Looking things up across a log's segments: offsets by time, aborted transactions by offset."""
+"""Searches over the segments of a log: offsets by timestamp, aborted transactions by offset."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class FoundTimestamp(NamedTuple):
-    """One record by its time; timestamp in ms since 1970 UTC."""
+    """A record found by its timestamp, in ms since 1970 UTC."""
 
     timestamp_ms: int
     offset: int
@@ -29,16 +29,16 @@ class FoundTimestamp(NamedTuple):
 
 
 class TimestampSearch:
-    """The search for the first record of a log that is at least so new, in steps that are worked off the loop.
+    """The search for the first record at or after a timestamp, in steps that run off the loop.
 
         search = search_timestamp(log, timestamp_ms)
         while (work := search.next_step()) is not None:
             search.take(await disk.off_loop(work))
         search.found
 
-    A step reads the indexes of one segment, or the batches of one, out of a file that is held open; what happens to the
-    log meanwhile does not matter, as each step looks at the segments that there are. Steps raise OSError, or
-    ApiError for a batch that cannot be read (CORRUPT_MESSAGE) or decompresses to too much (INVALID_RECORD).
+    A step reads the indexes or the batches of one segment from an open file. The log may change between steps: each
+    step uses the present segments. Steps raise OSError, or ApiError for a batch that cannot be decoded
+    (CORRUPT_MESSAGE) or decompresses to too many bytes (INVALID_RECORD).
     """
 
     def __init__(
@@ -50,9 +50,9 @@ class TimestampSearch:
     ) -> None:
         """
         Args:
-            segments: the log's own.
-            timestamp_ms: None for the newest record of all (KIP-734).
-            max_decompressed_bytes: of one batch.
+            segments: the log's segments.
+            timestamp_ms: None for the record with the newest timestamp (KIP-734).
+            max_decompressed_bytes: the limit for one batch.
         """
         self._segments = segments
         self._timestamp_ms = timestamp_ms
@@ -64,7 +64,7 @@ class TimestampSearch:
         self.found: FoundTimestamp | None = None
 
     def next_step(self) -> Callable[[], SegmentIndexes | FoundTimestamp | None] | None:
-        """What to do next off the loop; None when the search has ended."""
+        """The next work to run off the loop; None when the search has ended."""
         if self._timestamp_ms is None:
             newest = self._segments.summary.newest()
             if isinstance(newest, Segment):
@@ -79,7 +79,7 @@ class TimestampSearch:
             load = self._load(segment)
             if load is not None:
                 return load
-            assert isinstance(where, int), "what is unread can be loaded"
+            assert isinstance(where, int), "an unloaded segment can be loaded"
             if where + 1 < len(self._segments):
                 self._from_offset = self._segments.bases[where + 1]
             else:
@@ -90,7 +90,7 @@ class TimestampSearch:
         return None
 
     def _load(self, segment: Segment) -> Callable[[], SegmentIndexes | None] | None:
-        """Work that reads the indexes of a segment; None where they are there."""
+        """Return work that loads the indexes of a segment; None if they are loaded."""
         load = segment.indexes.begin_load()
         if load is None:
             return None
@@ -107,7 +107,7 @@ class TimestampSearch:
         return lambda: _first_in(held.file, found[0], end, base, timestamp_ms, start, limit)
 
     def take(self, result: SegmentIndexes | FoundTimestamp | None) -> None:
-        """What the step came to."""
+        """Apply the result of a step."""
         loading, self._loading = self._loading, None
         if loading is None:
             assert not isinstance(result, SegmentIndexes)
@@ -115,30 +115,30 @@ class TimestampSearch:
         elif isinstance(result, SegmentIndexes):
             loading.indexes.install_indexes(result)
         elif not loading.batches.is_dropped:
-            raise FileNotFoundError(errno.ENOENT, "a segment is gone", str(loading.path))
+            raise FileNotFoundError(errno.ENOENT, "a segment was removed", str(loading.path))
 
     def run(self) -> FoundTimestamp | None:
-        """The whole search at once; blocks. For tools and tests."""
+        """Run the whole search. Blocks. For tools and tests."""
         while (work := self.next_step()) is not None:
             self.take(work())
         return self.found
 
 
 def search_timestamp(log: Log, timestamp_ms: int | None) -> TimestampSearch:
-    """The search for the first record that is at least so new; None seeks the newest of all (KIP-734)."""
+    """The search for the first record at or after a timestamp; None for the newest timestamp (KIP-734)."""
     limit = log.config.batch_rules().max_decompressed_bytes
     return TimestampSearch(log.segments, timestamp_ms, log.log_start_offset, limit)
 
 
-# Batches without records that are looked over: markers of transactions, in a row.
+# The most transaction markers that are skipped.
 _MAX_MARKERS = 1000
 
 
 def first_record_ms(log: Log, offset: int, end_offset: int) -> int | None:
-    """The timestamp of the first record from an offset on, by the header of its batch; None where there is none below
-    `end_offset`, but for markers of transactions. Raises OSError.
+    """The timestamp of the first record from an offset on, from the header of its batch; transaction markers are
+    skipped. None if there is none below `end_offset`. Raises OSError.
 
-    Of a batch that begins before the offset it is the newest timestamp: the records in between are not looked at.
+    If the batch begins before the offset, this is the batch's newest timestamp: records are not decoded.
     """
     offset = max(offset, log.log_start_offset)
     if offset >= end_offset:
@@ -161,7 +161,7 @@ def _if_exists(load: Callable[[], SegmentIndexes]) -> Callable[[], SegmentIndexe
         try:
             return load()
         except FileNotFoundError:
-            return None  # retention was faster, or the files are really missing: `take` knows
+            return None  # retention has removed the segment, or the files are missing: `take` decides
 
     return work
 
@@ -186,8 +186,8 @@ def _first_in(
 
 
 def take_aborted(segment: Segment, start_offset: int, end_offset: int, found: list[AbortedTransaction]) -> bool:
-    """Add the aborted transactions of a segment, whose indexes are loaded, that have records in [start, end); returns
-    whether later segments have none: everything that begins before this one's last stable offset has ended by then."""
+    """Add the aborted transactions of a segment with loaded indexes that have records in [start, end). Returns whether
+    later segments have none: all transactions that began before the last stable offset have ended."""
     entries = segment.indexes.transactions.entries
     found += [entry for entry in entries if entry.last_offset >= start_offset and entry.first_offset < end_offset]
     return bool(entries) and entries[-1].last_stable_offset >= end_offset
@@ -201,7 +201,7 @@ def aborted_transactions(log: Log, start_offset: int, end_offset: int) -> list[A
     for segment in segments.summary.with_aborted(log.partition_dir.files.disk, log.directory, first):
         segment.indexes.load()
         if segment.indexes.transactions_damaged:
-            # It needs the segments before it to be rebuilt: all are, and looked through from the start.
+            # Its rebuild needs the earlier segments: rebuild all, and search again.
             rebuild_transactions(segments)
             segments.summary.forget_aborted()
             return aborted_transactions(log, start_offset, end_offset)

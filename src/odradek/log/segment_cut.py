@@ -1,4 +1,4 @@
-"""Cutting a segment at a batch boundary, and looking at what would be left before anything is cut."""
+"""Truncation of a segment at a batch boundary, and reading it as if it were truncated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def as_if_cut_at(segment: Segment, position: int, look: Callable[[], T]) -> T:
-    """What `look` finds where the batches end there (exclusive); the indexes are loaded, and know more."""
+    """Call `look` as if the segment ended at `position` (exclusive). The indexes are loaded, and are not truncated."""
     size_bytes, segment.batches.size_bytes = segment.size_bytes, position
     segment.was_cut()
     try:
@@ -23,12 +23,12 @@ def as_if_cut_at(segment: Segment, position: int, look: Callable[[], T]) -> T:
 
 
 def truncate_segment(segment: Segment, position: int, end_offset: int, held: SharedFile | None = None) -> None:
-    """Cut at a batch boundary; both are exclusive ends. Batches may follow again. Raises OSError.
+    """Truncate at a batch boundary (both ends exclusive); batches may be appended again. Raises OSError.
 
     Args:
-        held: the open file. With it, and loaded indexes, this needs no other descriptor.
+        held: the open file. With it, and with loaded indexes, no other descriptor is needed.
     """
-    assert position <= segment.size_bytes and end_offset >= segment.base_offset, "a cut makes a segment shorter"
+    assert position <= segment.size_bytes and end_offset >= segment.base_offset, "a truncation shortens the segment"
     segment.indexes.load()
     segment.indexes.is_sealed = False
     held = held or segment.open_shared()

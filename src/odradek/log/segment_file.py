@@ -1,4 +1,4 @@
-"""The file of a segment's batches: headers are read from it in order; slices of it go to readers."""
+"""The `.log` file of a segment: its batch headers are read in order, and slices of it are served to readers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from odradek.common.ports import Disk, File, is_disk_full, is_out_of_descriptors
 from odradek.log.files import FileCache, SharedFile
 from odradek.record.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, BatchHeader
 
-# What an index has 32 bits for.
+# Indexes store offsets relative to the base offset in 32 bits.
 MAX_RELATIVE_OFFSET = 2**31 - 1
 # One read covers an index interval, so that finding a batch is one or two reads.
 SCAN_BYTES = 4096 + HEADER_BYTES
@@ -25,10 +25,10 @@ def segment_path(directory: Path, base_offset: int, suffix: str) -> Path:
 def read_headers(
     file: File, position: int, end_position: int, segment_offset: int
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of each whole batch of a segment's file; reads no more than it is asked for.
+    """(position, header) of each whole batch of a segment's file; reads lazily.
 
-    Ends before what cannot be a batch of this segment, which only damage below the recovery point brings about: a start
-    does not verify there.
+    Ends before bytes that are no batch of this segment. They occur only after damage below the recovery point, where a
+    start does not verify.
 
     Args:
         position, end_position: a batch boundary, and an exclusive end, in bytes.
@@ -57,9 +57,9 @@ class SegmentFile:
 
     Attributes:
         files: the open files of the broker.
-        size_bytes: of the batches that readers may see; moves after each write.
-        has_unsynced_truncation: bytes of a write that did not fit are on disk until the next sync.
-        is_dropped: retention let the segment go: the name may soon be another file's.
+        size_bytes: the size of the batches that readers may see; it rises after each write.
+        has_unsynced_truncation: bytes of a failed write were truncated, and the truncation is not synced.
+        is_dropped: retention has removed the segment; another file may get the name soon.
     """
 
     __slots__ = ("base_offset", "directory", "files", "has_unsynced_truncation", "is_dropped", "path", "size_bytes")
@@ -78,7 +78,7 @@ class SegmentFile:
         return self.files.disk
 
     def open_shared(self) -> SharedFile:
-        """The open file, good as long as it is held, whatever becomes of the segment; raises OSError."""
+        """The open file, usable as long as the caller holds it, even after the segment's removal. Raises OSError."""
         return self.files.get(self.path)
 
     def headers(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
@@ -86,21 +86,27 @@ class SegmentFile:
         return read_headers(self.files.get(self.path).file, position, self.size_bytes, self.base_offset)
 
     def undo_write(self, position: int, error: OSError) -> NoReturn:
-        """A write failed: cut what there is of it. Raises ApiError where a later one may fit, else StorageError."""
+        """Truncate the bytes of a failed write.
+
+        Raises:
+            ApiError: KAFKA_STORAGE_ERROR, the disk is full or no descriptor is free; a later write may succeed.
+            StorageError: the disk failed.
+        """
         log_dir, files = self.directory.parent, self.files
         if is_out_of_descriptors(error):
-            raise files.no_space(log_dir, error) from None  # the file was not opened: nothing is written
+            raise files.no_space(log_dir, error) from None  # the file was not opened: nothing was written
         if is_disk_full(error):
             try:
                 files.get(self.path).file.truncate(position)
             except OSError as second:
                 raise StorageError(log_dir, f"{self.path}: {second}") from error
-            # A loss of power may bring the bytes back, also when this segment is closed: the next flush must know.
+            # After a loss of power the bytes may be back, also in a closed segment: the next flush syncs the
+            # truncation.
             self.has_unsynced_truncation = True
             raise files.no_space(log_dir, error) from None
         raise StorageError(log_dir, f"{self.path}: {error}") from error
 
     def moved_to(self, directory: Path) -> None:
-        """The directory has another name; who holds the open file keeps it."""
+        """Use the directory's new name; open files stay valid."""
         self.directory = directory
         self.path = directory / self.path.name

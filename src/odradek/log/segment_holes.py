@@ -1,4 +1,4 @@
-"""A segment with a hole: what who replays it gets, and where it is cut so that nothing hidden by the hole stays."""
+"""Reading and truncating a segment with damaged ranges (holes)."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 
 def headers_from(segment: Segment, offset: int, on_hole: OnHole | None = None) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of each whole batch that holds `offset` or a later one; those behind a hole come, too. For
-    who replays; raises OSError.
+    """(position, header) of each whole batch that holds `offset` or a later one, including those behind holes. Raises
+    OSError.
 
     Args:
-        on_hole: called with each hole, before the headers behind it come.
+        on_hole: called with each hole, before the headers behind it.
     """
     found = segment.locate(offset) if segment.size_bytes else None
     if found is not None:
         return segment.indexes.surviving_headers(found[0], on_hole)
     if segment.scan_end >= segment.size_bytes:
         return iter(())
-    # The last batch before a hole may be what is damaged, and have led astray: it is looked at again.
+    # The header of the last batch before a hole may be damaged: verify it as well.
     walk = segment.indexes.surviving_headers(segment.indexes.offsets.position_for(offset), on_hole)
     return ((position, header) for position, header in walk if header.last_offset >= offset)
 
@@ -32,8 +32,7 @@ def headers_from(segment: Segment, offset: int, on_hole: OnHole | None = None) -
 def cut_for(segment: Segment, offset: int) -> tuple[int, int]:
     """(position, end offset) of a truncation that leaves no record at or above `offset`.
 
-    It is before a batch that holds records on both sides of `offset`, whose lower ones go with it, and before a hole
-    that may hide some.
+    The position is before a batch that holds records on both sides of `offset`, and before a hole that may hide some.
     """
     found = segment.locate(offset)
     if found is not None:

@@ -1,7 +1,8 @@
-"""The indexes of one segment: read from their files when they are first needed, rebuilt from the batches where they are
-missing or wrong, and let go again where a broker has many.
+"""The indexes of one segment: loaded at first use, rebuilt from the batches if missing or damaged, unloaded if many are
+loaded.
 
-Off the loop they are loaded by a twin, whose open files are its own; the loop then adopts what the twin has read.
+Another thread loads them into a second object with its own open files; the event loop then takes over that object's
+entries.
 """
 
 from __future__ import annotations
@@ -17,22 +18,22 @@ from odradek.log.index import CorruptIndexError, OffsetIndex, TimeIndex, Transac
 from odradek.log.segment_file import SegmentFile, segment_path
 from odradek.record.batch import LOG_OVERHEAD_BYTES, BatchHeader
 
-# Kafka's default of index.interval.bytes, for an index that is rebuilt where its topic's settings are not at hand.
+# Kafka's default of index.interval.bytes, for rebuilds without the topic's settings.
 INDEX_INTERVAL_BYTES = 4096
 
 
 class SegmentIndexes:
-    """Offsets, times and aborted transactions of one segment.
+    """The offset, time and transaction index of one segment.
 
     Attributes:
-        max_timestamp_ms, max_timestamp_offset: of the newest record; -1 where there is none.
-        is_loaded: whether they are in memory; else in their files alone.
-        is_sealed: no more batches come, so that they may be let go.
-        transactions_damaged: the index of aborted transactions cannot be read; the whole log is needed to rebuild it.
+        max_timestamp_ms, max_timestamp_offset: of the record with the newest timestamp; -1 if there is none.
+        is_loaded: whether the entries are in memory.
+        is_sealed: whether the segment is closed, so that the indexes may be unloaded.
+        transactions_damaged: the transaction index cannot be read; the whole log is needed to rebuild it.
     """
 
     def __init__(self, batches: SegmentFile, suffix: str = "") -> None:
-        """`suffix` ends the names of files that are not the log's yet."""
+        """`suffix` ends the file names of a segment that is not yet part of the log."""
         directory, base = batches.directory, batches.base_offset
         self._batches = batches
         self.offsets = OffsetIndex(batches.disk, segment_path(directory, base, ".index" + suffix), base)
@@ -48,7 +49,7 @@ class SegmentIndexes:
 
     @property
     def newest_is_known(self) -> bool:
-        """Whether `max_timestamp_ms` is that of all batches; it stays so when the indexes are let go."""
+        """Whether `max_timestamp_ms` covers all batches; it stays so after an unload."""
         return self.is_loaded or self._newest_was_known
 
     @property
@@ -70,7 +71,7 @@ class SegmentIndexes:
     # -- one entry ----------------------------------------------------------------------------------------------
 
     def add(self, header: BatchHeader, position: int, interval_bytes: int) -> None:
-        """Note a batch that was written; an entry is made where the last one is `interval_bytes` back."""
+        """Add a written batch; an entry is written if the last one is `interval_bytes` back."""
         if header.max_timestamp > self.max_timestamp_ms:
             self._update_newest(header)
         if self._bytes_since_entry > interval_bytes:
@@ -85,12 +86,12 @@ class SegmentIndexes:
             self.max_timestamp_offset = header.last_offset
 
     def append_newest_timestamp(self) -> None:
-        """Put the newest timestamp into the time index, as Kafka does when it rolls."""
+        """Add the newest timestamp to the time index, as Kafka does at a roll."""
         self.load()
         self.times.maybe_append(self.max_timestamp_ms, self.max_timestamp_offset)
 
     def offset_before(self, timestamp_ms: int) -> int:
-        """An offset such that no record of this segment before it is as new as `timestamp_ms`; raises OSError."""
+        """An offset such that all records of the segment before it are older than `timestamp_ms`. Raises OSError."""
         self.load()
         entry = self.times.entry_before(timestamp_ms)
         if entry is not None and not self._entry_matches_batch(*entry):
@@ -99,7 +100,7 @@ class SegmentIndexes:
         return entry[1] if entry is not None else self._batches.base_offset
 
     def _entry_matches_batch(self, timestamp_ms: int, offset: int) -> bool:
-        """Whether an entry of the time index is what its batch says: any other flipped bit leaves it in order."""
+        """Whether an entry of the time index matches its batch; damage may keep the entries in order."""
         for _, header in self._batches.headers(self.offsets.position_for(offset)):
             if header.last_offset >= offset:
                 return header.base_offset <= offset and header.max_timestamp == timestamp_ms
@@ -108,7 +109,7 @@ class SegmentIndexes:
     # -- loading ------------------------------------------------------------------------------------------------
 
     def load(self, interval_bytes: int = INDEX_INTERVAL_BYTES) -> None:
-        """Read the index files, once; rebuild them from the batches where they are missing or wrong."""
+        """Read the index files, once; rebuild them from the batches if they are missing or damaged."""
         if self.is_loaded:
             return
         self._load_transactions()
@@ -119,7 +120,7 @@ class SegmentIndexes:
         self._loaded()
 
     def _read_files(self) -> bool:
-        """Whether offset and time index are what was written, as far as their files and the batches say."""
+        """Read the offset and time index; returns whether they are valid."""
         disk = self._batches.disk
         try:
             is_missing = self._batches.size_bytes > 0 and not all(disk.exists(path) for path in self.paths()[:2])
@@ -130,7 +131,7 @@ class SegmentIndexes:
             return False
 
     def _find_newest(self) -> None:
-        """Find the newest timestamp: of the time index, the first batch, and those behind the last entry."""
+        """Find the newest timestamp from the time index, the first batch, and the batches behind the last entry."""
         newest = self.times.last()
         if newest is not None:
             self.max_timestamp_ms, self.max_timestamp_offset = newest
@@ -142,7 +143,7 @@ class SegmentIndexes:
             self._update_newest(header)
 
     def _time_index_is_consistent(self) -> bool:
-        """Whether the time index ends with what the log says: retention, and who looks for a time, go by its end."""
+        """Whether the end of the time index matches the batches: retention and searches by time rely on it."""
         newest = self.times.last()
         if newest is not None and not self._entry_matches_batch(*newest):
             return False
@@ -162,29 +163,32 @@ class SegmentIndexes:
             self._batches.files.cache_indexes(self._batches.path, self._unload)
 
     def _unload(self) -> None:
-        """Let the indexes go, as they are in their files; raises OSError."""
+        """Unload the entries after a flush. Raises OSError."""
         if not (self.is_loaded and self.is_sealed):
             return
         try:
             self.flush()
         except OSError as error:
             if is_disk_full(error):
-                return  # they stay in memory, for want of a better place
+                return  # keep them in memory until there is space
             raise
         self.offsets, self.times = self.offsets.unloaded(), self.times.unloaded()
         self.transactions = self.transactions.unloaded()
         self.is_loaded = False
 
     def begin_load(self, *, newest_only: bool = False) -> Callable[[], SegmentIndexes] | None:
-        """Work that reads the indexes off the loop, for `install_indexes` to take; None where they are loaded, or where
-        `max_timestamp_ms` is known and `newest_only` says that it is enough. Raises OSError, as the work does."""
+        """Return work that loads the indexes off the loop, for `install_indexes`.
+
+        None if they are loaded, or if `newest_only` is set and `max_timestamp_ms` is known. Raises OSError, as the work
+        does.
+        """
         if self.is_loaded or (newest_only and self._newest_was_known):
             return None
         directory, base, size_bytes = self._batches.directory, self._batches.base_offset, self._batches.size_bytes
         disk = self._batches.disk.hold(directory)
 
         def work() -> SegmentIndexes:
-            # With files of its own: nothing that the loop uses is touched by another thread.
+            # Separate files: this thread must not use those of the loop.
             batches = SegmentFile(FileCache(disk, capacity=1), directory, base, "")
             batches.size_bytes = size_bytes
             twin = SegmentIndexes(batches)
@@ -195,7 +199,7 @@ class SegmentIndexes:
         return work
 
     def install_indexes(self, twin: SegmentIndexes) -> None:
-        """Take what `begin_load` read; where the segment has grown meanwhile, all is read again, here."""
+        """Take over the result of `begin_load`; if the segment has grown, load the indexes here instead."""
         batches = self._batches
         if self.is_loaded or batches.is_dropped:
             return
@@ -214,20 +218,20 @@ class SegmentIndexes:
     # -- rebuilding ---------------------------------------------------------------------------------------------
 
     def rebuild(self, interval_bytes: int) -> None:
-        """Rebuild offset and time index from the batches' headers. The transaction index stays as its file has it."""
+        """Rebuild the offset and time index from the headers of the batches. The transaction index is unchanged."""
         self.clear()
         for position, header in self.surviving_headers(0):
             self.add(header, position, interval_bytes)
 
     def rebuild_behind(self, position: int, interval_bytes: int) -> None:
-        """Rebuild the indexes where they ended before damage that has been repaired."""
+        """Rebuild the indexes if they end before a repaired range."""
         self.load()
         last = self.offsets.last_position()
         if last <= position and self._batches.size_bytes - last > 2 * interval_bytes:
             self.rebuild(interval_bytes)
 
     def clear(self) -> None:
-        """Empty offset and time index, for `add` of each batch. Raises OSError."""
+        """Empty the offset and time index, before `add` of each batch. Raises OSError."""
         if not self.is_loaded:
             self._load_transactions()
         self.offsets.clear()
@@ -236,7 +240,7 @@ class SegmentIndexes:
         self._bytes_since_entry = 0
 
     def truncate(self, end_offset: int, position: int) -> None:
-        """The segment was cut there, and ends there by now; they are loaded."""
+        """Remove the entries behind the new end of a truncated segment. The indexes are loaded."""
         self.offsets.truncate(end_offset, position)
         self.times.truncate(end_offset)
         self.transactions.truncate(end_offset)
@@ -248,9 +252,9 @@ class SegmentIndexes:
     # -- their files --------------------------------------------------------------------------------------------
 
     def flush(self, *, sync: bool = False) -> None:
-        """Write entries that are only in memory; raises OSError.
+        """Write new entries. Raises OSError.
 
-        Offset and time index exist from then on, be they empty: Apache Kafka scans a segment that lacks one.
+        The offset and time index exist afterwards, even if empty: Apache Kafka scans a segment that lacks one.
         """
         if self.is_loaded:
             self.offsets.flush(create=True, sync=sync)
@@ -258,12 +262,12 @@ class SegmentIndexes:
             self.transactions.flush(sync=sync)
 
     def seal(self) -> None:
-        """No more batches come."""
+        """Record that the segment is closed."""
         self.is_sealed = True
         self._loaded()
 
     def files_changed(self) -> None:
-        """The segment's open files, or its directory's name, are other ones from now on."""
+        """Use the segment's new file cache, or the directory's new name."""
         for index in (self.offsets, self.times, self.transactions):
             index.path = self._batches.directory / index.path.name
         if self.is_loaded:

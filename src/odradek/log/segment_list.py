@@ -1,6 +1,6 @@
-"""The segments of one log, in order: every change of the list is made here, with what is known of all of them.
+"""The segments of one log, in order. All changes of the list are made here, and update the summary.
 
-The last segment is the active one. Base offsets rise strictly; a segment ends where the next one begins.
+The last segment is the active one. Base offsets rise strictly; a segment ends at the base offset of the next.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from odradek.log.summary import SegmentSummary
 
 T = TypeVar("T")
 
-# Called with each segment that is dropped; its files are then no longer the log's.
+# Called with each segment that is removed; its files no longer belong to the log.
 Drop = Callable[[Segment], None]
 
 
@@ -29,9 +29,9 @@ class SegmentList(Sequence[Segment]):
     """The segments of one log.
 
     Attributes:
-        active: the last one, which is written to.
-        bases: base offsets, in order.
-        summary: sums, newest timestamps and aborted transactions over all.
+        active: the last segment, which receives appends.
+        bases: the base offsets, in order.
+        summary: sums, newest timestamps and aborted transactions of all segments.
     """
 
     __slots__ = ("_dir", "_segments", "active", "bases", "summary")
@@ -41,7 +41,7 @@ class SegmentList(Sequence[Segment]):
         self._dir = partition_dir
         self._segments = segments
         self.bases = [segment.base_offset for segment in segments]
-        assert all(base < following for base, following in pairwise(self.bases)), "segments begin one behind another"
+        assert all(base < following for base, following in pairwise(self.bases)), "base offsets rise strictly"
         self.active = segments[-1]
         self.summary = SegmentSummary(segments, self.bases)
         for segment in segments[:-1]:
@@ -61,27 +61,27 @@ class SegmentList(Sequence[Segment]):
         return iter(self._segments)
 
     def index_of(self, offset: int) -> int:
-        """The number of the segment that an offset is in; the first one for offsets before it."""
+        """The number of the segment that holds an offset; 0 for offsets before the first."""
         return max(0, bisect_right(self.bases, offset) - 1)
 
     def from_offset(self, offset: int) -> Iterator[Segment]:
-        """The segments from the one that an offset is in."""
+        """The segments from the one that holds an offset."""
         for index in range(self.index_of(offset), len(self._segments)):
             yield self._segments[index]
 
     def end_of(self, segment: Segment, log_end_offset: int) -> int:
-        """Where a segment of this log ends (exclusive offset)."""
+        """The offset (exclusive) at which a segment of this log ends."""
         if segment is self.active:
-            return log_end_offset  # of most questions
+            return log_end_offset  # the most frequent case
         following = bisect_right(self.bases, segment.base_offset)
         return self.bases[following] if following < len(self.bases) else log_end_offset
 
     # -- changes ------------------------------------------------------------------------------------------------
 
     def roll(self, offset: int, now_ms: int) -> None:
-        """Close the active segment; a new one, which begins at `offset`, is active. Raises OSError."""
+        """Close the active segment and begin a new one at `offset`. Raises OSError."""
         closed = self.active
-        assert offset > closed.base_offset, "segments begin one behind another"
+        assert offset > closed.base_offset, "base offsets rise strictly"
         segment = Segment(self._dir.files, self._dir.path, offset, created_ms=now_ms)
         segment.open(create=True)
         closed.seal()
@@ -91,16 +91,17 @@ class SegmentList(Sequence[Segment]):
         self.summary.rolled(closed)
 
     def cut(self, offset: int, look: Callable[[list[Segment], int], T], drop: Drop) -> tuple[int, T]:
-        """Drop all that lies at or above `offset`, which is not before the first segment; durable.
+        """Truncate the log to `offset`, which is not before the first segment; durable on return.
 
-        Files are opened before anything is dropped: half a cut, for want of descriptors, is none.
+        All files are opened before the first change: without free descriptors nothing is truncated.
 
         Args:
-            look: called with the segments that stay, as they will be, and the log's end.
+            look: called with the segments that remain, in their final state, and the log end offset.
         Returns:
-            Where the log ends (exclusive): at `offset`, or before it as `cut_for` says; and what `look` returned.
+            The new log end offset (exclusive), which is `offset` or, as `cut_for` explains, below it; and the result of
+                `look`.
         Raises:
-            OSError: as `look`. Nothing has changed where no file could be opened.
+            OSError: as `look`. Nothing has changed if no file could be opened.
         """
         kept = self._segments[: max(1, bisect_left(self.bases, offset))]
         active = kept[-1]
@@ -119,15 +120,15 @@ class SegmentList(Sequence[Segment]):
         return end_offset, found
 
     def restart(self, offset: int, now_ms: int, drop: Drop, before: Callable[[], None]) -> None:
-        """Drop all segments; an empty one begins at `offset`; durable.
+        """Remove all segments and begin an empty one at `offset`; durable on return.
 
-        The last goes first: what a crash leaves is a front of the log, and not its end, that a leader is asked to go on
-        from; or nothing.
+        The last segment is removed first: after a crash the front of the log remains, from which a follower can
+        continue.
 
         Args:
-            before: called when all files are open.
+            before: called once all files are open.
         Raises:
-            OSError: as `before`. Nothing has changed where no file could be opened.
+            OSError: as `before`. Nothing has changed if no file could be opened.
         """
         disk, path = self._dir.files.disk, self._dir.path
         directory = disk.hold(path)
@@ -150,8 +151,8 @@ class SegmentList(Sequence[Segment]):
     def replace(
         self, old: Sequence[Segment], swap: Callable[[], tuple[Segment, list[Path]]]
     ) -> tuple[Segment, list[Path]] | None:
-        """Put what `swap` returns first in the place of several closed segments; None, and nothing is done, where they
-        are gone. Raises OSError."""
+        """Replace closed segments by the one that `swap` returns; None, without a change, if they no longer exist.
+        Raises OSError."""
         end = bisect_right(self.bases, old[-1].base_offset)
         first = end - len(old)
         if first < 0 or end == len(self._segments) or self._segments[first:end] != list(old):
@@ -159,12 +160,12 @@ class SegmentList(Sequence[Segment]):
         swapped = fresh, _ = swap()
         self._segments[first:end], self.bases[first:end] = [fresh], [fresh.base_offset]
         around = self.bases[max(0, first - 1) : first + 2]
-        assert all(base < following for base, following in pairwise(around)), "segments begin one behind another"
+        assert all(base < following for base, following in pairwise(around)), "base offsets rise strictly"
         self.summary.replaced(first, self.bases[first + 1])
         return swapped
 
     def drop_first(self, count: int) -> list[Segment]:
-        """Drop so many closed segments from the front, and return them; their files stay for the caller to rename."""
+        """Remove closed segments from the front and return them; the caller renames their files."""
         assert count < len(self._segments), "the active segment stays"
         dropped = self._segments[:count]
         del self._segments[:count]
@@ -177,11 +178,11 @@ class SegmentList(Sequence[Segment]):
     # -- the directory ------------------------------------------------------------------------------------------
 
     def use_files(self) -> None:
-        """The directory has other open files from now on."""
+        """Use the directory's new file cache."""
         for segment in self._segments:
             segment.use_files(self._dir.files)
 
     def moved(self) -> None:
-        """The directory has another name."""
+        """Use the directory's new name."""
         for segment in self._segments:
             segment.moved_to(self._dir.path)

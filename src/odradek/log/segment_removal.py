@@ -1,4 +1,4 @@
-"""Segments that a log lets go: by retention, by compaction, or because their records were cut."""
+"""Segments that are removed from a log by retention, compaction or truncation."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 def forget(segment: Segment) -> None:
-    """Its files are not opened by name any more."""
+    """Remove the segment's files from the file cache."""
     segment.batches.is_dropped = True
     for path in segment.paths():
         segment.batches.files.forget(path)
 
 
 def mark_deleted(segment: Segment) -> list[Path]:
-    """Rename the files to `.deleted`, so that they are gone for the log and still there for readers."""
+    """Rename the files to `.deleted`; readers keep them open."""
     forget(segment)
     return rename_deleted(segment.batches.disk, segment.paths())

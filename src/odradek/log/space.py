@@ -1,7 +1,7 @@
-"""Which log directories are full: said once when one is, and once when there is space again.
+"""The log directories that are full; each change is logged once.
 
-A directory counts as full from the first write that did not fit until a trial write does. Meanwhile its logs are read,
-and writes that fit are taken; the broker asks for no new leadership there (see `controller.partitions`).
+A directory counts as full from the first write that failed for lack of space until a trial write succeeds. Meanwhile
+its logs are read, and writes that fit succeed; the controller elects no new leaders there (`controller.partitions`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from odradek.common.log_lines import get_logger
 from odradek.common.ports import Disk, is_disk_full, probe_space
 from odradek.log.log_dir import PROBE_FILE, LogDir
 
-# So much must fit before a directory that was full takes part again.
+# The size of a trial write.
 PROBE_BYTES = 1 << 20
 _log = get_logger("log.space")
 
@@ -36,23 +36,24 @@ class DirectorySpace:
             on_change()
 
     def on_disk_full(self, log_dir: Path) -> None:
-        """A write to this directory did not fit."""
+        """Mark a directory as full after a failed write."""
         found = self._directories.get(log_dir)
         if found is not None and not found.full and not found.offline:
             found.full = True
-            _log.warning("log directory is full: other in-sync replicas lead, where there are any", log_dir=log_dir)
+            _log.warning("log directory is full: other in-sync replicas take over leadership", log_dir=log_dir)
             self._changed()
 
     def full_paths(self) -> list[Path]:
-        """The directories in which a write did not fit."""
+        """The paths of the full directories."""
         return [path for path, directory in self._directories.items() if directory.full]
 
     def full(self) -> list[LogDir]:
-        """Those to try again."""
+        """The full directories that are online, for trial writes."""
         return [each for each in self._directories.values() if each.full and not each.offline]
 
     def probe(self, directory: LogDir) -> Callable[[], bool]:
-        """Blocking work that finds out whether there is space; it raises StorageError where the disk fails."""
+        """Return blocking work that tries to write; it returns whether there is space, and raises StorageError if the
+        disk fails."""
         path = directory.path / PROBE_FILE
 
         def work() -> bool:
@@ -67,7 +68,7 @@ class DirectorySpace:
         return work
 
     def on_space_available(self, directory: LogDir) -> None:
-        """A trial write succeeded."""
+        """Mark a directory as no longer full after a trial write."""
         directory.full = False
         _log.info("log directory has space again", log_dir=directory.path)
         self._changed()

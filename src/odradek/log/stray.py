@@ -1,9 +1,8 @@
-"""Directories that bear a partition's name, and are not its log's: they get out of the log's way, with all they hold.
+"""Stray directories: those with a partition's name that do not hold its log, as Kafka names them.
 
-A start finds two logs of one partition where a disk came back that had been away, or where somebody copied one. The one
-that is not the log is left alone, until the log needs its name: then it gets Kafka's name for such directories,
-`topic-partition.<32 hex digits>-stray`. No start takes that for a log, and nothing removes it: that is for a person who
-has looked at what it holds.
+A start may find two logs of a partition, for example after a disk was reattached or a directory was copied. The one
+that is not the log stays unchanged until the log needs its name. It is then renamed to `topic-partition.<32 hex
+digits>-stray`. No start loads such a directory and nothing removes it: an operator decides.
 """
 
 from __future__ import annotations
@@ -20,24 +19,24 @@ _log = get_logger("log.stray")
 
 
 def rename_stray(disk: Disk, directory: Path, random_bits: int) -> None:
-    """Give a directory of this name that holds something another one beside it, if there is one.
+    """Rename a directory that is not empty to a stray one beside it; does nothing if there is none.
 
     Raises:
-        OSError: it has the name that it had.
+        OSError: the directory has its old name.
     """
     if not disk.is_dir(directory) or not disk.list_dir(directory):
         return
     mark = f".{random_bits:032x}-stray"
     target = directory.parent / (directory.name[: MAX_NAME_BYTES - len(mark)] + mark)
     disk.rename(directory, target)
-    _log.warning("another copy of a partition had the log's name, and is kept", directory=directory, kept_as=target)
+    _log.warning("stray partition directory renamed", directory=directory, kept_as=target)
 
 
 def free_name(files: FileCache, directory: Path, random_bits: int) -> None:
-    """`rename_stray`, before a new log gets the name.
+    """Do `rename_stray` before a new log gets the name.
 
     Raises:
-        ApiError: KAFKA_STORAGE_ERROR, no space. StorageError.
+        ApiError: KAFKA_STORAGE_ERROR, the disk is full. StorageError.
     """
     try:
         rename_stray(files.disk, directory, random_bits)

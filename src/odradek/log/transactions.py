@@ -1,4 +1,4 @@
-"""What the markers in a log do to its producers, and to the index of aborted transactions."""
+"""Applies transaction markers to the producers of a log and to the index of aborted transactions."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from odradek.record.reader import read_records
 def note_control(
     producers: ProducerState, segment: Segment, batch: Buffer, header: BatchHeader, last_stable_offset: int
 ) -> None:
-    """Bring producer state and index past one control batch in `segment`.
+    """Apply a control batch in `segment` to the producers and the index.
 
-    It must be read, since its header lacks its type. One without records is what compaction leaves of a
-    transaction that is gone. A control batch of no producer ends a mirror (ADR 0020).
+    The batch must be decoded, because the header lacks its type. A batch without records is a marker that compaction
+    has emptied. A control batch without a producer ends a mirror (ADR 0020).
 
     Raises:
-        ApiError: CORRUPT_MESSAGE, a marker that cannot be read.
+        ApiError: CORRUPT_MESSAGE, the marker cannot be decoded.
     """
     if not header.has_producer_id:
         producers.remove_ended()
@@ -38,14 +38,14 @@ def note_control(
     if aborted is not None:
         segment.indexes.load()
         entries = segment.indexes.transactions.entries
-        if not entries or entries[-1].last_offset < aborted.last_offset:  # else it reached the file before a crash
+        if not entries or entries[-1].last_offset < aborted.last_offset:  # otherwise it was written before a crash
             segment.indexes.transactions.append(aborted)
 
 
 def replay_batch(state: ProducerState, segment: Segment, position: int, header: BatchHeader, notes: list[str]) -> None:
-    """Bring producer state past one batch of a file.
+    """Apply one batch of a file to the producers.
 
-    A damaged marker ends no transaction: its records stay unstable, which is safe, and the log opens.
+    A damaged marker ends no transaction: its records stay unstable, which is safe, and the log can be opened.
     """
     state.map_end_offset = header.last_offset + 1
     if not header.is_control:
@@ -54,9 +54,9 @@ def replay_batch(state: ProducerState, segment: Segment, position: int, header: 
     try:
         marker = segment.batch_bytes(position, header)
         if not crc_is_valid(marker, header):
-            # Once more from the disk: what is damaged there stays so, a bit that flipped on the way does not.
+            # Read it again: an error in memory or transfer does not repeat.
             marker = segment.batch_bytes(position, header)
-        # Below the recovery point nothing else has verified it: one bit makes a commit of an abort.
+        # Nothing has verified it below the recovery point, and one bit distinguishes a commit from an abort.
         if not crc_is_valid(marker, header):
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, "its CRC does not match")
         note_control(state, segment, marker, header, header.base_offset)
@@ -65,7 +65,7 @@ def replay_batch(state: ProducerState, segment: Segment, position: int, header: 
 
 
 def rebuild_transactions(segments: Sequence[Segment]) -> None:
-    """Rebuild the indexes of aborted transactions from the whole log, one of them being damaged."""
+    """Rebuild the indexes of aborted transactions from the whole log."""
     state = ProducerState()
     for segment in segments:
         segment.indexes.transactions.clear()

@@ -1,8 +1,7 @@
-"""Dropping records from the end of a log: a follower whose history its leader does not have, or a log that restarts.
+"""Truncates a log: after a divergence from the leader's log, or to restart at another offset.
 
-The producers' state is read first, as it is without those records: what cannot be opened then changes nothing. The
-segments are cut next, durably; then the marks, the leader epochs and the producers are what they would be had the
-records never come.
+First the producers' state below the new end is loaded: if a file cannot be opened, nothing changes. Then the segments
+are truncated durably. Finally the offsets, leader epochs and producers are set to their values at the new end.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ if TYPE_CHECKING:
 
 
 def truncate_to(log: Log, offset: int) -> bool:
-    """Drop all records at or above `offset`; returns whether there were any. Raises StorageError.
+    """Remove all records at or above `offset`; returns whether there were any. Raises StorageError.
 
-    The log ends there then, or earlier: before a batch that held `offset` further in, as where the leader's log begins
-    inside that batch (DeleteRecords), or before damage that may have hidden what was to be dropped.
+    The log may end below `offset`: before a batch that holds `offset` inside it, as when the leader's log begins inside
+    that batch (DeleteRecords), or before damage that may hide records to be removed.
     """
     if offset >= log.log_end_offset:
-        # A leader that wrote nothing left its epoch at the end, and would be asked to truncate there for ever.
+        # Remove the epoch of a leader that wrote nothing; otherwise the logs would seem to diverge here again.
         if log.epochs.truncate_from_end(log.log_end_offset):
             log.flush_state.write_epochs()
         return False
@@ -39,7 +38,7 @@ def truncate_to(log: Log, offset: int) -> bool:
         return True
     try:
         end, (producers, notes) = log.segments.cut(offset, partial(_load, log), partial(_drop, log))
-        # Records of that batch below the log's start stay deleted.
+        # Records below the log start stay deleted.
         end = max(end, min(log.log_start_offset, offset))
         log.reset_offsets(min(log.log_start_offset, end), end)
         _after_cut(log, producers, notes)
@@ -49,7 +48,7 @@ def truncate_to(log: Log, offset: int) -> bool:
 
 
 def truncate_fully_and_start_at(log: Log, offset: int, *, now_ms: int = 0) -> None:
-    """Drop everything and begin at `offset`. Raises StorageError."""
+    """Remove all records and begin at `offset`. Raises StorageError."""
     producers = ProducerState()
     producers.map_end_offset = offset
     try:
@@ -63,10 +62,10 @@ def truncate_fully_and_start_at(log: Log, offset: int, *, now_ms: int = 0) -> No
 
 
 def _before_restart(log: Log, offset: int, snapshots: list[int]) -> None:
-    """Let go of what a start would believe of the new log, after a crash that comes before all is done.
+    """Lower the log start offset and remove producer snapshots, which a start after a crash would apply to the new log.
 
-    A later start of the log would leave out what its leader has from `offset` on; a transaction that was open would
-    stay open, as its end is not among what the new log gets.
+    With a higher log start offset the log would lack records that its leader has; an open transaction would stay open,
+    because its marker is not among the new records.
     """
     if log.log_start_offset > offset:
         log.log_start_offset = offset

@@ -1,4 +1,4 @@
-"""Verifying every batch of a segment: after a crash, before compaction, and now and then in the background."""
+"""Verifies the batches of a segment: after a crash, before compaction, and in the scrub."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RECOVERY_READ_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Where a segment stops making sense, and why; `overflows` where its offset is one that the index cannot count."""
+    """Damage of a segment at a position; `overflows` if the offset exceeds the range of an index."""
 
     position: int
     reason: str
@@ -26,10 +26,11 @@ class Damage:
 def check_batches(
     segment: Segment, *, position: int = 0, expected_offset: int, read_bytes: int = RECOVERY_READ_BYTES
 ) -> Iterator[tuple[int, BatchHeader, bytes] | Damage]:
-    """Every batch with its bytes, verified by CRC and order of offsets; a `Damage` is the last item, if any."""
+    """Each batch with its bytes, after verification of its CRC and offsets; a `Damage` ends the iteration, if there is
+    any."""
     window = _Window(segment.open_shared().file, read_bytes)
     while position < segment.size_bytes:
-        head = window.at(position, HEADER_BYTES)  # less where the segment was cut meanwhile
+        head = window.at(position, HEADER_BYTES)  # shorter if the segment was truncated in the meantime
         if min(len(head), segment.size_bytes - position) < HEADER_BYTES:
             yield Damage(position, "the file ends inside a header")
             return
@@ -40,12 +41,12 @@ def check_batches(
             return
         batch = window.at(position, size)
         if len(batch) < size or not crc_is_valid(batch, header):
-            # Once more from the disk: what is damaged there stays so, a bit that flipped on the way does not.
+            # Read it again: an error in memory or transfer does not repeat.
             batch = window.read(position, size)
             if not (len(batch) == size and crc_is_valid(batch, header)):
                 yield Damage(position, "the checksum does not match")
                 return
-        # The checksum does not cover the offset; a gap before it is what compaction leaves.
+        # The checksum does not cover the offset; gaps are valid after compaction.
         in_order = expected_offset <= header.base_offset <= header.last_offset
         if not in_order or segment.would_overflow(header.last_offset):
             reason = f"offset {header.base_offset} follows {expected_offset - 1}"
@@ -57,17 +58,17 @@ def check_batches(
 
 
 class _Window:
-    """The piece of a file that was read last."""
+    """The last range of a file that was read."""
 
     def __init__(self, file: File, read_bytes: int) -> None:
-        """`read_bytes`: of one read, where no more is asked for."""
+        """`read_bytes` is the size of a read, if no more is requested."""
         self._file = file
         self._read_bytes = read_bytes
         self._start = 0
         self._bytes = b""
 
     def at(self, position: int, size: int) -> bytes:
-        """So many bytes, or as many as there are, behind or within those that were asked for before."""
+        """Up to `size` bytes at a position, which is not before the previous one."""
         inside = position - self._start
         if inside + size > len(self._bytes):
             self._start, self._bytes = position, self._file.read_at(position, max(size, self._read_bytes))
@@ -75,15 +76,15 @@ class _Window:
         return self._bytes[inside : inside + size]
 
     def read(self, position: int, size: int) -> bytes:
-        """The same from the disk, whatever was read before."""
+        """The bytes, read from the disk again."""
         self._start, self._bytes = position, self._file.read_at(position, size)
         return self._bytes
 
 
 def rewrite_from(segment: Segment, position: int) -> None:
-    """Write the batches from `position` on as they are, so that a sync has something to do; raises OSError.
+    """Write the batches from `position` on again, unchanged, so that the next sync writes them. Raises OSError.
 
-    Each is looked at once more: a bit that flipped on the way up must not become what is stored.
+    The checksum of each is verified before the write, so that an error in memory is not stored.
     """
     file = segment.open_shared().file
     read_bytes = RECOVERY_READ_BYTES
@@ -93,11 +94,11 @@ def rewrite_from(segment: Segment, position: int) -> None:
         for start, header in read_batches(data):
             whole = start + header.size_bytes
             if not crc_is_valid(data[start:whole], header):
-                raise OSError(errno.EIO, "what is read is not what was verified", str(segment.path))
+                raise OSError(errno.EIO, "the bytes differ from the verified ones", str(segment.path))
         if not whole:
-            # A batch larger than one read: once more, with all that there is.
+            # The batch is larger than one read: read the rest of the segment.
             if read_bytes >= segment.size_bytes:
-                raise OSError(errno.EIO, "what is read is not what was verified", str(segment.path))
+                raise OSError(errno.EIO, "the bytes differ from the verified ones", str(segment.path))
             read_bytes = segment.size_bytes
             continue
         position += file.write_at(position, [data[:whole]])

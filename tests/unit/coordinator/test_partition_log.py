@@ -222,7 +222,7 @@ async def test_a_load_waits_for_the_repair_of_what_readers_may_not_have(machine:
 
 async def test_a_load_of_a_partition_that_went_elsewhere_ends(machine: Machine) -> None:
     machine.append(2)
-    machine.home.log.leave()
+    machine.home.log.detach()
     with pytest.raises(ApiError) as caught:
         await anext(machine.log.read_all())
     assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER

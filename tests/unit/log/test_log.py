@@ -191,10 +191,10 @@ def test_a_flipped_bit_past_the_recovery_point_cuts_the_log_there(home: Home, po
     elif 4 <= position < 8:
         # Nor is the offset: one that is higher looks like the gap that compaction leaves, and the next one is wrong.
         assert everything(again) == [b"good", DAMAGED]
-        assert "cut at position" in home.notes[0]
+        assert "truncated at position" in home.notes[0]
     else:
         assert everything(again) == [b"good"]
-        assert "cut at position" in home.notes[0]
+        assert "truncated at position" in home.notes[0]
         assert append(again, batch(b"new")).base_offset == 1
 
 
@@ -484,7 +484,7 @@ def test_a_segment_that_lost_its_end_takes_the_later_ones_with_it(home: Home) ->
     path.write_bytes(path.read_bytes()[:keep])
     again = home.open()
     assert everything(again) == [b"kept"]
-    assert "the next segment begins at 2" in home.notes[0]
+    assert "the next one begins at 2" in home.notes[0]
     assert append(again, batch(b"new")).base_offset == 1
     close_log(again, clean=False)
     assert everything(home.open()) == [b"kept", b"new"]

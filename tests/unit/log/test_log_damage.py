@@ -167,7 +167,7 @@ def test_a_flipped_bit_past_the_recovery_point_cuts_the_log_there(home: Home, at
     first = int(home.segments[-1].stem)
     log = home.start()
     assert read(log) == ALL[: first + 1] and log.log_end_offset == first + 1
-    assert any(str(home.segments[-1]) in note and "cut at position" in note for note in home.manager.notes)
+    assert any(str(home.segments[-1]) in note and "truncated at position" in note for note in home.manager.notes)
     assert home.append(first + 1) == first + 1
     home.close()
 
@@ -313,7 +313,7 @@ def test_a_second_copy_in_another_directory_is_reported_and_left_alone(home: Hom
     manager = LogManager(home.disk, RealClock(), [home.path, copy.parent], config, random.Random(1))
     manager.lock_dirs()
     assert manager.load() == 1
-    assert any(str(copy) in note and "left alone" in note for note in manager.notes)
+    assert any(str(copy) in note and "ignored" in note for note in manager.notes)
     assert (copy / home.segments[0].name).read_bytes() == torn, "it is not recovered"
     assert [path.name for path in copy.iterdir()] == [home.segments[0].name]
     manager.unlock()

@@ -351,7 +351,7 @@ def test_a_start_goes_on_with_a_swap() -> None:
     again = home.open(8, notes=notes)
     assert [segment.base_offset for segment in again.segments] == [0, 2, 6, 8]
     assert [header.base_offset for segment in again.segments for _, header in segment.headers(0)] == list(range(8))
-    assert notes == ["t-0: the compacted segment 2 takes the place of 2 old ones"]
+    assert notes == ["t-0: the compacted segment 2 replaces 2 old ones"]
     assert DIRECTORY / "00000000000000000002.log" not in home.disk.uncertain()
 
 

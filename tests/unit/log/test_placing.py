@@ -97,5 +97,5 @@ def test_a_start_counts_what_it_finds(tmp_path: Path, dirs: list[Path]) -> None:
 def test_a_way_that_does_not_count_is_refused(manager: LogManager) -> None:
     ways: list[Callable[[], object]] = [manager.logs.clear, manager.logs.popitem, lambda: manager.logs.update({})]
     for way in ways:
-        with pytest.raises(AssertionError, match="count them"):
+        with pytest.raises(AssertionError, match="keep the counts"):
             way()

@@ -68,13 +68,13 @@ def test_a_repair_takes_the_batches_that_fit_the_hole(
 @pytest.mark.parametrize(
     ("compacted", "answer", "why"),
     [
-        (False, at(2), "offsets 2 to 2 where 1 is due"),
-        (False, at(0, b"0", b"1"), "offsets 0 to 1 where 1 is due"),
-        (True, at(0, b"0", b"1"), "offsets 0 to 1 where 1 is due"),
-        (True, at(2, b"2", b"3"), "offsets 2 to 3 where 1 is due"),
-        (False, at(1, b"1", b"2", b"3"), "offsets 1 to 3 where 1 is due"),
-        (False, at(1, epoch=2), "leader epoch 2 where ours is 1"),
-        (True, at(1, epoch=0), "leader epoch 0 where ours is 1"),
+        (False, at(2), "offsets 2 to 2, expected 1"),
+        (False, at(0, b"0", b"1"), "offsets 0 to 1, expected 1"),
+        (True, at(0, b"0", b"1"), "offsets 0 to 1, expected 1"),
+        (True, at(2, b"2", b"3"), "offsets 2 to 3, expected 1"),
+        (False, at(1, b"1", b"2", b"3"), "offsets 1 to 3, expected 1"),
+        (False, at(1, epoch=2), "leader epoch 2, expected 1"),
+        (True, at(1, epoch=0), "leader epoch 0, expected 1"),
     ],
 )
 def test_batches_of_a_diverging_replica_do_not_fit(home: Home, compacted: bool, answer: bytes, why: str) -> None:

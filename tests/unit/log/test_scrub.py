@@ -57,7 +57,7 @@ def test_a_scrub_skips_the_active_segment_and_deleted_logs(tmp_path: Path) -> No
     check = SegmentCheck(home.disk, log, log.segments[0])
     assert check.is_there
     assert not SegmentCheck(home.disk, log, log.segments[1]).is_there, "it is written to"
-    log.leave()
+    log.detach()
     assert not check.is_there
 
 

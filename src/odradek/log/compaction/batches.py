@@ -1,11 +1,12 @@
-"""What stays of one batch. A batch of which all stays is given back as it is; offsets and sequences never change.
+"""Compaction of one batch. A batch that keeps all records is returned unchanged; offsets and sequence numbers never
+change.
 
-A batch that loses records keeps its first and last offset, its producer and its sequence; its newest timestamp becomes
-that of the records that stay. A batch that loses all of them goes, or stays empty where something hangs on it: the last
-sequence of a producer, or the end of a segment.
+A batch that loses records keeps its first and last offset, producer and sequence number; its maximum timestamp becomes
+that of the remaining records. A batch that loses all records is removed, or kept without records if it has the last
+sequence number of a producer, or ends a segment.
 
-The first cleaning that keeps a tombstone writes into the batch from when on it may go: the base timestamp holds that
-time, attribute bit 6 says so, and timestamp deltas count from there. Source: KIP-534; Kafka MemoryRecords.filterTo.
+The first cleaning that keeps a tombstone stores its delete horizon in the batch: the base timestamp has that time,
+attribute bit 6 marks it, and timestamp deltas count from it. Source: KIP-534; Kafka MemoryRecords.filterTo.
 """
 
 from __future__ import annotations
@@ -33,19 +34,20 @@ NO_TIMESTAMP = -1
 
 
 class LastOfProducer(NamedTuple):
-    """A producer's last batch of records (its last offset; -1 where only markers are left), and its epoch."""
+    """The last offset of a producer's last batch of records (-1 if only markers are left), and its epoch."""
 
     last_offset: int
     producer_epoch: int
 
 
 class BatchCleaner:
-    """One cleaning: first `learn` each batch of the dirty part in order, then `clean` each of the log in order.
+    """The batches of one cleaning: first `learn` is called for each batch of the dirty part, then `clean` for each of
+    the log.
 
     Args:
-        first_dirty_offset: inclusive; all before was cleaned before.
-        producers: whose last batch must not go.
-        now_ms: wall clock, against which tombstones' times are held.
+        first_dirty_offset: inclusive; all before it was cleaned earlier.
+        producers: the producers whose last batch must be kept.
+        now_ms: wall clock, which is compared with delete horizons.
     """
 
     def __init__(
@@ -66,16 +68,16 @@ class BatchCleaner:
         self._new_horizon_ms = now_ms + delete_retention_ms
         self.transactions = OpenTransactions()
         self._number = 0
-        # Exclusive: what was learned ends there, and nothing behind it is cleaned.
+        # The end (exclusive) of the offset map, up to which batches are cleaned.
         self.end_offset = first_dirty_offset
 
     # -- first pass ---------------------------------------------------------------------------------------------
 
     def learn(self, header: BatchHeader, batch: bytes) -> bool:
-        """Take in the keys of a batch of the dirty part; False where they would be too many, and the pass ends.
+        """Add the keys of a batch to the offset map; returns False if the map is full, which ends the first pass.
 
         Raises:
-            ApiError: CORRUPT_MESSAGE, as the batch cannot be read.
+            ApiError: CORRUPT_MESSAGE, the batch cannot be decoded.
         """
         if header.is_control or header.record_count == 0 or self._aborted.covers(header):
             self._table.skip(header.record_count)
@@ -90,10 +92,10 @@ class BatchCleaner:
     # -- second pass --------------------------------------------------------------------------------------------
 
     def clean(self, header: BatchHeader, batch: bytes, *, keep_empty: bool) -> Batch | None:
-        """What stays of a batch: itself, where nothing goes; None, where all does.
+        """Compact a batch; returns the same object if nothing is removed, None if the batch is removed.
 
         Args:
-            keep_empty: without records the batch stays all the same.
+            keep_empty: keep the batch even without records.
         Raises:
             ApiError: CORRUPT_MESSAGE.
         """
@@ -154,7 +156,7 @@ class BatchCleaner:
         return self._rewrite(header, batch, marks, horizon_ms)
 
     def _rewrite(self, header: BatchHeader, batch: bytes, marks: Batch, horizon_ms: int | None) -> bytearray:
-        """The batch without its dead records; with a horizon, all timestamp deltas count from it."""
+        """The batch without its dead records; with a delete horizon, timestamp deltas count from it."""
         data, position, _ = _payload(header, batch)
         if horizon_ms is None:
             payload, newest = keep_live(data, position, marks)
@@ -162,7 +164,7 @@ class BatchCleaner:
             payload, newest = keep_live_from(data, position, marks, header.base_timestamp - horizon_ms)
         packed = compress(header.compression, payload) if header.compression else payload
         attributes = header.attributes if horizon_ms is None else with_delete_horizon(header.attributes)
-        # With LogAppendTime the header's time is every record's, whichever of them stay.
+        # With LogAppendTime the header's timestamp is that of every record.
         max_timestamp = header.max_timestamp if header.timestamp_type else header.base_timestamp + newest
         changed = header._replace(
             batch_length=HEADER_BYTES - LOG_OVERHEAD_BYTES + len(packed),
@@ -178,7 +180,7 @@ class BatchCleaner:
 
 
 def empty_batch(header: BatchHeader) -> bytearray:
-    """A batch's header without its records: its offsets, its producer and sequence, its newest timestamp."""
+    """The header of a batch without its records; offsets, producer, sequence number and maximum timestamp stay."""
     emptied = header._replace(
         batch_length=HEADER_BYTES - LOG_OVERHEAD_BYTES,
         attributes=with_compression(with_delete_horizon(header.attributes, wanted=False), 0),
@@ -191,7 +193,7 @@ def empty_batch(header: BatchHeader) -> bytearray:
 
 
 def _payload(header: BatchHeader, batch: bytes) -> tuple[bytes, int, int]:
-    """(bytes that hold the records, where they begin, where they end); nothing is copied that is not compressed."""
+    """(bytes of the records, start, end); uncompressed records are not copied."""
     if header.compression == 0:
         return batch, HEADER_BYTES, header.size_bytes
     data = bytes(records_bytes(batch, header))

@@ -1,8 +1,9 @@
-"""Which log is cleaned next, and the way of one cleaning: plan, ask the worker, swap, note how far it came.
+"""Selects the log to clean, and runs a cleaning: plan, read and write in a worker process, swap, store the cleaned
+offset.
 
-Nothing is locked. A worker reads closed segments, which do not change; before each swap the log is asked whether it
-still has them as they were. A truncation, a deletion, a log that moved or went offline: then what the worker made is
-thrown away, and the next look starts over.
+Nothing is locked. The worker reads closed segments, which do not change. Before each swap the log is checked: after a
+truncation, deletion, move or failure the worker's result is discarded, and the next check begins again. Source: Kafka
+LogCleaner.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _log = get_logger("log.cleaner")
 
 @dataclass(slots=True)
 class CleanerCounts:
-    """What the cleaner has done since the start; bytes and records of all cleanings together."""
+    """Counters of the cleaner since the start."""
 
     cleanings: int = 0
     given_up: int = 0
@@ -50,7 +51,7 @@ class CleanerCounts:
 
 @dataclass(slots=True)
 class Progress:
-    """A cleaning under way: segments groups done, of how many; 0 of 0 while keys are read."""
+    """A running cleaning: the groups of segments that are done, and their number; 0 of 0 while keys are read."""
 
     dirtiness: Dirtiness
     groups_done: int = 0
@@ -58,11 +59,11 @@ class Progress:
 
 
 class AbandonedError(Exception):
-    """The log is not what it was when the cleaning began."""
+    """The log has changed since the cleaning began."""
 
 
 class Cleaner:
-    """The cleaner of one broker; several cleanings may be under way at once, of different logs."""
+    """The cleaner of one broker; it may clean several logs at the same time."""
 
     def __init__(self, disk: Disk, clock: Clock, manager: LogManager, config: CleanerConfig) -> None:
         self._disk = disk
@@ -71,26 +72,26 @@ class Cleaner:
         self.config = config
         self.counts = CleanerCounts()
         self.running: dict[TopicPartition, Progress] = {}
-        # Why a log is left alone: until damage in it is repaired, or another log takes its name.
+        # Logs that are not cleaned until damage is repaired or the log is recreated, with the reason.
         self.uncleanable: dict[TopicPartition, tuple[Log, str, int]] = {}
         self._has_no_space = False
 
     # -- choosing -----------------------------------------------------------------------------------------------
 
     def examine(self, log: Log) -> Dirtiness:
-        """How dirty a log is. Raises StorageError."""
+        """The dirtiness of a log. Raises StorageError."""
         try:
             return examine(log, self._clock.now_ms())
         except OSError as error:
             raise StorageError(log.log_dir, f"{log.directory}: {error}") from error
 
     def reason_uncleanable(self, log: Log) -> str:
-        """Why a log is left alone, "" where it is not."""
+        """The reason why a log is not cleaned; "" if there is none."""
         found = self.uncleanable.get(log.topic_partition)
         return found[1] if found is not None and found[0] is log and found[2] == log.damage.repair_count else ""
 
     def state(self, log: Log) -> CompactionState:
-        """What is reported of a log that is compacted. Raises StorageError."""
+        """The state of a compacted log, for DescribeLogDirs. Raises StorageError."""
         progress = self.running.get(log.topic_partition)
         state = CompactionState.of(log.cleaned_offset, self.examine(log) if progress is None else progress.dirtiness)
         if progress is not None:
@@ -98,7 +99,7 @@ class Cleaner:
         return replace(state, uncleanable=bool(self.reason_uncleanable(log)))
 
     def dirtiest(self) -> tuple[Log, Dirtiness] | None:
-        """The log that is dirtiest among those that are due. Raises StorageError."""
+        """The dirtiest log that is due for cleaning. Raises StorageError."""
         best: tuple[Log, Dirtiness] | None = None
         for key, log in self._manager.logs.items():
             if not log.config.compacted or key in self.running or self.reason_uncleanable(log):
@@ -109,7 +110,7 @@ class Cleaner:
         return best
 
     def roll_overdue(self) -> None:
-        """Close active segments whose oldest record has waited for max.compaction.lag.ms (KIP-354).
+        """Close active segments whose oldest record has reached max.compaction.lag.ms (KIP-354).
 
         Raises:
             StorageError.
@@ -122,17 +123,17 @@ class Cleaner:
                 if active_is_overdue(log, now_ms):
                     roll(log, now_ms)
             except ApiError:
-                continue  # no space for a segment: another look may find some
+                continue  # no space for a segment: a later check tries again
             except OSError as error:
                 raise StorageError(log.log_dir, f"{log.directory}: {error}") from error
 
     # -- cleaning -----------------------------------------------------------------------------------------------
 
     async def clean_dirtiest(self) -> bool:
-        """Clean one log, where one is due; returns whether another may be, at once.
+        """Clean one log if one is due; returns whether to check again at once.
 
         Raises:
-            StorageError: its directory must go offline.
+            StorageError: the log's directory must go offline.
         """
         self.roll_overdue()
         found = self.dirtiest()
@@ -183,14 +184,14 @@ class Cleaner:
             return self._full(log)
         self.uncleanable[log.topic_partition] = log, str(error), log.damage.repair_count
         _log.error(
-            "a log cannot be compacted: it is left as it is until a repair or the next start",
+            "log cannot be compacted until a repair or the next start",
             log=log.directory.name,
             reason=str(error),
         )
         return True
 
     def _full(self, log: Log) -> bool:
-        """No space: another look may find some. Said once for as long as it lasts."""
+        """Record a full disk, with one log line until there is space again."""
         if not self._has_no_space:
             self._has_no_space = True
             _log.warning("no space on the disk to compact into; trying again", log=log.directory.name)
@@ -212,7 +213,7 @@ class Cleaner:
             try:
                 answer = await worker.ask(question)
             except (OSError, OdradekError):
-                check(left)  # the worker's files went, or changed under it
+                check(left)  # the worker's files were removed or changed
                 raise
             check(left)
             return answer
@@ -243,8 +244,8 @@ class Cleaner:
         await self._disk.run_blocking(self._manager.cleaned_work(log.log_dir))
 
     async def _note_begun(self, log: Log) -> None:
-        """Before anything is dropped of a log for the first time: that it was compacted is known for good then, however
-        this cleaning ends (ADR 0021). Below offset 1 each key is there once."""
+        """Store that the log is compacted before the first record is removed, even if this cleaning fails (ADR 0021).
+        Offset 1 is valid: below it each key occurs once."""
         log.cleaned_offset = 1
         await self._disk.run_blocking(self._manager.cleaned_work(log.log_dir, required=True))
 

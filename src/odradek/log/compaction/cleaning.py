@@ -25,13 +25,13 @@ from odradek.log.segment_file import MAX_RELATIVE_OFFSET, segment_path
 from odradek.log.verification import Damage, check_batches
 from odradek.record.batch import BatchHeader
 
-# The names of a group's files change on the event loop, some microseconds each.
+# The event loop renames the files of a group, in some microseconds each.
 MAX_GROUP_SEGMENTS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentPlan:
-    """A closed segment: its first offset, the next one's (exclusive end), and the size of its log."""
+    """A closed segment: its base offset, its end offset (exclusive), and the size of its `.log` file."""
 
     base_offset: int
     end_offset: int
@@ -40,15 +40,15 @@ class SegmentPlan:
 
 @dataclass(frozen=True, slots=True)
 class CleaningPlan:
-    """What one cleaning needs to know; plain values, since it may be carried out by another process.
+    """The input of one cleaning; plain values, because another process may run it.
 
     Attributes:
-        segments: from the log's first to the last that may be cleaned.
+        segments: from the log's first one to the last that may be cleaned.
         first_dirty_offset: inclusive.
-        aborted: transactions whose marker lies behind those segments.
+        aborted: the aborted transactions whose marker is behind these segments.
         producers: see `BatchCleaner`.
-        table_bytes: what the keys may take; see `OffsetMap`.
-        read_bytes: of one read.
+        table_bytes: the memory for keys; see `OffsetMap`.
+        read_bytes: the size of a read.
     """
 
     directory: Path
@@ -67,12 +67,12 @@ class CleaningPlan:
 
 @dataclass(frozen=True, slots=True)
 class BuiltOffsetMap:
-    """The first pass is done.
+    """The result of the first pass.
 
     Attributes:
-        end_offset: exclusive; the cleaning reaches so far, less than planned where the keys were too many.
-        groups: how many segments each new segment replaces, from the front on.
-        table_bytes: an estimate of what the keys take.
+        end_offset: the end (exclusive) of the cleaning, below the planned one if the offset map was full.
+        groups: how many segments each new segment replaces, in order.
+        table_bytes: the estimated memory of the keys.
     """
 
     end_offset: int
@@ -84,7 +84,7 @@ class BuiltOffsetMap:
 
 @dataclass(frozen=True, slots=True)
 class CleanedGroup:
-    """A group is done; where nothing of it goes, nothing was written."""
+    """The result of one group; if nothing has changed, nothing was written."""
 
     base_offset: int
     is_changed: bool
@@ -102,12 +102,12 @@ def group_segments(
     segment_index_bytes: int,
     index_bytes: Callable[[SegmentPlan], int],
 ) -> list[int]:
-    """How many segments from the front on become one each; those that begin at or behind `end_offset` stay.
+    """The numbers of segments that are merged into one each; segments at or behind `end_offset` are not included.
 
-    A group's size and indexes stay within what a segment may have, and its offsets within 31 bits.
+    The size and indexes of a group are within the limits of a segment, and its offsets within 31 bits.
 
     Args:
-        index_bytes: of the larger of a segment's indexes.
+        index_bytes: returns the size of the larger index of a segment.
     """
     groups: list[int] = []
     base = size = indexes = 0
@@ -129,15 +129,15 @@ def group_segments(
 
 
 class Cleaning:
-    """Carries out a plan: first `learn()`, then `clean(n)` for each group in order.
+    """Runs a plan: first `learn()`, then `clean(n)` for each group in order.
 
     Raises:
-        ApiError: CORRUPT_MESSAGE where a batch is damaged; KAFKA_STORAGE_ERROR where the disk is full.
-        StorageError, OSError: the disk failed, or a file is gone.
+        ApiError: CORRUPT_MESSAGE, a batch is damaged; KAFKA_STORAGE_ERROR, the disk is full.
+        StorageError, OSError: the disk failed, or a file was removed.
     """
 
     def __init__(self, disk: Disk, plan: CleaningPlan, pause: Pause = lambda size: None) -> None:
-        """`pause` is called with each so many bytes read or written, and may take its time."""
+        """`pause` is called with the number of bytes read or written, and may block."""
         self._disk = disk
         self._plan = plan
         self._pause = pause
@@ -203,7 +203,8 @@ class Cleaning:
         return BuiltOffsetMap(cleaner.end_offset, tuple(counts), len(self._table.marks), read, self._table.used_bytes)
 
     def clean(self, group: int) -> CleanedGroup:
-        """Write a group's new segment, durable but for its names; nothing where one segment stays as it is."""
+        """Write the new segment of a group, durably, with temporary names; writes nothing if a single segment is
+        unchanged."""
         segments = self._groups[group]
         writer = _GroupWriter(self, self._plan, segments)
         read = before = after = 0
@@ -251,32 +252,32 @@ class Cleaning:
         self._pause(unpaused)
 
     def new_segment(self, base_offset: int) -> CleanedSegment:
-        """An empty segment in the making."""
+        """Begin a new segment."""
         return CleanedSegment(
             self._files, self._plan.directory, base_offset, index_interval_bytes=self._plan.index_interval_bytes
         )
 
     def copy_front(self, plan: SegmentPlan, end_position: int, into: CleanedSegment) -> None:
-        """Copy the batches before a position (exclusive), which stay as they are."""
+        """Copy the batches before a position (exclusive) unchanged."""
         for position, header, batch in self._batches(plan, 0):
             if position >= end_position:
                 break
             into.add(header, batch)
 
     def pause(self, size_bytes: int) -> None:
-        """So many bytes were written."""
+        """Count written bytes for the pace."""
         self._pause(size_bytes)
 
 
 def start_cleaning(
     disk: Disk, pause: Pause, plan: CleaningPlan
 ) -> Callable[[int | None], BuiltOffsetMap | CleanedGroup]:
-    """What a worker is started with."""
+    """The function with which a worker is started."""
     return Cleaning(disk, plan, pause).answer
 
 
 class _GroupWriter:
-    """Begins to write with the first batch that does not stay as it is; a segment of which all stays is left alone."""
+    """Writes the new segment from the first batch that changes; a segment without a change is not written."""
 
     def __init__(self, cleaning: Cleaning, plan: CleaningPlan, segments: Sequence[SegmentPlan]) -> None:
         self._cleaning = cleaning
@@ -284,7 +285,7 @@ class _GroupWriter:
         self._new = cleaning.new_segment(segments[0].base_offset) if len(segments) > 1 else None
 
     def change(self, position: int) -> None:
-        """The batch that lay at `position` goes, or is replaced."""
+        """The batch at `position` is removed or replaced."""
         if self._new is None:
             self._new = self._cleaning.new_segment(self._segments[0].base_offset)
             self._cleaning.copy_front(self._segments[0], position, self._new)
@@ -295,5 +296,5 @@ class _GroupWriter:
             self._cleaning.pause(len(batch))
 
     def finish(self, aborted: Sequence[AbortedTransaction]) -> int:
-        """Returns the bytes written; 0 where all stays."""
+        """Returns the bytes written; 0 if nothing has changed."""
         return 0 if self._new is None else self._new.finish(aborted)

@@ -1,4 +1,4 @@
-"""Settings of the cleaner, which all logs share; a topic's own are in `LogConfig`."""
+"""Settings of the cleaner for all logs; those of a topic are in `LogConfig`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from odradek.settings.options import config, option
 
 @config
 class CleanerConfig:
-    """How much the cleaner may take of the machine."""
+    """The resources of the cleaner."""
 
     enable: bool = option("log.cleaner.enable", default=True, doc="Whether the log cleaner runs.")
     threads: int = option(
@@ -48,15 +48,15 @@ class CleanerConfig:
 
     @property
     def table_bytes(self) -> int:
-        """What the keys of one cleaning may take."""
+        """The memory for the keys of one cleaning, in bytes."""
         return int(self.dedupe_buffer_bytes * min(1.0, max(0.0, self.buffer_load_factor))) // max(1, self.threads)
 
     @property
     def read_bytes(self) -> int:
-        """Of one read of one cleaning."""
+        """The size of a read of one cleaning."""
         return max(1, self.io_buffer_bytes // max(1, self.threads))
 
     @property
     def pace_bytes_per_second(self) -> float:
-        """Of one cleaning."""
+        """The bytes per second of one cleaning."""
         return self.max_bytes_per_second / max(1, self.threads)

@@ -1,10 +1,10 @@
-"""Records' keys, found without decoding the records: the one loop of compaction that runs for every record.
+"""The keys of records, found without decoding the records: the only loop of compaction that runs for each record.
 
 A record is: length, attributes (one byte), timestamp delta, offset delta, key length and key, value length and value,
-headers; numbers are zigzag varints. Only the key is cut out, and of the value only its absence is looked at. What is
-found is one mark a record: it stays, its key comes again later, or it is a tombstone.
+headers; numbers are zigzag varints. Only the key is copied; of the value only its absence is read. The result is one
+mark for each record: it stays, a later record has its key, or it is a tombstone.
 
-Keys are held as they are, not as digests: two keys are never taken for one, and nothing is hashed by us.
+Whole keys are stored, not digests, so that different keys never count as equal.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ from __future__ import annotations
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.record.varint import read_zigzag, zigzag
 
-# Marks of records; those that stay have 0.
+# Marks of records; 0 for those that stay.
 DEAD = 1
 TOMBSTONE = 2
-# What a key costs beside its bytes, measured on CPython 3.11: the bytes object, the number, the dict's place for both.
+# The memory of a key beside its bytes, measured on CPython 3.11: the bytes object, the number, the dict entry.
 ENTRY_BYTES = 144
 
 
 class OffsetMap:
-    """The keys of a log's dirty part, each with the number of the last record that has it.
+    """The keys of a log's dirty part, each with the number of its last record.
 
-    Records are numbered as they come, from 0, so that gaps between offsets cost nothing.
+    Records are numbered in their order, from 0, so that gaps between offsets cost nothing. Source: Kafka
+    SkimpyOffsetMap.
 
     Args:
-        budget_bytes: what the table may take; it holds at least one batch, however large that is.
+        budget_bytes: the memory limit; at least one batch fits, of any size.
     """
 
     def __init__(self, budget_bytes: int) -> None:
@@ -39,26 +40,26 @@ class OffsetMap:
 
     @property
     def used_bytes(self) -> int:
-        """An estimate."""
+        """The estimated memory."""
         return len(self._last) * ENTRY_BYTES + self._key_bytes + len(self.marks)
 
     def has_room(self, record_count: int, payload_bytes: int) -> bool:
-        """Whether so many records, were all their keys new, would fit."""
+        """Whether so many records would fit if all their keys were new."""
         if not self.marks:
             return True
         return self.used_bytes + record_count * (ENTRY_BYTES + 1) + payload_bytes <= self._budget_bytes
 
     def skip(self, record_count: int) -> None:
-        """Records whose keys do not count: aborted ones and markers."""
+        """Count records whose keys do not matter: aborted records and markers."""
         self.marks += bytes(record_count)
 
     def put_batch(self, data: bytes, position: int, end: int, record_count: int) -> None:
-        """Take in the keys of one batch: each record before with such a key is dead.
+        """Add the keys of one batch; earlier records with these keys are dead.
 
         Args:
-            data: holds the batch's records, decompressed, from `position` to `end`.
+            data: holds the batch's decompressed records from `position` to `end`.
         Raises:
-            ApiError: CORRUPT_MESSAGE where the bytes are not so many records.
+            ApiError: CORRUPT_MESSAGE, the bytes are not so many records.
         """
         keys, tombstones = _keys_of(data, position, end, record_count)
         first = len(self.marks)
@@ -76,12 +77,12 @@ class OffsetMap:
                 marks[older] = DEAD
             last[key] = number
         for number in tombstones:
-            # One that is dead already has its key again in the same batch.
+            # If it is dead already, the same batch has its key again.
             marks[first + number] = marks[first + number] or TOMBSTONE
         self._key_bytes += known_bytes
 
     def get_batch(self, data: bytes, position: int, end: int, record_count: int) -> bytearray:
-        """The marks of a batch that lies before everything that was learned; arguments and errors as `put_batch`."""
+        """The marks of a batch before all batches of the map; arguments and errors as `put_batch`."""
         keys, tombstones = _keys_of(data, position, end, record_count)
         marks = bytearray(record_count)
         last = self._last
@@ -96,9 +97,9 @@ class OffsetMap:
 def _keys_of(  # noqa: C901 - one inlined loop: a call for each record costs a twelfth of it
     data: bytes, position: int, end: int, record_count: int
 ) -> tuple[list[bytes | None], list[int]]:
-    """(the key of each record, the numbers of those that have a key and no value); arguments and errors as `put_batch`.
+    """(the key of each record, the numbers of the tombstones); arguments and errors as `put_batch`.
 
-    None is the key of a record without one: nothing says what would replace it, and Kafka drops such records too.
+    A record without a key has None: Kafka removes such records too.
     """
     keys: list[bytes | None] = []
     keep = keys.append
@@ -159,15 +160,15 @@ def _longer(data: bytes, position: int, byte: int) -> tuple[int, int]:
 
 
 def keep_live(data: bytes, position: int, marks: bytes | bytearray) -> tuple[bytes, int]:
-    """(the records that are not dead, one behind the other, the largest timestamp delta among them).
+    """(the records that are not dead, concatenated, and their largest timestamp delta).
 
     Args:
-        data: holds the batch's records, decompressed, from `position` on.
-        marks: of each record; one at least is not dead.
+        data: holds the batch's decompressed records from `position` on.
+        marks: one for each record; at least one is not dead.
     """
     pieces: list[bytes] = []
     newest = -(2**63)
-    begun = -1  # where a run of records began that all stay
+    begun = -1  # the start of a run of records that stay
     for mark in marks:
         start = position
         size = data[position]
@@ -195,7 +196,7 @@ def keep_live(data: bytes, position: int, marks: bytes | bytearray) -> tuple[byt
 
 
 def keep_live_from(data: bytes, position: int, marks: bytes | bytearray, shift_ms: int) -> tuple[bytes, int]:
-    """As `keep_live`, and all timestamp deltas changed by `shift_ms`; the largest delta is that of before."""
+    """As `keep_live`, but adds `shift_ms` to all timestamp deltas; the returned delta is the one before."""
     pieces: list[bytes] = []
     newest = -(2**63)
     for mark in marks:

@@ -1,4 +1,4 @@
-"""Metrics of the cleaner and of the logs that it cleans."""
+"""Metrics of the cleaner and of compacted logs."""
 
 from __future__ import annotations
 
@@ -15,24 +15,26 @@ if TYPE_CHECKING:
 
 
 def cleaner_families(cleaner: Cleaner, logs: list[Log]) -> Iterator[Family]:
-    """The cleaner's metrics; `logs` are all of the broker."""
+    """The cleaner's metrics; `logs` are all logs of the broker."""
     counts = cleaner.counts
     counter, gauge = Family.counter, Family.gauge
-    yield counter("odradek_cleaner_runs", "Cleanings that were carried out.", counts.cleanings)
-    yield counter("odradek_cleaner_runs_given_up", "Cleanings whose log changed under them.", counts.given_up)
+    yield counter("odradek_cleaner_runs", "Completed cleanings.", counts.cleanings)
+    yield counter(
+        "odradek_cleaner_runs_given_up", "Cleanings that were aborted because the log changed.", counts.given_up
+    )
     yield counter("odradek_cleaner_read_bytes", "Bytes that cleanings read.", counts.read_bytes)
     yield counter("odradek_cleaner_written_bytes", "Bytes that cleanings wrote.", counts.written_bytes)
-    yield counter("odradek_cleaner_records", "Records that cleanings looked at.", counts.records_read)
+    yield counter("odradek_cleaner_records", "Records that cleanings read.", counts.records_read)
     yield counter("odradek_cleaner_records_removed", "Records that cleanings removed.", counts.records_removed)
-    yield gauge("odradek_cleaner_last_seconds", "How long the last cleaning took.", counts.last_ms / 1000)
-    yield gauge("odradek_cleaner_longest_seconds", "How long the longest cleaning took.", counts.longest_ms / 1000)
-    yield gauge("odradek_cleaner_fullest_table", "How full the memory for keys became, 0 to 1.", counts.fullest_table)
-    yield gauge("odradek_cleaner_running", "Cleanings under way.", len(cleaner.running))
+    yield gauge("odradek_cleaner_last_seconds", "Duration of the last cleaning.", counts.last_ms / 1000)
+    yield gauge("odradek_cleaner_longest_seconds", "Duration of the longest cleaning.", counts.longest_ms / 1000)
+    yield gauge("odradek_cleaner_fullest_table", "Maximum use of the memory for keys, 0 to 1.", counts.fullest_table)
+    yield gauge("odradek_cleaner_running", "Running cleanings.", len(cleaner.running))
     examined = list(_examined(cleaner, logs))
     overdue_ms = max((dirtiness.overdue_ms for _, dirtiness in examined), default=0)
     yield gauge(
         "odradek_cleaner_overdue_seconds",
-        "By how long the most overdue log has passed max.compaction.lag.ms.",
+        "Maximum time for which a log has exceeded max.compaction.lag.ms.",
         overdue_ms / 1000,
     )
     uncleanable = [log for log, _ in examined if cleaner.reason_uncleanable(log)]
@@ -44,19 +46,19 @@ def cleaner_families(cleaner: Cleaner, logs: list[Log]) -> Iterator[Family]:
     yield Family(
         "odradek_log_cleaned_offset",
         "gauge",
-        "Up to where a log is compacted.",
+        "Offset up to which a log is compacted.",
         tuple(Sample(log.cleaned_offset, labels) for labels, log, _ in labelled),
     )
     yield Family(
         "odradek_log_dirty_ratio",
         "gauge",
-        "The part of a log's cleanable bytes that is not compacted, 0 to 1.",
+        "Ratio of a log's cleanable bytes that are not compacted, 0 to 1.",
         tuple(Sample(dirtiness.ratio, labels) for labels, _, dirtiness in labelled),
     )
     yield Family(
         "odradek_log_dirty_bytes",
         "gauge",
-        "Bytes of a log that the next cleaning reads keys of.",
+        "Bytes of a log whose keys the next cleaning reads.",
         tuple(Sample(dirtiness.dirty_bytes, labels) for labels, _, dirtiness in labelled),
     )
 

@@ -1,7 +1,7 @@
-"""How far each log was cleaned, in Kafka's `cleaner-offset-checkpoint` of each log directory.
+"""The cleaned offset of each log, in Kafka's `cleaner-offset-checkpoint` of each log directory.
 
-An offset that is too large does harm: keys behind it would not be read, and a tombstone among them would go before the
-values that it covers. So the file forgets a log before it may grow again behind a cut, or be recreated under its name.
+An offset that is too large does harm: keys behind it would not be read, and a tombstone could be removed before the
+values that it deletes. So the offset is lowered before a truncated or recreated log grows.
 """
 
 from __future__ import annotations
@@ -22,31 +22,33 @@ if TYPE_CHECKING:
 
 
 class CleanedOffsets:
-    """The files of all log directories; logs that were never cleaned are not in them."""
+    """The files of all log directories; logs that were never cleaned have no entry."""
 
     def __init__(self, disk: Disk) -> None:
         self._files = OffsetFiles(disk, CLEANED, lambda log: log.cleaned_offset)
 
     def load(self, log_dir: Path, notes: list[str]) -> None:
-        """Read a directory's file; one that is damaged means that its logs are cleaned again. Raises OSError."""
+        """Read the file of a directory; a damaged one means that its logs are cleaned from their start. Raises
+        OSError."""
         self._files.load(log_dir, notes, "its logs are compacted from their start")
 
     def restore(self, log: Log) -> None:
-        """Tell a log that was loaded how far it was cleaned: to its end, where it has lost some of that since."""
+        """Set the cleaned offset of a loaded log, at most to its end."""
         offset = self._files.written(log.log_dir).get(log.topic_partition, 0)
         log.cleaned_offset = min(offset, log.log_end_offset)
 
     def work(self, log_dir: Path, logs: Iterable[Log]) -> Callable[[], None] | None:
-        """Blocking work that writes a directory's file; None where nothing has changed. The work raises StorageError.
+        """Return blocking work that writes a directory's file; None if nothing has changed. The work raises
+        StorageError.
 
         Args:
-            logs: all of the broker.
+            logs: all logs of the broker.
         """
         cleaned = [log for log in logs if log.cleaned_offset > 0]
         return self._files.work(log_dir, cleaned)
 
     def required(self, log_dir: Path, logs: Iterable[Log]) -> Callable[[], None]:
-        """As `work`, for what must be known before all else. The work raises ApiError where there is no space."""
+        """As `work`, but the work raises ApiError if there is no space."""
         write = self._files.work(log_dir, [log for log in logs if log.cleaned_offset > 0], wait=True)
 
         def work() -> None:
@@ -58,10 +60,10 @@ class CleanedOffsets:
         return work
 
     def forget(self, key: TopicPartition, log_dir: Path, logs: Iterable[Log]) -> None:
-        """Let the file not name a log that is gone, or that was cut, beyond where it is now; blocks where it does.
+        """Lower or remove the offset of a truncated or deleted log; blocks if it has one.
 
         Raises:
-            StorageError: the disk failed, or is full: a log that is not safe must not be written.
+            StorageError: the disk failed, or is full: the log must not be written.
         """
         if not self._files.max_recorded_offset(key, log_dir):
             return

@@ -1,4 +1,4 @@
-"""One new segment while it is written, under `.cleaned` names that a start after a crash removes."""
+"""A new segment while it is written, with `.cleaned` names that a start after a crash removes."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from odradek.log.segment_file import segment_path
 from odradek.record.batch import BatchHeader
 
 CLEANED = ".cleaned"
-# Of who mends a segment while the cleaner may be at it, too.
-REPAIRED = ".mended" + CLEANED
+# The suffix of a repair, which may run while the cleaner writes the same segment.
+REPAIRED = ".repaired" + CLEANED
 INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
-# Positions in an index have 31 bits.
+# The range of positions in an index.
 MAX_SEGMENT_BYTES = INT32_MAX
 _WRITE_BYTES = 1 << 20
 
 
 class CleanedSegment:
-    """A segment in the making; batches come in order."""
+    """A new segment; batches are added in order."""
 
     def __init__(
         self,
@@ -41,14 +41,14 @@ class CleanedSegment:
         self._segment = Segment(files, directory, base_offset, created_ms=0, suffix=suffix)
         for path in self._segment.paths():
             files.forget(path)
-            files.disk.remove(path)  # of a cleaning that was given up
+            files.disk.remove(path)  # of an aborted cleaning
         self._segment.open(create=True)
         self._position = 0
         self._waiting: list[Buffer] = []
         self._waiting_bytes = 0
 
     def add(self, header: BatchHeader, batch: Buffer) -> None:
-        """Raises ApiError(KAFKA_STORAGE_ERROR) where the disk is full, StorageError, OSError."""
+        """Append a batch. Raises ApiError(KAFKA_STORAGE_ERROR) if the disk is full, StorageError, OSError."""
         size = len(batch)
         if self._position + size > MAX_SEGMENT_BYTES:
             raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, "the new segment would be larger than 2 GiB")
@@ -65,9 +65,9 @@ class CleanedSegment:
             self._waiting, self._waiting_bytes = [], 0
 
     def finish(self, aborted: Sequence[AbortedTransaction]) -> int:
-        """Make all of it durable, but for its names; returns the size in bytes. Errors as `add`.
+        """Make the segment durable, except for its names; returns its size in bytes. Errors as `add`.
 
-        All four files exist then, the transaction index even when it is empty: what is missing is no file of this set.
+        All four files exist afterwards, even an empty transaction index: a missing file belongs to another set.
         """
         self._write()
         for entry in aborted:
@@ -81,5 +81,5 @@ class CleanedSegment:
 
 
 def cleaned_paths(directory: Path, base_offset: int, suffix: str = CLEANED) -> list[Path]:
-    """The files of a segment in the making, the log itself last."""
+    """The files of a new segment, the `.log` file last."""
     return [segment_path(directory, base_offset, kind + suffix) for kind in (*INDEX_SUFFIXES, ".log")]

@@ -1,10 +1,10 @@
-"""How dirty a log is, and what a cleaning of it covers. Pure.
+"""The dirtiness of a log, and the extent of a cleaning. Pure.
 
-A log's clean part ends at its cleaned offset. Behind it lies what may be cleaned: closed segments, wholly below the
-last stable offset, so that no transaction is open in them, wholly durable, as old as min.compaction.lag.ms asks.
+The clean part of a log ends at its cleaned offset. Behind it, closed segments may be cleaned that are entirely below
+the last stable offset, durable, and older than min.compaction.lag.ms.
 
-That they are durable is our rule, not Kafka's: what is dropped is replaced by something newer, which a loss of power
-must not take after the older is gone.
+Kafka does not require that they are durable. A removed record is replaced by a newer one, which a loss of power must
+not remove.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from odradek.log.transactions import rebuild_transactions
 
 @dataclass(frozen=True, slots=True)
 class Dirtiness:
-    """What a cleaning of a log would find.
+    """The extent of a possible cleaning.
 
     Attributes:
-        first_dirty_offset: inclusive; end_offset: exclusive, of what may be cleaned.
+        first_dirty_offset, end_offset: the range that may be cleaned; the end is exclusive.
         clean_bytes, dirty_bytes: of the segments before and behind the first dirty offset, up to the end offset.
-        overdue_ms: for how long the oldest dirty record has been waiting past max.compaction.lag.ms; 0 where it is not.
+        overdue_ms: the time since the oldest dirty record reached max.compaction.lag.ms; 0 if it has not.
     """
 
     first_dirty_offset: int
@@ -42,17 +42,18 @@ class Dirtiness:
 
     @property
     def ratio(self) -> float:
-        """Of dirty bytes to all bytes that may be cleaned, 0 to 1."""
+        """The ratio of dirty bytes to all bytes that may be cleaned, 0 to 1."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
     def is_due(self, log: Log) -> bool:
-        """Whether the log is dirty enough, or has waited for too long."""
+        """Whether the log is dirty enough, or overdue."""
         return self.dirty_bytes > 0 and (self.overdue_ms > 0 or self.ratio > log.config.min_cleanable_dirty_ratio)
 
 
 def cleanable_end(log: Log, first_dirty_offset: int, now_ms: int) -> int:
-    """Up to where (exclusive) closed segments may be cleaned. Raises OSError, where timestamps must be read."""
+    """The offset (exclusive) up to which closed segments may be cleaned. Raises OSError: timestamps may have to be
+    read."""
     limit = min(log.last_stable_offset, log.recovery_point)
     lag_ms = log.config.min_compaction_lag_ms
     segments = log.segments
@@ -67,7 +68,7 @@ def cleanable_end(log: Log, first_dirty_offset: int, now_ms: int) -> int:
 
 
 def examine(log: Log, now_ms: int) -> Dirtiness:
-    """How dirty a log is. Raises OSError."""
+    """The dirtiness of a log. Raises OSError."""
     first = log.cleaned_offset
     if not log.log_start_offset <= first <= log.log_end_offset:
         first = log.log_start_offset
@@ -86,7 +87,7 @@ def examine(log: Log, now_ms: int) -> Dirtiness:
 
 
 def active_is_overdue(log: Log, now_ms: int) -> bool:
-    """Whether the active segment must be closed for its oldest record to be compacted in time. Raises OSError."""
+    """Whether the active segment must be closed so that its oldest record is compacted in time. Raises OSError."""
     active = log.segments[-1]
     return active.size_bytes > 0 and _overdue_ms(log, active, now_ms) > 0
 
@@ -105,7 +106,7 @@ def _newest_ms(segment: Segment) -> int:
 
 
 def make_plan(log: Log, dirtiness: Dirtiness, config: CleanerConfig, now_ms: int) -> CleaningPlan:
-    """What one cleaning covers. Raises OSError."""
+    """The plan of one cleaning. Raises OSError."""
     segments, end = log.segments, dirtiness.end_offset
     count = sum(following.base_offset <= end for following in segments[1:])
     plans = [
@@ -134,7 +135,7 @@ def make_plan(log: Log, dirtiness: Dirtiness, config: CleanerConfig, now_ms: int
 
 
 def _aborted_behind(segments: Sequence[Segment], first: int, end_offset: int) -> tuple[AbortedTransaction, ...]:
-    """The aborted transactions with records below `end_offset` whose markers lie from segment number `first` on.
+    """The aborted transactions with records below `end_offset` whose markers are in segment number `first` or later.
 
     Raises OSError.
     """

@@ -1,7 +1,7 @@
-"""How dirty a log is, as a node reports it to tools: a tagged field of a partition in DescribeLogDirs.
+"""The compaction state of a log, which a node reports to tools in a tagged field of DescribeLogDirs.
 
-Kafka's protocol has no place for it. A tagged field that a client does not know is passed over (KIP-482), so this one
-has a number that is far from those that Kafka gives out, and only a log that is compacted has it.
+Kafka's protocol has no field for it. Clients skip unknown tagged fields (KIP-482); this one has a number far from
+Kafka's, and only compacted logs have it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _RUNNING, _UNCLEANABLE = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class CompactionState:
-    """What is reported of one log.
+    """The reported state of one log.
 
     Attributes:
         cleaned_offset: exclusive.
         clean_bytes, dirty_bytes: of closed segments that may be cleaned.
-        running: a cleaning is under way, with so many of its segment groups done.
-        uncleanable: the log is left as it is; the node's log says why.
+        running: whether a cleaning runs; `groups_done` of its groups of segments are done.
+        uncleanable: whether the log is not cleaned; the node's log has the reason.
     """
 
     cleaned_offset: int
@@ -40,7 +40,7 @@ class CompactionState:
 
     @classmethod
     def of(cls, cleaned_offset: int, dirtiness: Dirtiness) -> CompactionState:
-        """The state of a log at rest."""
+        """The state of a log without a running cleaning."""
         return cls(cleaned_offset, dirtiness.clean_bytes, dirtiness.dirty_bytes)
 
     @property
@@ -49,7 +49,7 @@ class CompactionState:
         return self.dirty_bytes / total if total else 0.0
 
     def tagged(self) -> tuple[int, bytes]:
-        """The tagged field."""
+        """The number and content of the tagged field."""
         flags = _RUNNING * self.running | _UNCLEANABLE * self.uncleanable
         data = _FIELDS.pack(
             self.cleaned_offset, self.clean_bytes, self.dirty_bytes, flags, self.groups_done, self.groups
@@ -58,7 +58,7 @@ class CompactionState:
 
 
 def read_tagged(fields: Sequence[tuple[int, bytes]]) -> CompactionState | None:
-    """What a node reported in tagged fields; None where it reported nothing, as other brokers do."""
+    """The state in a node's tagged fields; None if there is none, as from other brokers."""
     for tag, data in fields:
         if tag == DIRTINESS_TAG and len(data) == _FIELDS.size:
             cleaned, clean, dirty, flags, done, groups = _FIELDS.unpack(data)

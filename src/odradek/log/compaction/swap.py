@@ -1,15 +1,14 @@
-"""New segments in the place of old ones, such that a crash at any moment leaves the old ones or the new one.
+"""Replaces segments by a new one, so that a crash at any time leaves either the old ones or the new one.
 
-1. the new segment lies under `.cleaned` names, durable; a start after a crash removes it
-2. its indexes become `.swap`, then its log: with that the new segment counts, whatever comes
-3. the old segments' files become `.deleted`
-4. the indexes lose their suffix, last the log
+1. The new segment has `.cleaned` names and is durable; a start after a crash removes it. 2. Its indexes are renamed to
+`.swap`, then its log: from then on the new segment counts. 3. The old segments' files are renamed to `.deleted`. 4. The
+indexes get their final names, and last the log.
 
-A start that finds `<base>.log.swap` goes on at 3: the old segments are those that begin before the new one's end. That
-end is the last old segment's end, because a group's last batch is never dropped, only emptied. `.swap` files of a base
-whose log is none are from before 2 was done, and go. A `.log.swap` that replaces no segment was split off from the one
-before it (`log.overflow`), which is cut where it begins. Names that were changed one after the other survive a loss of
-power in that order; the whole is made durable before the cleaned offset is noted. Source: Kafka LogSegments, LogLoader.
+A start that finds `<base>.log.swap` continues at 3. The old segments are those that begin before the end of the new
+one, which is the end of the last old segment, because the last batch of a group is never removed. `.swap` files without
+a log are from before the end of 2, and are removed. A `.log.swap` that replaces no segment was split off from the one
+before it (`log.overflow`), which is truncated at its start. Renames survive a loss of power in their order; all are
+made durable before the cleaned offset is stored. Source: Kafka LogSegments, LogLoader.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ SWAP = ".swap"
 
 
 def replace_segments(log: Log, old: Sequence[Segment], swap: Callable[[], tuple[Segment, list[Path]]]) -> bool:
-    """Put one segment in the place of several closed ones; False, and nothing is done, where they are gone.
+    """Replace closed segments by one; returns False, without a change, if they no longer exist.
 
-    `swap` changes the files, and returns the new segment and the old ones' files, which are to be removed.
+    `swap` renames the files, and returns the new segment and the files of the old ones, which are then removed.
 
     Raises:
         StorageError: the disk failed.
@@ -50,18 +49,18 @@ def replace_segments(log: Log, old: Sequence[Segment], swap: Callable[[], tuple[
 
 
 def swap_in(files: FileCache, directory: Path, old: Sequence[Segment]) -> tuple[Segment, list[Path]]:
-    """Put the finished `.cleaned` segment in the place of the segments that it was made of; nothing is synced.
+    """Rename the files of the finished `.cleaned` segment and of the segments that it replaces; nothing is synced.
 
     Returns:
-        The new segment, and the old ones' files, renamed, to be removed later.
+        The new segment, and the renamed files of the old ones.
     Raises:
-        OSError: a rename failed; a start will settle it.
+        OSError: a rename failed; the next start completes or undoes the swap.
     """
     disk, base = files.disk, old[0].base_offset
     for cleaned in cleaned_paths(directory, base):
         disk.rename(cleaned, cleaned.with_name(cleaned.name.removesuffix(CLEANED) + SWAP))
     removed = [path for segment in old for path in mark_deleted(segment)]
-    # They tell of producers up to offsets at which no segment begins any more; the newest are those behind.
+    # Snapshots at offsets at which no segment begins any more.
     for segment in old[1:]:
         disk.remove(segment_path(directory, segment.base_offset, ".snapshot"))
     _install(disk, directory, base)
@@ -75,7 +74,7 @@ def _install(disk: Disk, directory: Path, base: int) -> None:
     for suffix in (*INDEX_SUFFIXES, ".log"):
         path = segment_path(directory, base, suffix + SWAP)
         if suffix != ".log" and not disk.exists(path):
-            continue  # a start after a crash in the middle of this
+            continue  # renamed before a crash
         target = segment_path(directory, base, suffix)
         if suffix == ".txnindex" and disk.size(path) == 0:
             disk.remove(target)
@@ -85,7 +84,7 @@ def _install(disk: Disk, directory: Path, base: int) -> None:
 
 
 def settle_swap(disk: Disk, directory: Path, notes: list[str]) -> None:
-    """At a start: complete what a crash interrupted, or undo it. Blocks. Raises OSError."""
+    """Complete or undo an interrupted swap at start. Blocks, raises OSError."""
     names = disk.list_dir(directory)
     swapped = sorted(int(name.removesuffix(".log" + SWAP)) for name in names if name.endswith(".log" + SWAP))
     for name in names:
@@ -103,7 +102,7 @@ def settle_swap(disk: Disk, directory: Path, notes: list[str]) -> None:
                 replaced += 1
                 _remove_segment(disk, directory, int(stem), is_base=int(stem) == base)
         if replaced:
-            notes.append(f"{directory.name}: the compacted segment {base} takes the place of {replaced} old ones")
+            notes.append(f"{directory.name}: the compacted segment {base} replaces {replaced} old ones")
         else:
             _cut_before(disk, directory, base, names)
         _install(disk, directory, base)
@@ -112,7 +111,7 @@ def settle_swap(disk: Disk, directory: Path, notes: list[str]) -> None:
 
 
 def _cut_before(disk: Disk, directory: Path, base: int, names: Sequence[str]) -> None:
-    """Let the segment before a new one end where that begins, durably."""
+    """Truncate the segment before a new one at its start, durably."""
     logs = [int(name.removesuffix(".log")) for name in names if name.endswith(".log")]
     before = max((each for each in logs if each < base), default=None)
     if before is None:
@@ -128,9 +127,10 @@ def _cut_before(disk: Disk, directory: Path, base: int, names: Sequence[str]) ->
 
 
 def _remove_segment(disk: Disk, directory: Path, base: int, *, is_base: bool) -> None:
-    """The log goes last: while it is there, a second crash finds this segment again.
+    """Remove a segment, the `.log` file last: while it exists, a second crash finds the segment again.
 
-    Of the new segment's own base, files that have taken their place already stay: those have no `.swap` any more.
+    Files of the new segment with the same base offset stay if they have their final names, that is, have no `.swap` any
+    more.
     """
     for suffix in (*INDEX_SUFFIXES, ".log"):
         if is_base and suffix != ".log" and not disk.exists(segment_path(directory, base, suffix + SWAP)):

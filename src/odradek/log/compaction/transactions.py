@@ -1,8 +1,8 @@
-"""Whose records were aborted, and which markers still have records before them, while a cleaning walks a log in order.
+"""Aborted and open transactions during a cleaning.
 
-An aborted record goes at once. Its marker must outlive it: were the marker gone first, readers would take what is left
-for committed, or wait for an end that never comes. So a marker may go only where the walk met no batch of its
-transaction, and then stays for the time of a tombstone, like those of committed transactions (KIP-534).
+Aborted records are removed at once. Their marker must outlive them: without it, readers would count the rest as
+committed, or wait for the end of the transaction. So a marker is removed only if no batch of its transaction is left,
+and after the retention time of tombstones, as markers of committed transactions are (KIP-534).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from odradek.record.batch import BatchHeader
 
 
 class AbortedData:
-    """The aborted transactions of a log, by producer, who has one at a time."""
+    """The aborted transactions of a log by producer; those of one producer do not overlap."""
 
     def __init__(self, entries: Iterable[AbortedTransaction]) -> None:
         self._by_producer: dict[int, list[tuple[int, int]]] = {}
@@ -34,7 +34,7 @@ class AbortedData:
 
 
 class OpenTransactions:
-    """The transactions of which the walk has met batches, and not yet the marker."""
+    """The transactions with batches whose marker has not been reached yet."""
 
     def __init__(self) -> None:
         self._met: set[int] = set()
@@ -42,12 +42,12 @@ class OpenTransactions:
         self.emptied: set[tuple[int, int]] = set()
 
     def add(self, header: BatchHeader) -> None:
-        """A batch of records, whatever becomes of it: even an empty one is taken for the beginning of a transaction."""
+        """Add a batch of records; readers count even an empty one as the start of a transaction."""
         if header.is_transactional:
             self._met.add(header.producer_id)
 
     def end(self, header: BatchHeader) -> bool:
-        """A marker; returns whether nothing of its transaction is left before it."""
+        """Handle a marker; returns whether its transaction has no batch left."""
         if header.producer_id in self._met:
             self._met.discard(header.producer_id)
             return False
@@ -55,5 +55,5 @@ class OpenTransactions:
         return True
 
     def to_keep(self, entries: Iterable[AbortedTransaction]) -> list[AbortedTransaction]:
-        """Those of the aborted transactions of which readers must know: batches of theirs may be there."""
+        """The aborted transactions that the index must keep, because they may have batches left."""
         return [entry for entry in entries if (entry.producer_id, entry.last_offset) not in self.emptied]
