@@ -134,6 +134,16 @@ def test_both_sides_have_both_topics_and_nothing_comes_back(west: Node, east: No
     odradek(east.bootstrap, "links", "pause", "west", "west.orders")
     write(west, "orders", values("west", 50, 51))
     eventually(lambda: [row["lag"] for row in rows_of(east.bootstrap, "west.orders")] == [1], "its lag is still known")
+    write(west, "orders", values("west", 51, 60))
+    client = AdminClient({"bootstrap.servers": west.bootstrap})
+    deleted = TopicPartition("orders", 0, 58)
+    client.delete_records([deleted])[deleted].result(PATIENCE_S)
+    odradek(east.bootstrap, "links", "resume", "west", "west.orders")
+    await_end(east, "west.orders", "west", 60)
+    assert [each.value() for each in read_all(east.bootstrap, "west.orders")] == values("west", 58, 60)
+    assert [row["skipped"] for row in rows_of(east.bootstrap, "west.orders")] == [8]
+    said = odradek(east.bootstrap, "links", "describe", "west").out
+    assert "west.orders-0: the source had deleted 8 offsets before they came" in said
 
 
 def test_a_topic_with_a_prefix_goes_back_to_the_one_it_came_from(west: Node, east: Node) -> None:

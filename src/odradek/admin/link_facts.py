@@ -20,6 +20,7 @@ _UNKNOWN: Row = {
     "lag": None,
     "lag_seconds": None,
     "bytes": 0,
+    "skipped": 0,
     "cut": None,
     "why": "",
     "reason": "",

@@ -27,6 +27,8 @@ def show(found: Row) -> None:
     headings = [*(name.upper().replace("_", "-") for name in names), "REASON"]
     print_table(headings, [[*_cells(row[name] for name in names), _why(row)] for row in found["partitions"]])
     for row in found["partitions"]:
+        if row["skipped"]:
+            say(f"{row['topic']}-{row['partition']}: the source had deleted {row['skipped']} offsets before they came")
         if row["cut"]:
             say(cut_line(row))
 

@@ -109,6 +109,7 @@ class Measure:
         source_end: the source's high watermark; -1 where it was never heard of.
         seconds: how long ago the mirror had all that the source had; 0 where nothing is missing.
         bytes: of batches that came over the link, since this broker leads the partition.
+        skipped: offsets that the source had deleted before they came, since then.
         cut: where it was cut as it was failed back, and the file with what was there.
     """
 
@@ -120,6 +121,7 @@ class Measure:
     source_end: int
     seconds: float
     bytes: int
+    skipped: int
     cut: Mapping[str, Any] | None = None
 
     @property
@@ -138,6 +140,7 @@ class Measure:
             "lag": self.records,
             "lag_seconds": round(self.seconds, 3),
             "bytes": self.bytes,
+            "skipped": self.skipped,
             "cut": self.cut,
             **self.reason.shown(),
         }
@@ -167,6 +170,7 @@ def measure(mirrored: MirroredPartition, reasons: Reasons, now_ms: int) -> Measu
         mirrored.source_end,
         0.0 if is_whole else max(0, now_ms - mirrored.whole_ms) / 1000,
         mirrored.bytes,
+        mirrored.skipped,
         None if mirrored.cut is None else mirrored.cut.shown(partition.broker_id),
     )
 
@@ -224,6 +228,12 @@ def link_families(links: Iterable[LinkMeasures], now_ms: int) -> Iterator[Family
     )
     yield family(
         "odradek_link_bytes", "counter", "Bytes of batches that came over a link, compressed.", lambda each: each.bytes
+    )
+    yield family(
+        "odradek_link_skipped_offsets",
+        "counter",
+        "Offsets that a source had deleted before a mirror led here fetched them.",
+        lambda each: each.skipped,
     )
     yield Family(
         "odradek_link_state",

@@ -62,6 +62,7 @@ class MirroredPartition:
         is_outside: whether our log's end is not in the source's log; where that begins is asked for.
         whole_ms: when we last had all that the source had; at first, when we began.
         bytes: of the batches that came.
+        skipped: offsets that the source had deleted before they came; not those below the mirror's first record.
         begins_at: the source's start, where that was above our end and the source has no epoch to compare ours with;
             -1 where that never was so.
         cut: what was done to it by its leader here as it was failed back.
@@ -79,6 +80,7 @@ class MirroredPartition:
     is_outside: bool = False
     whole_ms: int = 0
     bytes: int = 0
+    skipped: int = 0
     begins_at: int = -1
     source_start: int = -1
     cut: Cut | None = None
@@ -141,6 +143,7 @@ class MirroredPartition:
             is_paused=True,
             whole_ms=self.whole_ms,
             bytes=self.bytes,
+            skipped=self.skipped,
             cut=self.cut,
         )
 
@@ -200,6 +203,8 @@ class MirroredPartition:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} is no mirror that is led here")
         records = received(answer.records)
         if log.log_end_offset < asked_offset and (records or answer.high_watermark == asked_offset):
+            if log.log_end_offset > 0 or self.source_end >= 0:  # else it begins where the source does
+                self.skipped += asked_offset - log.log_end_offset
             self._skip_to(read_size(records)[0] if records else asked_offset, now_ms)
         if records:
             partition.append_mirrored(records, now_ms=now_ms)

@@ -500,6 +500,7 @@ class LinkRun:
         self._pace.spend(len(received(data.records)), self._clock.monotonic_ms())
         if self.partitions.get((partition.topic, partition.partition_id)) is not mirrored:
             return  # paused or led elsewhere since it was asked for
+        skipped = mirrored.skipped
         try:
             if mirrored.take(data, asked_offset, self._clock.now_ms()) is Step.LOCATE:
                 # The round asks where the source's log begins: other partitions' answers do not wait for that.
@@ -515,6 +516,14 @@ class LinkRun:
             _log.bug("a mirror cannot take an answer", error, partition=partition.name)
             mirrored.stop(Why.REFUSED, f"an answer of the source is not understood: {error}", self._clock.now_ms())
         self._say(partition.name, mirrored.reason.why, mirrored.reason.text)
+        if count := mirrored.skipped - skipped:
+            _log.warning(
+                "a link's source has deleted records before they were fetched",
+                link=self.link.name,
+                partition=partition.name,
+                offsets=count,
+                up_to=asked_offset,
+            )
         await asyncio.sleep(0)
 
     async def _locate_outside(self) -> None:

@@ -115,6 +115,7 @@ def test_a_mirror_skips_what_the_source_deleted_and_its_watermark_waits(mirrored
     # Its start is in the middle of a batch.
     mirrored.take(sent(8, 5, log_start_offset=9), 9, NOW_MS)
     assert (log.log_end_offset, log.high_watermark, log.log_start_offset) == (10, 2, 2)
+    assert mirrored.skipped == mirrored.paused().skipped == 7, "what comes with the rest of its batch, too"
     assert log.epochs.entries() == [(3, 2), (5, 8)]
     asked = mirrored.ask()
     assert (asked.fetch_offset, asked.last_fetched_epoch) == (10, 5)
@@ -130,11 +131,19 @@ def test_a_mirror_ends_where_a_source_without_records_does(mirrored: MirroredPar
     mirrored.take(PartitionData(partition_index=0, high_watermark=9, log_start_offset=0), 9, NOW_MS)
     log = mirrored.partition.log
     assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (9, 9, 9)
+    assert mirrored.skipped == 0, "it was empty, and begins where the source does"
     # Of an earlier epoch than the leader that was asked has: it was not committed yet.
     mirrored.source_epoch = 6
     mirrored.take(sent(9, 5), 9, NOW_MS)
     assert (log.log_start_offset, log.log_end_offset) == (9, 11)
     assert log.epochs.entries() == [(5, 9)]
+
+
+def test_a_mirror_of_an_empty_log_skips_what_came_and_was_deleted(mirrored: MirroredPartition) -> None:
+    mirrored.take(PartitionData(partition_index=0, high_watermark=0), 0, NOW_MS)
+    mirrored.locate(9, 12, NOW_MS)
+    mirrored.take(sent(9, 3), 9, NOW_MS)
+    assert mirrored.skipped == 9
 
 
 @pytest.mark.parametrize(("start", "end", "why"), [(2, 5, Why.REFUSED), (0, 1, Why.DIVERGED)])
