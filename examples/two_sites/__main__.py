@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from examples.sites import await_true, odradek
 from examples.topics import TIMEOUT_S, create_topic, records
 from odradek.testing.processes import ProcessCluster
 
@@ -125,13 +124,6 @@ def _set(settings: tuple[str, ...]) -> list[str]:
     return [word for setting in settings for word in ("--set", setting)]
 
 
-def odradek(site: ProcessCluster, *words: str) -> None:
-    """Run a command about links at a site; what it prints is shown."""
-    print("odradek links", *words, flush=True)
-    command = [sys.executable, "-m", "odradek", "links", *words, "--bootstrap-server", site.bootstrap_servers]
-    subprocess.run(command, check=True)
-
-
 def work_at_east(
     east: ProcessCluster, west: ProcessCluster, orders: int, report: Report, *, settled: bool = False
 ) -> int:
@@ -237,15 +229,6 @@ def await_records(west: ProcessCluster, here: Consumer) -> None:
         await_true(lambda: ends(consumer) == ends(here), "all records have come over")
     finally:
         consumer.close()
-
-
-def await_true(there: Callable[[], bool], what: str) -> None:
-    """Look again and again. Raises TimeoutError after TIMEOUT_S."""
-    deadline = time.monotonic() + TIMEOUT_S
-    while not there():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{what}: not within {TIMEOUT_S:g} s")
-        time.sleep(0.1)
 
 
 def read_on(bootstrap: str) -> Counter[int]:
