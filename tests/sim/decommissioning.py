@@ -12,7 +12,8 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 
-from odradek.client.reassignment import move_replicas, unregister_broker
+from odradek.client.admin import unregister_broker
+from odradek.client.reassignment import move_replicas
 from odradek.common.errors import ApiError, ErrorCode, OdradekError
 from odradek.metadata.model import PartitionImage
 from tests.sim.clients import RETRY_S, Client, Recorder

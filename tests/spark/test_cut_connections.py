@@ -157,7 +157,7 @@ def test_a_range_that_no_one_serves_ends_in_one_error() -> None:
         ({"security.protocol": "SSL"}, r"TLS: .*\. Does kafka.security.protocol say what this listener speaks"),
         (
             {"security.protocol": "SASL_PLAINTEXT"},
-            r"offers no SASL; does security.protocol say what this listener speaks",
+            r"has no SASL: check security.protocol",
         ),
     ],
     ids=["tls", "sasl"],

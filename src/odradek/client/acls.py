@@ -1,4 +1,4 @@
-"""Access control entries: what the commands ask of a cluster."""
+"""Administration of ACLs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from odradek.protocol.messages.describe_acls_response import DescribeAclsResourc
 
 
 async def describe_acls(cluster: Cluster, wanted: DescribeAclsRequest) -> list[DescribeAclsResource]:
-    """The entries that a filter matches, by resource pattern. Raises ApiError."""
+    """The ACLs that a filter matches, by resource pattern. Raises ApiError."""
 
     async def attempt() -> list[DescribeAclsResource]:
         response = await cluster.request(wanted, DescribeAclsResponse)
@@ -25,7 +25,7 @@ async def describe_acls(cluster: Cluster, wanted: DescribeAclsRequest) -> list[D
 
 
 async def create_acls(cluster: Cluster, creations: Sequence[AclCreation]) -> None:
-    """Add entries; those that exist stay. Raises ApiError for the first that is refused."""
+    """Create ACLs; existing ones stay. Raises ApiError for the first that is refused."""
 
     async def attempt() -> None:
         response = await cluster.request(CreateAclsRequest(creations=list(creations)), CreateAclsResponse)
@@ -36,7 +36,7 @@ async def create_acls(cluster: Cluster, creations: Sequence[AclCreation]) -> Non
 
 
 async def delete_acls(cluster: Cluster, filters: Sequence[DeleteAclsFilter]) -> list[DeleteAclsMatchingAcl]:
-    """Remove the entries that any of the filters matches; returns them. Raises ApiError."""
+    """Delete the ACLs that any of the filters matches; returns them. Raises ApiError."""
 
     async def attempt() -> list[DeleteAclsMatchingAcl]:
         response = await cluster.request(DeleteAclsRequest(filters=list(filters)), DeleteAclsResponse)

@@ -1,7 +1,7 @@
-"""What an administrator asks of a cluster: topics, settings, brokers, quorum.
+"""Administration of topics, settings, brokers and the quorum.
 
-Functions over a `Cluster`; each sends its request to the broker that can answer it, asks again while an error is
-retriable and there is time, and raises ApiError for what is refused. Answers are Kafka's own messages.
+Functions over a `Cluster`. Each sends its request to the right broker, retries retriable errors until the timeout, and
+raises ApiError for other errors. Results are Kafka's messages.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ UNSET_COUNT = -1
 
 
 class ResourceType(IntEnum):
-    """What settings belong to. Source: Kafka's ConfigResource.Type."""
+    """The types of resources with settings. Source: Kafka ConfigResource.Type."""
 
     TOPIC = 2
     BROKER = 4
@@ -69,12 +69,12 @@ async def create_topic(
     configs: Mapping[str, str] | None = None,
     validate_only: bool = False,
 ) -> create_topics_response.CreatableTopicResult:
-    """Create a topic; -1 leaves a count to the broker's default.
+    """Create a topic; a count of -1 uses the broker's default.
 
     Args:
-        assignment: brokers of each partition, from partition 0 on; the counts must then stay -1.
+        assignment: the brokers of each partition, from partition 0 on; the counts must then be -1.
     Raises:
-        ApiError: why it was refused.
+        ApiError: the topic was not created.
     """
     topic = create_topics_request.CreatableTopic(
         name=name,
@@ -108,7 +108,7 @@ async def delete_topic(cluster: Cluster, name: str) -> None:
     )
 
     async def attempt() -> None:
-        # Older versions carry bare names; the field of states may then not be filled.
+        # Versions before 6 have names alone.
         connection = await cluster.any_connection()
         if connection.versions.get(delete_topics_request.DeleteTopicsRequest.KEY or 0, (0, 0))[1] < 6:
             request.topics = []
@@ -122,13 +122,13 @@ async def delete_topic(cluster: Cluster, name: str) -> None:
 async def create_partitions(
     cluster: Cluster, name: str, count: int, *, assignment: Sequence[Sequence[int]] = (), validate_only: bool = False
 ) -> None:
-    """Give a topic more partitions.
+    """Add partitions to a topic.
 
     Args:
         count: the new total.
-        assignment: brokers of each new partition.
+        assignment: the brokers of each new partition.
     Raises:
-        ApiError: why it was refused.
+        ApiError: no partition was added.
     """
     assignments = [create_partitions_request.CreatePartitionsAssignment(broker_ids=list(ids)) for ids in assignment]
     topic = create_partitions_request.CreatePartitionsTopic(name=name, count=count, assignments=assignments or None)
@@ -147,10 +147,11 @@ async def create_partitions(
 async def describe_configs(
     cluster: Cluster, kind: ResourceType, names: Sequence[str], *, synonyms: bool = False, documentation: bool = False
 ) -> list[describe_configs_response.DescribeConfigsResult]:
-    """The settings of resources of one kind; a broker's are asked of itself, "" is all brokers' default.
+    """The settings of resources of one kind. A broker's settings are requested from that broker; "" is the cluster-wide
+    default.
 
     Raises:
-        ApiError: the first resource that cannot be described.
+        ApiError: the error of the first resource that failed.
     """
     results = []
     groups: dict[int | None, list[str]] = {}
@@ -182,7 +183,7 @@ async def alter_configs(
     *,
     validate_only: bool = False,
 ) -> None:
-    """Change settings of one resource: (key, operation, value) each. Raises ApiError."""
+    """Change settings of one resource: (key, operation, value) of each. Raises ApiError."""
     request = incremental_alter_configs_request.IncrementalAlterConfigsRequest(
         resources=[
             incremental_alter_configs_request.AlterConfigsResource(
@@ -210,7 +211,7 @@ async def alter_configs(
 
 
 async def list_config_resources(cluster: Cluster, kind: ResourceType) -> list[str]:
-    """The names of resources of one kind that have settings of their own (KIP-1142). Raises ApiError."""
+    """The names of the resources of one kind that have settings (KIP-1142). Raises ApiError."""
     request = list_config_resources_request.ListConfigResourcesRequest(resource_types=[kind])
     response = await cluster.request(request, list_config_resources_response.ListConfigResourcesResponse)
     check(response.error_code, f"settings of {kind.name.lower()}s")
@@ -218,7 +219,7 @@ async def list_config_resources(cluster: Cluster, kind: ResourceType) -> list[st
 
 
 async def describe_links(cluster: Cluster) -> dict[int, list[dict[str, Any]]]:
-    """What each broker says of links to other clusters, by its id; nothing of one that does not answer."""
+    """The links to other clusters by broker id, as each broker reports them; empty for brokers that do not respond."""
     await cluster.metadata([])
 
     async def ask(node_id: int) -> list[dict[str, Any]]:
@@ -233,7 +234,7 @@ async def describe_links(cluster: Cluster) -> dict[int, list[dict[str, Any]]]:
 
 
 async def describe_cluster(cluster: Cluster, *, fenced: bool = False) -> DescribeClusterResponse:
-    """The cluster's id, controller and brokers; with `fenced` also those that do not serve now. Raises ApiError."""
+    """The cluster's id, controller and brokers; with `fenced` also fenced brokers. Raises ApiError."""
     connection = await cluster.any_connection()
     known = connection.versions.get(DescribeClusterRequest.KEY or 0, (0, 0))[1]
     request = DescribeClusterRequest(
@@ -245,7 +246,7 @@ async def describe_cluster(cluster: Cluster, *, fenced: bool = False) -> Describ
 
 
 async def unregister_broker(cluster: Cluster, broker_id: int) -> None:
-    """Forget a broker that will not come back (KIP-631). Raises ApiError."""
+    """Unregister a broker that will not return (KIP-631). Raises ApiError."""
     request = UnregisterBrokerRequest(broker_id=broker_id)
 
     async def attempt() -> None:
@@ -256,7 +257,7 @@ async def unregister_broker(cluster: Cluster, broker_id: int) -> None:
 
 
 async def describe_quorum(cluster: Cluster) -> describe_quorum_response.DescribeQuorumResponse:
-    """Voters and observers of the metadata log, as its leader sees them. Raises ApiError."""
+    """The voters and observers of the metadata log, from its leader. Raises ApiError."""
     topic = describe_quorum_request.TopicData(
         topic_name=METADATA_TOPIC, partitions=[describe_quorum_request.PartitionData(partition_index=0)]
     )
@@ -266,7 +267,7 @@ async def describe_quorum(cluster: Cluster) -> describe_quorum_response.Describe
         response = await cluster.request(request, describe_quorum_response.DescribeQuorumResponse)
         check(response.error_code, "quorum", response.error_message)
         if not response.topics or not response.topics[0].partitions:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "quorum: the answer has no metadata log")
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "quorum: the response has no metadata log")
         partition = response.topics[0].partitions[0]
         check(partition.error_code, "quorum", partition.error_message)
         return response

@@ -1,7 +1,7 @@
-"""A cluster as a client sees it: bootstrap addresses, a pool of connections, and what Metadata says of topics.
+"""A client's view of a cluster: bootstrap addresses, a pool of connections, and metadata of topics.
 
-For brokers, tools and links; applications use the Kafka client of their language. Requests that fail because leadership
-or the coordinator moved are sent again, after metadata was read again, until the time is up.
+For brokers, tools and links; applications use the Kafka client of their language. Requests that fail because a leader
+or coordinator has moved are retried with new metadata until the timeout.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ T = TypeVar("T")
 
 DEFAULT_PORT = 9092
 FIRST_BACKOFF_MS, LAST_BACKOFF_MS = 50, 1_000
-# For each address where the present broker is to be left: those that do not answer hold the others up.
+# The timeout of each address when another broker is to be preferred.
 ANOTHER_TIMEOUT_S = 2.0
 GROUP_KEY_TYPE = 0
 
 
 def parse_bootstrap(text: str) -> list[tuple[str, int]]:
-    """`host:port,[::1]:port` → addresses; a missing port is Kafka's default.
+    """`host:port,[::1]:port` → addresses; the default port is Kafka's.
 
     Raises:
-        ValueError: a part that is no address.
+        ValueError: a part is no valid address.
     """
     addresses = []
     for part in filter(None, (piece.strip() for piece in text.split(","))):
@@ -64,11 +64,11 @@ def parse_bootstrap(text: str) -> list[tuple[str, int]]:
 
 
 class BrokerGoneError(ApiError):
-    """BROKER_NOT_AVAILABLE: the cluster does not tell where this broker is."""
+    """BROKER_NOT_AVAILABLE: the cluster's metadata does not include the broker."""
 
 
 class Cluster:
-    """Connections to the brokers of one cluster. Use it as `async with`."""
+    """Connections to the brokers of one cluster; an async context manager."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Cluster:
         tls: ssl.SSLContext | None = None,
         sasl: Credentials | None = None,
     ) -> None:
-        """`timeout_ms` is for a whole operation, retries included."""
+        """`timeout_ms` is for a whole operation, including retries."""
         self._network = network
         self._clock = clock
         self._bootstrap = list(bootstrap)
@@ -98,11 +98,11 @@ class Cluster:
 
     async def __aexit__(self, *_: object) -> None:
         self.close()
-        # One turn of the loop, so that transports let go of their sockets before it ends.
+        # One iteration of the loop, in which transports close their sockets.
         await asyncio.sleep(0)
 
     def apart(self) -> Cluster:
-        """The same cluster, by connections of its own: certificates and logins are those of this one."""
+        """A client of the same cluster with its own connections; TLS and SASL are shared."""
         made = Cluster(
             self._network, self._clock, self._bootstrap, client_id=self._client_id, timeout_ms=self._timeout_ms
         )
@@ -116,11 +116,11 @@ class Cluster:
         self._connections.clear()
 
     async def any_connection(self) -> Connection:
-        """A connection to some broker, an open one first.
+        """A connection to any broker; open ones are preferred.
 
         Raises:
-            UnreachableError, RequestTimeoutError: no bootstrap address answers; the text is of the last one.
-            RefusedLoginError: one of them does not let us in.
+            UnreachableError, RequestTimeoutError: no bootstrap address responds; the text is that of the last one.
+            RefusedLoginError: a broker refused the login.
         """
         for connection in self._connections.values():
             if connection.is_open:
@@ -133,10 +133,9 @@ class Cluster:
                 failure = error
         raise failure
 
-    async def ask_another(self) -> None:
-        """Ask another broker from now on what any may be asked: what the present one knows may be old. Where no other
-        is reached, or lets us in, nothing changes.
-        """
+    async def prefer_another_broker(self) -> None:
+        """Prefer another broker for requests to any broker: the metadata of the present one may be outdated. If no
+        other can be reached, nothing changes."""
         addresses = list(dict.fromkeys([*self._bootstrap, *self.brokers.values()]))
         present = next((address for address, each in self._connections.items() if each.is_open), None)
         if present is None:
@@ -166,16 +165,16 @@ class Cluster:
 
     @property
     def timeout_ms(self) -> int:
-        """How long an operation may take, retries included."""
+        """The timeout of an operation, including retries."""
         return self._timeout_ms
 
     async def request(
         self, request: Message, response: type[M], *, node_id: int | None = None, at_most: int | None = None
     ) -> M:
-        """Send a request to one broker, or to any; it is sent once.
+        """Send a request once, to one broker or any.
 
         Args:
-            at_most: the newest version (inclusive) in which the request can be asked.
+            at_most: the newest version (inclusive) to use.
         Raises:
             UnreachableError, RequestTimeoutError, UnsupportedRequestError.
         """
@@ -184,7 +183,7 @@ class Cluster:
         return await connection.request(request, response, timeout_s=self._timeout_ms / 1000, version=version)
 
     async def metadata(self, topics: Sequence[str] | None = None) -> MetadataResponse:
-        """Brokers, and these topics or (None) all of them. Errors of topics stay in the response."""
+        """Request the metadata of these topics, or (None) of all. Errors of topics stay in the response."""
         asked = None
         if topics is not None:
             asked = [metadata_request.MetadataRequestTopic(name=name) for name in topics]
@@ -195,10 +194,11 @@ class Cluster:
         return response
 
     async def _metadata(self, message: MetadataRequest) -> MetadataResponse:
-        """The answer of the first broker that knows; one that is cut off says that it does not (KIP-1102).
+        """The response of the first broker that knows the metadata; an isolated broker responds with an error
+        (KIP-1102).
 
         Raises:
-            ApiError: none of those that are reached does.
+            ApiError: no reachable broker knows it.
         """
         response = await self.request(message, MetadataResponse)
         for address in [*self._bootstrap, *self.brokers.values()] if response.error_code else ():
@@ -212,20 +212,20 @@ class Cluster:
         return response
 
     async def topic(self, name: str) -> metadata_response.MetadataResponseTopic:
-        """One topic.
+        """The metadata of one topic.
 
         Raises:
-            ApiError: UNKNOWN_TOPIC_OR_PARTITION and what else the broker says of it.
+            ApiError: UNKNOWN_TOPIC_OR_PARTITION, and other errors of the topic.
         """
         (topic,) = (await self.metadata([name])).topics
         check(topic.error_code, f"topic {name}")
         return topic
 
     async def coordinator(self, group_id: str) -> int:
-        """The broker that coordinates a group; waits while there is none yet.
+        """The broker id of a group's coordinator; waits until there is one.
 
         Raises:
-            ApiError: what FindCoordinator says after the time is up.
+            ApiError: the last error of FindCoordinator at the timeout.
         """
 
         async def ask() -> int:
@@ -245,7 +245,7 @@ class Cluster:
         return await self.retried(ask)
 
     async def retried(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Run an attempt again while it fails with a retriable error and there is time.
+        """Retry an attempt until the timeout while it fails with a retriable error.
 
         Raises:
             ApiError: the last one.
@@ -282,7 +282,7 @@ class Cluster:
 
 
 def partitions_of(topics: Iterable[MetadataResponseTopic]) -> dict[tuple[str, int], MetadataResponsePartition]:
-    """All partitions of topics, by the topic's name and their own number."""
+    """All partitions of topics, by topic name and partition id."""
     return {
         (topic.name or "", partition.partition_index): partition for topic in topics for partition in topic.partitions
     }

@@ -1,7 +1,7 @@
-"""One connection to a broker: requests go out as they come, answers come in the same order.
+"""One connection to a broker: requests are pipelined, and responses arrive in the same order.
 
-Requests are pipelined: `send` returns a future at once. The peer's versions are asked for first (`negotiate`), and
-every request is then sent in the newest version that both sides know (KIP-35, KIP-511).
+`send` returns a future at once. `negotiate` requests the peer's API versions first; every request then has the newest
+version that both sides support (KIP-35, KIP-511).
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
 
-# Larger than any answer a broker gives with its default limits; a peer that announces more is not one.
+# Larger than any response of a broker with default limits; a peer that announces more is no broker.
 MAX_RESPONSE_BYTES = 512 * 1024 * 1024
 _CORRELATION_IDS = 1 << 31
 
 
 class UnreachableError(OdradekError, ConnectionError):
-    """A broker cannot be reached, or hung up."""
+    """A broker cannot be reached, or closed the connection."""
 
 
 class RefusedError(UnreachableError):
-    """The broker's host answers, and refuses connections to its port: the process is gone or not there yet."""
+    """The host refuses connections to the port: the broker is not running."""
 
 
-# What a login waits for by its mechanism.
+# The error of a login that times out, by mechanism.
 _SLOW = {"GSSAPI": "Kerberos did not answer", "OAUTHBEARER": "the issuer of tokens did not answer"}
-# Of a session that the peer limits (KIP-368), so much is used: what is sent then still arrives in time.
+# The share of a session's lifetime (KIP-368) after which no further request is sent.
 SESSION_SHARE = 0.85
 
 
@@ -53,16 +53,16 @@ class RequestTimeoutError(OdradekError, TimeoutError):
 
 
 class UnsupportedRequestError(OdradekError):
-    """The broker does not know this API, or no version of it that we know."""
+    """The broker does not support this API, or none of the versions that this client supports."""
 
 
 class UnsendableRequestError(OdradekError):
-    """A value of the request does not fit into its field."""
+    """A value of the request exceeds the range of its field."""
 
 
 @dataclass(slots=True)
 class Traffic:
-    """What went over some connections."""
+    """Counters of some connections."""
 
     requests: int = 0
     responses: int = 0
@@ -71,7 +71,7 @@ class Traffic:
 
 
 class _Pending:
-    """A request that is not answered yet."""
+    """A request without a response yet."""
 
     __slots__ = ("future", "key", "version")
 
@@ -82,10 +82,10 @@ class _Pending:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A connection of a client; made by `connect`."""
+    """A client connection; `connect` creates it."""
 
     def __init__(self, address: str, client_id: str, traffic: Traffic | None = None) -> None:
-        """`address` is for messages only; in `traffic` is counted what is sent and received."""
+        """`address` is for messages only; `traffic` counts requests, responses and bytes."""
         self.address = address
         self._traffic = traffic
         self.versions: dict[int, tuple[int, int]] = {}
@@ -97,19 +97,19 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._lost: Exception | None = None
         self._session_ends_s: float | None = None  # by the loop's clock
-        self.on_lost: Callable[[], None] | None = None  # called once, where the peer or the network ends it
+        self.on_lost: Callable[[], None] | None = None  # called once if the peer or the network ends the connection
 
     @property
     def lost(self) -> Exception | None:
-        """Why it ended; None while it lives."""
+        """The reason why the connection ended; None while it is open."""
         return self._lost
 
     @property
     def is_open(self) -> bool:
         """Whether requests can be sent.
 
-        One whose session is nearly over closes itself while no request waits: its owner makes another, before the peer
-        ends this one amid a request.
+        A connection whose session is nearly over closes itself while no request is pending, so that its owner opens
+        another before the peer ends this one during a request.
         """
         if not self._pending and self.session_is_ending:
             self.close()
@@ -117,7 +117,8 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def session_is_ending(self) -> bool:
-        """Whether the peer soon ends the session: what goes on without a pause makes one, and another connection."""
+        """Whether the peer's limit of the session is near (KIP-368): continuous senders must then open another
+        connection."""
         ends_s = self._session_ends_s
         return ends_s is not None and asyncio.get_running_loop().time() >= ends_s
 
@@ -140,27 +141,26 @@ class Connection(asyncio.BufferedProtocol):
             self._fail(UnreachableError(f"{self.address} does not speak Kafka's protocol: {error}"))
 
     def eof_received(self) -> bool:
-        self.connection_lost(None)  # the transport says so only on the loop's next turn
+        self.connection_lost(None)  # the transport reports it one iteration later
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._lost is None and self.on_lost is not None:
             self.on_lost()
-        alert = getattr(exc, "reason", None)  # OpenSSL's: the peer refuses our certificate once the handshake is done
+        alert = getattr(exc, "reason", None)  # of OpenSSL: the peer may refuse a certificate after the handshake
         if alert is None:
             self._fail(UnreachableError(f"{self.address} closed the connection"))
         else:
             self._fail(UnreachableError(f"{self.address} ended TLS: {str(alert).lower().replace('_', ' ')}"))
 
     def send(self, request: Message, version: int | None = None) -> asyncio.Future[Message]:
-        """Send a request now; the future gets the response.
+        """Send a request; the future gets the response, or UnreachableError if the connection is lost first.
 
         Args:
-            version: None takes the newest that both sides know.
+            version: None uses the newest that both sides support.
         Raises:
             UnsupportedRequestError: there is no such version.
-            UnsendableRequestError: a number or text is larger than the protocol has room for.
-        The future fails with UnreachableError where the connection is lost first.
+            UnsendableRequestError: a value exceeds the range of its field.
         """
         key = ApiKey(cast(int, request.KEY))
         chosen = self.version_for(key) if version is None else version
@@ -192,14 +192,14 @@ class Connection(asyncio.BufferedProtocol):
             async with asyncio.timeout(timeout_s):
                 answer = await future
         except TimeoutError:
-            # It may be half-open, and every later request on it would wait as long: the next one takes a new one.
+            # The connection may be half-open: close it, so that the next request does not time out as well.
             self._fail(UnreachableError(f"{self.address} stopped answering"))
             raise RequestTimeoutError(f"{self.address} did not answer within {timeout_s:g} s") from None
         assert isinstance(answer, response)
         return answer
 
     def version_for(self, key: ApiKey, at_most: int | None = None) -> int:
-        """The newest version of an API that both sides know, `at_most` (inclusive) where that is given.
+        """The newest version of an API that both sides support, limited to `at_most` (inclusive).
 
         Raises:
             UnsupportedRequestError: there is none.
@@ -210,11 +210,13 @@ class Connection(asyncio.BufferedProtocol):
             raise UnsupportedRequestError(f"{self.address} does not support {key.name}")
         version = min(known[1], spec.max_version if at_most is None else at_most)
         if version < max(known[0], spec.min_version):
-            raise UnsupportedRequestError(f"{self.address} knows {key.name} {known[0]}-{known[1]}, not what we know")
+            raise UnsupportedRequestError(
+                f"{self.address} supports {key.name} {known[0]}-{known[1]}, not {spec.min_version}-{spec.max_version}"
+            )
         return version
 
     async def negotiate(self, timeout_s: float) -> None:
-        """Ask for the peer's versions. Raises as `request`."""
+        """Request the peer's API versions. Raises as `request`."""
         asked = ApiVersionsRequest(client_software_name="odradek", client_software_version="0.1.0")
         for version in (4, 3, 0):
             response = await self.request(asked, ApiVersionsResponse, timeout_s=timeout_s, version=version)
@@ -224,39 +226,39 @@ class Connection(asyncio.BufferedProtocol):
         self.versions = {item.api_key: (item.min_version, item.max_version) for item in response.api_keys}
 
     async def log_in(self, who: Credentials, timeout_s: float) -> None:
-        """Say who we are; `negotiate` comes first, and nothing else before.
+        """Authenticate, after `negotiate` and before other requests.
 
         Raises:
             RefusedLoginError: the listener has no SASL, or as `login`.
-            RequestTimeoutError, UnreachableError; the latter for a token, too, that is missing, or a node's that is
-                refused.
+            RequestTimeoutError, UnreachableError; the latter also for a missing token, and for the refused login of a
+                node.
         """
-        # A broker at its start needs none of these.
-        from odradek.client.login import MissingTokenError, RefusedLoginError, go_on, login
+        # Imported here: a broker does not need these at start.
+        from odradek.client.login import MissingTokenError, RefusedLoginError, advance_login, login
         from odradek.client.sasl import OFF_THE_LOOP
 
         if ApiKey.SASL_HANDSHAKE not in self.versions:
-            raise RefusedLoginError(f"{self.address} offers no SASL; does security.protocol say what it speaks?")
+            raise RefusedLoginError(f"{self.address} has no SASL: check security.protocol")
         asking = login(who, self.address)
-        step = go_on(asking, None)
+        step = advance_login(asking, None)
         try:
             while step is not None:
                 answer = await self.request(*step, timeout_s=timeout_s)
                 if who.mechanism in OFF_THE_LOOP:
-                    step = await self._off_loop(partial(go_on, asking, answer), who.mechanism, timeout_s)
+                    step = await self._off_loop(partial(advance_login, asking, answer), who.mechanism, timeout_s)
                 else:
-                    step = go_on(asking, answer)
+                    step = advance_login(asking, answer)
         except RefusedLoginError as error:
             if not who.is_node and not isinstance(error, MissingTokenError):
                 raise
-            # The next login may have another token, and the peer may know the issuer's keys by then.
+            # A later login may succeed, with another token, or when the peer has the issuer's keys.
             raise UnreachableError(str(error)) from None
         session_ms = answer.session_lifetime_ms
         if session_ms > 0:
             self._session_ends_s = asyncio.get_running_loop().time() + SESSION_SHARE * session_ms / 1000
 
     async def _off_loop(self, work: Callable[[], T], mechanism: str, timeout_s: float) -> T:
-        """Wait for a step of a login. Raises RequestTimeoutError, and what it raises."""
+        """Run a step of a login in a thread. Raises RequestTimeoutError, and the step's errors."""
         try:
             async with asyncio.timeout(timeout_s):
                 return await off_loop(work)
@@ -266,22 +268,22 @@ class Connection(asyncio.BufferedProtocol):
             raise RequestTimeoutError(f"{what} within {timeout_s:g} s") from None
 
     def close(self) -> None:
-        """Close it; requests that wait fail."""
+        """Close the connection; pending requests fail."""
         self._fail(UnreachableError(f"the connection to {self.address} was closed"))
 
     def _answered(self, frame: memoryview) -> None:
         correlation_id = int.from_bytes(frame[0:4], "big", signed=True)
         oldest = next(iter(self._pending), None)
         if correlation_id != oldest:
-            raise ProtocolError(f"the answer to request {correlation_id} came where that to {oldest} was due")
+            raise ProtocolError(f"a response to request {correlation_id} instead of {oldest}")
         pending = self._pending[correlation_id]
         key, version = pending.key, pending.version
-        # An ApiVersions of a version that the peer does not know is answered in version 0.
+        # A peer that does not support the version of ApiVersions responds in version 0.
         if key is ApiKey.API_VERSIONS and version and int.from_bytes(frame[4:6], "big") == 35:
             version = 0
         _, offset = decode_response_header(key, version, frame)
         message: Any = decode(API[key].response, frame, version, offset)
-        # Only now: a caller whose response cannot be read gets the same error as all others.
+        # After decoding, so that a malformed response fails this request like all others.
         del self._pending[correlation_id]
         if not pending.future.done():
             pending.future.set_result(message)
@@ -296,7 +298,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is None:
             return
         if self._transport.get_extra_info("ssl_object") is not None:
-            self._transport.abort()  # close() would wait for the peer's farewell, for longer than our loop may run
+            self._transport.abort()  # close() would wait for the peer's close_notify
         else:
             self._transport.close()
 
@@ -311,12 +313,14 @@ async def connect(
     security: OutgoingSecurity = PLAINTEXT,
     traffic: Traffic | None = None,
 ) -> Connection:
-    """Connect, learn the peer's versions, and log in where the listener asks for it; counted in `traffic`.
+    """Connect, request the peer's API versions, and log in if `security` has credentials.
 
+    Args:
+        traffic: counts requests, responses and bytes.
     Raises:
         RefusedLoginError: as `Connection.log_in`.
         UnreachableError: the connection or its TLS handshake is refused, or the host cannot be resolved.
-        RequestTimeoutError: no connection or no answer in time.
+        RequestTimeoutError: no connection or no response in time.
     """
     address = f"{host}:{port}"
     connection = Connection(address, client_id, traffic)

@@ -1,8 +1,8 @@
-"""A kept connection to the active controller, wherever it is at the moment.
+"""The connection to the active controller.
 
-Every node knows the quorum's leader from its replica of the metadata log. One connection to it is kept and shared by
-all who ask; requests on it are pipelined. When the leader changes, the connection to the old one is dropped at once, so
-that no caller waits for the time-out of a dead host, and callers may try again at the new one.
+A node knows the quorum's leader from its replica of the metadata log. All callers share one connection to it, with
+pipelined requests. When the leader changes, the connection is closed at once, so that no caller waits for the timeout
+of a dead host, and callers can retry at the new leader. Source: Kafka NodeToControllerChannelManager.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from odradek.protocol.declare import Message
 
 M = TypeVar("M", bound=Message)
 
-# As Kafka's channel from a node to the controller.
+# As in Kafka's NodeToControllerChannelManager.
 RETRY_S = 0.05
 
 
 class KnownLeader(Protocol):
-    """The quorum's leader as a node knows it, and (host, port) of its controller listener where that is known."""
+    """The quorum's leader, and (host, port) of its controller listener, if known."""
 
     @property
     def node_id(self) -> int: ...
@@ -54,8 +54,8 @@ class ControllerChannel:
     ) -> None:
         """
         Args:
-            leader: the active controller as this node knows it now; None while there is none.
-            request_timeout_ms: for one attempt: a peer that is silent for longer is given up.
+            leader: returns the present active controller; None if there is none.
+            request_timeout_ms: the timeout of one attempt.
         """
         self._network = network
         self._security = security
@@ -70,14 +70,14 @@ class ControllerChannel:
         self.closed = False
 
     def leader_changed(self) -> None:
-        """Find the leader again: requests to a former leader fail, and those who pause go on."""
+        """Close the connection if the leader has changed, and wake callers of `pause`."""
         if self._address is not None and self._address != self._where():
             self._drop()
         self._changed.set()
         self._changed = asyncio.Event()
 
     async def pause(self) -> None:
-        """Between two attempts: a moment, or until the leader changes."""
+        """Wait between two attempts, or until the leader changes."""
         try:
             async with asyncio.timeout(RETRY_S):
                 await self._changed.wait()
@@ -85,14 +85,14 @@ class ControllerChannel:
             return
 
     async def ask(self, request: Message, response: type[M], *, timeout_ms: int, version: int | None = None) -> M:
-        """Send a request to the active controller and wait for the answer.
+        """Send a request to the active controller and return the response.
 
         Args:
-            timeout_ms: for this attempt, at most the channel's own.
-            version: None takes the newest that both sides know.
+            timeout_ms: for this attempt, limited by the channel's own timeout.
+            version: None uses the newest that both sides support.
         Raises:
-            ApiError: NOT_CONTROLLER where no controller is known, reached or answering, or the one that answered is not
-                active: the same request may be sent again. UNSUPPORTED_VERSION where it knows no such request.
+            ApiError: NOT_CONTROLLER if no controller is known, reached or responding, or the peer is not active
+                (retriable); UNSUPPORTED_VERSION if it does not support the request.
         """
         try:
             connection = await self._connected()
@@ -107,7 +107,7 @@ class ControllerChannel:
         return answer
 
     async def close(self) -> None:
-        """Drop the connection; requests that wait fail, and later ones too."""
+        """Close the connection; pending and later requests fail."""
         self.closed = True
         connecting = self._connecting
         self._drop()
@@ -116,7 +116,7 @@ class ControllerChannel:
             await asyncio.gather(connecting, return_exceptions=True)
 
     async def _connected(self) -> Connection:
-        """The connection to the present leader, made by the first caller and shared by those who come meanwhile."""
+        """The connection to the present leader; concurrent callers share one attempt to connect."""
         address = None if self.closed else self._where()
         if address is None:
             raise ApiError(ErrorCode.NOT_CONTROLLER, "no active controller is known")
@@ -134,7 +134,7 @@ class ControllerChannel:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            raise UnreachableError("the controller moved while it was dialled") from None
+            raise UnreachableError("the controller changed during the connection attempt") from None
 
     def _where(self) -> tuple[int, tuple[str, int]] | None:
         leader = self._leader()
@@ -152,7 +152,7 @@ class ControllerChannel:
         )
         if address != self._address:
             connection.close()
-            raise UnreachableError("the controller moved while it was dialled")
+            raise UnreachableError("the controller changed during the connection attempt")
         self._connection = connection
         return connection
 
@@ -160,7 +160,7 @@ class ControllerChannel:
         if self._connecting is task:
             self._connecting = None
         if not task.cancelled():
-            task.exception()  # raised in those who wait; where there are none, it is of no use
+            task.exception()  # it is raised in the callers that wait; mark it as retrieved
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None

@@ -1,4 +1,4 @@
-"""Where leader epochs end in a partition's log, by what its leader says (KIP-320)."""
+"""The end offsets of leader epochs of a partition (KIP-320)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 async def epoch_end(
     cluster: Cluster, topic: str, partition_id: int, epoch: int, *, leader_id: int, leader_epoch: int = -1
 ) -> tuple[int, int]:
-    """(largest epoch that is not above `epoch`, its end offset, exclusive); (-1, -1) where the leader knows none.
+    """The (largest epoch not above `epoch`, its end offset, exclusive); (-1, -1) if the leader has none.
 
     Args:
-        leader_epoch: under which `leader_id` is to lead; -1 for any.
+        leader_epoch: the epoch in which `leader_id` should lead; -1 for any.
     Raises:
         ApiError: NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, TOPIC_AUTHORIZATION_FAILED.
-        ProtocolError: the answer is not of this partition alone.
+        ProtocolError: the response has other partitions.
     """
     partition = asked.OffsetForLeaderPartition(
         partition=partition_id, current_leader_epoch=leader_epoch, leader_epoch=epoch

@@ -1,6 +1,6 @@
-"""Reading records of one partition, for tools: one request at a time, no group, no prefetching.
+"""Reads records of one partition, for tools: one request at a time, without a group or prefetching.
 
-Applications use the Kafka client of their language; here a person looks at a few records.
+Applications use the Kafka client of their language.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from odradek.record.control import ControlType, control_type
 from odradek.record.reader import read_batches, read_records
 from odradek.record.record import Record
 
-# From the next version on topics are named by id.
+# Later versions name topics by id.
 _LAST_BY_NAME = 12
 _CONSUMER = -1
 
 
 @dataclass(slots=True)
 class Fetched:
-    """What a partition gave.
+    """The result of a fetch.
 
     Attributes:
-        next_offset: where to go on; that which was asked for where there is nothing yet.
-        unreadable: (offset of the batch, why), of batches whose records could not be read.
+        next_offset: the offset of the next fetch; the requested one if there is no record yet.
+        unreadable: the (base offset, reason) of batches that could not be decoded.
     """
 
     next_offset: int
@@ -48,14 +48,14 @@ async def fetch_records(
     max_batch_bytes: int,
     committed: bool = True,
 ) -> Fetched:
-    """The records from an offset on, without waiting for more.
+    """Fetch the records from an offset on, without waiting for more.
 
     Args:
-        max_bytes: of batches as they are stored; the first one comes whole, however large.
-        max_batch_bytes: a batch that is larger when decompressed is unreadable.
-        committed: leave out records of transactions that are open or aborted.
+        max_bytes: limit of the stored batches; the first batch is returned whole, of any size.
+        max_batch_bytes: a batch that decompresses to more is unreadable.
+        committed: omit records of open and aborted transactions.
     Raises:
-        ApiError: OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, what else the leader says.
+        ApiError: OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, and other errors of the leader.
     """
     topic, index = key
 
@@ -94,8 +94,8 @@ def _read(data: PartitionData, offset: int, max_batch_bytes: int, *, committed: 
     for position, header in read_batches(raw):
         found.next_offset = max(found.next_offset, header.last_offset + 1)
         batch = raw[position : position + header.size_bytes]
-        # Of markers too: a fetch may begin at the marker of a transaction that it names.
-        filter_.came_to(header.last_offset)
+        # Markers as well: the response may begin at the marker of an aborted transaction.
+        filter_.advance_to(header.last_offset)
         try:
             if header.is_control:
                 filter_.ended(header, read_records(batch, header))
@@ -108,14 +108,14 @@ def _read(data: PartitionData, offset: int, max_batch_bytes: int, *, committed: 
 
 
 class _Aborted:
-    """Which producers' records belong to aborted transactions, at the place of the log that is read."""
+    """Filters the records of aborted transactions, in the order of the log."""
 
     def __init__(self, transactions: list[tuple[int, int]]) -> None:
         self._ahead = transactions
         self._open: set[int] = set()
 
-    def came_to(self, last_offset: int) -> None:
-        """The batch that ends there is next: transactions that began up to there are open."""
+    def advance_to(self, last_offset: int) -> None:
+        """Advance to a batch: aborted transactions that begin up to its last offset are open."""
         while self._ahead and self._ahead[0][0] <= last_offset:
             self._open.add(self._ahead.pop(0)[1])
 

@@ -1,6 +1,6 @@
-"""What an administrator asks of groups: who is in them, what they have committed; and where partitions begin and end.
+"""Administration of groups: listing, description, offsets; and the offsets of partitions.
 
-Functions over a `Cluster`; a group's requests go to its coordinator, and again to the new one while that moves.
+Functions over a `Cluster`; requests go to the group's coordinator, and are retried while it moves.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from odradek.protocol.messages.list_groups_response import ListedGroup, ListGrou
 
 T = TypeVar("T")
 
-# Timestamps that ListOffsets takes for something else. Source: KIP-79, KIP-734.
+# Special timestamps of ListOffsets. Source: KIP-79, KIP-734.
 LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
-# From the next version on these name topics by id.
+# Later versions name topics by id.
 _FIRST_OFFSET_FETCH_OF_GROUPS: Final = 8
 _LAST_OFFSET_FETCH_BY_NAME: Final = 9
 _LAST_OFFSET_COMMIT_BY_NAME: Final = 9
@@ -52,7 +52,7 @@ CONSUMER_PROTOCOL: Final = "consumer"
 
 @dataclass(slots=True)
 class GroupMember:
-    """One member and what it is assigned; only groups of consumers say what that is."""
+    """A member; only groups of consumers have assignments."""
 
     member_id: str
     instance_id: str | None
@@ -63,7 +63,7 @@ class GroupMember:
 
 @dataclass(slots=True)
 class GroupDescription:
-    """One group; `kind` is "classic" or "consumer"."""
+    """A group; `kind` is "classic" or "consumer"."""
 
     group_id: str
     state: str
@@ -76,7 +76,7 @@ class GroupDescription:
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """What a group has committed for a partition: the next offset that it will read."""
+    """A committed offset: the next one that the group reads."""
 
     offset: int
     leader_epoch: int = -1
@@ -84,10 +84,10 @@ class CommittedOffset:
 
 
 async def list_groups(cluster: Cluster, *, silent: list[int] | None = None) -> list[ListedGroup]:
-    """All groups of all brokers, by name.
+    """The groups of all brokers, by name.
 
     Args:
-        silent: takes the ids of brokers that do not answer; without it each of them is an error.
+        silent: gets the ids of brokers that do not respond; without it they are an error.
     Raises:
         ApiError.
     """
@@ -112,10 +112,10 @@ async def list_groups(cluster: Cluster, *, silent: list[int] | None = None) -> l
 
 
 async def describe_group(cluster: Cluster, group_id: str) -> GroupDescription:
-    """Who is in a group, and what they read.
+    """The members of a group, and their assignments.
 
     Raises:
-        ApiError: GROUP_ID_NOT_FOUND where there is no such group, and what else the coordinator says.
+        ApiError: GROUP_ID_NOT_FOUND, and other errors of the coordinator.
     """
 
     async def ask(node_id: int) -> GroupDescription:
@@ -170,7 +170,7 @@ async def _describe_classic(cluster: Cluster, group_id: str, node_id: int) -> Gr
 
 
 def decode_assignment(data: bytes) -> list[TopicPartition]:
-    """The partitions in a consumer's assignment as the classic protocol carries it; none where it is unreadable."""
+    """Decode a consumer's assignment of the classic protocol; empty if it is malformed."""
     if len(data) < 2:
         return []
     version = int.from_bytes(data[:2], "big", signed=True)
@@ -178,7 +178,7 @@ def decode_assignment(data: bytes) -> list[TopicPartition]:
     if version < known.first:
         return []
     try:
-        # Newer versions only add fields behind what we know.
+        # Newer versions only append fields.
         assignment, _ = decode_prefix(ConsumerProtocolAssignment, data, min(version, known.last), 2)
     except ProtocolError:
         return []
@@ -186,7 +186,7 @@ def decode_assignment(data: bytes) -> list[TopicPartition]:
 
 
 def decode_subscription(data: bytes) -> list[str]:
-    """The topics in a consumer's subscription as the classic protocol carries it; none where it is unreadable."""
+    """Decode the topics of a consumer's subscription of the classic protocol; empty if it is malformed."""
     if len(data) < 2:
         return []
     known = ConsumerProtocolSubscription.VERSIONS
@@ -201,12 +201,12 @@ def decode_subscription(data: bytes) -> list[str]:
 
 
 async def group_timeline(cluster: Cluster, group_id: str) -> dict[str, Any] | None:
-    """What happened to a group lately, as its coordinator knows it; None where that is no broker of ours.
+    """The recent events of a group, from its coordinator; None if that is another vendor's broker.
 
-    A group that the coordinator knows nothing of has a timeline without events.
+    A group without events has an empty timeline.
 
     Raises:
-        ApiError: what the coordinator says.
+        ApiError: errors of the coordinator.
     """
 
     async def ask(node_id: int) -> dict[str, Any] | None:
@@ -241,13 +241,13 @@ async def delete_group(cluster: Cluster, group_id: str) -> None:
 async def committed_offsets(
     cluster: Cluster, group_id: str, *, stable: bool = False, only: Iterable[TopicPartition] | None = None
 ) -> dict[TopicPartition, CommittedOffset]:
-    """All that a group has committed; nothing where there is no such group.
+    """The committed offsets of a group; empty if there is no such group.
 
     Args:
-        stable: an open transaction that may change it is waited for (KIP-447).
-        only: of these partitions; None is all.
+        stable: wait for open transactions that may change them (KIP-447).
+        only: of these partitions; None for all.
     Raises:
-        ApiError: what the coordinator says; UNSTABLE_OFFSET_COMMIT, such a transaction does not end.
+        ApiError: errors of the coordinator; UNSTABLE_OFFSET_COMMIT if such a transaction does not end.
     """
     asked: dict[str, list[int]] = {}
     for topic_name, number in only or ():
@@ -287,10 +287,10 @@ async def committed_offsets(
 
 
 async def commit_offsets(cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Set what a group without members has committed.
+    """Commit offsets for a group without members.
 
     Raises:
-        ApiError: UNKNOWN_MEMBER_ID where it has members, and the first partition that is refused.
+        ApiError: UNKNOWN_MEMBER_ID if the group has members; the error of the first partition that failed.
     """
     topics: dict[str, offset_commit_request.OffsetCommitRequestTopic] = {}
     for (topic, index), offset in offsets.items():
@@ -316,10 +316,10 @@ async def commit_offsets(cluster: Cluster, group_id: str, offsets: Mapping[Topic
 async def delete_offsets(
     cluster: Cluster, group_id: str, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Forget what a group has committed for partitions; returns the error code of each.
+    """Delete a group's committed offsets of partitions; returns the error code of each.
 
     Raises:
-        ApiError: the whole request is refused, as for a group that does not exist.
+        ApiError: the whole request was refused, for example because there is no such group.
     """
     topics: dict[str, offset_delete_request.OffsetDeleteRequestTopic] = {}
     for topic, index in partitions:
@@ -340,10 +340,10 @@ async def delete_offsets(
 
 
 async def list_offsets(cluster: Cluster, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """The offset for a timestamp (ms, or LATEST, EARLIEST, MAX_TIMESTAMP) of each partition; -1 where there is none.
+    """The offset for a timestamp (ms, or LATEST, EARLIEST, MAX_TIMESTAMP) of each partition; -1 if there is none.
 
     Raises:
-        ApiError: the first partition without an answer: LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION, ...
+        ApiError: the error of the first partition that failed: LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION, ...
     """
 
     async def attempt() -> dict[TopicPartition, int]:
@@ -361,7 +361,7 @@ async def list_offsets(cluster: Cluster, asked: Mapping[TopicPartition, int]) ->
                 list_offsets_request.ListOffsetsPartition(partition_index=index, timestamp=timestamp)
             )
         asked_of = (ask(leader, list(topics.values())) for leader, topics in requests.items())
-        # Where one fails the others are waited for: none goes on behind the caller's back.
+        # Wait for all requests before an error is raised: none may continue in the background.
         found: dict[TopicPartition, int] = {}
         for answer in await asyncio.gather(*asked_of, return_exceptions=True):
             if isinstance(answer, BaseException):

@@ -1,6 +1,6 @@
-"""What a client asks a listener with SASL, one request after the other, and what it makes of the answers.
+"""The requests of a SASL login, in order, and the handling of their responses.
 
-The owner of a connection carries requests and responses, blocking or not: this file knows neither sockets nor a loop.
+The owner of a connection sends the requests, with or without an event loop; this module does no I/O.
 """
 
 from __future__ import annotations
@@ -17,48 +17,48 @@ from odradek.protocol.messages.sasl_authenticate_response import SaslAuthenticat
 from odradek.protocol.messages.sasl_handshake_request import SaslHandshakeRequest
 from odradek.protocol.messages.sasl_handshake_response import SaslHandshakeResponse
 
-# A request with the type of its answer is yielded; the answer is sent.
+# Yields a request with the type of its response; the response is sent to the generator.
 Login: TypeAlias = Generator[tuple[Message, type[Any]], Any, None]
 
 
 class RefusedLoginError(OdradekError):
-    """The broker does not let us in as who we are, or is not the one that it claims to be: no other try helps."""
+    """The broker refused the login, or could not prove its identity: a retry does not help."""
 
 
 class MissingTokenError(RefusedLoginError):
-    """There is no token to log in with, for now."""
+    """There is no token to log in with at present."""
 
 
 def login(who: Credentials, address: str) -> Login:
-    """Say who we are, by a mechanism that the listener offers; `address` is for what is said where that fails.
+    """Log in with the mechanism of `who`; `address` is for error messages.
 
     Raises:
-        RefusedLoginError: the listener has not this mechanism, or refuses us, or does not know the password itself.
+        RefusedLoginError: the listener does not offer the mechanism, refuses the login, or does not know the password.
     """
     offered = yield SaslHandshakeRequest(mechanism=who.mechanism), SaslHandshakeResponse
     if offered.error_code != ErrorCode.NONE:
         if not offered.mechanisms:
-            raise RefusedLoginError(f"{address} offers no SASL; does security.protocol say what this listener speaks?")
+            raise RefusedLoginError(f"{address} has no SASL: check security.protocol")
         offers = ", ".join(offered.mechanisms)
         raise RefusedLoginError(
-            f"{address} offers {offers} for SASL, not {who.mechanism}; set sasl.mechanism to what it offers"
+            f"{address} offers {offers} for SASL, not {who.mechanism}: set sasl.mechanism to one of them"
         )
-    speaking = sasl_exchange(who, address.rpartition(":")[0])
-    words = _said(who, speaking, None, address)
-    while words is not None:
-        answer = yield SaslAuthenticateRequest(auth_bytes=words), SaslAuthenticateResponse
+    exchange = sasl_exchange(who, address.rpartition(":")[0])
+    message = _next_message(who, exchange, None, address)
+    while message is not None:
+        answer = yield SaslAuthenticateRequest(auth_bytes=message), SaslAuthenticateResponse
         if answer.error_code != ErrorCode.NONE:
             why = (answer.error_message or "no reason is given").rstrip(".")
             raise RefusedLoginError(
-                f"{address} refused {who.username}: {why}; mend name or password, or renew the token"
+                f"{address} refused {who.username}: {why}; correct the name or password, or renew the token"
             )
-        words = _said(who, speaking, bytes(answer.auth_bytes), address)
+        message = _next_message(who, exchange, bytes(answer.auth_bytes), address)
 
 
-def go_on(asking: Login, answer: Any) -> tuple[Message, type[Any]] | None:
-    """What is asked next, once the answer to what was asked last is here (None at first); None where all is done.
+def advance_login(asking: Login, answer: Any) -> tuple[Message, type[Any]] | None:
+    """Pass a response (None at first) to a login; returns the next request, or None when the login is done.
 
-    It may block, or compute for long, for a mechanism of OFF_THE_LOOP. Raises as `login`.
+    This may block for mechanisms of OFF_THE_LOOP. Raises as `login`.
     """
     try:
         return asking.send(answer)
@@ -66,10 +66,10 @@ def go_on(asking: Login, answer: Any) -> tuple[Message, type[Any]] | None:
         return None
 
 
-def _said(who: Credentials, speaking: Dialogue, heard: bytes | None, address: str) -> bytes | None:
-    """What we say next; None where all is said. Raises RefusedLoginError."""
+def _next_message(who: Credentials, exchange: Dialogue, response: bytes | None, address: str) -> bytes | None:
+    """The next message of the mechanism; None when there is none. Raises RefusedLoginError."""
     try:
-        return next(speaking) if heard is None else speaking.send(heard)
+        return next(exchange) if response is None else exchange.send(response)
     except StopIteration:
         return None
     except SaslSettingError as error:

@@ -1,6 +1,6 @@
-"""How far pipelines of Spark are, in a compacted topic: written by `odradek pipeline run --progress-to`.
+"""The progress of Spark pipelines, in a compacted topic that `odradek pipeline run --progress-to` writes.
 
-A record's key is the name of a pipeline, its value what `odradek pipeline status --json` has, as JSON.
+The key of a record is the name of a pipeline; the value is the JSON of `odradek pipeline status --json`.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from odradek.common.errors import ApiError, ErrorCode
 from odradek.record.record import Record
 
 TOPIC = "_odradek_pipelines"
-# Only closed segments are compacted: a reader begins with what is left of them.
+# Only closed segments are compacted: small ones keep the topic short.
 SETTINGS = {"cleanup.policy": "compact", "segment.bytes": str(1 << 20), "segment.ms": "3600000"}
 FETCH_BYTES, MAX_BATCH_BYTES = 1 << 20, 4 << 20
-# A reader takes about so many at once, and goes on from there the next time.
+# The records of one read.
 MAX_RECORDS = 20_000
-# Anybody who may write to the topic may write anything: a reader keeps so much, and what was written last.
+# Limits of a reader, since any client with Write on the topic may write anything; the newest entries are kept.
 MAX_PIPELINES, MAX_FLOWS, MAX_FLOWS_IN_ALL = 1_000, 1_000, 20_000
 MAX_LETTERS = 300
 MAX_NUMBER = 1 << 63
 
 
 async def write_progress(cluster: Cluster, status: Mapping[str, Any]) -> None:
-    """Write where a pipeline is; the topic is made where it is missing. Raises ApiError."""
+    """Write the progress of a pipeline; creates the topic if it does not exist. Raises ApiError."""
     at_ms = int(status["updated"] * 1000)
     record = Record(str(status["pipeline"]).encode(), json.dumps(status).encode(), (), at_ms)
     try:
@@ -60,16 +60,16 @@ async def _make_topic(cluster: Cluster) -> None:
 
 @dataclass(slots=True)
 class ProgressReader:
-    """The last word of each pipeline, of what was written last at the end; goes on from where it read last."""
+    """The latest status of each pipeline, the most recent one last; each read continues where the last one ended."""
 
     found: dict[str, dict[str, Any]] = field(default_factory=dict)
     next_offset: int = 0
     topic_id: UUID | None = None
 
     async def read(self, cluster: Cluster) -> dict[str, dict[str, Any]]:
-        """Status by pipeline; nothing where no pipeline has written. Raises ApiError.
+        """The status by pipeline; empty if there is none. Raises ApiError.
 
-        Where there is more to read than is taken at once, the rest comes with the next calls.
+        A call reads about MAX_RECORDS records; further calls read the rest.
         """
         try:
             topic_id = (await cluster.topic(TOPIC)).topic_id
@@ -79,9 +79,9 @@ class ProgressReader:
             if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
             topic_id, first, end = None, 0, 0
-        if topic_id != self.topic_id or self.next_offset > end:  # it was made again
+        if topic_id != self.topic_id or self.next_offset > end:  # the topic was recreated
             self.found, self.next_offset, self.topic_id = {}, 0, topic_id
-        # Not from a distance to the end: compaction leaves few records, however far apart their offsets are.
+        # Read from the start: after compaction the log is short, whatever its offsets are.
         self.next_offset = max(self.next_offset, first)
         taken = 0
         while self.next_offset < end and taken < MAX_RECORDS:
@@ -99,14 +99,14 @@ class ProgressReader:
 
 
 def keep_newest(found: dict[str, dict[str, Any]]) -> None:
-    """Forget the pipelines that wrote longest ago, until there are few enough of them and of their flows."""
+    """Remove the oldest pipelines until their number, and that of their flows, is within the limits."""
     flows = sum(len(status["flows"]) for status in found.values())
     while len(found) > MAX_PIPELINES or flows > MAX_FLOWS_IN_ALL:
         flows -= len(found.pop(next(iter(found)))["flows"])
 
 
 def take(found: dict[str, dict[str, Any]], key: bytes | None, value: bytes | None) -> None:
-    """Count one record in. What is no status is left out: anybody who may write to the topic may write anything."""
+    """Apply one record. Invalid records are skipped: any client with Write on the topic may write anything."""
     name = _text((key or b"").decode("utf-8", "replace"))
     if value is None:
         found.pop(name, None)
@@ -129,7 +129,7 @@ def take(found: dict[str, dict[str, Any]], key: bytes | None, value: bytes | Non
         }
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return
-    found.pop(name, None)  # who wrote last is last
+    found.pop(name, None)  # the latest is the last
     found[name] = taken
 
 
@@ -137,13 +137,13 @@ NUMBERS = ("rows_read", "rows_written", "batches", "lag", "rate", "batch_ms", "s
 
 
 def _number(value: object) -> float | int | None:
-    """One that can be counted with: JSON of Python has infinity, and integers that no float holds."""
+    """A finite number within MAX_NUMBER, else None: Python's JSON has infinity, and integers that no float can hold."""
     if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_NUMBER:
         return value
     return None
 
 
 def _text(value: object) -> str:
-    """Its beginning, without halves of surrogate pairs, which JSON may have and no page."""
+    """The first MAX_LETTERS characters, without lone surrogates, which JSON may contain."""
     text = str(value)
     return (text if len(text) <= MAX_LETTERS else text[:MAX_LETTERS] + "…").encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""Writing one record, for tools; applications use the Kafka client of their language."""
+"""Writes one record, for tools; applications use the Kafka client of their language."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from odradek.protocol.messages.produce_response import PartitionProduceResponse,
 from odradek.record.builder import build_batch
 from odradek.record.record import Record
 
-# From the next version on topics are named by id.
+# Later versions name topics by id.
 _LAST_BY_NAME = 12
 _ALL = -1
 _SEED, _FACTOR, _SHIFT, _MASK = 0x9747B28C, 0x5BD1E995, 24, 0xFFFFFFFF
 
 
 def partition_of_key(key: bytes, count: int) -> int:
-    """Where Java clients put a key, among so many partitions: murmur2, without its sign."""
+    """The partition of a key, as Java clients choose it: murmur2 without its sign."""
     hashed = (_SEED ^ len(key)) & _MASK
     whole = len(key) & ~3
     for at in range(0, whole, 4):
@@ -32,12 +32,12 @@ def partition_of_key(key: bytes, count: int) -> int:
 async def produce_record(
     cluster: Cluster, topic: str, record: Record, *, partition: int | None = None
 ) -> tuple[int, int]:
-    """Write a record with acks=all, once; returns its partition and offset.
+    """Write a record once with acks=all; returns its partition and offset.
 
-    Without a partition the key decides as it does for Java clients; without a key it is the first one.
+    Without `partition` the key determines it, as in Java clients; without a key it is the first one.
 
     Raises:
-        ApiError: why it was refused. After REQUEST_TIMED_OUT it may be written all the same.
+        ApiError: the record was refused. After REQUEST_TIMED_OUT it may be written nevertheless.
     """
     known = {each.partition_index: each.leader_id for each in (await cluster.topic(topic)).partitions}
     if partition is None:
@@ -50,7 +50,7 @@ async def produce_record(
     request = ProduceRequest(
         acks=_ALL, timeout_ms=cluster.timeout_ms, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
     )
-    # Not again after a failure: without an idempotent producer it could be there twice.
+    # No retry: without an idempotent producer the record could be written twice.
     response = await cluster.request(request, ProduceResponse, node_id=known[partition], at_most=_LAST_BY_NAME)
     answer: PartitionProduceResponse = response.responses[0].partition_responses[0]
     check(answer.error_code, f"{topic}-{partition}", answer.error_message)

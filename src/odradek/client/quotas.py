@@ -1,4 +1,4 @@
-"""Quotas of clients: what the commands ask of a cluster."""
+"""Administration of client quotas."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from odradek.protocol.messages.alter_client_quotas_response import AlterClientQu
 from odradek.protocol.messages.describe_client_quotas_request import ComponentData, DescribeClientQuotasRequest
 from odradek.protocol.messages.describe_client_quotas_response import DescribeClientQuotasResponse
 
-# Names by type of entity; None is the default.
+# Entity type → name; None is the default entity.
 Entity = Mapping[str, str | None]
 _EXACT, _DEFAULT = 0, 1
 
 
 async def list_quotas(cluster: Cluster, entity: Entity) -> list[tuple[dict[str, str | None], dict[str, float]]]:
-    """The quotas of all entities that have these parts, and maybe others. Raises ApiError."""
+    """The quotas of all entities that include these parts. Raises ApiError."""
     components = [
         ComponentData(entity_type=kind, match_type=_DEFAULT if name is None else _EXACT, match=name)
         for kind, name in entity.items()
@@ -39,12 +39,12 @@ async def list_quotas(cluster: Cluster, entity: Entity) -> list[tuple[dict[str, 
 
 
 async def set_quotas(cluster: Cluster, entity: Entity, values: Mapping[str, float]) -> None:
-    """Give one entity quotas; those that are not named stay. Raises ApiError."""
+    """Set quotas of one entity; others stay. Raises ApiError."""
     await _alter(cluster, entity, [changes.OpData(key=key, value=value) for key, value in values.items()])
 
 
 async def remove_quotas(cluster: Cluster, entity: Entity, keys: Sequence[str]) -> None:
-    """Take quotas from one entity. Raises ApiError."""
+    """Remove quotas of one entity. Raises ApiError."""
     await _alter(cluster, entity, [changes.OpData(key=key, remove=True) for key in keys])
 
 

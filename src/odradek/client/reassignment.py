@@ -1,6 +1,6 @@
-"""Moving replicas and leaders, as an administrator asks for it (KIP-455, KIP-460).
+"""Partition reassignment and leader election (KIP-455, KIP-460).
 
-Functions over a `Cluster`, as in `client.admin`: a request is sent again while the controller is being elected.
+Functions over a `Cluster`; requests are retried while the controller is being elected.
 """
 
 from __future__ import annotations
@@ -20,17 +20,15 @@ from odradek.protocol.messages.describe_log_dirs_request import DescribableLogDi
 from odradek.protocol.messages.describe_log_dirs_response import DescribeLogDirsResponse
 from odradek.protocol.messages.elect_leaders_response import ElectLeadersResponse
 from odradek.protocol.messages.list_partition_reassignments_response import ListPartitionReassignmentsResponse
-from odradek.protocol.messages.unregister_broker_request import UnregisterBrokerRequest
-from odradek.protocol.messages.unregister_broker_response import UnregisterBrokerResponse
 
 PREFERRED, UNCLEAN = 0, 1
-# What becomes of a request to one broker that is not there.
+# The errors of a request to a broker that is not running.
 GONE = (BrokerGoneError, UnreachableError, RequestTimeoutError)
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A partition on its way: all replicas of both sides, those that come and those that go."""
+    """An ongoing reassignment: all replicas, and those that are added and removed."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
@@ -55,12 +53,12 @@ def _refusal(code: int, what: str, message: str | None) -> ApiError | None:
 async def move_replicas(
     cluster: Cluster, wanted: Mapping[TopicPartition, Sequence[int] | None], *, keep_factor: bool = False
 ) -> dict[TopicPartition, ApiError | None]:
-    """Begin moves, or end those whose replicas are None; returns why each partition was refused, or None.
+    """Begin reassignments, or cancel those whose replicas are None; returns the error of each partition, or None.
 
     Args:
-        keep_factor: refuse what changes a replication factor; an older cluster cannot be asked for that (KIP-860).
+        keep_factor: refuse changes of the replication factor, which older clusters do not support (KIP-860).
     Raises:
-        ApiError: the whole was refused.
+        ApiError: the whole request was refused.
     """
     request = alter_request.AlterPartitionReassignmentsRequest(
         timeout_ms=cluster.timeout_ms,
@@ -99,7 +97,7 @@ def _listed(replicas: Sequence[int] | None) -> list[int] | None:
 async def moves_under_way(
     cluster: Cluster, asked: Collection[TopicPartition] | None = None
 ) -> dict[TopicPartition, Move]:
-    """What moves, of these partitions or (None) of all. Raises ApiError."""
+    """The ongoing reassignments of these partitions, or (None) of all. Raises ApiError."""
     request = list_request.ListPartitionReassignmentsRequest(timeout_ms=cluster.timeout_ms)
     if asked is not None:
         request.topics = [
@@ -125,10 +123,11 @@ async def moves_under_way(
 async def elect_leaders(
     cluster: Cluster, kind: int, asked: Collection[TopicPartition] | None = None
 ) -> dict[TopicPartition, ApiError | None]:
-    """Elect preferred leaders, or any that live. Of all partitions where none are named; then only of changes.
+    """Elect preferred leaders, or any live replica, for these partitions or (None) all; for all, the result has only
+    changes.
 
     Raises:
-        ApiError: the whole was refused.
+        ApiError: the whole request was refused.
     """
     request = elect_request.ElectLeadersRequest(election_type=kind, timeout_ms=cluster.timeout_ms)
     request.topic_partitions = None
@@ -154,14 +153,14 @@ async def elect_leaders(
 
 
 def is_needless(error: ApiError) -> bool:
-    """Whether an election was refused because the partition has the leader already that it should have."""
+    """Whether an election was refused because the partition already has the right leader."""
     return error.code is ErrorCode.ELECTION_NOT_NEEDED
 
 
 async def replica_sizes(
     cluster: Cluster, brokers: Iterable[int], asked: Collection[TopicPartition] | None = None
 ) -> dict[tuple[TopicPartition, int], int]:
-    """Bytes of each replica by partition and broker; brokers and directories that are offline tell nothing.
+    """The bytes of each replica by partition and broker; offline brokers and directories have no entries.
 
     Raises:
         ApiError: a directory cannot be described.
@@ -186,13 +185,3 @@ async def replica_sizes(
                     if not partition.is_future_key:
                         sizes[(topic.name, partition.partition_index), broker] = partition.partition_size
     return sizes
-
-
-async def unregister_broker(cluster: Cluster, broker_id: int) -> None:
-    """Make the cluster forget a broker that will not come back. Raises ApiError."""
-
-    async def attempt() -> None:
-        answer = await cluster.request(UnregisterBrokerRequest(broker_id=broker_id), UnregisterBrokerResponse)
-        check(answer.error_code, f"broker {broker_id}", answer.error_message)
-
-    await cluster.retried(attempt)

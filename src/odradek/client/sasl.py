@@ -1,8 +1,7 @@
-"""The client's half of SASL: who we are, what we say next, and whether the broker knows the password too.
+"""The client side of SASL: PLAIN (RFC 4616), SCRAM (RFC 5802, RFC 7677), OAUTHBEARER (RFC 7628) and GSSAPI (RFC 4752).
 
-PLAIN (RFC 4616), SCRAM (RFC 5802, RFC 7677), OAUTHBEARER (RFC 7628) and GSSAPI (RFC 4752). Each mechanism is a
-generator: it yields what to send and is sent what the broker answers. The owner of a connection carries the messages:
-this file knows neither sockets nor requests.
+Each mechanism is a generator: it yields a message, and gets the broker's response. The owner of a connection sends the
+messages; this module does no I/O but for Kerberos and tokens.
 """
 
 from __future__ import annotations
@@ -41,40 +40,40 @@ from odradek.common.scram import (
 Dialogue: TypeAlias = Generator[bytes, bytes, None]
 
 MECHANISMS = ("PLAIN", *SCRAM_MECHANISMS, "OAUTHBEARER", "GSSAPI")
-# Their steps block, or take as long as the broker says: where there is a loop, they run in a thread.
+# Mechanisms whose steps block or compute for long: with an event loop, they run in a thread.
 OFF_THE_LOOP = frozenset({"GSSAPI", "OAUTHBEARER", *SCRAM_MECHANISMS})
 ENDPOINT_KEY = "sasl.oauthbearer.token.endpoint.url"
 _FILE = "file://"
-# Kafka's brokers have at most 16,384; a false one would have us compute for as long as it likes.
+# Kafka's brokers have at most 16,384; a malicious broker could send a huge number.
 MOST_ITERATIONS = 100_000
 NONCE_BYTES = 24
-# A node connects often with one password, and hashing takes milliseconds.
+# Hashing takes milliseconds, and nodes connect often with the same password.
 _salted_password = lru_cache(maxsize=8)(salted_password)
-# An option of a JAAS entry; its value stands in quotes, or is a word.
+# An option of a JAAS entry; the value is quoted, or a word.
 _JAAS_OPTION = re.compile(r"""([\w.]+)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;'"]+)""")
 
 
 class SaslSettingError(OdradekError):
-    """Settings that cannot be; the text begins with the setting's name."""
+    """Invalid settings; the text begins with the setting's name."""
 
 
 class ServerAuthenticationError(OdradekError):
-    """The broker does not prove that it knows the password, or its words make no sense."""
+    """The broker does not prove that it knows the password, or its message is malformed."""
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """Who we are on a listener with SASL.
+    """The identity with which to log in to a listener with SASL.
 
     Attributes:
         mechanism: one of MECHANISMS.
-        random: where nonces come from; it must be unpredictable.
+        random: the source of nonces; it must be unpredictable.
         password: with OAUTHBEARER, the token.
-        by_token: whether name and password are a delegation token's.
-        kerberos: with GSSAPI, by what we log in.
-        token: with OAUTHBEARER, gives the token of each login in place of `password`; it may block, and raises
+        by_token: whether name and password are those of a delegation token.
+        kerberos: with GSSAPI, the source of tickets.
+        token: with OAUTHBEARER, returns the token of each login in place of `password`; it may block, and raises
             SaslSettingError.
-        is_node: of a node of the cluster: a token that is refused is no reason to give up.
+        is_node: whether it is a node of the cluster, which retries after a refused token.
     """
 
     mechanism: str
@@ -88,19 +87,19 @@ class Credentials:
 
 
 def has_sasl(settings: Mapping[str, str]) -> bool:
-    """Whether the protocol has logins; without, whatever else is said of them has no effect."""
+    """Whether the security protocol has SASL; without it the other settings of SASL have no effect."""
     return settings.get("security.protocol", "PLAINTEXT").upper().startswith("SASL")
 
 
 def credentials_from(
     settings: Mapping[str, str], random: Random, *, token: Callable[[Mapping[str, str]], str] | None = None
 ) -> Credentials | None:
-    """Read `sasl.*` by the names of Kafka's Java client, or of librdkafka; None where the protocol has no SASL.
+    """Read the `sasl.*` settings of Kafka's Java client or librdkafka; None if the security protocol has no SASL.
 
     Args:
-        token: where a token of OAUTHBEARER comes from; `read_token` without.
+        token: returns a token of OAUTHBEARER; by default `read_token`.
     Raises:
-        SaslSettingError: a mechanism that is not supported, or no name and password.
+        SaslSettingError: the mechanism is not supported, or name and password are missing.
     """
     if not has_sasl(settings):
         return None
@@ -109,7 +108,7 @@ def credentials_from(
         raise SaslSettingError(f"sasl.mechanism={mechanism} is not supported; {', '.join(MECHANISMS)} are")
     if mechanism == "OAUTHBEARER":
         given = partial(token or read_token, dict(settings))
-        given()  # what gives no token is an error at once; a token ends, so that each login has one of its own
+        given()  # fail at once if there is no token; each login gets a new one
         return Credentials(mechanism, "the owner of the token", "", random, token=given)
     if mechanism == "GSSAPI":
         return _by_ticket(ticket_from(settings), random)
@@ -133,20 +132,22 @@ def _by_ticket(ticket: KerberosLogin, random: Random) -> Credentials:
 
 
 def jaas_options(settings: Mapping[str, str]) -> dict[str, str]:
-    """The options of the entry in `sasl.jaas.config`, by their names in small letters."""
+    """The options of the entry in `sasl.jaas.config`, with lower-case names."""
     entry = settings.get("sasl.jaas.config", "")
     return {name.lower(): _unquoted(value) for name, value in _JAAS_OPTION.findall(entry)}
 
 
 def ticket_from(settings: Mapping[str, str]) -> KerberosLogin:
-    """By what we log in with GSSAPI: a keytab, or the tickets that kinit left.
+    """The source of tickets for GSSAPI: a keytab, or the ticket cache of kinit.
 
     Raises:
-        SaslSettingError: the settings are another mechanism's.
+        SaslSettingError: the settings are those of another mechanism.
     """
     entry = settings.get("sasl.jaas.config", "")
     if entry and ".Krb5LoginModule " not in entry:
-        raise SaslSettingError("sasl.jaas.config is not of Krb5LoginModule, and sasl.mechanism GSSAPI: set what it is")
+        raise SaslSettingError(
+            "sasl.mechanism is GSSAPI, but sasl.jaas.config has another login module: set sasl.mechanism"
+        )
     found = jaas_options(settings)
     return KerberosLogin(
         settings.get("sasl.kerberos.service.name", found.get("servicename", DEFAULT_SERVICE)),
@@ -157,10 +158,10 @@ def ticket_from(settings: Mapping[str, str]) -> KerberosLogin:
 
 
 def read_token(settings: Mapping[str, str]) -> str:
-    """The token of OAUTHBEARER, from a file that another process keeps fresh (KIP-768).
+    """The token of OAUTHBEARER, from a file that another process renews (KIP-768).
 
     Raises:
-        SaslSettingError: no file is named, or it cannot be read.
+        SaslSettingError: no file is configured, or it cannot be read.
     """
     url = settings.get(ENDPOINT_KEY, "")
     if not url.startswith(_FILE):
@@ -176,9 +177,9 @@ def _unquoted(value: str) -> str:
 
 
 def sasl_exchange(who: Credentials, host: str = "") -> Dialogue:
-    """What the client says, in order, to a broker on `host`. The generator raises ServerAuthenticationError.
+    """The client's messages, in order, to a broker on `host`.
 
-    With GSSAPI it raises KerberosError, too, or MissingKerberosError.
+    The generator raises ServerAuthenticationError; with GSSAPI also KerberosError and MissingKerberosError.
     """
     if who.kerberos is not None:
         return _gssapi(who.kerberos, host)
@@ -198,7 +199,7 @@ def _plain(username: str, password: str) -> Dialogue:
 def _oauthbearer(token: Callable[[], str]) -> Dialogue:
     refused = yield f"n,,\1auth=Bearer {token()}\1\1".encode()
     if refused:
-        yield b"\1"  # upon which the broker says that the login has failed
+        yield b"\1"  # the broker then responds that the login failed
 
 
 def _gssapi(ticket: KerberosLogin, host: str) -> Dialogue:
@@ -210,13 +211,13 @@ def _gssapi(ticket: KerberosLogin, host: str) -> Dialogue:
 
 
 def _without_layer(context: Context, offer: bytes) -> bytes:
-    """Our answer to the broker's security layers: none of them, and the name that the ticket says."""
+    """The response to the broker's security layers: none of them, and the principal of the ticket."""
     try:
         layers = context.unwrap(offer)
     except KerberosError:
-        raise ServerAuthenticationError("the broker does not know the key of its service") from None
+        raise ServerAuthenticationError("the broker does not have the key of its service") from None
     if len(layers) != 4 or not layers[0] & 1:
-        raise ServerAuthenticationError("the broker wants a security layer, which Kafka's protocol has not")
+        raise ServerAuthenticationError("the broker requires a security layer, which Kafka's protocol does not have")
     return context.wrap(bytes((1, 0, 0, 0)))
 
 
@@ -228,9 +229,9 @@ def _scram(mechanism: ScramMechanism, username: str, password: str, nonce: str, 
     try:
         theirs, salt, iterations = fields["r"], decode64(fields["s"]), int(fields["i"])
     except (KeyError, ValueError):
-        raise ServerAuthenticationError("the broker's SCRAM challenge makes no sense") from None
+        raise ServerAuthenticationError("the broker's SCRAM challenge is malformed") from None
     if not theirs.startswith(nonce) or len(theirs) == len(nonce) or iterations < MIN_ITERATIONS:
-        raise ServerAuthenticationError("the broker's SCRAM challenge does not answer ours, or is too weak")
+        raise ServerAuthenticationError("the broker's SCRAM challenge has another nonce, or too few iterations")
     if iterations > MOST_ITERATIONS:
         raise ServerAuthenticationError(f"the broker's SCRAM challenge has more than {MOST_ITERATIONS} iterations")
     salted = _salted_password(mechanism, password.encode(), salt, iterations)
@@ -242,12 +243,12 @@ def _scram(mechanism: ScramMechanism, username: str, password: str, nonce: str, 
     verdict = yield f"{bare},p={encode64(proof)}".encode()
     expected = encode64(hmac.digest(keys.server_key, signed, mechanism.algorithm))
     if not hmac.compare_digest(_fields(verdict).get("v", "").encode(), expected.encode()):
-        raise ServerAuthenticationError("the broker does not know the password: it is not the one that it claims to be")
+        raise ServerAuthenticationError("the broker does not know the password: its identity is not proved")
 
 
 def _fields(message: bytes) -> dict[str, str]:
     try:
         text = message.decode()
     except UnicodeDecodeError:
-        raise ServerAuthenticationError("the broker's SCRAM message makes no sense") from None
+        raise ServerAuthenticationError("the broker's SCRAM message is malformed") from None
     return {name: value for name, _, value in (part.partition("=") for part in text.split(","))}

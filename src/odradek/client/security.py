@@ -1,4 +1,4 @@
-"""How connections to one listener are made secure."""
+"""TLS and SASL of outgoing connections to one listener."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def _no_sasl() -> Credentials | None:
 
 @dataclass(frozen=True, slots=True)
 class OutgoingSecurity:
-    """What a node, as a client of another node's listener, uses.
+    """What a node uses as a client of another node's listener.
 
     Attributes:
-        tls: gives the context of the next connection, which may have been renewed; None where there is no TLS.
-        sasl: gives who the node is on the next connection; None where there is no SASL.
+        tls: returns the context of the next connection, which may have been renewed; None without TLS.
+        sasl: returns the credentials of the next connection; None without SASL.
     """
 
     tls: Callable[[], ssl.SSLContext | None] = _no_tls

@@ -1,7 +1,7 @@
-"""What an administrator asks of transactions, and how one that hangs is found and ended (KIP-664).
+"""Administration of transactions; finding and ending hanging ones (KIP-664).
 
-Functions over a `Cluster`. A transaction hangs in a partition where its coordinator knows nothing of it: it never
-ends there, and readers of committed records wait for it.
+Functions over a `Cluster`. A transaction hangs in a partition if its coordinator does not know it: it never ends there,
+and readers of committed records wait for it.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from odradek.protocol.messages.write_txn_markers_request import (
 )
 from odradek.protocol.messages.write_txn_markers_response import WriteTxnMarkersResponse
 
-# As a time-out: an outside coordinator ends the transaction (KIP-939).
+# No timeout: an external coordinator ends the transaction (KIP-939).
 NO_TIMEOUT_MS = 2**31 - 1
 
 TRANSACTION_KEY_TYPE: Final = 1
 NO_START: Final = -1
 NO_LEADER: Final = -1
-# In these a coordinator still has something to do, or waits for its producer.
+# The states in which a transaction has not ended.
 UNFINISHED: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
 
 
 @dataclass(frozen=True, slots=True)
 class ListedTransaction:
-    """One transactional id, with the broker that coordinates it."""
+    """A transactional id and its coordinator."""
 
     transactional_id: str
     coordinator_id: int
@@ -53,7 +53,7 @@ class ListedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """A producer that has records without an end in a partition; times are wall-clock milliseconds."""
+    """A producer with an open transaction in a partition; times are wall-clock ms."""
 
     topic: str
     partition_id: int
@@ -72,10 +72,10 @@ async def list_transactions(
     duration_ms: int = -1,
     pattern: str | None = None,
 ) -> list[ListedTransaction]:
-    """The transactional ids of all brokers, by name; `pattern` must match the whole id, in RE2's syntax.
+    """The transactional ids of all brokers, by name; `pattern` must match the whole id, in RE2 syntax.
 
     Raises:
-        ApiError: INVALID_REGULAR_EXPRESSION, and what else brokers say.
+        ApiError: INVALID_REGULAR_EXPRESSION, and other errors of brokers.
     """
     await cluster.metadata([])
 
@@ -104,10 +104,10 @@ async def list_transactions(
 
 
 async def describe_transaction(cluster: Cluster, transactional_id: str) -> tuple[int, TransactionState]:
-    """(the broker that coordinates it, its state).
+    """The (coordinator, state) of a transactional id.
 
     Raises:
-        ApiError: TRANSACTIONAL_ID_NOT_FOUND, and what else the coordinator says.
+        ApiError: TRANSACTIONAL_ID_NOT_FOUND, and other errors of the coordinator.
     """
 
     async def attempt() -> tuple[int, TransactionState]:
@@ -125,13 +125,13 @@ async def describe_transaction(cluster: Cluster, transactional_id: str) -> tuple
 
 
 async def terminate(cluster: Cluster, transactional_id: str) -> None:
-    """Fence the producer of a transactional id, and abort what it has open; returns when its end is complete.
+    """Fence the producer of a transactional id, and abort its open transaction; returns when the abort is complete.
 
     Raises:
-        ApiError: TRANSACTIONAL_ID_NOT_FOUND, and what else the coordinator says.
+        ApiError: TRANSACTIONAL_ID_NOT_FOUND, and other errors of the coordinator.
     """
     coordinator, known = await describe_transaction(cluster, transactional_id)
-    # What has no time-out is of two-phase commit; no producer could ask for that here. Its next producer says its own.
+    # Without two-phase commit a producer needs a timeout; the next producer sets its own.
     timeout_ms = known.transaction_timeout_ms if known.transaction_timeout_ms < NO_TIMEOUT_MS else 1
     request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
 
@@ -145,12 +145,12 @@ async def terminate(cluster: Cluster, transactional_id: str) -> None:
 async def open_transactions(
     cluster: Cluster, partitions: Iterable[TopicPartition], *, without_leader: list[TopicPartition] | None = None
 ) -> list[OpenTransaction]:
-    """The transactions that have records without an end in these partitions.
+    """The open transactions with records in these partitions.
 
     Args:
-        without_leader: takes the partitions that could not be described, because they have no leader.
+        without_leader: gets the partitions that could not be described because they have no leader.
     Raises:
-        ApiError: LEADER_NOT_AVAILABLE for such a partition where there is no `without_leader`; what a broker says.
+        ApiError: LEADER_NOT_AVAILABLE for such a partition if there is no `without_leader`; errors of brokers.
     """
     by_leader = await _by_leader(cluster, list(partitions))
     leaderless = by_leader.pop(NO_LEADER, [])
@@ -166,7 +166,7 @@ async def open_transactions(
 
 
 async def _by_leader(cluster: Cluster, wanted: Sequence[TopicPartition]) -> dict[int, list[TopicPartition]]:
-    """Raises ApiError for a partition that there is not."""
+    """The partitions by leader. Raises ApiError for a partition that does not exist."""
     topics = [await cluster.topic(name) for name in dict.fromkeys(topic for topic, _ in wanted)]
     present = partitions_of(topics)
     by_leader: dict[int, list[TopicPartition]] = {}
@@ -203,11 +203,11 @@ async def find_hanging(
     max_timeout_ms: int,
     without_leader: list[TopicPartition] | None = None,
 ) -> list[OpenTransaction]:
-    """Transactions without a word for longer than any may last, of which no coordinator knows any more.
+    """The transactions that are older than the maximum timeout, and that no coordinator knows.
 
     Args:
-        max_timeout_ms: the brokers' transaction.max.timeout.ms: what is younger may still be ended by its coordinator.
-        without_leader: takes the partitions that were left out, because they have no leader.
+        max_timeout_ms: the brokers' transaction.max.timeout.ms: the coordinator may still end a younger transaction.
+        without_leader: gets the partitions that were skipped because they have no leader.
     Raises:
         ApiError.
     """
@@ -233,7 +233,7 @@ async def find_hanging(
 
 
 async def owner_of(cluster: Cluster, candidate: OpenTransaction) -> str | None:
-    """The transactional id whose coordinator has this transaction open and will end it; None where there is none.
+    """The transactional id whose coordinator has this transaction open and will end it; None if there is none.
 
     Raises:
         ApiError.
@@ -245,7 +245,7 @@ async def owner_of(cluster: Cluster, candidate: OpenTransaction) -> str | None:
 
 
 async def _is_known(cluster: Cluster, transactional_id: str, candidate: OpenTransaction) -> bool:
-    """Whether the coordinator has this transaction open in this partition, and will end it."""
+    """Whether the coordinator has this transaction open in this partition."""
     try:
         _, state = await describe_transaction(cluster, transactional_id)
     except ApiError as error:
@@ -257,7 +257,7 @@ async def _is_known(cluster: Cluster, transactional_id: str, candidate: OpenTran
 
 
 async def abort_in_partition(cluster: Cluster, found: OpenTransaction) -> None:
-    """End a transaction in one partition, by a marker of its own epoch. Raises ApiError."""
+    """Abort a transaction in one partition, by a marker of its own epoch. Raises ApiError."""
     producer = found.producer
     marker = WritableTxnMarker(
         producer_id=producer.producer_id,

@@ -1,4 +1,4 @@
-"""SCRAM credentials of users: what the commands ask of a cluster. A password is hashed here and never sent."""
+"""Administration of SCRAM credentials. Passwords are hashed here and never sent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from odradek.protocol.messages.describe_user_scram_credentials_response import D
 
 
 async def list_users(cluster: Cluster) -> dict[str, dict[str, int]]:
-    """Iterations by user and mechanism. Raises ApiError."""
+    """The iterations by user and mechanism. Raises ApiError."""
 
     async def attempt() -> DescribeUserScramCredentialsResponse:
         asked = DescribeUserScramCredentialsRequest(users=None)
@@ -40,7 +40,7 @@ async def list_users(cluster: Cluster) -> dict[str, dict[str, int]]:
 async def set_password(
     cluster: Cluster, name: str, password: str, salts: Mapping[ScramMechanism, bytes], iterations: int
 ) -> None:
-    """Let a user log in by these mechanisms with this password. Raises ApiError."""
+    """Set a user's password for these mechanisms. Raises ApiError."""
 
     upsertions = [
         ScramCredentialUpsertion(
@@ -56,7 +56,7 @@ async def set_password(
 
 
 async def remove_user(cluster: Cluster, name: str, mechanisms: Sequence[ScramMechanism]) -> None:
-    """Let a user log in by these mechanisms no more. Raises ApiError."""
+    """Remove a user's credentials of these mechanisms. Raises ApiError."""
     deletions = [ScramCredentialDeletion(name=name, mechanism=each.number) for each in mechanisms]
     await _alter(cluster, name, AlterUserScramCredentialsRequest(deletions=deletions))
 

@@ -289,7 +289,7 @@ class LinkRun:
         """Learn where the source's partitions are led, and fetch from there."""
         if any(each.lacks_leader_for(STALE_MS, self._clock.now_ms()) for each in self.partitions.values()):
             # A broker of the source that is cut off from its controllers names past leaders for as long as that lasts.
-            await self._source.ask_another()
+            await self._source.prefer_another_broker()
         by_source = {mirror.source_topic: mirror for mirror in wanted.values()}
         for topic in (await self._source.metadata(sorted(by_source))).topics:
             mirror = by_source.get(topic.name or "")

@@ -109,12 +109,12 @@ async def test_another_broker_is_asked_from_then_on(peer: ScriptedPeer, second_p
     second_peer.on(ApiKey.METADATA, metadata(peer, second_peer))
     async with cluster_of(peer) as cluster:
         await cluster.metadata()
-        await cluster.ask_another()
+        await cluster.prefer_another_broker()
         await cluster.metadata()
         assert [(await cluster.any_connection()).version_for(ApiKey.METADATA) > 0, second_peer.connections] == [True, 1]
         assert [key for key, _, _ in second_peer.asked].count(ApiKey.METADATA) == 1
         await second_peer.stop()
-        await cluster.ask_another()  # what is not reached is not waited for
+        await cluster.prefer_another_broker()  # what is not reached is not waited for
         await cluster.metadata()
         assert peer.connections == 1
 
@@ -133,7 +133,7 @@ async def test_another_broker_that_refuses_us_changes_nothing(
             return await connection(address)
 
         monkeypatch.setattr(cluster, "_connection", refused)
-        await cluster.ask_another()
+        await cluster.prefer_another_broker()
         await cluster.metadata()
         assert (peer.connections, second_peer.connections) == (1, 0)
 

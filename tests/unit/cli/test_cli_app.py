@@ -158,7 +158,7 @@ def test_a_bare_group_of_commands_prints_its_help(capsys: pytest.CaptureFixture[
         ),
         (
             "security.protocol=SASL_SSL\nsasl.jaas.config=org.example.PlainLoginModule required;",
-            "sasl.jaas.config is not of Krb5LoginModule, and sasl.mechanism GSSAPI",
+            "sasl.mechanism is GSSAPI, but sasl.jaas.config has another login module",
         ),
         ("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN", "sasl.jaas.config must hold username and password"),
         ("request.timeout.ms=soon", "a timeout of 'soon' is no number of milliseconds"),

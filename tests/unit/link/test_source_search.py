@@ -26,7 +26,7 @@ class Source(AnsweringSource):
         self.connects += 1
         return Source()
 
-    async def ask_another(self) -> None:
+    async def prefer_another_broker(self) -> None:
         self.turned += 1
 
 

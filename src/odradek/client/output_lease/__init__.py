@@ -1,5 +1,5 @@
-"""An output lease: which one of several consumer groups writes an output, and where it is handed over.
+"""An output lease decides which of several consumer groups writes an output, and at which offset another takes over.
 
-`lease` has the names and the text of a lease, `offsets` its place in a TxnOffsetCommit request, `transfer` what an
-administrator does with it. The Spark side is `pyspark_odradek.standby`: how a query reads and commits by it.
+`lease` has the names and the encoding of a lease, `offsets` its part of a TxnOffsetCommit request, `transfer` its
+administration. `pyspark_odradek.standby` is the Spark side: how a query reads and commits with it.
 """

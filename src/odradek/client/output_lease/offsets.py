@@ -1,4 +1,4 @@
-"""A lease as the part of a TxnOffsetCommit request; the administrator's client and the Spark connector both send it."""
+"""Encodes a lease for a TxnOffsetCommit request, for the administrator's client and the Spark connector."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from odradek.protocol.messages.txn_offset_commit_request import (
 
 
 def lease_offsets(lease: OutputLease) -> list[TxnOffsetCommitRequestTopic]:
-    """The offsets that are committed for a lease."""
+    """The offsets to commit for a lease."""
     topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
     metadata = lease.metadata()
     for (topic, index), offset in sorted(lease.covered.items()):

@@ -1,9 +1,9 @@
-"""Output leases as an administrator sees them: which there are, how far a standby is, and the transfer of one.
+"""Administration of output leases: listing, the progress of standbys, and transfer.
 
-A transfer is one transaction under the transactional id of the group that holds the lease. InitProducerId fences that
-group and aborts what it has open, so that the lease that is read then does not change any more; EndTxn makes the other
-group the holder. An administrator that dies in between changes nothing: the holder finds itself fenced, initializes
-again, and aborts what the dead one left.
+A transfer is one transaction under the transactional id of the holding group. InitProducerId fences that group and
+aborts its open transaction, so that the lease no longer changes; EndTxn makes the other group the holder. If the
+administrator's process dies in between, nothing changes: the holder is fenced, initializes again, and aborts the open
+transaction.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from odradek.protocol.messages.txn_offset_commit_request import TxnOffsetCommitR
 from odradek.protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
 
 TRANSACTION_KEY_TYPE: Final = 1
-# After this the coordinator aborts what a transfer that died left open, if no client initializes again.
+# The timeout after which the coordinator aborts the transaction of a transfer that died.
 TRANSFER_TIMEOUT_MS: Final = 10_000
-# The first generation of transactions (KIP-98), as the connector speaks it: in the second EndTxn changes the epoch.
+# Transactions of version 0 (KIP-98), as in the connector: in version 2 EndTxn changes the epoch.
 _NEWEST: Final = {"find": 3, "init": 4, "add": 3, "commit": 4, "end": 4}
 _FENCED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_TXN_STATE})
 
 
 class LeaseHolderError(Exception):
-    """Another group holds the lease; the text says which."""
+    """Another group holds the lease; the text names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a query reported: the position from which it plans its next batch, and whether it stands by."""
+    """The progress that a query reported: the position of its next batch, and whether it is a standby."""
 
     is_standby: bool
     position: Covered
@@ -60,16 +60,16 @@ class Progress:
 
 @dataclass(slots=True)
 class CatchUp:
-    """Whether a standby is at most `within_s` seconds behind an output that goes on meanwhile.
+    """Whether a standby is at most `within_s` seconds behind a growing output.
 
-    Both are sampled, one after another: a standby that is now where the output was `within_s` ago has caught up.
+    Both positions are sampled: a standby has caught up if it is where the output was `within_s` ago.
     """
 
     within_s: float
     _samples: list[tuple[float, Covered]] = field(default_factory=list)
 
     def has_caught_up(self, now_s: float, covered: Covered, progress: Progress | None) -> bool:
-        """Take one more sample; `progress` was read before `covered`."""
+        """Add a sample; `progress` was read before `covered`."""
         self._samples = [sample for sample in self._samples if now_s - sample[0] <= self.within_s]
         self._samples.append((now_s, covered))
         if progress is None or not progress.is_standby or first_ahead(progress.position, covered):
@@ -87,7 +87,7 @@ async def list_leases(cluster: Cluster) -> dict[str, OutputLease]:
 
 
 async def read_lease(cluster: Cluster, name: str, *, stable: bool = False) -> OutputLease | None:
-    """One lease; None where it was never created. With `stable` open transactions are waited for. Raises ApiError."""
+    """One lease; None if there is none. `stable` waits for open transactions. Raises ApiError."""
     offsets = await committed_offsets(cluster, lease_group(name), stable=stable)
     try:
         return parse_lease((topic, index, each.offset, each.metadata) for (topic, index), each in offsets.items())
@@ -96,7 +96,7 @@ async def read_lease(cluster: Cluster, name: str, *, stable: bool = False) -> Ou
 
 
 async def read_progress(cluster: Cluster, name: str, group: str) -> Progress | None:
-    """What a query reported; None where it never did. Raises ApiError."""
+    """The reported progress of a query; None if there is none. Raises ApiError."""
     offsets = await committed_offsets(cluster, progress_group(name, group))
     if not offsets:
         return None
@@ -105,15 +105,15 @@ async def read_progress(cluster: Cluster, name: str, group: str) -> Progress | N
 
 
 async def transfer(cluster: Cluster, name: str, from_group: str, to_group: str) -> OutputLease:
-    """Transfer a lease: `from_group` is fenced, and `to_group` goes on where its output ends.
+    """Transfer a lease: fence `from_group`, and let `to_group` continue at the end of its output.
 
-    To run it again is harmless, whatever became of an earlier run.
+    It may be repeated after any failure.
 
     Returns:
-        The lease as it is then.
+        The new state of the lease.
     Raises:
         LeaseHolderError: neither of the two groups holds it.
-        ApiError: GROUP_ID_NOT_FOUND where there is no such lease, and other errors of coordinators.
+        ApiError: GROUP_ID_NOT_FOUND if there is no such lease, and other errors of coordinators.
     """
 
     async def attempt() -> OutputLease:
@@ -148,7 +148,7 @@ async def _transfer_once(cluster: Cluster, name: str, from_group: str, to_group:
 
 
 class _Holder:
-    """The transactional producer of the group that holds the lease, in the administrator's hands."""
+    """The transactional producer of the holding group, used by the administrator."""
 
     def __init__(self, cluster: Cluster, transactional_id: str) -> None:
         self._cluster = cluster
@@ -158,7 +158,7 @@ class _Holder:
         self._producer_epoch = -1
 
     async def fence(self) -> None:
-        """Initialize the producer; returns when the transaction that another one left open is aborted."""
+        """Initialize the producer; the open transaction of another is aborted on return."""
         asked = FindCoordinatorRequest(key=self._id, key_type=TRANSACTION_KEY_TYPE)
         found = await self._cluster.request(asked, FindCoordinatorResponse, at_most=_NEWEST["find"])
         check(found.error_code, f"coordinator of {self._id}", found.error_message)
@@ -172,7 +172,7 @@ class _Holder:
         self._producer_id, self._producer_epoch = answer.producer_id, answer.producer_epoch
 
     async def commit(self, group: str, lease: OutputLease) -> None:
-        """Put the lease into the transaction."""
+        """Add the lease to the transaction."""
         adding = AddOffsetsToTxnRequest(
             transactional_id=self._id,
             producer_id=self._producer_id,
@@ -210,7 +210,7 @@ class _Holder:
         self._check(answer.error_code)
 
     def _check(self, code: int) -> None:
-        """Raise ApiError; where the holder is alive and has initialized again meanwhile, a retriable one."""
+        """Raise ApiError; a retriable one if the holder has initialized again."""
         if code in _FENCED:
-            raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS, f"{self._id} has initialized again meanwhile")
+            raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS, f"{self._id} has initialized again")
         check(code, f"transactional id {self._id}")
