@@ -1,9 +1,10 @@
 """Tables of SQL: `CREATE TABLE clicks USING odradek OPTIONS (…)` keeps its options where a query finds them.
 
 Spark hands a Python source the options of a table when it is created, and none when it is read or written: only its
-columns come back. So the options lie in the comment of the column `key`, as JSON. A comment is shown by DESCRIBE, goes
-with the column into files that a query writes, and is no place for a password: those are given with each query, by
-`WITH (…)`, whose options go before the table's.
+columns come back. So the options lie in the metadata of one of them, as JSON. Spark carries the metadata of a column
+into tables that are made from it. So it is the column `timestampType`, which those seldom have, under a name of ours,
+which DESCRIBE does not show. It is no place for a password: those are given with each query, by `WITH (…)`, whose
+options go before the table's.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pyspark.sql.types import StructField, StructType
 from pyspark_odradek.errors import OptionError
 from pyspark_odradek.options import READ_OPTIONS, SECRET, WRITE_OPTIONS, lowered
 
-COMMENT = "odradek options: "
+COLUMN, KEPT = "timestampType", "odradek.options"
 COLUMNS_ARE_BY = ("includeheaders", "valueformat", "valueschema", "valuemessage")
 OF_A_TABLE = "option."  # what Spark puts before the options of a table, beside their own names
 
@@ -27,7 +28,7 @@ def is_of_a_table(given: Mapping[str, str]) -> bool:
 
 
 def with_options(schema: StructType, given: Mapping[str, str]) -> StructType:
-    """The columns of a table, with its options in the comment of the first one, `key`.
+    """The columns of a table, with its options in the metadata of COLUMN.
 
     Raises:
         OptionError: an option is a secret.
@@ -39,10 +40,13 @@ def with_options(schema: StructType, given: Mapping[str, str]) -> StructType:
             f"{', '.join(secrets)} may not be an option of a table: everybody can read those in the catalog, and in "
             f"files that are made from it. Give it with each query, behind the table: WITH (`{secrets[0]}` = '…')"
         )
-    comment = COMMENT + json.dumps(kept, sort_keys=True)
-    first = schema[0]
-    commented = StructField(first.name, first.dataType, first.nullable, {"comment": comment})
-    return StructType([commented, *schema.fields[1:]])
+    metadata = {KEPT: json.dumps(kept, sort_keys=True)}
+    return StructType(
+        [
+            StructField(field.name, field.dataType, field.nullable, metadata if field.name == COLUMN else None)
+            for field in schema
+        ]
+    )
 
 
 def options_of(schema: StructType, given: Mapping[str, str]) -> dict[str, str]:
@@ -82,9 +86,8 @@ def to_read(schema: StructType, given: Mapping[str, str]) -> dict[str, str]:
 
 def _of_the_table(schema: StructType) -> dict[str, str] | None:
     for field in schema:
-        comment = str((field.metadata or {}).get("comment", ""))
-        if comment.startswith(COMMENT):
-            kept: dict[str, str] = json.loads(comment[len(COMMENT) :])
+        if field.name == COLUMN and KEPT in (field.metadata or {}):
+            kept: dict[str, str] = json.loads(field.metadata[KEPT])
             return kept
     return None
 

@@ -60,6 +60,8 @@ def test_a_topic_is_a_table(spark: Any, odradek: str, topic: str, table: str, tm
     spark.sql(f"INSERT INTO {table} (key, value) VALUES (BINARY('k'), BINARY('10')), (BINARY('l'), BINARY('11'))")
     await_ends(odradek, topic, 2)
     assert numbers() == list(range(12))
+    derived = spark.sql(f"SELECT * EXCEPT (timestampType) FROM {table}")
+    assert len(derived.columns) == 6 and not any(field.metadata for field in derived.schema), "of its options"
     stream = spark.sql(f"SELECT INT(STRING(value)) n FROM STREAM {table} WITH (startingOffsets = 'earliest')")
     assert stream.isStreaming
     writer = stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
@@ -111,6 +113,6 @@ def test_a_table_of_several_topics_takes_no_rows() -> None:
 def test_a_query_is_no_table() -> None:
     assert not sql_table.is_of_a_table({"subscribe": "t", "kafka.bootstrap.servers": "b:1"})
     commented = StructType(
-        [StructField("key", BinaryType(), True, {"comment": "of ours"}), StructField("v", StringType())]
+        [StructField("timestampType", BinaryType(), True, {"comment": "of ours"}), StructField("v", StringType())]
     )
     assert sql_table.options_of(commented, {"subscribe": "t"}) == {"subscribe": "t"}
