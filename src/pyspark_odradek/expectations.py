@@ -17,7 +17,8 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from pyspark_odradek.errors import OptionError
@@ -25,6 +26,7 @@ from pyspark_odradek.errors import OptionError
 Query = Callable[[], Any]
 OBSERVED = "expectations"
 ROWS = "rows"
+OF_QUARANTINE = "_quarantine"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
@@ -51,7 +53,8 @@ def expect(
         drop: they are counted and left out.
         quarantine: they are counted, left out and put into a streaming table beside, with a column `broken` of rules'
             names. That is a flow of its own over the same query, with its own checkpoint: each row is in exactly
-            one of both tables, and what the query reads is read twice. For streaming queries only.
+            one of both tables, and what the query reads is read twice. A groupId that the query gives its source is the
+            group's of the rows that go on; the quarantine's has `_quarantine` behind it. For streaming queries only.
         fail: the run ends at such a row, with nothing of its batch written.
         quarantine_table: `<function>_quarantine` where it is not given.
     Raises:
@@ -124,7 +127,44 @@ def _keep_apart(query: Query, rules: list[Rule], table: str) -> None:
     from pyspark import pipelines as dp
 
     dp.create_streaming_table(table, comment=f"Rows that {query.__name__} does not take.")
-    dp.append_flow(target=table, name=table)(lambda: refused(query(), rules))
+
+    def apart() -> Any:
+        with _as_another_group():
+            rows = query()
+        return refused(rows, rules)
+
+    dp.append_flow(target=table, name=table)(apart)
+
+
+@contextmanager
+def _as_another_group() -> Iterator[None]:
+    """Streams that are made meanwhile with the option groupId have OF_QUARANTINE behind it.
+
+    They read what others of that group read, at another pace: of two that commit offsets of one partition for one group
+    each would put the other's back.
+    """
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.getActiveSession()
+    if session is None:
+        yield
+        return
+    kind: Any = type(session.readStream)
+    option, options = kind.option, kind.options
+
+    def renamed(reader: Any, key: str, value: Any) -> Any:
+        return option(reader, key, f"{value}{OF_QUARANTINE}" if key.lower() == "groupid" else value)
+
+    def each_renamed(reader: Any, **given: Any) -> Any:
+        for key, value in given.items():
+            reader = renamed(reader, key, value)
+        return reader
+
+    kind.option, kind.options = renamed, each_renamed
+    try:
+        yield
+    finally:
+        kind.option, kind.options = option, options
 
 
 def _kept(rule: Rule) -> Any:

@@ -78,6 +78,22 @@ def test_a_topic_of_an_at_least_once_sink(odradek: str, topic: str, tmp_path: Pa
         assert reported(write(strict.bootstrap, **loose)) == [(f"tell: {says}", True)]
 
 
+def test_flows_that_report_as_one_group_are_a_note(odradek: str, topic: str) -> None:
+    """Not the view whose source they read, nor standbys, which share a gate and no group."""
+    create_topic(odradek, topic)
+    of_shop = {"kafka.bootstrap.servers": odradek, "subscribe": topic, "groupid": "shop"}
+    ends = [End(flow, of_shop, is_view=flow == "lines") for flow in ("lines", "visits", "tell")]
+    own = [End("alone", of_shop | {"groupid": "other"}), End("gated", of_shop | {"gate": "g"})]
+    assert reported(*ends[:2], *own) == []
+    assert reported(*ends, *own) == [
+        (
+            "tell, visits: report as one group, shop, whose lag is then that of whichever committed last: give each "
+            "flow a source with a groupId of its own",
+            False,
+        )
+    ]
+
+
 def test_a_cluster_that_does_not_answer_is_a_note() -> None:
     ((text, stops),) = reported(read(UNKNOWN_ID, subscribe="a"), write(UNKNOWN_ID, topic="b"))
     assert text.startswith("tell, visits: the cluster was not looked at, and a run waits for it: 127.0.0.1:1 did not")

@@ -11,10 +11,15 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
+from pyspark_odradek import expectations
 from pyspark_odradek.errors import OptionError
 from pyspark_odradek.expectations import expect, rules_of
 from pyspark_odradek.pipelines import PipelineError
@@ -22,7 +27,7 @@ from pyspark_odradek.pipelines.checkpoints import Checkpoints
 from pyspark_odradek.pipelines.graph import Flow, Graph
 from pyspark_odradek.pipelines.notes import STATUS, Notes
 from pyspark_odradek.pipelines.project import find_spec, init, load
-from pyspark_odradek.pipelines.refusals import circle_in, first_line, refused_where
+from pyspark_odradek.pipelines.refusals import advised, circle_in, first_line, refused_where
 
 needs_connect = pytest.mark.skipif(importlib.util.find_spec("grpc") is None, reason="needs the extra `pipelines`")
 
@@ -217,6 +222,41 @@ def test_a_quarantine_needs_a_rule() -> None:
         expect(count={"a": "x"}, quarantine_table="t")
 
 
+@needs_connect
+def test_a_quarantine_reports_as_a_group_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its stream reads the same topics: of two in one group each would put the other's offsets back."""
+    from pyspark import pipelines
+
+    class Reader:
+        def __init__(self) -> None:
+            self.given: dict[str, str] = {}
+
+        def option(self, key: str, value: str) -> Reader:
+            self.given[key] = value
+            return self
+
+        def options(self, **given: str) -> Reader:
+            self.given |= given
+            return self
+
+    flows: list[Callable[[], Any]] = []
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: SimpleNamespace(readStream=Reader()))
+    monkeypatch.setattr(pipelines, "create_streaming_table", lambda *_, **__: None)
+    monkeypatch.setattr(pipelines, "append_flow", lambda **_: flows.append)
+    for name in ("taken", "refused"):
+        monkeypatch.setattr(expectations, name, lambda rows, *_: rows)
+
+    def visits() -> Reader:
+        return Reader().option("groupId", "shop").options(GROUPID="shop", subscribe="shop")
+
+    query = expect(quarantine={"a": "x"})(visits)
+    (quarantined,) = flows
+    own = {"groupId": "shop", "GROUPID": "shop", "subscribe": "shop"}
+    for _ in range(2):
+        assert query().given == own
+        assert quarantined().given == own | {"groupId": "shop_quarantine", "GROUPID": "shop_quarantine"}
+
+
 @pytest.mark.parametrize(
     ("reported", "line"),
     [
@@ -249,6 +289,23 @@ def test_a_quarantine_needs_a_rule() -> None:
 )
 def test_a_message_of_spark_becomes_a_line(reported: str, line: str) -> None:
     assert first_line(reported) == line
+
+
+@pytest.mark.parametrize(
+    ("reason", "advice"),
+    [
+        ("visits: Python worker failed to connect back.", "run it again when less else runs there"),
+        ("visits: Job aborted: java.lang.OutOfMemoryError: Java heap space", "spark.driver.memory"),
+        ("visits: Python worker exited unexpectedly (crashed): java.io.EOFException", "--master 'local[2]'"),
+        ("visits: /lake/x: No space left on device", "make room there"),
+        ("visits: topic a does not exist. Create it", ""),
+    ],
+)
+def test_what_spark_says_without_advice_gets_one(reason: str, advice: str) -> None:
+    said = advised(reason)
+    assert said.startswith(reason.rstrip(".")) and advice in said
+    assert (said == reason) is not bool(advice)
+    assert advised(said) == said, "once"
 
 
 @needs_connect

@@ -9,9 +9,18 @@ from typing import Any
 
 import pytest
 
-from pyspark_odradek.pipelines import report
+from pyspark_odradek.pipelines import PipelineError, report
 from pyspark_odradek.pipelines.progress import Tally, lag_of
-from pyspark_odradek.pipelines.running import FLOW_EVENT, RetryPolicy, event_messages, is_final
+from pyspark_odradek.pipelines.running import (
+    FLOW_EVENT,
+    STARTS,
+    RetryPolicy,
+    again_while_it_passes,
+    event_messages,
+    is_final,
+)
+
+BUSY = "visits: Python worker failed to connect back."
 
 
 def batch(number: int, rows: int, **more: Any) -> dict[str, Any]:
@@ -114,6 +123,38 @@ def test_a_flow_that_has_lost_records_is_not_started_again() -> None:
     assert not again.due(0.0, batches=3, final=is_final(lost))
     assert again.given_up
     assert not again.due(1000.0, batches=3)
+
+
+@pytest.mark.parametrize(
+    ("reasons", "attempts", "raised"),
+    [
+        ([], 1, None),
+        ([BUSY], 2, None),
+        ([BUSY] * STARTS, STARTS, "run it again when less else runs there"),
+        (["a: no such column b"], 1, "no such column b"),
+        ([BUSY, "a: no such column b"], 2, "no such column b"),
+    ],
+)
+def test_a_run_starts_again_after_what_passes(reasons: list[str], attempts: int, raised: str | None) -> None:
+    """Spark gives up on a Python process after ten seconds, as on a busy machine, and that costs nothing but time."""
+    said: list[str] = []
+    paused: list[float] = []
+    asked: list[int] = []
+
+    def attempt(number: int) -> str:
+        asked.append(number)
+        if number < len(reasons):
+            raise PipelineError(reasons[number])
+        return "done"
+
+    if raised is None:
+        assert again_while_it_passes(attempt, said.append, paused.append) == "done"
+    else:
+        with pytest.raises(PipelineError, match=raised):
+            again_while_it_passes(attempt, said.append, paused.append)
+    assert asked == list(range(attempts))
+    assert paused == [5.0, 10.0, 15.0][: attempts - 1]
+    assert said == [f"starts again in {pause:g} s after: {BUSY}" for pause in paused]
 
 
 def test_a_view_has_no_batches_and_several_flows_of_one_table_are_summed() -> None:

@@ -255,14 +255,21 @@ def _run_in(engine: Any, args: Options, project: Project, ends: Any, metrics: An
     from py4j.protocol import Py4JError
 
     from pyspark_odradek.pipelines import running
-    from pyspark_odradek.pipelines.refusals import message_of
+    from pyspark_odradek.pipelines.refusals import advised, message_of
 
     notes = Notes(project.state)
-    loaded, graph = _checked(engine, args, project)
+    loaded, graph = running.again_while_it_passes(lambda _: _checked(engine, args, project), _say, ends.wait)
     mode = "continuous" if args.continuous else "triggered"
     run = running.Run(loaded, graph, notes, _say, mode=mode, metrics=metrics, published=published)
+
+    def once(before: int) -> None:
+        if before:  # what is to be emptied was, before the first flow began
+            run.once(refresh=[*args.refresh, *args.full_refresh], full_refresh=[], full_refresh_all=False)
+        else:
+            run.once(refresh=args.refresh, full_refresh=args.full_refresh, full_refresh_all=args.full_refresh_all)
+
     try:
-        run.once(refresh=args.refresh, full_refresh=args.full_refresh, full_refresh_all=args.full_refresh_all)
+        running.again_while_it_passes(once, _say, ends.wait)
         if args.continuous:
             run.run_continuously(ends, trigger=args.trigger, refresh_every_s=args.refresh_views_every)
     except PipelineError as error:
@@ -270,7 +277,10 @@ def _run_in(engine: Any, args: Options, project: Project, ends: Any, metrics: An
         raise
     except (Py4JError, ConnectionError) as error:
         log_file = args.spark_log or project.state / "spark.log"
-        reason = f"Spark's JVM has ended, or refused: {message_of(error)}; {log_file} has its own words"
+        reason = (
+            f"Spark's JVM has ended, or refused: {advised(message_of(error))}; {log_file} has its own words. Run it "
+            "again: it goes on where it was, and reads nothing twice"
+        )
         run.write(running.FAILED, reason)
         raise PipelineError(reason) from None
     except KeyboardInterrupt:

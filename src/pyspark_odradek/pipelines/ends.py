@@ -37,12 +37,13 @@ class End:
     """What a flow reads or writes by our format.
 
     `options` have names in lower case and may have secrets; `schema` is of what is written, as Spark's JSON, and None
-    where it is read.
+    where it is read. `is_view` where the flow has no stream of its own: those that read it have.
     """
 
     flow: str
     options: Mapping[str, str] = field(repr=False)
     schema: Any = None
+    is_view: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,30 @@ def look(ends: Iterable[End], standing: Mapping[str, CheckpointState] | None = N
             made.update(ask.topics)
         elif ask is not None:
             asked.setdefault(ask.settings, []).append(ask)
+    found += _shared_groups(asked.values())
     for settings, asks in asked.items():
         found += _answers(settings, asks, made, standing or {})
+    return found
+
+
+def _shared_groups(asked: Iterable[Sequence[_Ask]]) -> list[Finding]:
+    """Flows that report as one group to one cluster, as those do that read one view whose source has a groupId."""
+    found = []
+    for asks in asked:
+        flows: dict[str, set[str]] = {}
+        for ask in asks:
+            if ask.end.is_view or ask.read is None or ask.read.group_id is None or ask.read.gate is not None:
+                continue
+            flows.setdefault(ask.read.group_id, set()).add(ask.end.flow)
+        found += [
+            Finding(
+                ", ".join(sorted(of_group)),
+                f"report as one group, {group}, whose lag is then that of whichever committed last: give each flow a "
+                "source with a groupId of its own",
+            )
+            for group, of_group in sorted(flows.items())
+            if len(of_group) > 1
+        ]
     return found
 
 

@@ -228,11 +228,12 @@ class Loaded:
     def _ends(self, resolved: Any) -> Iterator[End]:
         """The topics that flows read, and the sinks of our format that they write into."""
         sinks = {name_of(sink.identifier()): sink for sink in self.engine.listed(resolved.sinks())}
+        views = {_short(view) for view in self.engine.listed(resolved.views())}
         for flow in self.engine.listed(resolved.resolvedFlows()):
-            name = name_of(flow.identifier())
+            name, target = name_of(flow.identifier()), name_of(flow.destinationIdentifier())
             for options in topics_of(flow.df().queryExecution().analyzed()):
-                yield End(name, options)
-            sink = sinks.get(name_of(flow.destinationIdentifier()))
+                yield End(name, options, is_view=target in views)
+            sink = sinks.get(target)
             if sink is not None and str(sink.format()).lower() == "odradek":
                 yield End(name, lowered(texts(sink.options())), json.loads(str(flow.schema().json())))
 

@@ -30,6 +30,31 @@ _AROUND = re.compile(
     r"|\(?\borg\.apache\.spark\.[\w.$]+Exception(?:\)|:) ",
     re.DOTALL,
 )
+# What a busy machine does: Spark gives each Python process ten seconds, and has no setting for it.
+_PASSING = re.compile(r"Python worker (?:failed to|did not) connect back")
+# What to do about errors of Spark itself, in whose words there is no advice.
+_ADVICE = (
+    (
+        _PASSING,
+        "Spark waits ten seconds for each Python process that it starts, and the machine was busy for longer. Nothing "
+        "is lost: run it again when less else runs there, or with fewer flows at once "
+        "(spark.sql.pipelines.execution.maxConcurrentFlows under configuration)",
+    ),
+    (
+        re.compile(r"OutOfMemoryError|Java heap space|GC overhead limit exceeded"),
+        "the JVM had too little memory: give it more (spark.driver.memory under configuration), or read less at once "
+        "(maxOffsetsPerTrigger of the source)",
+    ),
+    (
+        re.compile(r"Python worker exited unexpectedly"),
+        "a Python process was ended from outside, mostly by the system when memory was short: the system's log says "
+        "so. Run it again with fewer tasks at once (--master 'local[2]') or with more memory",
+    ),
+    (
+        re.compile(r"No space left on device"),
+        "make room there, and run it again: it goes on where it was",
+    ),
+)
 _PLACE = re.compile(r"\(line (\d+), pos \d+\)")
 
 
@@ -56,6 +81,17 @@ def _raised_by_python(trace: str) -> str:
     if not message or kind.startswith("pyspark_odradek."):
         return message
     return f"{kind.rsplit('.', 1)[-1]}: {message}"
+
+
+def is_passing(reason: str) -> bool:
+    """Whether the same may succeed a moment later, with nothing changed."""
+    return _PASSING.search(reason) is not None
+
+
+def advised(reason: str) -> str:
+    """The reason for which Spark gave up, with what to do where that is known and Spark does not say it."""
+    advice = next((advice for pattern, advice in _ADVICE if pattern.search(reason)), "")
+    return f"{reason.rstrip('. ')}: {advice}" if advice and advice not in reason else reason
 
 
 def message_of(error: BaseException) -> str:

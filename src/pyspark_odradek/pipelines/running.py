@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from py4j.protocol import Py4JError
 
@@ -28,14 +28,17 @@ from pyspark_odradek.pipelines.graph import TEMPORARY, VIEW, Graph
 from pyspark_odradek.pipelines.notes import STATUS, Notes
 from pyspark_odradek.pipelines.progress import Tally
 from pyspark_odradek.pipelines.published import Published
-from pyspark_odradek.pipelines.refusals import first_line, name_of, short
+from pyspark_odradek.pipelines.refusals import advised, first_line, is_passing, name_of, short
 from pyspark_odradek.progress import read_progress
 from pyspark_odradek.query_metrics import QueryMetrics
+
+T = TypeVar("T")
 
 CATCHING_UP, RUNNING, FINISHED, STOPPED, FAILED = "catching up", "running", "finished", "stopped", "failed"
 LOOK_EVERY_S = 1.0
 VIEW_S = 3.0  # supervisors wait ten seconds or longer for a process to end before they kill it
 PAUSE_S = 5.0
+STARTS = 3  # of a run that Spark gives up for a reason that passes
 _ATTEMPTS = "spark.sql.pipelines.maxFlowRetryAttempts"
 # Spark reports the state of a flow as one word of a sentence.
 FLOW_EVENT = re.compile(
@@ -90,6 +93,28 @@ class RetryPolicy:
         return True
 
 
+def again_while_it_passes(
+    attempt: Callable[[int], T], say: Callable[[str], None], pause: Callable[[float], object]
+) -> T:
+    """Call `attempt`, with the number of attempts before, again where Spark gave up for a reason that passes.
+
+    Args:
+        pause: takes seconds.
+    Raises:
+        PipelineError: the reason of the last attempt, with what to do.
+    """
+    number = 0
+    while True:
+        try:
+            return attempt(number)
+        except PipelineError as error:
+            number += 1
+            if number == STARTS or not is_passing(str(error)):
+                raise PipelineError(advised(str(error))) from None
+            say(f"starts again in {PAUSE_S * number:g} s after: {error}")
+            pause(PAUSE_S * number)
+
+
 class Run:
     """One run of one graph."""
 
@@ -128,6 +153,7 @@ class Run:
         from pyspark.errors import PySparkException
         from pyspark.pipelines.spark_connect_pipeline import start_run
 
+        self.failure = ""
         # Spark keeps the last run of a graph, and starts no other while it does; streams that go on are not of it.
         self.engine.holder.removeAllPipelineExecutions()
         try:
@@ -324,7 +350,7 @@ class Run:
             self.say(f"{name}: starts again after: {tally.error}")
             return True
         if retries.given_up:
-            raise PipelineError(f"{name}: {tally.error}")
+            raise PipelineError(advised(f"{name}: {tally.error}"))
         return False
 
     def _views(self, views: list[str]) -> None:
