@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -154,6 +154,18 @@ def close_all() -> None:
     forget_sessions()
     while _clusters:
         _clusters.pop().close()
+
+
+def on_each_cluster(bootstrap: str, topic: str, tmp_path: Path) -> Iterator[Query]:
+    """A fixture: a query on one cluster after the other."""
+    yield Query(bootstrap, topic, tmp_path)
+    close_all()
+
+
+def on_ours(odradek: str, topic: str, tmp_path: Path) -> Iterator[Query]:
+    """A fixture: a query on our cluster."""
+    yield Query(odradek, topic, tmp_path)
+    close_all()
 
 
 def dies(query: Query, batch_id: int, run: str, step: str, *, after: bool) -> list[Prepared]:

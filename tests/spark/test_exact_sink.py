@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from pyspark_odradek.errors import OptionError
 from pyspark_odradek.last_words import reason
+from pyspark_odradek.topic_sink import exact_sink
 from pyspark_odradek.writers import stream_writer
 from tests.spark import dying_source
 from tests.spark.queries import ON_BOTH, load, load_stream, numbered
@@ -155,8 +157,11 @@ def test_large_batches_are_staged_and_swept(spark: Any, odradek: str, topic: str
     assert [path for path in staging.rglob("*") if path.is_file()] == []
 
 
-def test_attempts_that_are_not_committed_leave_nothing(odradek: str, topic: str, tmp_path: Path) -> None:
+def test_attempts_that_are_not_committed_leave_nothing(
+    odradek: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One task runs twice, another one died while it staged, an older run left a file: the committed attempt counts."""
+    monkeypatch.setattr(exact_sink, "CHUNK_BYTES", 1)  # rows are staged as they come
     create_topic(odradek, f"{topic}-copy", 2)
     options = {"kafka.bootstrap.servers": odradek, "topic": f"{topic}-copy", "stagingLocation": str(tmp_path)}
     made: Any = stream_writer(options, VALUE, False)
@@ -165,8 +170,15 @@ def test_attempts_that_are_not_committed_leave_nothing(odradek: str, topic: str,
     twice = [made.stage(iter(rows[:1]), f"query-{topic}", "run", 8) for _ in range(2)]
     other = made.stage(iter(rows[1:]), f"query-{topic}", "run", 8)
     assert twice[0].file.path != twice[1].file.path, "each attempt has a file of its own"
-    died = Path(other.file.path).with_name("0-9-died")
-    died.write_bytes(b"half a batch")
+
+    def ended() -> Iterator[Any]:
+        yield rows[1]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        made.stage(ended(), f"query-{topic}", "run", 8)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(files) == 5, "a process that is ended leaves its file to the batch"
     made.commit([twice[1], other], 8)
     assert copied(odradek, topic) == list(range(1000))
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

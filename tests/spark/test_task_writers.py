@@ -25,7 +25,7 @@ from pyspark_odradek.topic_sink.task_writers import decided
 from pyspark_odradek.topic_sink.task_writers.decided import DecidedCommit
 from pyspark_odradek.topic_sink.task_writers.prepared import Prepared
 from pyspark_odradek.topic_sink.transaction import Session, Work
-from tests.spark.task_writers_query import BOTH, PARTITIONS, SLOW, Query, close_all, dies
+from tests.spark.task_writers_query import BOTH, PARTITIONS, SLOW, Query, close_all, dies, on_each_cluster, on_ours
 from tests.spark.test_transaction import DiesError
 from tests.support.clients.confluent import read_committed
 from tests.support.nodes.node import Node
@@ -40,18 +40,7 @@ STEPS = [
 ]
 
 
-@pytest.fixture
-def query(bootstrap: str, topic: str, tmp_path: Path) -> Iterator[Query]:
-    """On one cluster after the other."""
-    yield Query(bootstrap, topic, tmp_path)
-    close_all()
-
-
-@pytest.fixture
-def ours(odradek: str, topic: str, tmp_path: Path) -> Iterator[Query]:
-    """On our cluster."""
-    yield Query(odradek, topic, tmp_path)
-    close_all()
+query, ours = pytest.fixture(on_each_cluster), pytest.fixture(on_ours)
 
 
 def test_batches_one_after_another(query: Query) -> None:

@@ -28,7 +28,7 @@ from pyspark_odradek.topic_sink.task_writers.writing import (
 )
 from pyspark_odradek.topic_sink.transaction import Session, Work
 from pyspark_odradek.writers import stream_writer
-from tests.spark.task_writers_query import BOTH, PARTITIONS, Query, close_all, dies
+from tests.spark.task_writers_query import BOTH, PARTITIONS, Query, dies, on_each_cluster, on_ours
 from tests.support.clients.confluent import create_topic, read_committed
 
 VALUE = StructType([StructField("value", StringType())])
@@ -36,18 +36,7 @@ KEY_AND_VALUE = StructType([StructField("key", StringType()), *VALUE])
 TOPIC_AND_VALUE = StructType([StructField("topic", StringType()), *VALUE])
 
 
-@pytest.fixture
-def query(bootstrap: str, topic: str, tmp_path: Path) -> Iterator[Query]:
-    """On one cluster after the other."""
-    yield Query(bootstrap, topic, tmp_path)
-    close_all()
-
-
-@pytest.fixture
-def ours(odradek: str, topic: str, tmp_path: Path) -> Iterator[Query]:
-    """On our cluster."""
-    yield Query(odradek, topic, tmp_path)
-    close_all()
+query, ours = pytest.fixture(on_each_cluster), pytest.fixture(on_ours)
 
 
 @pytest.mark.parametrize("bootstrap", BOTH, indirect=True)

@@ -148,7 +148,8 @@ class ExactWriter:
             for chunk in chunks(iterator, self.columns):
                 stage.add(encoder.encode(chunk, time.time_ns() // 1_000_000))
             inline, file = stage.finish()
-        except BaseException:
+        except Exception:
+            # Not where the process is ended: the file goes with those of its batch.
             stage.discard()
             raise
         return Staged(query_id, run_id, batch_id, stage.index, inline, file)

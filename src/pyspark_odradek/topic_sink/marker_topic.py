@@ -42,12 +42,15 @@ from pyspark_odradek.topic_sink.task_writers.prepared import Prepared
 log = logging.getLogger("pyspark_odradek")
 
 # Of a topic that is made here. Only closed segments are compacted, and the ends of transactions stay for
-# delete.retention.ms: by the defaults, 1 GiB and a day, each start of a query would read that much.
+# delete.retention.ms: by the defaults, 1 GiB and a day, each start of a query would read that much. A marker that names
+# tasks takes 20 to 50 bytes for each, and may be as large as a segment.
 SETTINGS: Final[Mapping[str, str]] = {
     "cleanup.policy": "compact",
     "segment.bytes": str(4 << 20),
+    "max.message.bytes": str(4 << 20),
     "delete.retention.ms": "3600000",
 }
+ASKED_ABOVE_BYTES = 64 << 10  # a marker up to here is not compared with the topic's settings
 END_OF_LOG = 1 << 62  # above any offset
 READ_UNCOMMITTED = 0
 _SCHEMA = pa.schema(
@@ -176,7 +179,12 @@ class MarkerTopic:
             )
 
     def record(self, key: str, marker: Marker) -> EncodedBatch:
-        """The marker as a record batch, and the partition that it goes to. Raises ClusterError."""
+        """The marker as a record batch, and the partition that it goes to.
+
+        Raises:
+            OSError, ProtocolError, PassingError: ask again.
+            ClusterError: the topic is gone, or takes no marker of so many tasks.
+        """
         content: dict[str, Any] = {"batch": marker.batch_id, "run": marker.run_id, "plan": marker.plan}
         if marker.tasks is not None:
             content |= {"decided": marker.decided_ms, "tasks": marker.tasks}
@@ -186,7 +194,21 @@ class MarkerTopic:
         record = Record(key.encode(), value.encode(), (), timestamp_ms=time.time_ns() // 1_000_000)
         # Names of a thousand transactions are alike, and have to fit into one record.
         batch = build_batch([record], compression="gzip" if marker.tasks else "none")
+        if len(batch) > ASKED_ABOVE_BYTES:
+            self._refuse_if_too_large(marker, len(batch))
         return EncodedBatch(self.topic, _place(key, len(self._partitions())), 1, batch)
+
+    def _refuse_if_too_large(self, marker: Marker, size_bytes: int) -> None:
+        found = self.cluster.settings_of(TOPIC, self.topic, ["max.message.bytes", "segment.bytes"])
+        limits = {name: int(value) for name, value in found.items() if value}
+        name = min(limits, key=lambda each: limits[each], default="")
+        if name and size_bytes > limits[name]:
+            raise ClusterError(
+                f"markerTopic: the marker of batch {marker.batch_id} names {len(marker.tasks or ()):,} tasks in "
+                f"{size_bytes:,} bytes, and the topic {self.topic} has {name}={limits[name]}. The batch is not "
+                "decided, and none of it can be read. Alter max.message.bytes and segment.bytes of the topic, or write "
+                "by fewer tasks, as with coalesce(n) before the writer, and start the query again"
+            )
 
     def read(self, key: str, *, stable: bool, known: Marker | None = None) -> Marker | None:
         """The newest committed marker of a query, or `known` where that is newer; None where there is none.

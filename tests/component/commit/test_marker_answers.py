@@ -9,6 +9,11 @@ import pytest
 
 from odradek.common.errors import ErrorCode, ProtocolError
 from odradek.protocol.api_key import ApiKey
+from odradek.protocol.messages.describe_configs_response import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
 from odradek.protocol.messages.fetch_response import FetchableTopicResponse, FetchResponse, PartitionData
 from odradek.record.batch import patch_base_offset
 from odradek.record.builder import build_batch
@@ -16,7 +21,8 @@ from odradek.record.control import transaction_marker
 from odradek.record.record import Record
 from pyspark_odradek.client.cluster import RetriableError
 from pyspark_odradek.errors import ClusterError
-from pyspark_odradek.topic_sink.marker_topic import Marker, MarkerTopic
+from pyspark_odradek.topic_sink.marker_topic import SETTINGS, Marker, MarkerTopic
+from pyspark_odradek.topic_sink.task_writers.prepared import Prepared
 from tests.component.commit.conftest import TOPIC, PlayedCluster
 
 QUERY = b"query"
@@ -68,6 +74,48 @@ def read(played: PlayedCluster, *, known: Marker | None = None, stable: bool = T
 
 def positions(played: PlayedCluster) -> list[int]:
     return [each.topics[0].partitions[0].fetch_offset for each in played.asked(ApiKey.FETCH)]
+
+
+def with_limits(played: PlayedCluster, **limits: str) -> None:
+    """The topic has these settings, whose dots are underscores here."""
+    configs = [
+        DescribeConfigsResourceResult(name=name.replace("_", "."), value=value) for name, value in limits.items()
+    ]
+    result = DescribeConfigsResult(resource_type=2, resource_name=TOPIC, configs=configs)
+    played.peer.on(ApiKey.DESCRIBE_CONFIGS, lambda *_: DescribeConfigsResponse(results=[result]))
+
+
+def of_tasks(count: int) -> Marker:
+    """The marker of a batch that so many tasks have written, with names as Spark's queries have them."""
+    query, run = UUID(int=17**30), UUID(int=19**28)
+    tasks = tuple(
+        Prepared(
+            f"odradek-sink.{query}.{number}.0.{number % 8}",
+            1000 + number * 7,
+            number % 3,
+            "orders",
+            number % 64,
+            "s3://bucket/checkpoints/orders/odradek-staging",
+            f"{query}/{run}/7/{number}-{5000 + number}",
+            1_000_000 + number * number % 99_991,
+        )
+        for number in range(count)
+    )
+    return Marker(7, str(run), "plan", tasks, 1_700_000_000_000)
+
+
+def test_a_marker_of_more_tasks_than_the_topic_takes_is_refused(played: PlayedCluster) -> None:
+    """Before it is produced, with what to alter; one that fits, or is small, is made without further ado."""
+    topic, many = MarkerTopic(played.connected(), TOPIC), of_tasks(10_000)
+    with_limits(played, max_message_bytes=SETTINGS["max.message.bytes"], segment_bytes=SETTINGS["segment.bytes"])
+    assert len(topic.record("query", many).data) < int(SETTINGS["max.message.bytes"])
+    for name in ("max_message_bytes", "segment_bytes"):
+        with_limits(played, **{"max_message_bytes": "1048588", "segment_bytes": "1073741824", name: "100000"})
+        with pytest.raises(ClusterError, match=f"names 10,000 tasks in .* has {name.replace('_', '.')}=100000"):
+            topic.record("query", many)
+    asked = len(played.asked(ApiKey.DESCRIBE_CONFIGS))
+    topic.record("query", of_tasks(100))
+    assert len(played.asked(ApiKey.DESCRIBE_CONFIGS)) == asked == 3
 
 
 # Answers of Fetch, one list of batches and the end and last stable offset for each; and the newest batch with a marker.

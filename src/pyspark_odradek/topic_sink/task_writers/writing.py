@@ -99,9 +99,7 @@ class TaskTransaction(TransactionalCommit):
         transaction_timeout_ms: after so long the coordinator aborts it.
     """
 
-    def __init__(
-        self, cluster: Cluster, transactional_id: str, group: str, *, transaction_timeout_ms: int = 60_000
-    ) -> None:
+    def __init__(self, cluster: Cluster, transactional_id: str, group: str, *, transaction_timeout_ms: int) -> None:
         super().__init__(cluster, transactional_id, transaction_timeout_ms=transaction_timeout_ms)
         self.group = group
 
