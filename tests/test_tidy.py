@@ -39,6 +39,7 @@ WORLD_ROOMS = (
     "server/startup/process.py",
     "admin/",
     "cli/",
+    "capture/",
     "console/",
     "host/",
     "security/client/",

@@ -1,7 +1,6 @@
-"""Change data capture: a database's changes into topics, and from there into tables elsewhere.
+"""Tables elsewhere from the topics that `odradek capture run` writes.
 
 python -m examples.cdc shop    --database postgresql://user@host/shop         made-up work in made-up tables
-python -m examples.cdc capture --database postgresql://user@host/shop
 python -m examples.cdc upsert  --database postgresql://user@host/elsewhere --schema copy
 python -m examples.cdc check   --database postgresql://user@host/shop --copy postgresql://user@host/elsewhere
 python -m examples.cdc lake    --database postgresql://user@host/shop --folder lake    Delta tables, by Spark
@@ -20,8 +19,6 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from examples.cdc.capture import Capture
-from examples.cdc.pgoutput import TruncatedError
 from examples.cdc.shop import SCHEMA, TABLES, work
 from examples.cdc.upsert import Copy
 
@@ -30,7 +27,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m examples.cdc", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", choices=["shop", "capture", "upsert", "lake", "check"])
+    parser.add_argument("part", choices=["shop", "upsert", "lake", "check"])
     parser.add_argument("--bootstrap", default="127.0.0.1:9092")
     parser.add_argument("--database", required=True)
     parser.add_argument("--tables", nargs="+", default=TABLES, help="schema.table, each with a primary key")
@@ -43,17 +40,11 @@ def main() -> int:
     given = parser.parse_args()
     if given.part == "lake" and given.folder is None:
         parser.error("lake needs --folder, where the tables and their checkpoints are to be")
-    with psycopg.connect(given.database, autocommit=given.part in ("capture", "lake")) as database:
+    with psycopg.connect(given.database, autocommit=given.part == "lake") as database:
         if given.part == "shop":
             database.execute(SCHEMA)
             database.commit()
             work(database, given.seed, given.transactions)
-        elif given.part == "capture":
-            try:
-                Capture(given.bootstrap, database, given.tables).run()
-            except TruncatedError as error:
-                print(f"capture ends: {error}. docs/examples/cdc.md says how to start over", file=sys.stderr)
-                return 1
         elif given.part == "upsert":
             Copy(given.bootstrap, database, given.schema, given.tables).run(until_idle=given.until_idle)
         elif given.part == "lake":

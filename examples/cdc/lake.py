@@ -19,9 +19,13 @@ from pyspark.sql import functions as fn
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StringType, StructType
 
-from examples.cdc.capture import PRIMARY_KEYS, topic_of
+from examples.cdc.shop import topic_of
 from examples.starting import start_all
 
+PRIMARY_KEYS = """
+SELECT attrelid::regclass::text, array_agg(attname::text ORDER BY attname) FROM pg_index
+JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY(indkey) WHERE indisprimary GROUP BY attrelid
+"""
 DELETED = "cdc_deleted"  # says which rows the sink deletes, and is not written
 # Changes that a batch has at most: the driver holds them in memory, beside the table, which it reads for each batch.
 AT_ONCE = 20_000

@@ -8,12 +8,18 @@ from typing import Any
 import psycopg
 
 TABLES = ["public.customers", "public.stock"]
+PARTITIONS = 3  # of each topic, by default
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS public.customers (
     id bigint PRIMARY KEY, name text NOT NULL, since timestamptz, tags text[], note text);
 CREATE TABLE IF NOT EXISTS public.stock (
     shop int, article text, pieces numeric(10, 2), PRIMARY KEY (shop, article));
 """
+
+
+def topic_of(table: str) -> str:
+    """The topic to which `odradek capture run` writes the changes of a table."""
+    return f"cdc.{table}"
 
 
 def work(database: psycopg.Connection[Any], seed: int, transactions: int) -> None:

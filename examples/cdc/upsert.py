@@ -9,7 +9,7 @@ import psycopg
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from psycopg import sql
 
-from examples.cdc.capture import PARTITIONS, topic_of
+from examples.cdc.shop import PARTITIONS, topic_of
 from examples.topics import reader
 
 BATCH = 500

@@ -13,20 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException
 
 from tests.support.clients.confluent import admin, await_ends, read_all
 from tests.support.nodes.node import Node
 from tests.support.nodes.postgres import Postgres
 
 psycopg: Any = pytest.importorskip("psycopg", reason='needs psycopg: pip install "odradek[postgres]"')
-capture: Any = pytest.importorskip("examples.cdc.capture")
-pgoutput: Any = pytest.importorskip("examples.cdc.pgoutput")
 shop: Any = pytest.importorskip("examples.cdc.shop")
 
 ROOT = Path(__file__).resolve().parents[2]
 BEFORE, MEANWHILE = 30, 250
-LARGE = 15_000  # more than the producer's queue takes
 # The last transaction of all: a reader that has seen it has seen everything.
 LAST = "INSERT INTO public.stock VALUES (99, 'the last one', 0)"
 COUNTERS = """
@@ -52,6 +48,12 @@ def program(bootstrap: str, database: str, *arguments: str) -> subprocess.Popen[
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, "-m", "examples.cdc", *arguments, "--bootstrap", bootstrap, "--database", database]
     return subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path})
+
+
+def capture(bootstrap: str, database: str) -> subprocess.Popen[bytes]:
+    tables = [word for table in shop.TABLES for word in ("--table", table)]
+    command = [sys.executable, "-m", "odradek", "capture", "run", "--database", database, *tables]
+    return subprocess.Popen([*command, "--bootstrap-server", bootstrap])
 
 
 def rows(postgres: Postgres, table: str) -> list[tuple[Any, ...]]:
@@ -90,7 +92,7 @@ def test_tables_made_of_the_topics_are_equal(tmp_path: Path, postgres: Postgres)
 
     with Node(tmp_path) as node:
         assert program(node.bootstrap, postgres.url, "check", "--schema", "nowhere").wait(180) == 1
-        capturing = program(node.bootstrap, postgres.url, "capture")
+        capturing = capture(node.bootstrap, postgres.url)
         deadline = time.monotonic() + 300
         while (
             "cdc.public.stock" not in admin(node.bootstrap).list_topics(timeout=30).topics
@@ -105,7 +107,7 @@ def test_tables_made_of_the_topics_are_equal(tmp_path: Path, postgres: Postgres)
                 assert time.monotonic() < deadline
             capturing.kill()
             capturing.wait()
-            capturing = program(node.bootstrap, postgres.url, "capture")
+            capturing = capture(node.bootstrap, postgres.url)
         working.join()
         upserting = program(node.bootstrap, postgres.url, "upsert")
         while not any(m.value() and b"the last one" in m.value() for m in changes(node.bootstrap)):
@@ -128,72 +130,3 @@ def test_tables_made_of_the_topics_are_equal(tmp_path: Path, postgres: Postgres)
         assert program(node.bootstrap, postgres.url, "check").wait(180) == 1
         left = {int(json.loads(value)["id"]) for value in newest.values() if value is not None}
         assert left == {row[0] for row in rows(postgres, "public.customers")}
-
-
-@pytest.mark.slow  # fifteen thousand rows
-def test_a_large_transaction_is_one_and_long_values_stay(tmp_path: Path, postgres: Postgres) -> None:
-    """More changes than a producer's queue takes, in one transaction; and rows as many that are there at first."""
-    with Node(tmp_path) as node, psycopg.connect(postgres.url, autocommit=True) as database:
-        database.execute(shop.SCHEMA)
-        database.execute("CREATE TABLE public.flags (id int PRIMARY KEY, yes boolean, at timestamptz, long text)")
-        database.execute("ALTER TABLE public.flags ALTER long SET STORAGE EXTERNAL")
-        database.execute(
-            "INSERT INTO public.flags VALUES (1, true, 'infinity', repeat('x', 50000)), (2, NULL, NULL, NULL)"
-        )
-        database.execute(f"INSERT INTO public.stock SELECT 1, g, 1 FROM generate_series(1, {LARGE}) g")
-        assert capture.QUEUE < LARGE
-        first = capture.Capture(node.bootstrap, database, [*shop.TABLES, "public.flags"])
-        await_all_ended(node.bootstrap)
-        assert len(read_all(node.bootstrap, "cdc.public.stock", 3, isolation_level="read_committed")) == LARGE
-        with database.transaction():
-            database.execute("UPDATE public.stock SET pieces = 2")
-            database.execute("UPDATE public.flags SET yes = NOT yes")
-        assert first.step() == LARGE + 2
-        again = capture.Capture(node.bootstrap, database, [*shop.TABLES, "public.flags"])
-        assert again.step() == 0
-        found = read_all(node.bootstrap, "cdc.public.stock", 3, isolation_level="read_committed")
-        assert [len(found), sum(b'"2.00"' in (m.value() or b"") for m in found)] == [2 * LARGE, LARGE]
-        flags = read_all(node.bootstrap, "cdc.public.flags", 3, isolation_level="read_committed")
-        before, after = (json.loads(m.value() or b"") for m in flags if m.key() == b'{"id": "1"}')
-        assert before == {"id": "1", "yes": "t", "at": "infinity", "long": "x" * 50000}
-        assert after == before | {"yes": "f"}
-
-
-def test_changes_that_the_database_repeats_are_written_once(tmp_path: Path, postgres: Postgres) -> None:
-    """As after a kill between the end of Kafka's transaction and the word to the database."""
-    slot = capture.SLOT
-    with Node(tmp_path) as node, psycopg.connect(postgres.url, autocommit=True) as database:
-        database.execute(shop.SCHEMA)
-        first = capture.Capture(node.bootstrap, database, shop.TABLES)
-        database.execute("SELECT pg_copy_logical_replication_slot(%s, 'as_before')", [slot])
-        shop.work(database, 1, 40)
-        while first.step():
-            pass
-        await_all_ended(node.bootstrap)
-        sent = len(changes(node.bootstrap))
-        assert sent > 40
-        database.execute("SELECT pg_drop_replication_slot(%s)", [slot])
-        database.execute("SELECT pg_copy_logical_replication_slot('as_before', %s)", [slot])
-        again = capture.Capture(node.bootstrap, database, shop.TABLES)
-        assert again.step() == 0
-        database.execute(LAST)
-        assert again.step() == 1
-        await_all_ended(node.bootstrap)
-        assert len(changes(node.bootstrap)) == sent + 1
-        with pytest.raises(KafkaException):  # the first one is fenced
-            database.execute("DELETE FROM public.stock WHERE shop = 99")
-            first.step()
-
-
-def test_a_truncate_leaves_no_transaction_open(tmp_path: Path, postgres: Postgres) -> None:
-    """Readers of what is committed would wait a quarter of an hour for its end."""
-    with Node(tmp_path) as node, psycopg.connect(postgres.url, autocommit=True) as database:
-        database.execute(shop.SCHEMA)
-        capturing = capture.Capture(node.bootstrap, database, shop.TABLES)
-        with database.transaction():
-            database.execute(LAST)
-            database.execute("TRUNCATE public.stock")
-        with pytest.raises(pgoutput.TruncatedError):
-            capturing.step()
-        capturing._producer.flush()  # what it had begun to send is there
-        await_all_ended(node.bootstrap)

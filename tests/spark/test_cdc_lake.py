@@ -23,7 +23,9 @@ from tests.support.nodes.node import Node
 from tests.support.nodes.postgres import Postgres
 
 psycopg: Any = pytest.importorskip("psycopg", reason='needs psycopg: pip install "odradek[postgres]"')
-capture: Any = pytest.importorskip("examples.cdc.capture")
+capture: Any = pytest.importorskip("odradek.capture.capture")
+capture_database: Any = pytest.importorskip("odradek.capture.database")
+capture_formats: Any = pytest.importorskip("odradek.capture.formats")
 lake: Any = pytest.importorskip("examples.cdc.lake")
 shop: Any = pytest.importorskip("examples.cdc.shop")
 
@@ -61,11 +63,14 @@ def test_tables_of_the_lake_are_equal(tmp_path: Path) -> None:
         Postgres("wal_level=logical") as postgres,
         Node(tmp_path) as node,
         psycopg.connect(postgres.url, autocommit=True) as database,
+        capture_database.Database(postgres.url, "odradek") as captured,
     ):
         where = ["--database", postgres.url, "--bootstrap", node.bootstrap]
         database.execute(shop.SCHEMA)
         shop.work(database, 1, 60)
-        capturing = capture.Capture(node.bootstrap, database, shop.TABLES)
+        clients = {"bootstrap.servers": node.bootstrap}
+        options = capture.Options("odradek", tuple(shop.TABLES))
+        capturing = capture.Capture(captured, clients, options, capture_formats.RowFormat)
         table = lake.place_of(tmp_path / "lake", shop.TABLES[0])
         assert run("check", *where, folder=tmp_path) == 1
         with program("lake", *where, folder=tmp_path) as process:

@@ -29,6 +29,7 @@ SUBCOMMANDS = [leaf for name in COMMANDS for leaf in leaves([name], load(name))]
 ONE_VALUE = (
     *(["broker", ""], ["random-uuid", ""], ["storage", "random-uuid"], ["storage", "format"]),
     ["console", "password"],
+    ["capture", "run"],
 )
 
 

@@ -1,0 +1,265 @@
+"""The PostgreSQL side of a capture: publication, replication slot, snapshot and the changes of the slot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+
+import psycopg
+from psycopg import sql
+
+from odradek.capture.pgoutput import Column, Relation, Row
+from odradek.common.errors import OdradekError
+
+# Values are texts in these forms, whatever the database, the role or the connection says.
+_SESSION = (
+    "SET datestyle = 'ISO, YMD'",
+    "SET timezone = 'UTC'",
+    "SET intervalstyle = 'postgres'",
+    "SET bytea_output = 'hex'",
+    "SET extra_float_digits = 1",
+    "SET statement_timeout = 0",
+    # A lock that is waited for holds up all who come later: the application of the database.
+    "SET lock_timeout = '5s'",
+)
+_TABLES = """
+SELECT n.nspname || '.' || c.relname, c.relkind::text, c.relreplident = 'f',
+       (SELECT array_agg(a.attname::text ORDER BY array_position(i.indkey::int[], a.attnum::int))
+          FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey)
+         WHERE i.indrelid = c.oid AND i.indisprimary)
+  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE n.nspname || '.' || c.relname = ANY(%s)
+"""
+_SLOT = """
+SELECT plugin, active, coalesce(wal_status, 'lost'), pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::bigint,
+       pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint
+  FROM pg_replication_slots WHERE slot_name = %s
+"""
+_CHANGES = """
+SELECT data FROM pg_logical_slot_peek_binary_changes(%s, NULL, %s, 'proto_version', '1', 'publication_names', %s)
+"""
+_LSN = "SELECT pg_wal_lsn_diff({}, '0/0')::bigint"
+_ORDINARY, _PARTITIONED = "r", "p"
+
+
+class CaptureError(OdradekError):
+    """A capture cannot go on; the text says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A replication slot.
+
+    Attributes:
+        active: whether a session reads it now.
+        wal_status: `reserved`, `extended`, `unreserved` or `lost`, as in `pg_replication_slots`.
+        behind_bytes: of the write-ahead log behind the confirmed position; None if the slot is lost.
+        retained_bytes: of the write-ahead log that the database keeps for the slot; None if it is lost.
+    """
+
+    active: bool
+    wal_status: str
+    behind_bytes: int | None
+    retained_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Visible:
+    """The transactions whose effects a snapshot has: `pg_current_snapshot()` as `xmin:xmax:xip,…`."""
+
+    xmin: int
+    xmax: int
+    in_progress: frozenset[int]
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        xmin, xmax, listed = text.split(":")
+        return cls(int(xmin), int(xmax), frozenset(int(each) for each in listed.split(",") if each))
+
+    def has(self, xid: int) -> bool:
+        """Whether a committed transaction is in the snapshot. `xid` has the lower 32 bits of its id."""
+        # The id that is nearest to xmax: only transactions of the time around the snapshot are asked for.
+        distance = (xid - self.xmax + 2**31) % 2**32 - 2**31
+        full = self.xmax + distance
+        return full < self.xmin or (full < self.xmax and full not in self.in_progress)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A consistent state of all tables.
+
+    Attributes:
+        visible: as `Visible.parse` reads it.
+        lsn: every transaction in the snapshot committed before this position of the write-ahead log.
+        time_us: when it was taken, in microseconds since the Unix epoch.
+        rows: each row with its table.
+    """
+
+    visible: str
+    lsn: int
+    time_us: int
+    rows: Iterator[tuple[Relation, Row]]
+
+
+class Database:
+    """A connection in autocommit to the database that is captured.
+
+    Args:
+        url: a connection string of libpq.
+        name: of the replication slot and the publication.
+
+    Raises:
+        psycopg.OperationalError: no connection; later calls raise it when the connection is lost.
+    """
+
+    def __init__(self, url: str, name: str) -> None:
+        self._url = url
+        self._name = name
+        self._connection = self._connected()
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        connection = psycopg.connect(
+            self._url, autocommit=True, fallback_application_name="odradek capture", connect_timeout=10
+        )
+        for statement in _SESSION:
+            connection.execute(statement)
+        return connection
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *ended: object) -> None:
+        self._connection.close()
+
+    @property
+    def database_name(self) -> str:
+        return self._connection.info.dbname
+
+    def publish(self, tables: Sequence[str]) -> dict[str, list[str]]:
+        """Publish the tables with whole rows before each change.
+
+        Args:
+            tables: as schema.table.
+
+        Returns:
+            the columns of the primary key of each table, in its order.
+
+        Raises:
+            CaptureError: a table does not exist, is no ordinary table, or has no primary key; logical decoding is off.
+            psycopg.Error: the role may not do this.
+        """
+        (level,) = self._one("SHOW wal_level")
+        if level != "logical":
+            raise CaptureError(f"the database has wal_level={level}; set wal_level=logical and restart it")
+        keys = self._primary_keys(tables)
+        names = [sql.Identifier(*table.split(".", 1)) for table in tables]
+        known = self._rows("SELECT 1 FROM pg_publication WHERE pubname = %s", self._name)
+        statement = "ALTER PUBLICATION {} SET TABLE {}" if known else "CREATE PUBLICATION {} FOR TABLE {}"
+        listed = sql.SQL(", ").join(names)
+        self._connection.execute(sql.SQL(statement).format(sql.Identifier(self._name), listed))
+        return keys
+
+    def _primary_keys(self, tables: Sequence[str]) -> dict[str, list[str]]:
+        found = {name: rest for name, *rest in self._rows(_TABLES, list(tables))}
+        for table in tables:
+            kind, is_full, key = found.get(table, (None, False, None))
+            if kind is None:
+                raise CaptureError(f"there is no table {table}; name tables as schema.table")
+            if kind != _ORDINARY:
+                advice = "name its partitions" if kind == _PARTITIONED else "only tables have changes"
+                raise CaptureError(f"{table} is no ordinary table; {advice}")
+            if not key:
+                raise CaptureError(f"{table} has no primary key, which keys its records; add one")
+            if not is_full:
+                self._log_whole_rows(table)
+        return {table: found[table][2] for table in tables}
+
+    def _log_whole_rows(self, table: str) -> None:
+        """Let the log have whole rows before each change; without them large values that did not change are missing."""
+        statement = sql.SQL("ALTER TABLE {} REPLICA IDENTITY FULL").format(sql.Identifier(*table.split(".", 1)))
+        try:
+            self._connection.execute(statement)
+        except psycopg.errors.LockNotAvailable:
+            raise CaptureError(
+                f"an open transaction locks {table}: end it, or run `ALTER TABLE {table} REPLICA IDENTITY FULL` first"
+            ) from None
+
+    def slot(self) -> Slot | None:
+        """The replication slot; None if there is none. Raises CaptureError if another plugin uses the name."""
+        found = self._rows(_SLOT, self._name)
+        if not found:
+            return None
+        plugin, *state = found[0]
+        if plugin != "pgoutput":
+            raise CaptureError(f"the slot {self._name} belongs to another program (plugin {plugin}); choose --name")
+        return Slot(*state)
+
+    def create_slot(self) -> None:
+        """From now on the database keeps its write-ahead log for the slot."""
+        self._one("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", self._name)
+
+    def drop(self) -> bool:
+        """Drop slot and publication; whether there was a slot. Raises psycopg.Error while the slot is active."""
+        dropped = self.slot() is not None
+        if dropped:
+            self._one("SELECT pg_drop_replication_slot(%s)", self._name)
+        self._connection.execute(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(self._name)))
+        return dropped
+
+    def keeps_without_limit(self) -> bool:
+        """Whether a slot that is not read can fill the disk of the database."""
+        (limit,) = self._one("SHOW max_slot_wal_keep_size")
+        return bool(limit == "-1")
+
+    @contextmanager
+    def snapshot(self, tables: Sequence[str]) -> Iterator[Snapshot]:
+        """All rows of these tables in one state, read as they are iterated. The slot must exist before."""
+        with self._connected() as connection:
+            connection.autocommit = False
+            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            connection.read_only = True
+            asked = "SELECT pg_current_snapshot()::text, (extract(epoch FROM now()) * 1000000)::bigint"
+            visible, time_us = connection.execute(asked).fetchone() or ("", 0)
+            # Behind the snapshot, so behind the commit of everything in it.
+            (lsn,) = self._one(_LSN.format("pg_current_wal_insert_lsn()"))
+            yield Snapshot(visible, lsn, time_us, _rows_of(connection, tables))
+
+    def flushed_lsn(self) -> int:
+        """The end of the write-ahead log that is on the disk."""
+        (lsn,) = self._one(_LSN.format("pg_current_wal_flush_lsn()"))
+        return int(lsn)
+
+    @contextmanager
+    def changes(self, limit: int) -> Iterator[Iterator[bytes]]:
+        """The messages of whole transactions behind the confirmed position, in the order of commits.
+
+        Args:
+            limit: no transaction begins after so many changes; one that has begun is complete.
+        """
+        with self._connection.cursor() as cursor:
+            yield (data for (data,) in cursor.stream(_CHANGES, [self._name, limit, self._name]))
+
+    def confirm(self, lsn: int) -> None:
+        """Let the database drop what is before this position of its log."""
+        self._one("SELECT pg_replication_slot_advance(%s, '0/0'::pg_lsn + %s)", self._name, lsn)
+
+    def _rows(self, statement: str, *values: object) -> list[Any]:
+        return self._connection.execute(statement, values).fetchall()
+
+    def _one(self, statement: str, *values: object) -> Any:
+        return self._rows(statement, *values)[0]
+
+
+def _rows_of(connection: psycopg.Connection[Any], tables: Sequence[str]) -> Iterator[tuple[Relation, Row]]:
+    for table in tables:
+        schema, _, name = table.partition(".")
+        rows = sql.SQL("SELECT * FROM {}").format(sql.Identifier(schema, name))
+        described = connection.execute(rows + sql.SQL(" LIMIT 0")).description or []
+        relation = Relation(0, schema, name, tuple(Column(each.name, each.type_code) for each in described))
+        # COPY has PostgreSQL's texts, as the messages of pgoutput have, and is read row by row.
+        with connection.cursor() as cursor, cursor.copy(sql.SQL("COPY ({}) TO STDOUT").format(rows)) as copied:
+            for values in copied.rows():
+                names = (column.name for column in relation.columns)
+                yield relation, dict(zip(names, values, strict=True))

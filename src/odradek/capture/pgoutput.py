@@ -1,0 +1,182 @@
+"""Messages of PostgreSQL's plugin `pgoutput`, protocol version 1, read from their bytes.
+
+Source: PostgreSQL's manual, "Logical Replication Message Formats". All numbers are big-endian.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+Row = dict[str, str | None]
+# PostgreSQL counts microseconds from 2000-01-01, Unix from 1970-01-01, both in UTC.
+EPOCH_US = 946_684_800_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column's name and the oid of its type, in `pg_type`."""
+
+    name: str
+    type_oid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A table, with the columns that it had when the changes after this message were made."""
+
+    oid: int
+    schema: str
+    table: str
+    columns: tuple[Column, ...]
+
+    @property
+    def name(self) -> str:
+        """As schema.table."""
+        return f"{self.schema}.{self.table}"
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The start of a committed transaction.
+
+    Attributes:
+        xid: the lower 32 bits of its id.
+        commit_lsn: the position of its commit in the write-ahead log.
+        commit_us: the time of its commit, in microseconds since the Unix epoch.
+    """
+
+    xid: int
+    commit_lsn: int
+    commit_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A row before and after the change; None if it did not exist. Values are PostgreSQL's texts, None is NULL."""
+
+    relation: Relation
+    before: Row | None
+    after: Row | None
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """TRUNCATE of these tables. The message has no rows."""
+
+    relations: tuple[Relation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The end of a transaction; `end_lsn` is the position behind its commit."""
+
+    end_lsn: int
+
+
+Message = Begin | Change | Truncate | Commit
+
+
+class Decoder:
+    """Decodes messages in order, and keeps the relations that earlier messages have described."""
+
+    def __init__(self) -> None:
+        self._relations: dict[int, Relation] = {}
+
+    def decode(self, message: bytes) -> Message | None:
+        """One message; None for those that only describe (relations, types, origins).
+
+        Raises:
+            ValueError: the bytes are no such message.
+        """
+        kind, body = message[:1], _Body(message[1:])
+        try:
+            if kind == b"B":
+                commit_lsn, commit_us, xid = body.take(">QqI")
+                return Begin(xid, commit_lsn, commit_us + EPOCH_US)
+            if kind == b"C":
+                _, _, end_lsn, _ = body.take(">BQQQ")
+                return Commit(end_lsn)
+            return self._decode_relation_or_change(kind, body)
+        except (struct.error, KeyError, UnicodeDecodeError) as error:
+            raise ValueError(f"a message of pgoutput cannot be read: {error}") from None
+
+    def _decode_relation_or_change(self, kind: bytes, body: _Body) -> Message | None:
+        if kind == b"R":
+            relation = _relation(body)
+            self._relations[relation.oid] = relation
+        elif kind in (b"I", b"U", b"D"):
+            return _change(body, self._relations[body.take(">I")[0]])
+        elif kind == b"T":
+            count, _ = body.take(">IB")
+            return Truncate(tuple(self._relations[oid] for oid in body.take(f">{count}I")))
+        elif kind not in (b"O", b"Y", b"M"):
+            raise ValueError(f"pgoutput has no message of the kind {kind!r} in protocol version 1")
+        return None
+
+
+class _Body:
+    """The bytes of a message behind its kind, and the position of the next field."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+
+    @property
+    def at_end(self) -> bool:
+        return self._position == len(self._data)
+
+    def take(self, layout: str) -> tuple[int, ...]:
+        found = struct.unpack_from(layout, self._data, self._position)
+        self._position += struct.calcsize(layout)
+        return found
+
+    def text(self, length: int) -> str:
+        end = self._position + length
+        if end > len(self._data):
+            raise ValueError("a message of pgoutput ends inside a value")
+        start, self._position = self._position, end
+        return self._data[start:end].decode()
+
+    def name(self) -> str:
+        """A string that ends with a zero byte."""
+        found = self.text(self._data.index(b"\0", self._position) - self._position)
+        self._position += 1
+        return found
+
+
+def _relation(body: _Body) -> Relation:
+    (oid,) = body.take(">I")
+    schema, table = body.name(), body.name()
+    _, count = body.take(">BH")
+    columns = []
+    for _ in range(count):
+        body.take(">B")
+        name = body.name()
+        type_oid, _ = body.take(">Ii")
+        columns.append(Column(name, type_oid))
+    return Relation(oid, schema, table, tuple(columns))
+
+
+def _change(body: _Body, relation: Relation) -> Change:
+    rows: dict[int, Row] = {}
+    while not body.at_end:
+        (which,) = body.take(">B")
+        rows[which] = _row(body, relation.columns, rows.get(ord("O")))
+    # A row in which only the key is known ("K") is sent without REPLICA IDENTITY FULL.
+    return Change(relation, rows.get(ord("O"), rows.get(ord("K"))), rows.get(ord("N")))
+
+
+def _row(body: _Body, columns: tuple[Column, ...], before: Row | None) -> Row:
+    """One tuple. A large value that did not change ("u") is not sent: it is taken from the row before."""
+    (count,) = body.take(">H")
+    row: Row = {}
+    for column in columns[:count]:
+        (kind,) = body.take(">B")
+        if kind == ord("t"):
+            row[column.name] = body.text(body.take(">I")[0])
+        elif kind == ord("n"):
+            row[column.name] = None
+        else:
+            row[column.name] = (before or {})[column.name]
+    return row
