@@ -1,4 +1,4 @@
-"""Changes of ACLs, of users that log in by SCRAM, and of quotas, as plans."""
+"""Changes of ACLs, SCRAM users and quotas as plans."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ MIN_PASSWORD = 8
 
 
 async def all_acls(cluster: Cluster) -> list[Acl]:
-    """All entries. Raises ApiError."""
+    """All ACLs. Raises ApiError."""
     return list(acls_from_description(await describe_acls(cluster, describe_every_acl())))
 
 
 def acl_cells(acl: Acl) -> tuple[str, str, str, str, str]:
-    """An entry as a table has it: principal, permission, operation, resource, host."""
+    """The columns of an ACL in a table: principal, permission, operation, resource, host."""
     return (
         acl.principal,
         PermissionType(acl.permission_type).name,
@@ -52,7 +52,8 @@ def acl_cells(acl: Acl) -> tuple[str, str, str, str, str]:
 def parse_acl(
     principal: str, permission: str, operation: str, resource: str, pattern: str, name: str, host: str
 ) -> Acl:
-    """An entry from a form; the words are those of PERMISSIONS, OPERATIONS, RESOURCES, PATTERNS. Raises PlanError."""
+    """An ACL from the fields of a form, with the words of PERMISSIONS, OPERATIONS, RESOURCES, PATTERNS. Raises
+    PlanError."""
     principal, name, host = principal.strip(), name.strip(), host.strip() or "*"
     if not is_principal(principal):
         raise PlanError(f"{principal[:100]!r} is no principal; write User:name, or User:* for all")
@@ -75,7 +76,7 @@ def parse_acl(
 
 
 def acl_in_words(acl: Acl) -> str:
-    """What an entry says."""
+    """An ACL as a sentence."""
     verb = "may" if acl.permission_type == PermissionType.ALLOW else "may not"
     who = "Everyone" if acl.principal == "User:*" else acl.principal
     what = AclOperation(acl.operation).name
@@ -97,7 +98,7 @@ def _words(name: str) -> str:
 
 
 async def plan_acl(cluster: Cluster, acl: Acl) -> Plan:
-    """A new entry. Raises PlanError where it is there, ApiError."""
+    """Add an ACL. Raises PlanError if it exists, ApiError."""
     known = await all_acls(cluster)
     if acl in known:
         raise PlanError(f"there is this ACL already: {acl_in_words(acl)}")
@@ -114,7 +115,7 @@ async def plan_acl(cluster: Cluster, acl: Acl) -> Plan:
 
 
 async def plan_acl_removal(cluster: Cluster, acl: Acl) -> Plan:
-    """An entry removed. Raises PlanError where it is gone, ApiError."""
+    """Remove an ACL. Raises PlanError if it does not exist, ApiError."""
     if acl not in await all_acls(cluster):
         raise PlanError(f"this ACL is gone by now: {acl_in_words(acl)}")
     lines = [f"No more: {acl_in_words(acl)}"]
@@ -124,7 +125,7 @@ async def plan_acl_removal(cluster: Cluster, acl: Acl) -> Plan:
 
 
 async def plan_password(cluster: Cluster, name: str, password: str, mechanisms: Sequence[str]) -> Plan:
-    """A user that logs in by SCRAM, new or with another password. It is in no line. Raises PlanError, ApiError."""
+    """Set the SCRAM password of a new or existing user; no line has the password. Raises PlanError, ApiError."""
     name = name.strip()
     if not name:
         raise PlanError("name the user")
@@ -154,7 +155,7 @@ async def plan_password(cluster: Cluster, name: str, password: str, mechanisms: 
 
 
 async def plan_user_removal(cluster: Cluster, name: str) -> Plan:
-    """A user that logs in no more. Raises PlanError where it is gone, ApiError."""
+    """Remove the SCRAM credentials of a user. Raises PlanError if there are none, ApiError."""
     has = (await list_users(cluster)).get(name)
     if not has:
         raise PlanError(f"there is no user {name} by now")
@@ -167,7 +168,7 @@ async def plan_user_removal(cluster: Cluster, name: str) -> Plan:
 
 
 def parse_entity(names: Mapping[str, str]) -> Entity:
-    """Whose quota, from a form: by type; "" is left out, and * is the default. Raises PlanError."""
+    """The entity of a quota, from a form: by type; "" is omitted, * is the default. Raises PlanError."""
     given = {kind: name.strip() for kind, name in names.items() if name.strip()}
     if not given or not given.keys() <= {*QUOTA_TYPES}:
         raise PlanError("say whose quota it is: a user, a client id, both, or an address; * is the default for all")
@@ -177,12 +178,12 @@ def parse_entity(names: Mapping[str, str]) -> Entity:
 
 
 def entity_in_words(entity: Entity) -> str:
-    """Whose quota."""
+    """The entity of a quota as text."""
     return ", ".join(f"{kind} {'(default)' if name is None else name}" for kind, name in entity.items())
 
 
 async def plan_quota(cluster: Cluster, entity: Entity, key: str, text: str) -> Plan:
-    """A quota given or changed. Raises PlanError, ApiError."""
+    """Set a quota. Raises PlanError, ApiError."""
     if key not in QUOTAS:
         raise PlanError(f"{key} is no quota; there are {', '.join(QUOTAS)}")
     if ("ip" in entity) != (key == "connection_creation_rate"):
@@ -202,7 +203,7 @@ async def plan_quota(cluster: Cluster, entity: Entity, key: str, text: str) -> P
 
 
 async def plan_quota_removal(cluster: Cluster, entity: Entity, key: str) -> Plan:
-    """A quota taken away. Raises PlanError where it is gone, ApiError."""
+    """Remove a quota. Raises PlanError if there is none, ApiError."""
     before = await _quota(cluster, entity, key)
     if before is None:
         raise PlanError(f"{entity_in_words(entity)} has no {key} by now")

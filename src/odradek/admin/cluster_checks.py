@@ -1,4 +1,4 @@
-"""What is wrong with a cluster, decided from what it says of itself: plain functions that look nowhere."""
+"""Checks of a cluster, decided from its facts alone: plain functions without I/O."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from odradek.protocol.messages.metadata_response import MetadataResponsePartitio
 
 ROUND_TRIP_MS = 15.0
 CLOCK_MS, BAD_CLOCK_MS = 1_000.0, 60_000.0
-# Of the mean of all brokers.
+# Relative to the mean of all brokers.
 UNEVEN = 1.25
 UNEVEN_BYTES = 64 << 20
 UNEVEN_LEADERS = 2
-# A group is behind when it has so many records to read, at the present rate so many seconds' worth, and gets further
-# behind; one that commits every few seconds is a little behind at any moment.
+# A group is behind if its lag is at least so many records, and so many seconds at the present rate, and grows; groups
+# that commit every few seconds always have a small lag.
 BEHIND_RECORDS, BEHIND_S = 1_000, 30.0
 
 # Whether a setting of a "topic" or a "broker", with this value, has an effect.
@@ -30,12 +30,12 @@ Honoured = Callable[[str, str, str | None], bool]
 def check_cluster(
     facts: ClusterFacts, *, now: datetime, apart_s: float, honoured: Honoured, uneven_bytes: int = UNEVEN_BYTES
 ) -> Iterator[Finding]:
-    """What to fix in a cluster.
+    """The problems of a cluster.
 
     Args:
-        apart_s: between the two looks at groups.
-        honoured: asked for clusters of Odradek alone.
-        uneven_bytes: so much more than the mean of all on one broker is worth moving something.
+        apart_s: the time between the two samples of groups.
+        honoured: whether a setting has an effect; called for clusters of Odradek only.
+        uneven_bytes: the least excess of a broker over the mean that is reported.
     """
     yield from _check_brokers(facts)
     yield from _check_availability(facts)
@@ -70,7 +70,7 @@ def _check_brokers(facts: ClusterFacts) -> Iterator[Finding]:
 
 
 def _check_availability(facts: ClusterFacts) -> Iterator[Finding]:
-    """Each partition is in the worst of the findings that it belongs to."""
+    """Each partition is in the worst of its findings only."""
     lagging = {key for key, each in facts.partitions.items() if len(each.isr_nodes) < len(each.replica_nodes)}
     offline = {key for key, each in facts.partitions.items() if each.leader_id < 0}
     few = {key for key in lagging - offline if len(facts.partitions[key].isr_nodes) < facts.min_isr.get(key[0], 1)}
@@ -103,7 +103,7 @@ def _check_single_copies(copies: Mapping[str, int]) -> Iterator[Finding]:
             Severity.BAD,
             "replication-factor",
             f"{counted(len(single), 'topic has', 'topics have')} one replica",
-            "what is on its broker is gone with its disk, and cannot be read while it is away",
+            "its records are lost with the broker's disk, and cannot be read while the broker is down",
             f"move to {SAFE_COPIES} replicas (`odradek partitions move --to`), and set default.replication.factor",
             single,
         )
@@ -113,13 +113,13 @@ def _check_loose_min_isr(copies: Mapping[str, int], facts: ClusterFacts) -> Iter
     loose = {topic for topic, count in copies.items() if count > 1 and facts.min_isr.get(topic) == 1}
     for topics, severity in ((loose - facts.internal, Severity.BAD), (loose & facts.internal, Severity.WARNING)):
         if topics:
-            # Of two replicas both would have to be in sync, and a restart of either would stop producers.
+            # With two replicas, a restart of either would stop producers.
             more = f"have {SAFE_COPIES} replicas, then " if any(copies[each] < SAFE_COPIES for each in topics) else ""
             yield Finding(
                 severity,
                 "min-insync-replicas",
                 f"{counted(len(topics), 'topic has', 'topics have')} min.insync.replicas=1",
-                "acks=all is answered when one broker has a record; it is lost with that broker",
+                "a record that only one broker has is acknowledged with acks=all, and lost with that broker",
                 f"{more}`odradek configs alter --topic … --add-config min.insync.replicas=2`",
                 sorted(topics),
             )
@@ -132,7 +132,7 @@ def _check_strict_min_isr(copies: Mapping[str, int], facts: ClusterFacts) -> Ite
             Severity.WARNING,
             "min-insync-replicas-of-all",
             f"{counted(len(strict), 'topic needs', 'topics need')} every replica in sync",
-            "one broker that is away, be it for a restart, stops producers with acks=all",
+            "one broker that is down, even for a restart, stops producers with acks=all",
             "set min.insync.replicas to one less than there are replicas, or add one",
             strict,
         )
@@ -164,7 +164,7 @@ def _check_racks(facts: ClusterFacts) -> Iterator[Finding]:
 def _check_replicas(
     facts: ClusterFacts, domains: Mapping[int, str | None], one: str, preposition: str
 ) -> Iterator[Finding]:
-    """Of racks as of machines: a partition whose replicas share one is gone with it."""
+    """Partitions whose replicas share a rack or a machine."""
     together = [
         key
         for key, each in facts.partitions.items()
@@ -194,7 +194,7 @@ def _check_voters_racks(facts: ClusterFacts) -> Iterator[Finding]:
 
 
 def _check_machines(facts: ClusterFacts) -> Iterator[Finding]:
-    """Nothing where all brokers run on one machine: somebody who wants that knows it."""
+    """No finding if all brokers run on one machine: that is intended."""
     if len({host for host in facts.hosts.values() if host}) < 2:
         return
     yield from _check_replicas(facts, facts.hosts, "machine", "on")
@@ -212,7 +212,7 @@ def _check_machines(facts: ClusterFacts) -> Iterator[Finding]:
 
 
 def _share(nodes: Iterable[int], domains: Mapping[int, str | None]) -> bool:
-    """Whether all are in one rack, or on one machine; where a node without one is, is not known."""
+    """Whether all nodes are in one known rack, or on one known machine."""
     found = {domains.get(node) for node in nodes}
     return len(found) == 1 and None not in found
 
@@ -252,9 +252,9 @@ def _check_quorum(facts: ClusterFacts) -> Iterator[Finding]:
 
 
 def _far_voters(round_trips_ms: Mapping[int, float]) -> tuple[list[str], list[str]]:
-    """Pairs that are too far from each other for certain, and those that may be.
+    """The pairs of voters that are certainly too far apart, and those that may be.
 
-    Two nodes are at least as far from each other as the difference of their distances from here, at most as the sum.
+    The round trip between two nodes is at least the difference of their round trips from here, and at most the sum.
     """
     far, unsure = [], []
     for one, other in combinations(sorted(round_trips_ms), 2):
@@ -286,7 +286,7 @@ def _check_leaders(facts: ClusterFacts) -> Iterator[Finding]:
             Severity.NOTE,
             "preferred-leaders",
             f"{counted(len(not_preferred), 'partition is', 'partitions are')} led by another than the first replica",
-            "after a restart leaders are where they happened to go",
+            "after restarts the leaders are not balanced",
             "`odradek partitions elect --all`, or leave it to auto.leader.rebalance.enable",
             [_text(key) for key in not_preferred],
         )
@@ -300,7 +300,7 @@ def _check_leaders(facts: ClusterFacts) -> Iterator[Finding]:
 
 
 def _is_led_by_another(partition: MetadataResponsePartition) -> bool:
-    """Whether there is a leader, and it is not the first replica although that is in sync."""
+    """Whether the leader is not the first replica, although that is in sync."""
     first = next(iter(partition.replica_nodes), -1)
     return partition.leader_id not in (first, -1) and first in partition.isr_nodes
 
@@ -344,7 +344,7 @@ def _check_readers(facts: ClusterFacts) -> Iterator[Finding]:
             Severity.NOTE,
             "topic-without-reader",
             f"{counted(len(topics), 'topic', 'topics')} with records, for which no group commits",
-            "it takes disk for nothing, unless a reader keeps its offsets elsewhere, as Spark does",
+            "it uses disk for nothing, unless a reader stores its offsets elsewhere, as Spark does",
             "`odradek topics delete` where nothing needs it",
             topics,
         )
@@ -394,5 +394,5 @@ def _check_settings(facts: ClusterFacts, honoured: Honoured) -> Iterator[Finding
         (ignored, "ignored-setting", "settings have no effect"),
     ):
         if keys:
-            why = "the one who set them expects something that does not happen"
-            yield Finding(Severity.WARNING, check, seen, why, "correct their names, or take them out", sorted(keys))
+            why = "they do not have the effect that was intended"
+            yield Finding(Severity.WARNING, check, seen, why, "correct their names, or remove them", sorted(keys))

@@ -1,4 +1,4 @@
-"""What a running cluster says of itself, over Kafka's protocol alone: it may be Apache Kafka's as well."""
+"""The facts of a running cluster, of Odradek or Apache Kafka, collected over Kafka's protocol."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _GIVEN_BY_USERS = (
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """A group, seen twice: how many records it is behind, and how many were written meanwhile where it reads."""
+    """Two samples of a group: its lag, and the records that were written in between."""
 
     members: int
     lag_before: int
@@ -47,19 +47,22 @@ class GroupFacts:
 
 @dataclass
 class ClusterFacts:
-    """What is known of a cluster. What could not be asked is empty, and in the report.
+    """The facts of a cluster. Facts that could not be requested are empty, and reported as skipped.
 
     Attributes:
-        racks, hosts: of all brokers, None where not known; fenced: those that do not serve.
-        voters: ids of the quorum's voters; addresses: one listener of each, where it is known.
-        round_trips_ms: from this machine to voters.
-        clock_ahead_ms: of the active controller before this machine; clock_error_ms: how far that may be wrong.
-        min_isr: by topic.
-        sizes: bytes by broker; None where they could not be asked.
-        settings: set by users and known, by "topic orders" or "broker 1": name and value; unknown: the others.
-        is_ours: whether brokers are Odradek's, by their own settings.
-        begins, ends: of partitions with a leader.
-        read: partitions for which some group has committed.
+        racks, hosts: of all brokers; None if unknown.
+        fenced: the fenced brokers.
+        voters: the ids of the quorum's voters.
+        round_trips_ms: from this machine to the voters.
+        clock_ahead_ms: the difference of the active controller's clock to this machine's.
+        clock_error_ms: the uncertainty of that difference.
+        min_isr: min.insync.replicas by topic.
+        sizes: bytes by broker.
+        settings: known settings that users have set, by "topic orders" or "broker 1".
+        unknown: unknown settings that users have set.
+        is_ours: whether the brokers are Odradek's, judged by their settings.
+        begins, ends: the offsets of partitions with a leader.
+        read: the partitions for which a group has committed.
     """
 
     racks: dict[int, str | None] = field(default_factory=dict)
@@ -88,18 +91,19 @@ def _wall_ms() -> float:
 
 
 def utc_now() -> datetime:
-    """The time of this machine, with its zone."""
+    """The present time, in UTC."""
     return datetime.now(UTC)
 
 
 @dataclass
 class Look:
-    """One look at a cluster.
+    """Collects the facts of a cluster.
 
     Attributes:
-        apart_s: between the two looks at groups.
-        wall_ms: the clock of this machine; pause: waits.
-        tls: of the client, where it has TLS.
+        apart_s: the time between the two samples of groups.
+        tls: the client's TLS; None without TLS.
+        wall_ms: the clock of this machine.
+        pause: sleeps for so many seconds.
     """
 
     cluster: Cluster
@@ -111,7 +115,7 @@ class Look:
     facts: ClusterFacts = field(default_factory=ClusterFacts)
 
     async def run(self) -> ClusterFacts:
-        """Everything; raises what the first question raises, and puts what later ones may not ask into the report."""
+        """Collect all facts. Raises an error of the first requests; later errors are reported as skipped."""
         await self._brokers()
         await self._partitions()
         await self._may_fail("quorum", self._quorum)
@@ -145,7 +149,7 @@ class Look:
         self.facts.partitions = partitions_of(topics)
 
     async def _quorum(self) -> None:
-        # Once before, so that the time of the second is that of the way and not of connecting.
+        # The first request opens the connection; the second measures the round trip.
         await describe_quorum(self.cluster)
         before = self.wall_ms()
         response = await describe_quorum(self.cluster)
@@ -154,9 +158,9 @@ class Look:
         self.facts.voters = sorted(voter.replica_id for voter in state.current_voters)
         leader = next((each for each in state.current_voters if each.replica_id == state.leader_id), None)
         if leader is None or leader.last_fetch_timestamp < 0:
-            self.report.skip("clock", "the quorum does not say what time it is")
+            self.report.skip("clock", "the quorum does not report its time")
         else:
-            # The leader fetches from itself at the moment of the answer.
+            # The leader's own timestamp is the time of the response.
             self.facts.clock_ahead_ms = leader.last_fetch_timestamp - (before + after) / 2
             self.facts.clock_error_ms = (after - before) / 2
         for node in response.nodes:
@@ -188,7 +192,7 @@ class Look:
 
     def _keep_settings(self, of: str, result: DescribeConfigsResult) -> None:
         given = [entry for entry in result.configs if _is_given_by_users(entry)]
-        # Kafka leaves the type out of what it does not know; before version 3 there are no types.
+        # Kafka omits the type of unknown settings; before version 3 there are no types.
         unknown = {entry.name for entry in given if entry.config_type == ConfigType.UNKNOWN}
         if unknown != {entry.name for entry in given}:
             self.facts.unknown += [f"{name} of {of}" for name in unknown]
@@ -244,7 +248,7 @@ class Look:
 
 
 def _is_given_by_users(entry: DescribeConfigsResourceResult) -> bool:
-    """Whether a setting was chosen: what says where a node listens is each node's own."""
+    """Whether a user has chosen the setting; listeners differ between nodes, and do not count."""
     where_it_listens = entry.name == METRICS_LISTENER or entry.name.startswith(LISTENER_PREFIX)
     return entry.config_source in _GIVEN_BY_USERS and not where_it_listens
 
@@ -260,7 +264,7 @@ def _behind(ends: Mapping[TopicPartition, int], offsets: Mapping[TopicPartition,
 
 
 async def round_trip_ms(host: str, port: int) -> float | None:
-    """The shortest of some connects, each of which is one way there and back; None where nothing listens."""
+    """The shortest of several connection attempts, each of which is one round trip; None if nothing listens."""
     taken = []
     for _ in range(CONNECTS):
         started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""A connection to a cluster from the properties of a client, as Kafka's tools take them."""
+"""Connections to a cluster by client properties, as Kafka's tools read them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 def make_cluster(bootstrap: str, properties: Mapping[str, str], *, client_id: str, timeout_ms: int) -> Cluster:
-    """A cluster that is not connected yet. Blocks while an issuer gives a token.
+    """A cluster that is not connected yet. May block while a token is requested.
 
     Raises:
-        ConfigError: what is wrong with the properties; the text has no secret.
+        ConfigError: invalid properties; the text has no secret.
     """
     try:
         return Cluster(
@@ -36,7 +36,7 @@ def make_cluster(bootstrap: str, properties: Mapping[str, str], *, client_id: st
 
 
 def client_tls(properties: Mapping[str, str]) -> ssl.SSLContext | None:
-    """The TLS of a client; None where its protocol has none. Raises ConfigError."""
+    """The TLS of a client; None if the security protocol has none. Raises ConfigError."""
     protocol = properties.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in PROTOCOLS:
         raise ConfigError([f"security.protocol={protocol} is unknown; it is one of {', '.join(PROTOCOLS)}"])

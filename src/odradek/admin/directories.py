@@ -1,4 +1,4 @@
-"""The log directories of brokers: what they hold, and how much room their disks have."""
+"""The log directories of brokers: their replicas, and the space of their disks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Directory:
     """One log directory of a broker.
 
     Attributes:
-        total_bytes, usable_bytes: of its disk; -1 where the broker does not say.
+        total_bytes, usable_bytes: of its disk; -1 if the broker does not report them.
         sizes: bytes by partition.
     """
 
@@ -31,7 +31,7 @@ class Directory:
 
 
 async def log_directories(cluster: Cluster, brokers: Iterable[int]) -> dict[int, list[Directory]]:
-    """The directories of each broker that answers. Raises ApiError where one may not be described."""
+    """The directories of each broker that responds. Raises ApiError for a directory that cannot be described."""
 
     async def of(broker: int) -> list[Directory] | None:
         try:

@@ -1,4 +1,4 @@
-"""One thing to fix: what was seen, why it matters, what to do."""
+"""Findings: what was found, why it matters, how to fix it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
-# How many names a line has; JSON has all of them.
+# The most names in a line; JSON has all.
 NAMES_IN_A_LINE = 4
 
 
 class Severity(IntEnum):
-    """How bad it is, worst first: BAD loses records or stops clients; a WARNING will; a NOTE may be as it should be."""
+    """BAD loses records or stops clients; a WARNING may lead to that; a NOTE may be intended."""
 
     BAD = 0
     WARNING = 1
@@ -21,11 +21,11 @@ class Severity(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is wrong with some things of one kind.
+    """A problem of some subjects.
 
     Attributes:
-        check: a name that stays, for programs.
-        seen: begins a sentence that the subjects end, where there are any.
+        check: a stable name, for programs.
+        seen: the beginning of a sentence, which the subjects complete.
         subjects: topics, partitions, groups, brokers, directories or settings.
     """
 
@@ -38,7 +38,7 @@ class Finding:
 
     @property
     def line(self) -> str:
-        """What was seen, with a few names."""
+        """What was found, with the first few subjects."""
         return f"{self.seen}: {named(self.subjects)}" if self.subjects else self.seen
 
     def as_json(self) -> dict[str, Any]:
@@ -54,7 +54,7 @@ class Finding:
 
 @dataclass
 class Report:
-    """All findings, and what could not be looked at."""
+    """All findings, and the checks that were skipped."""
 
     findings: list[Finding] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Report:
         self.findings += findings
 
     def skip(self, what: str, why: object) -> None:
-        """Say once why something could not be looked at."""
+        """Record the first reason for which a check was skipped."""
         self.skipped.setdefault(what, str(why))
 
     @property
@@ -83,7 +83,7 @@ class Report:
 
 
 def named(subjects: Sequence[str]) -> str:
-    """The first few names, and how many others there are."""
+    """The first few names, and the number of the others."""
     more = len(subjects) - NAMES_IN_A_LINE
     first = ", ".join(subjects[:NAMES_IN_A_LINE])
     return f"{first} and {more} more" if more > 0 else first

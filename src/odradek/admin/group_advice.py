@@ -1,7 +1,6 @@
-"""What happened to a group lately in words, and what to change.
+"""Describes the events of a group's timeline, and derives advice from them.
 
-What is advised follows from the events of its timeline alone, so it can be no better than they are: each piece names
-what it saw.
+The advice follows from the events alone; each line names the event that it follows from.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-# A member of the same client that is back within this time after it left has not been stopped: it did not poll.
+# A member whose client joins again within this time after it left was not stopped: it did not poll.
 BACK_WITHIN_MS = 15 * 60 * 1000
 # More rebalances than this within the span are reported.
 MANY_REBALANCES = 5
@@ -19,7 +18,7 @@ Event = dict[str, Any]
 
 
 def details(event: dict[str, Any]) -> str:
-    """What an event says in words, beside who it is about."""
+    """An event as text, without the member."""
     if event["kind"] == "assigned":
         text = f"{event['count']} partitions have a new owner"
         if event["took_ms"]:
@@ -32,7 +31,7 @@ def details(event: dict[str, Any]) -> str:
 
 
 def advice(events: list[dict[str, Any]]) -> list[str]:
-    """What to change, most telling first; each line once, with what it follows from."""
+    """The advice for a timeline, in the order of the events; each line once."""
     lines: dict[str, None] = {}
     for position, event in enumerate(events):
         of_kind = _ADVICE.get(event["kind"])
@@ -68,7 +67,7 @@ def _of_removal(event: Event, later: list[Event]) -> str:
             f"time. {_POLL}"
         )
     return (
-        f"{_who(event)} was not heard of: its process was killed, hung, or lost its network. If it was "
+        f"{_who(event)} sent no heartbeat: its process was killed, hung, or lost its network. If it was "
         "restarted on purpose, close the consumer first, or give it a group.instance.id and a "
         "session.timeout.ms longer than a restart"
     )
@@ -137,13 +136,13 @@ _REFUSALS = {
     "GROUP_MAX_SIZE_REACHED": "the group is full: raise group.max.size or group.consumer.max.size, or run fewer "
     "members",
     "INCONSISTENT_GROUP_PROTOCOL": "it has no partition.assignment.strategy in common with the members: roll in two "
-    "steps, first adding the new strategy to all, then taking the old one away",
+    "steps, first adding the new strategy to all, then removing the old one",
     "INVALID_SESSION_TIMEOUT": "its session.timeout.ms is outside group.min.session.timeout.ms and "
     "group.max.session.timeout.ms",
 }
 
 
-# By kind of event: what it asks for, given what happened later.
+# Kind of event → advice, from the event and the later ones.
 _ADVICE: dict[str, Callable[[Event, list[Event]], str | None]] = {
     "removed": _of_removal,
     "left": _of_leaving,
@@ -169,5 +168,5 @@ def _who(event: dict[str, Any]) -> str:
 
 
 def seconds_text(ms: int) -> str:
-    """How long something took, for a person."""
+    """A duration as text."""
     return f"{ms / 1000:.1f} s" if ms < 120_000 else f"{ms / 60_000:.0f} min"

@@ -1,12 +1,12 @@
-"""Which replicas are not in sync, and why, found out with the APIs that any cluster has.
+"""Replicas that are not in sync, and the reasons, found with the APIs of any Kafka cluster.
 
-- fenced   the controller counts the broker out: its process is gone, or has not been heard of for its session
-- silent   the broker does not answer us: it is paused, or its machine is not reached
-- slow     it fetches, and has not come so far yet
-- stuck    it answers us and fetches nothing: it may be cut off from the leader; its own log says why
+- fenced: the controller has fenced the broker: its process has ended, or its session has expired.
+- silent: the broker does not respond: it is paused, or its machine cannot be reached.
+- slow: the replica fetches, and has not caught up yet.
+- stuck: the broker responds and the replica does not fetch: it may not reach the leader; its log has the reason.
 
-The leader alone knows since when, and how often it fell out: `odradek_follower_out_seconds`
-and `odradek_follower_falls` of its metrics, and its log.
+Only the leader knows since when, and how often the replica left the ISR: see its log, and its metrics
+`odradek_follower_out_seconds` and `odradek_follower_falls`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from odradek.client.cluster import Cluster
     from odradek.protocol.messages.metadata_response import MetadataResponsePartition
 
-# Between two looks at how large a replica is, and for how long a broker may keep us waiting.
+# The time between two samples of sizes, and the timeout of a broker.
 LOOK_APART_S = 1.0
 ANSWER_WITHIN_S = 3.0
 
@@ -52,7 +52,7 @@ async def lagging_replicas(cluster: Cluster) -> list[dict[str, Any]]:
 def _out_of_sync(
     partitions: dict[TopicPartition, MetadataResponsePartition],
 ) -> dict[TopicPartition, tuple[MetadataResponsePartition, list[int]]]:
-    """The partitions some of whose replicas are not in sync, with these."""
+    """The partitions with replicas that are not in sync, and these replicas."""
     return {
         key: (partition, sorted({*partition.replica_nodes} - {*partition.isr_nodes}))
         for key, partition in partitions.items()
@@ -80,7 +80,7 @@ def _row(
 
 
 async def _sizes(cluster: Cluster, brokers: set[int], missing: Any) -> dict[int, Sizes | None]:
-    """What each broker holds of these partitions; None where it does not answer."""
+    """The sizes of these partitions by broker; None for brokers that do not respond."""
 
     async def of(broker_id: int) -> Sizes | None:
         try:
@@ -100,7 +100,7 @@ def _why(before: dict[int, Sizes | None], after: dict[int, Sizes | None], key: T
 
 
 def _rate(before: dict[int, Sizes | None], after: dict[int, Sizes | None], key: TopicPartition, broker_id: int) -> int:
-    """Bytes a second that the replica has grown by, or that it was cut by."""
+    """The bytes per second by which the replica has grown, or was truncated."""
     old, new = before.get(broker_id) or {}, after.get(broker_id) or {}
     return int(abs(new.get((key, broker_id), 0) - old.get((key, broker_id), 0)) / LOOK_APART_S)
 

@@ -1,4 +1,4 @@
-"""Where the committed offsets of a group are moved to: the plan, computed within what the partitions have."""
+"""Resetting the committed offsets of a group: a plan within the range of the partitions, and its execution."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from odradek.common.topic_names import TopicPartition
 
 
 class ResetError(OdradekError):
-    """Why offsets cannot be reset; `reason` is "empty", "unlisted", "unshiftable", "no-partition" or "in-use"."""
+    """The reason why offsets cannot be reset; `reason` is "empty", "unlisted", "unshiftable", "no-partition" or
+    "in-use"."""
 
     def __init__(self, message: str, reason: str) -> None:
         super().__init__(message)
@@ -29,7 +30,7 @@ class ResetError(OdradekError):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where to: exactly one of these is set."""
+    """The position to reset to; exactly one field is set."""
 
     edge: str = ""  # "earliest", "latest" or "current"
     offset: int | None = None
@@ -40,7 +41,7 @@ class Position:
 
 @dataclass(slots=True)
 class ResetPlan:
-    """What a group has committed (None for nothing) and what it will have, by partition."""
+    """The present committed offset (None if there is none) and the new one, by partition."""
 
     group: str
     offsets: dict[TopicPartition, tuple[int | None, int]] = field(default_factory=dict)
@@ -50,13 +51,13 @@ class ResetPlan:
 async def plan_reset(
     cluster: Cluster, group: str, chosen: Sequence[tuple[str, list[int]]], position: Position
 ) -> ResetPlan:
-    """What to commit for a group, within what the partitions have.
+    """Compute the offsets to commit for a group, limited to the range of the partitions.
 
     Args:
-        chosen: topics with the partitions meant, none for all; no topics for all that the group has committed for.
+        chosen: topics with partitions, or none for all; without topics, all partitions with a committed offset.
     Raises:
-        ResetError: nothing to reset, or the position cannot be known.
-        ApiError: as the brokers say.
+        ResetError: there is nothing to reset, or the position cannot be computed.
+        ApiError: errors of brokers.
     """
     committed = await committed_offsets(cluster, group)
     plan = ResetPlan(group)
@@ -102,7 +103,7 @@ def _target(
     if position.edge == "latest":
         return last[key]
     if position.shift is None:
-        # Kafka's tool, too, takes a group without a committed offset to the end.
+        # As Kafka's tool does, use the end if there is no committed offset.
         return committed[key].offset if key in committed else last[key]
     if key not in committed:
         raise ResetError(f"group {group} has committed nothing for {key[0]}-{key[1]} to shift", "unshiftable")
@@ -121,11 +122,11 @@ async def _partitions(cluster: Cluster, chosen: Sequence[tuple[str, list[int]]])
 
 
 async def check_idle(cluster: Cluster, name: str) -> None:
-    """Raise ResetError where a group has members: they would commit over what is set."""
+    """Raise ResetError if a group has members, which would overwrite the offsets."""
     try:
         group = await describe_group(cluster, name)
     except ApiError as error:
-        # A group that does not exist yet may be given offsets to begin with.
+        # Offsets may be committed for a group that does not exist yet.
         if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
             return
         raise
@@ -135,5 +136,5 @@ async def check_idle(cluster: Cluster, name: str) -> None:
 
 
 async def apply_reset(cluster: Cluster, plan: ResetPlan) -> None:
-    """Commit what a plan says. Raises ApiError: UNKNOWN_MEMBER_ID where the group has members by now."""
+    """Commit the offsets of a plan. Raises ApiError: UNKNOWN_MEMBER_ID if the group has members."""
     await commit_offsets(cluster, plan.group, {key: new for key, (_, new) in plan.offsets.items()})

@@ -11,7 +11,7 @@ from odradek.common.errors import OdradekError
 
 
 class PlanError(OdradekError):
-    """What was asked for cannot be done; one line for a person."""
+    """The requested change is invalid; the text is one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +19,9 @@ class Plan:
     """A change that is not made yet.
 
     Attributes:
-        lines: what will be, in words; no line has a secret.
-        work: makes it.
-        typed: what a user has to write before, for what cannot be undone; "" is nothing.
+        lines: the effects, as text without secrets.
+        work: makes the change.
+        typed: the text that a user must type first, for changes that cannot be undone; "" for none.
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""Changes of topics and of settings, as plans. Brokers validate them before the question is asked, where they can."""
+"""Changes of topics and settings as plans. Brokers validate them first, where they can."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from odradek.protocol.messages.create_topics_response import CreatableTopicResul
 from odradek.protocol.messages.describe_configs_response import DescribeConfigsResourceResult
 from odradek.settings.resources import ConfigSource
 
-# What is a resource's own: taking it away leaves what is below.
+# The sources of a resource's own value.
 _OWN = {
     ResourceType.TOPIC: (ConfigSource.DYNAMIC_TOPIC_CONFIG,),
     ResourceType.BROKER: (ConfigSource.DYNAMIC_BROKER_CONFIG, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
@@ -33,7 +33,7 @@ SHOWN_VALUE = 500
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic that is wanted; counts that are None are those of the brokers."""
+    """A topic to create; None uses the broker's default."""
 
     name: str
     partitions: int | None = None
@@ -42,7 +42,7 @@ class NewTopic:
 
 
 async def plan_topic(cluster: Cluster, wanted: NewTopic) -> Plan:
-    """A new topic. Raises PlanError, ApiError."""
+    """Create a topic. Raises PlanError, ApiError."""
     problem = topic_name_problem(wanted.name)
     if problem:
         raise PlanError(f"topic {wanted.name[:260]!r}: {problem}")
@@ -69,7 +69,7 @@ async def _create(cluster: Cluster, wanted: NewTopic, *, validate_only: bool = F
 
 
 async def plan_deletion(cluster: Cluster, name: str) -> Plan:
-    """A topic deleted, with its records. Raises ApiError."""
+    """Delete a topic with its records. Raises ApiError."""
     topic = await cluster.topic(name)
     led = [(name, each.partition_index) for each in topic.partitions if each.leader_id >= 0]
     first = await list_offsets(cluster, dict.fromkeys(led, EARLIEST))
@@ -83,7 +83,7 @@ async def plan_deletion(cluster: Cluster, name: str) -> Plan:
 
 
 async def plan_partitions(cluster: Cluster, name: str, count: int) -> Plan:
-    """More partitions for a topic. Raises PlanError, ApiError."""
+    """Add partitions to a topic. Raises PlanError, ApiError."""
     before = len((await cluster.topic(name)).partitions)
     if count <= before:
         raise PlanError(f"topic {name} has {_many(before, 'partition')} and can only be given more")
@@ -97,11 +97,11 @@ async def plan_partitions(cluster: Cluster, name: str, count: int) -> Plan:
 
 
 async def plan_setting(cluster: Cluster, kind: ResourceType, name: str, key: str, value: str | None) -> Plan:
-    """One setting of a topic, of a broker, or of all brokers (""); None leaves it to what is below.
+    """Change one setting of a topic, a broker, or all brokers (""); None removes the resource's own value.
 
     Raises:
-        PlanError: it has no value of its own that could be taken away.
-        ApiError: as the brokers say, for one that is unknown or a value that is wrong.
+        PlanError: the resource has no value of its own.
+        ApiError: the setting is unknown, or the value invalid.
     """
     now = await _described(cluster, kind, name, key)
     is_own = now is not None and now.config_source in _OWN[kind]
@@ -132,9 +132,9 @@ async def _described(cluster: Cluster, kind: ResourceType, name: str, key: str) 
 async def _may_be_shown(
     cluster: Cluster, kind: ResourceType, name: str, key: str, now: DescribeConfigsResourceResult | None
 ) -> bool:
-    """Whether a value is no secret, as brokers describe its setting; one that none describes may be one.
+    """Whether the setting is not sensitive; an unknown one may be.
 
-    Of all brokers together only what was set is described: what else there is, each broker says of itself.
+    Brokers describe only those cluster-wide defaults that were set; the other settings are described by each broker.
     """
     if now is None and kind is ResourceType.BROKER and not name:
         await cluster.metadata([])
@@ -143,7 +143,7 @@ async def _may_be_shown(
 
 
 def of_resource(kind: ResourceType, name: str) -> str:
-    """What settings belong to, in words."""
+    """The resource of a setting, as text."""
     return f"{kind.name.lower()} {name}" if name else "all brokers"
 
 

@@ -11,7 +11,7 @@ import sys
 
 
 def main() -> None:
-    """Run a command line and leave the process with its exit code."""
+    """Run a command line and exit with its exit code."""
     code = _run(sys.argv[1:])
     try:
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""`odradek acls why`: what brokers decide by the ACLs of the cluster and the settings of each."""
+"""`odradek acls why`: how brokers decide, by the ACLs of the cluster and the settings of each broker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """May a principal on a host do an operation to a resource? Operation and type are numbers of `metadata.acls`."""
+    """Whether a principal on a host may do an operation on a resource. Operation and type are numbers of
+    `metadata.acls`."""
 
     principal: str
     host: str
@@ -36,7 +37,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What decides besides ACLs."""
+    """The settings that affect the decision."""
 
     super_users: str
     allow_everyone: str
@@ -44,7 +45,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What brokers with the same settings decide."""
+    """The decision of the brokers with the same settings."""
 
     brokers: tuple[int, ...]
     settings: Settings
@@ -56,7 +57,7 @@ class Answer:
 
 
 def answers_of(question: Question, where: Target) -> list[Answer]:
-    """One answer, or one for each way in which brokers are set up, those of the lowest ids first."""
+    """The decisions, one for each group of brokers with the same settings, in the order of the lowest ids."""
     from odradek.metadata.acls import CLUSTER_NAME, AclResourceType
 
     asked = [question]
@@ -72,7 +73,7 @@ def answers_of(question: Question, where: Target) -> list[Answer]:
 
 
 def explained(question: Question, answer: Answer) -> str:
-    """The rule that decides, or why there is none."""
+    """The rule that decides, or the reason why there is none."""
     from odradek.metadata.acls import AclOperation, AclResourceType
     from odradek.security.acl.audit import rule_text
 
@@ -89,7 +90,7 @@ def explained(question: Question, answer: Answer) -> str:
 
 
 def answered(answers: list[Answer]) -> dict[str, Any]:
-    """As JSON: the one answer, or allowed by all brokers or not and what each of them says."""
+    """The decisions as JSON: the only one, or whether all brokers allow it and the decision of each group."""
     if len(answers) == 1:
         return _answered(answers[0])
     each = [{"brokers": list(answer.brokers), **_answered(answer)} for answer in answers]
@@ -103,7 +104,7 @@ def _answered(answer: Answer) -> dict[str, Any]:
 
 
 def _decide(asked: list[Question], found: list[list[Acl]], settings: Settings) -> AclDecision:
-    """The first that allows it decides, or else the first of all."""
+    """The decision: the first rule that allows decides, otherwise the first of all."""
     from uuid import UUID
 
     from odradek.security.acl.authorizer import StandardAuthorizer
@@ -139,7 +140,7 @@ async def _acls_of(cluster: Cluster, question: Question) -> list[Acl]:
 
 
 async def _settings_of_brokers(cluster: Cluster) -> dict[Settings, list[int]]:
-    """The brokers of each way in which they are set up."""
+    """The brokers by their settings."""
     from odradek.client.admin import ResourceType, describe_cluster, describe_configs
 
     ids = sorted(each.broker_id for each in (await describe_cluster(cluster)).brokers)

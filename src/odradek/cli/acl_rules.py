@@ -1,4 +1,4 @@
-"""From the options of `odradek acls` to entries and filters, and from entries to what is printed."""
+"""Converts the options of `odradek acls` to ACLs and filters, and ACLs to output."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CONSUMER = ("READ", "DESCRIBE")
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """The resources that options name: type, as a number, and name."""
+    """The resources that options name: type (a number) and name."""
 
     named: tuple[tuple[int, str], ...]
 
@@ -37,7 +37,7 @@ def resources_of(
     *,
     cluster: bool,
 ) -> Resources:
-    """What the options name."""
+    """The resources that the options name."""
     from odradek.metadata.acls import CLUSTER_NAME, AclResourceType
 
     given = {
@@ -54,7 +54,7 @@ def resources_of(
 def wanted_of(
     resources: Resources, operation: list[str] | None, *, producer: bool, consumer: bool
 ) -> list[tuple[tuple[int, str], int]]:
-    """Resources with the operations on them that are meant.
+    """The resources with the requested operations.
 
     Raises:
         CliError: no resource, no operation, a consumer without a group.
@@ -87,7 +87,7 @@ def entries_of(
     *,
     prefixed: bool,
 ) -> list[Acl]:
-    """Each pair of resource and operation for each principal and host. Raises CliError without a principal."""
+    """An ACL for each pair of resource and operation, principal and host. Raises CliError without a principal."""
     from odradek.metadata.acls import PatternType
     from odradek.metadata.model import Acl
 
@@ -105,7 +105,7 @@ def entries_of(
 
 
 def _permissions(allowed: list[str] | None, denied: list[str] | None) -> list[tuple[str, int]]:
-    """Each principal that options name, with what is granted to it or denied."""
+    """Each principal of the options, with its permission."""
     from odradek.metadata.acls import PermissionType
 
     given = ((PermissionType.ALLOW, allowed), (PermissionType.DENY, denied))
@@ -113,7 +113,7 @@ def _permissions(allowed: list[str] | None, denied: list[str] | None) -> list[tu
 
 
 def _pattern_of(resource_type: int, pattern: int) -> int:
-    """The pattern of an entry on a resource: the cluster has one name, and so no other pattern than LITERAL."""
+    """The pattern of an ACL; the cluster has one name, so its pattern is LITERAL."""
     from odradek.metadata.acls import AclResourceType, PatternType
 
     return int(PatternType.LITERAL if resource_type == AclResourceType.CLUSTER else pattern)
@@ -127,7 +127,7 @@ def filters_of(
     operation: list[str] | None,
     hosts: list[str] | None,
 ) -> list[DeleteAclsFilter]:
-    """What DeleteAcls is asked: an option that is not given matches everything."""
+    """The filters for DeleteAcls; an option that is not given matches everything."""
     from odradek.metadata.acls import AclOperation, AclResourceType, PermissionType
     from odradek.protocol.messages.delete_acls_request import DeleteAclsFilter
 
@@ -149,7 +149,7 @@ def filters_of(
 
 
 def description_of(filter_: DeleteAclsFilter) -> DescribeAclsRequest:
-    """A request for what a filter of DeleteAcls would take away."""
+    """The DescribeAcls request that finds the ACLs that a filter of DeleteAcls matches."""
     from odradek.protocol.messages.describe_acls_request import DescribeAclsRequest
 
     return DescribeAclsRequest(**{each.name: getattr(filter_, each.name) for each in DescribeAclsRequest.FIELDS})
@@ -180,12 +180,12 @@ def check_principals(names: Sequence[str]) -> None:
 
 
 def row(acl: Acl) -> list[object]:
-    """An entry as a row of a table."""
+    """An ACL as a row of a table."""
     return list(described(acl).values())
 
 
 def described(acl: Acl) -> dict[str, str]:
-    """An entry as JSON."""
+    """An ACL as JSON."""
     from odradek.metadata.acls import AclOperation, AclResourceType, PatternType, PermissionType
 
     return {

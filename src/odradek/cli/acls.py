@@ -1,4 +1,4 @@
-"""`odradek acls`: who may do what, and which rule decides it."""
+"""`odradek acls`: manage permissions, and explain decisions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _NO_SUCH = "there is no such ACL; `odradek acls list` shows those that there are
 
 @dataclass(frozen=True)
 class Named:
-    """The resources that a command is about."""
+    """The resources of a command."""
 
     topic: Annotated[list[str] | None, typer.Option("--topic", "-t", help="A topic; may be repeated.")] = None
     group: Annotated[list[str] | None, typer.Option("--group", help="A consumer group; may be repeated.")] = None
@@ -62,7 +62,7 @@ class Named:
 
 @dataclass(frozen=True)
 class Rules:
-    """Who is allowed or denied what, from where."""
+    """Principals, permissions and hosts."""
 
     allow_principal: Annotated[
         list[str] | None,
@@ -89,7 +89,7 @@ class Rules:
 
     @property
     def match_everything(self) -> bool:
-        """Whether no option leaves an ACL out when they are a filter."""
+        """Whether the options, as a filter, match all ACLs."""
         return not (self.principals or self.operation or self.host)
 
 
@@ -125,7 +125,7 @@ def add(
     command_config: CommandConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Add ACLs; those that exist stay."""
+    """Add ACLs; existing ones stay."""
     pairs = wanted_of(named.resources, rules.operation, producer=producer, consumer=consumer)
     new = entries_of(pairs, rules.allow_principal, rules.deny_principal, rules.host, prefixed=rules.prefixed)
 
@@ -150,7 +150,7 @@ def remove(
     command_config: CommandConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove the ACLs that have all that is given; what is left out may be anything.
+    """Remove the ACLs that match all options; an option that is not given matches everything.
 
     Where no resource is named it asks before it does so.
     """
@@ -186,7 +186,7 @@ def _filters(rules: Rules, resources: Resources) -> list[DeleteAclsFilter]:
 
 
 def _ask(filters: list[DeleteAclsFilter], where: Target) -> None:
-    """Say how much would be removed, and be sure that it is meant."""
+    """Print how many ACLs would be removed, and ask for confirmation."""
 
     async def work(cluster: Cluster) -> set[Acl]:
         from odradek.client.acls import describe_acls
@@ -213,7 +213,7 @@ def why(
     command_config: CommandConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say whether a client may do something, and which rule decides.
+    """Print whether a client may do something, and which rule decides.
 
     Brokers with other super.users, or another allow.everyone.if.no.acl.found, answer on lines of their own.
     """
@@ -236,7 +236,7 @@ def why(
 def _found(
     named: tuple[tuple[int, str], ...], principal: str | None, bootstrap_server: str, command_config: Path | None
 ) -> list[Acl]:
-    """The ACLs that concern any of the resources, of one principal or of all, each once."""
+    """The ACLs of these resources, of one principal or of all, each once."""
     from odradek.metadata.acls import AclOperation, AclResourceType, PatternType, PermissionType
     from odradek.protocol.messages.describe_acls_request import DescribeAclsRequest
 

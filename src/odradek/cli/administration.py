@@ -1,4 +1,4 @@
-"""What commands that administer a cluster have in common: options of where it is, and whether they answer in JSON."""
+"""Options that administrative commands share: the cluster, and JSON output."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Administration:
-    """Which cluster is asked, and how a command answers; a group of options (`with_option_groups`)."""
+    """The cluster, and the form of the output; a group of options (`with_option_groups`)."""
 
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP
     command_config: CommandConfigOption = None
     as_json: JsonOption = False
 
     def ask(self, work: Callable[[Cluster], Awaitable[T]]) -> T:
-        """What `work` returns for the cluster. Raises as `administer`."""
+        """Run `work` with the cluster and return its result. Raises as `administer`."""
         return administer(target(self.bootstrap_server, self.command_config), work)
 
     def report(self, value: object, text: str) -> None:
-        """Answer what was done: a value of JSON, or a line for a person."""
+        """Print the result of a change: as JSON, or as a line of text."""
         if self.as_json:
             print_json(value)
         else:

@@ -1,4 +1,4 @@
-"""The root command: which commands there are, and where they live.
+"""The root command, and the modules of all commands.
 
 A command's module is imported when it is called, not when it is listed; its `app` is a typer application.
 """
@@ -55,13 +55,13 @@ COMMANDS = {
 
 
 class LazyGroup(TyperGroup):
-    """A group that lists its commands from a table and imports the one that is called."""
+    """A command group that lists its commands from a table, and imports a command when it is called."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """A stand-in that knows its help, for lists of commands."""
+        """A placeholder with the command's help, for lists of commands."""
         if cmd_name not in COMMANDS:
             return None
         return TyperCommand(cmd_name, short_help=COMMANDS[cmd_name][1])
@@ -86,7 +86,7 @@ def load(name: str) -> Any:
 
 
 def _plain(command: Any) -> None:
-    """Let help be plain text: boxes of rich cut the names of options and variables where a column is narrow."""
+    """Print help as plain text: the boxes of rich truncate option names in narrow columns."""
     command.rich_markup_mode = None
     for below in (getattr(command, "commands", None) or {}).values():
         # What is given as short is printed whole; of the long help a list would show the beginning.
@@ -138,7 +138,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _misused(error: Any, *, as_json: bool) -> int:
-    """One line for a command line that cannot be read; a command that was called bare has printed its help."""
+    """Print one line for an invalid command line; a command without arguments has printed its help."""
     command = error.ctx.command_path if error.ctx is not None else "odradek"
     if type(error).__name__ == "NoArgsIsHelpError":
         error.show()

@@ -1,4 +1,4 @@
-"""`odradek certs`: certificates for a laptop or a test."""
+"""`odradek certs`: certificates for development and tests."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def dev(
     days: Annotated[int, typer.Option("--days", min=1, max=3650, help="How long they are valid.")] = 365,
     as_json: JsonOption = False,
 ) -> None:
-    """Make an authority, a node's certificate and a client's, and print what nodes and clients set.
+    """Create an authority, a node's certificate and a client's, and print the settings of nodes and clients.
 
     The files are for a laptop or a test. The authority's key is not kept: what is to be trusted later is made again.
     """
@@ -94,7 +94,7 @@ def dev(
 
 
 def _write_certificates(paths: dict[str, Path], hosts: list[str], user: str, days: int) -> None:
-    """Raises OSError, and ValueError for a host or a user that no certificate can name."""
+    """Raises OSError; ValueError for a host or user name that is invalid in a certificate."""
     import datetime
 
     from odradek.security.tls.development import make_authority

@@ -1,4 +1,4 @@
-"""`odradek client-metrics`: which metrics of their own clients are asked to push, and which clients (KIP-714)."""
+"""`odradek client-metrics`: subscriptions for metrics that clients push (KIP-714)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def set_subscription(
     command_config: CommandConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask clients for metrics; settings that are not named stay as they are."""
+    """Create or change a subscription; settings that are not named stay."""
     values = parse_assignments(settings, "set")
     unknown = sorted(set(values) - set(KEYS))
     if unknown:
@@ -85,7 +85,7 @@ def remove(
     command_config: CommandConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask for nothing any more: clients notice with their next push."""
+    """Remove a subscription; clients notice with their next push."""
 
     async def work(cluster: Cluster) -> bool:
         from odradek.client.admin import ConfigOperation, ResourceType, alter_configs, list_config_resources

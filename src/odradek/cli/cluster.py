@@ -1,4 +1,4 @@
-"""`odradek cluster`: what the cluster says of itself: id, brokers, features, quorum; and forgetting a broker."""
+"""`odradek cluster`: id, brokers, features and quorum of a cluster; unregistering a broker."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def brokers(
     command_config: CommandConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the brokers, those included that do not serve now, and which of them is the controller for clients."""
+    """Show the brokers, including fenced ones, and the controller for clients."""
 
     async def work(cluster: Cluster) -> list[dict[str, Any]]:
         from odradek.client.admin import describe_cluster
@@ -93,7 +93,8 @@ def brokers(
 
 
 async def _is_fenced(cluster: Cluster, broker: int) -> bool | None:
-    """Whether it is away; None: there is no such broker. One that stops, asked by `drain --stop`, is waited for."""
+    """Whether the broker is fenced; None if it is not registered. Waits for a broker that stops after `drain
+    --stop`."""
     import asyncio
     import time
 
@@ -127,7 +128,7 @@ def unregister(
     command_config: CommandConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Forget a broker that has been stopped and will not come back. It must hold no replica any more."""
+    """Unregister a broker that is stopped and will not return. It must have no replica."""
 
     async def look(cluster: Cluster) -> tuple[bool | None, list[str]]:
         fenced = await _is_fenced(cluster, broker)
@@ -170,7 +171,7 @@ def features(
     command_config: CommandConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show which features the broker knows, and at which level the cluster has them."""
+    """Show the features that the broker supports, and their finalized levels."""
 
     async def work(cluster: Cluster) -> tuple[list[dict[str, Any]], int]:
         response = (await cluster.any_connection()).features
@@ -207,7 +208,7 @@ def quorum(
     command_config: CommandConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the quorum that keeps the metadata: leader, voters, observers, how far each has read."""
+    """Show the metadata quorum: leader, voters, observers, and how far each has read."""
 
     async def work(cluster: Cluster) -> dict[str, Any]:
         from odradek.client.admin import describe_cluster, describe_quorum

@@ -1,4 +1,4 @@
-"""How far topics are compacted, asked of the leaders of their partitions."""
+"""The compaction state of topics, requested from the leaders of their partitions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 async def ask_states(
     cluster: Cluster, topics: Sequence[MetadataResponseTopic]
 ) -> dict[tuple[str, int], dict[str, Any]]:
-    """By partition, what its leader reports; nothing of leaders that cannot be asked or are not ours."""
+    """The state by partition, as the leaders report it; leaders that do not respond, or are not Odradek's, have
+    none."""
     from odradek.protocol.messages.describe_log_dirs_request import DescribableLogDirTopic, DescribeLogDirsRequest
     from odradek.protocol.messages.describe_log_dirs_response import DescribeLogDirsResponse
 
@@ -35,7 +36,7 @@ async def ask_states(
 
 
 def _led(topics: Sequence[MetadataResponseTopic]) -> dict[int, dict[str, list[int]]]:
-    """By broker and topic, the partitions that it leads."""
+    """The partitions by leader and topic."""
     led: dict[int, dict[str, list[int]]] = {}
     for topic in topics:
         for partition in topic.partitions:
@@ -71,7 +72,7 @@ def _as_json(state: CompactionState) -> dict[str, Any]:
 
 
 def compaction_text(state: dict[str, Any] | None) -> str:
-    """One cell of a table."""
+    """The state as a table cell."""
     if state is None:
         return "-"
     text = f"to {state['cleaned_offset']}, {state['dirty_ratio']:.0%} dirty"

@@ -1,4 +1,4 @@
-"""Names that a shell completes by asking the cluster: topics and groups. Silence and errors are no names."""
+"""Shell completion of topic and group names. If the cluster does not respond, there are none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TIMEOUT_MS = 1000
 
 
 def topic_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Topics that begin so."""
+    """The topics with this prefix."""
 
     async def work(cluster: Cluster) -> list[str]:
         return [topic.name or "" for topic in (await cluster.metadata()).topics]
@@ -25,7 +25,7 @@ def topic_names(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def group_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Groups that begin so."""
+    """The groups with this prefix."""
 
     async def work(cluster: Cluster) -> list[str]:
         from odradek.client.groups import list_groups

@@ -142,7 +142,7 @@ def alter(
     command_config: CommandConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Set settings, or take them back to their defaults."""
+    """Set settings, or reset them to their defaults."""
     kind_value, name = _entity(entity_type, entity_name, entity_default, topic, broker, group)
     if name is None:
         raise CliError("say whose settings: --entity-name NAME, or --entity-default for all brokers", code=USAGE)
@@ -168,7 +168,7 @@ def alter(
 def _changes(
     add_config: list[str] | None, add_config_file: Path | None, delete_config: list[str] | None
 ) -> tuple[dict[str, str], list[str]]:
-    """What the options set, and what they take back. Raises CliError where that is nothing, or contradicts itself."""
+    """The settings to set and to reset. Raises CliError if there are none, or they conflict."""
     added = read_properties(add_config_file) if add_config_file is not None else {}
     for item in add_config or []:
         added |= parse_config_list(item)
@@ -210,7 +210,7 @@ def _entity(
     broker: str | None,
     group: str | None,
 ) -> tuple[int, str | None]:
-    """The resource's type and name that the options mean; no name means all. Raises CliError."""
+    """The type and name of the resource; no name means all. Raises CliError."""
     short = [("topics", topic), ("brokers", broker), ("groups", group)]
     given = [(kind, name) for kind, name in short if name is not None]
     if len(given) + (entity_type is not None) != 1:
@@ -224,7 +224,7 @@ def _entity(
 
 
 def _name_of(kind: str, name: str | None, is_default: bool = False) -> str | None:
-    """The name of a resource of this type. Raises CliError for one that there cannot be."""
+    """The name of a resource. Raises CliError if it is invalid for this type."""
     if is_default:
         if name is not None or kind != "brokers":
             raise CliError("--entity-default goes with --entity-type brokers and without --entity-name", code=USAGE)

@@ -1,4 +1,4 @@
-"""Asking a person before something is done that cannot be taken back."""
+"""Confirmation of changes that cannot be undone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask a person; a program must say --yes. Raises CliError, typer.Abort."""
+    """Ask for confirmation on a terminal; without one, --yes is required. Raises CliError, typer.Abort."""
     if yes:
         return
     if not sys.stdin.isatty():

@@ -1,4 +1,4 @@
-"""What all commands that talk to a cluster share: their options, the client's settings, and running a coroutine.
+"""Shared by commands that connect to a cluster: options, client settings, and running a coroutine.
 
 Administration goes through `odradek.client`. Its settings come from a properties file as Kafka's tools take one; of
 those only what matters to a client that administers is read.
@@ -59,14 +59,14 @@ CommandPropertyOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Which cluster, and how to reach it."""
+    """A cluster, and the client's settings."""
 
     bootstrap: str
     properties: dict[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def timeout_ms(self) -> int:
-        """For one operation, retries included."""
+        """The timeout of one operation, including retries."""
         text = self.properties.get("default.api.timeout.ms") or self.properties.get("request.timeout.ms")
         if text is None:
             return DEFAULT_TIMEOUT_MS
@@ -81,7 +81,7 @@ class Target:
 
 
 def target(bootstrap: str, command_config: Path | None) -> Target:
-    """The cluster that the options name; `bootstrap.servers` of the file counts where the option is not given.
+    """The cluster of the options; without --bootstrap-server, `bootstrap.servers` of the file.
 
     Raises:
         CliError: a file that cannot be read.
@@ -129,7 +129,7 @@ def administer(where: Target, work: Callable[[Cluster], Awaitable[T]]) -> T:
 
 
 def cluster_at(where: Target) -> Callable[[], Cluster]:
-    """What makes the client of a cluster, on the loop that it is used by. Raises CliError for what it cannot use."""
+    """Return a function that creates the client on its event loop. Raises CliError for invalid settings."""
     from odradek.client.cluster import Cluster, parse_bootstrap
     from odradek.client.sasl import SaslSettingError
     from odradek.common.real_io import RealClock, RealNetwork
@@ -152,7 +152,7 @@ def cluster_at(where: Target) -> Callable[[], Cluster]:
 
 
 def unreachable(where: Target, reason: str) -> CliError:
-    """The error for a cluster that does not answer."""
+    """The error for a cluster that does not respond."""
     from odradek.cli.errors import UNREACHABLE
 
     hint = "is a broker running there? Start one with `odradek broker` or set --bootstrap-server"
@@ -164,7 +164,7 @@ def unreachable(where: Target, reason: str) -> CliError:
 
 
 def tls_of(where: Target) -> ssl.SSLContext | None:
-    """The client's own TLS; None where its protocol has none. Raises CliError."""
+    """The client's TLS; None if the security protocol has none. Raises CliError."""
     from odradek.admin.connecting import PROTOCOLS
 
     protocol = where.security_protocol

@@ -1,4 +1,4 @@
-"""`odradek console`: pages in a browser for clusters that speak Kafka's protocol."""
+"""`odradek console`: a web console for Kafka clusters."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _clusters(
 
 
 def _address(listen: str) -> tuple[str, int]:
-    """`host:port`, `[::1]:port`; a port of 0 is a free one. Raises CliError."""
+    """`host:port`, `[::1]:port`; port 0 uses a free one. Raises CliError."""
     host, _, digits = listen.rpartition(":")
     port = parse_natural(digits, MAX_PORT)
     if not host or port is None:
@@ -118,7 +118,7 @@ def password(
     file: Annotated[Path, typer.Argument(help="The file of users; it is made where it is not there.")],
     name: Annotated[str, typer.Argument(help="Who it is.")],
 ) -> None:
-    """Give a user a password, read from the terminal or from standard input, in a file for --users."""
+    """Set a user's password in a file for --users; reads it from the terminal or from standard input."""
     import getpass
 
     from odradek.console.auth import rewrite, with_user

@@ -140,7 +140,7 @@ def _settings(group: str | None, from_beginning: bool, isolation_level: str, *, 
 
 
 class _Reader:
-    """A consumer, from its start to the end that was asked for."""
+    """A consumer, from its start to the requested end."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class _Reader:
             raise CliError(f"--topic: {error.args[0].str()}", code=USAGE) from None
 
     def assign(self, topic: str, partition: int | None, start: int, *, to_end: bool) -> None:
-        """Read partitions without a group. `start` is an offset, or below 0 a logical one of the client."""
+        """Read partitions without a group. `start` is an offset, or a negative logical one of the client."""
         from confluent_kafka import TopicPartition
 
         partitions = topic_partitions(self._consumer, self._where, topic, self._troubles)
@@ -192,7 +192,7 @@ class _Reader:
         self._consumer.assign([TopicPartition(topic, one, start) for one in chosen])
 
     def _set_ends(self, topic: str, partitions: Sequence[int], start: int) -> list[int]:
-        """End where partitions end now; returns those that have anything to read."""
+        """Stop at the present ends of the partitions; returns the partitions that have records."""
         from confluent_kafka import KafkaException, TopicPartition
 
         try:
@@ -209,8 +209,7 @@ class _Reader:
         return sorted(self._ends)
 
     def run(self, sink: BinaryIO, line_of: Callable[[Any], bytes], *, bar_wanted: bool) -> None:
-        """Print records until the end. Raises CliError for what the client reports, behind what came before it,
-        and ApiError where a group has no coordinator."""
+        """Print records until the end. Raises CliError for an error of the client, after the records before it."""
         last_ms = time.monotonic() * 1000
         with progress_bar("records", self._total, wanted=bar_wanted) as bar:
             while not self._done():
@@ -237,7 +236,7 @@ class _Reader:
                     raise self._failure
 
     def close(self) -> None:
-        """Leave the group; what was printed and not yet committed is."""
+        """Leave the group; the offsets of printed records are committed."""
         self._consumer.close()
 
     def _look_for_coordinator(self, *, at_end: bool = False) -> None:
@@ -250,7 +249,7 @@ class _Reader:
         return self._ends is not None and not self._ends
 
     def _is_wanted(self, message: Any) -> bool:
-        """Whether to print it; takes note of ends and failures."""
+        """Whether to print a message; records ends and errors."""
         error = message.error()
         if error is not None and error.code() != self._end_of_partition:
             self._note_failure(error)
@@ -265,7 +264,7 @@ class _Reader:
         return error is None and message.offset() < end
 
     def _note_failure(self, error: Any) -> None:
-        """Keep the first error that the client does not get over: what came before it is still to be printed."""
+        """Keep the first error that the client cannot recover from; the records before it are still printed."""
         if self._failure is None and not error.retriable():
             self._failure = failed(self._exception(error), self._where, self._troubles)
 
@@ -277,7 +276,7 @@ class _Reader:
 
 
 def _write_all(sink: BinaryIO, data: bytes) -> None:
-    """Write every byte. With PYTHONUNBUFFERED standard output takes only a part where a signal comes in between."""
+    """Write all bytes. With PYTHONUNBUFFERED, a signal may interrupt a write to standard output."""
     left = memoryview(data)
     while left:
         left = left[sink.write(left) or 0 :]
@@ -285,7 +284,7 @@ def _write_all(sink: BinaryIO, data: bytes) -> None:
 
 
 def _line_maker(shown: Printing, *, json_lines: bool) -> Callable[[Any], bytes]:
-    """What makes a line of a message; where only values are wanted, with as little work as that needs."""
+    """A function that formats a message as a line; fast for values alone."""
     if not json_lines and shown == Printing(separator=shown.separator):
         null = shown.null_marker.encode()
 

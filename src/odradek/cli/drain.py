@@ -1,4 +1,4 @@
-"""`odradek drain`: take a broker's work away before its machine goes, without an error at any client."""
+"""`odradek drain`: move leadership off a broker before it stops, without errors at clients."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def drain(
     command_config: CommandConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Move leaders away from a broker, give it nothing new, and say what its absence means.
+    """Move leaders off a broker, assign it nothing new, and print the effects of its absence.
 
     Nothing is copied: its replicas stay where they are, and catch up when it is back. The drain ends when it has
     stopped and started again.
@@ -91,7 +91,7 @@ def drain(
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What a drain over the cluster's protocol is asked to do."""
+    """The options of a drain over Kafka's protocol."""
 
     broker: int
     until_ms: int
@@ -152,7 +152,7 @@ async def _drain(cluster: Cluster, asked: _Asked) -> dict[str, Any]:
 
 
 async def _absence(cluster: Cluster, view: View, broker: int) -> list[str]:
-    """What a broker's absence means, at most two lines for each topic that suffers."""
+    """The effects of a broker's absence, at most two lines for each affected topic."""
     from odradek.cli.partition_moves import min_isr_of
 
     held = {key: partition for key, partition in view.partitions.items() if broker in partition.isr_nodes}
@@ -205,7 +205,7 @@ async def _set(cluster: Cluster, broker: int, until_ms: int | None, *, stop: boo
 
 
 async def _wait_until_it_leads_nothing_else(cluster: Cluster, view: View, broker: int, timeout_s: int) -> int:
-    """Wait until it leads only what no other broker can; returns how much that is."""
+    """Wait until the broker leads only partitions that no other broker can lead; returns their number."""
     import asyncio
 
     deadline = time.monotonic() + timeout_s

@@ -1,4 +1,4 @@
-"""`odradek dump-log`: print log segments, indexes, snapshots and checkpoints, ours or Kafka's.
+"""`odradek dump-log`: print log segments, indexes, snapshots and checkpoints of Odradek and Kafka.
 
 Lines have the labels of Kafka's own dumper, so that what was written to read those reads ours.
 """
@@ -81,7 +81,7 @@ def dump_log(
 
 
 def _one_of(asked: Iterable[tuple[bool, Decoder]]) -> Decoder | None:
-    """The decoder that was asked for; None where none was."""
+    """The selected decoder; None if there is none."""
     chosen = [decoder for given, decoder in asked if given]
     if len(chosen) > 1:
         raise CliError("a log has one kind of records; choose one of the decoders", code=USAGE)
@@ -108,7 +108,7 @@ def _expanded(paths: list[Path]) -> list[Path]:
 
 
 def _dump(path: Path, options: DumpOptions, output: _Output) -> int:
-    """Print what is in a file; returns in how many places it is damaged."""
+    """Print a file; returns the number of damaged places."""
     from odradek.cli.log_files import Damage, read_entries
 
     damages = 0
@@ -129,7 +129,7 @@ def _dump(path: Path, options: DumpOptions, output: _Output) -> int:
 
 
 class _Output:
-    """What is printed of files beside their damages: nothing."""
+    """The output of entries: none."""
 
     def begin(self, path: Path) -> None:
         pass
@@ -139,14 +139,14 @@ class _Output:
 
 
 class _Json(_Output):
-    """Each entry as a line of JSON."""
+    """Prints each entry as a line of JSON."""
 
     def show(self, path: Path, entry: dict[str, Any]) -> None:
         sys.stdout.write(json.dumps({"file": str(path), **entry}, ensure_ascii=False) + "\n")
 
 
 class _Text(_Output):
-    """Entries as lines, below a head for each file."""
+    """Prints entries as lines, below a heading for each file."""
 
     def __init__(self, *, content: bool, metadata: bool) -> None:
         self._content = content

@@ -1,4 +1,4 @@
-"""Errors of the command line, and what each family of errors prints and returns."""
+"""Errors of the command line: the output and exit code of each family of errors."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _HINTS = {
 
 
 class CliError(OdradekError):
-    """One line for the user, with what to do next."""
+    """An error of one line, with what to do next."""
 
     def __init__(self, message: str, *, code: int = FAILED) -> None:
         super().__init__(message)
@@ -66,7 +66,7 @@ def exit_code(error: Exception) -> int:
 
 
 def lines(error: Exception) -> list[str]:
-    """What to print of an error: one line, or one for each problem of a configuration."""
+    """The lines of an error: one, or one for each problem of a configuration."""
     if isinstance(error, ConfigError):
         return error.problems
     if isinstance(error, ApiError):

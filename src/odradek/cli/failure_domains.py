@@ -1,4 +1,4 @@
-"""What brokers share: a rack is gone as a whole, and so is a machine; a partition is spread over both. Pure."""
+"""Failure domains of brokers: racks and machines. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Domain = tuple[str, str | int | None]
 
 @dataclass(frozen=True, slots=True)
 class FailureDomains:
-    """Racks and machines of brokers.
+    """The racks and machines of brokers.
 
     Attributes:
         racks: rack of each broker that may hold replicas; None where it has none: those share one.
@@ -21,27 +21,27 @@ class FailureDomains:
     hosts: Mapping[int, str | None] = field(default_factory=dict)
 
     def of(self, broker: int) -> tuple[Domain, Domain]:
-        """The rack and the machine of a broker, the larger domain first."""
+        """The rack and the machine of a broker, in this order."""
         host = self.hosts.get(broker)
         return ("rack", self.racks.get(broker) or ""), ("host", broker if host is None else host)
 
     def used(self, replicas: Iterable[int]) -> set[Domain]:
-        """All domains of some brokers."""
+        """The domains of some brokers."""
         return {domain for broker in replicas for domain in self.of(broker)}
 
     def crowding(self, broker: int, used: Collection[Domain]) -> tuple[bool, ...]:
-        """Whether its rack, and whether its machine, is among those in use; the smaller the better."""
+        """Whether the broker's rack, and its machine, are in use already; smaller is better."""
         return tuple(domain in used for domain in self.of(broker))
 
     def keeps(self, replicas: Collection[int], old: int, new: int) -> bool:
-        """Whether a partition is on as many racks, and on as many machines, when one broker takes another's place."""
+        """Whether replacing one broker by another keeps the number of racks and machines of a partition."""
         before = [set(domains) for domains in zip(*map(self.of, replicas), strict=True)]
         moved = [new if broker == old else broker for broker in replicas]
         after = [set(domains) for domains in zip(*map(self.of, moved), strict=True)]
         return all(len(now) >= len(then) for then, now in zip(before, after, strict=True))
 
     def improvements(self, replicas: Collection[int], free: Iterable[int]) -> Iterator[tuple[list[int], list[int]]]:
-        """(replicas that share a domain, free brokers in domains without any), for racks, then for machines.
+        """(replicas that share a domain, free brokers in unused domains), for racks, then for machines.
 
         What is done for machines takes no rack away.
         """

@@ -1,4 +1,4 @@
-"""Why a member of a group is given no partitions, where that is for want of a coordinator.
+"""Detects that a group member has no partitions because the group has no coordinator.
 
 The C client looks for its coordinator for ever and reports nothing, so that a group that cannot be served looks like a
 topic without records.
@@ -26,7 +26,7 @@ PATIENCE_AT_END_MS = 1_000
 
 
 class CoordinatorWatch:
-    """Asks for the coordinator of a group for as long as its member has no partitions."""
+    """Looks up the coordinator of a group while its member has no partitions."""
 
     def __init__(self, where: Target, group: str, consumer: Any) -> None:
         self._where = where
@@ -36,7 +36,7 @@ class CoordinatorWatch:
         self._joined = False
 
     def look(self, *, at_end: bool = False) -> None:
-        """Ask, where it is time to, or `at_end` where nothing else will say it.
+        """Look up the coordinator if it is time, or `at_end`, when nothing else reports the reason.
 
         Raises:
             ApiError: COORDINATOR_NOT_AVAILABLE, with what the broker says of it.

@@ -1,4 +1,4 @@
-"""`odradek groups explain`: what happened to a group lately, why, and what to change.
+"""`odradek groups explain`: the recent events of a group, their reasons, and advice.
 
 The coordinator sends its timeline in a field of DescribeGroups that only we ask for (docs/adr/0007-group-timelines.md).
 What is advised follows from the events alone, so it can be no better than they are: each piece names what it saw.
@@ -29,7 +29,8 @@ def explain(
     command_config: CommandConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show who joined, left, timed out or was fenced lately, how long partitions had no owner, and what to change."""
+    """Show which members joined, left, timed out or were fenced lately, how long partitions had no owner, and what to
+    change."""
 
     async def work(cluster: Cluster) -> tuple[dict[str, Any] | None, str]:
         from odradek.client import groups

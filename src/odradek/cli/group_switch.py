@@ -1,7 +1,7 @@
-"""`odradek groups switch`: another query, which stood by, writes an output on.
+"""`odradek groups switch`: transfer an output from one query to its standby.
 
-The queries get their roles by the options `gate` and `groupId` of the Spark connector; a gate is the name of an
-output lease (`odradek.client.output_lease`).
+The queries get their roles by the options `gate` and `groupId` of the Spark connector; a gate is the name of an output
+lease (`odradek.client.output_lease`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def switch(
     command_config: CommandConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Move an output from one query to another that stands by, once that has caught up; nothing is written twice."""
+    """Transfer an output from one query to a standby once that has caught up; nothing is written twice."""
     if from_group == to_group:
         raise CliError("the two groups are the same; name the one that writes, and the one that stands by", code=USAGE)
 
@@ -91,7 +91,7 @@ def switch(
 
 
 async def _find(cluster: Cluster, name: str | None, from_group: str, to_group: str) -> tuple[str, OutputLease]:
-    """The gate that is meant: the one that is named, else the only one through which one of the two writes."""
+    """The gate of the option, or the only one that one of the two groups writes through."""
     from odradek.client.output_lease import transfer as leases
 
     if name is not None:
@@ -122,7 +122,7 @@ async def _named(cluster: Cluster, name: str, from_group: str, to_group: str) ->
 async def _caught_up(
     cluster: Cluster, name: str, group: str, within_s: float, timeout_s: float, *, force: bool
 ) -> None:
-    """Wait until the group stands by, is alive and not behind. Raises CliError, with nothing changed."""
+    """Wait until the group is a live standby that has caught up. Raises CliError; nothing has changed then."""
     import asyncio
 
     from odradek.client.output_lease.transfer import CatchUp
@@ -143,7 +143,7 @@ async def _caught_up(
 
 
 async def _why_not(cluster: Cluster, name: str, group: str, catch_up: CatchUp, *, force: bool) -> str | None:
-    """What is against giving the output to the group now; None where nothing is."""
+    """The reason not to transfer the output now; None if there is none."""
     from odradek.client.output_lease import transfer as leases
     from odradek.client.output_lease.lease import first_ahead, lag
 
@@ -176,7 +176,7 @@ async def _is_alive(cluster: Cluster, group: str) -> bool:
 
 
 async def _writes(cluster: Cluster, name: str, group: str, since_s: float) -> float | None:
-    """Seconds until the group said that it writes; None where it did not in time."""
+    """Seconds until the group reported that it writes; None if it did not in time."""
     import asyncio
 
     from odradek.client.output_lease import transfer as leases

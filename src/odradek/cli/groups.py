@@ -103,7 +103,7 @@ def describe(
     command_config: CommandConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what groups have committed, how far behind they are, how fast that changes, and who reads what."""
+    """Show committed offsets, lag, rates, and the members that read each partition."""
     from odradek.common.errors import ApiError
 
     if members and state:
@@ -142,7 +142,7 @@ def delete(
     command_config: CommandConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete groups without members, with what they have committed."""
+    """Delete groups without members, including their committed offsets."""
 
     from odradek.common.errors import ApiError
 
@@ -249,7 +249,7 @@ def delete_offsets(
     command_config: CommandConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Forget what a group has committed for topics that no member reads."""
+    """Delete a group's committed offsets of topics that no member reads."""
     chosen = [parse_topic(item) for item in topic]
     nothing: list[str] = []
 
@@ -284,7 +284,7 @@ def delete_offsets(
 
 
 def _not_committed(chosen: Sequence[tuple[str, Sequence[int]]], committed: Collection[TopicPartition]) -> list[str]:
-    """What was asked for by name and has nothing committed: whole topics, then single partitions."""
+    """The requested topics and partitions without a committed offset: whole topics first."""
     topics = {name for name, _ in committed}
     return [
         *(name for name, some in chosen if not some and name not in topics),
@@ -293,7 +293,7 @@ def _not_committed(chosen: Sequence[tuple[str, Sequence[int]]], committed: Colle
 
 
 def _end_refused(refused: list[ApiError]) -> None:
-    """End with a line for each group that was refused, after what was done for the others."""
+    """Raise an error with a line for each group that failed, after the others were done."""
     for error in refused:
         report(error, sys.stderr)
     if refused:
@@ -322,7 +322,7 @@ def _show_plans(plans: list[ResetPlan], *, execute: bool, export: bool, as_json:
 
 
 def _named(option: str, items: list[str] | None, known: Sequence[str]) -> set[str]:
-    """The names of an option in lower case, commas between them or given often. Raises CliError for an unknown one."""
+    """The values of a repeatable option in lower case, also separated by commas. Raises CliError for an unknown one."""
     names = {part.strip() for item in items or [] for part in item.split(",") if part.strip()}
     lowered = {name.lower() for name in known}
     for name in sorted(names):
@@ -406,7 +406,7 @@ def _offset_row(key: TopicPartition, offset: int | None, end: int | None, reader
 
 
 async def _add_rates(cluster: Cluster, described: list[dict[str, Any]], interval_s: float) -> None:
-    """Look again: what the group commits and what is written, in records per second; None where that is unknown."""
+    """Sample again, and add the rates of commits and writes, in records per second; None if unknown."""
     import asyncio
     import time
 

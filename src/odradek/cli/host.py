@@ -1,4 +1,5 @@
-"""`odradek host`: several brokers on this machine, one for each core, to start, watch, restart and stop as one."""
+"""`odradek host`: run several brokers on this machine, one for each core, and start, watch, restart and stop them
+together."""
 
 from __future__ import annotations
 
@@ -69,7 +70,7 @@ def host(
     ] = False,
     command_config: CommandConfigOption = None,
 ) -> None:
-    """Start the brokers of this machine and look after them until Ctrl-C or SIGTERM, which stops all of them in order.
+    """Run the brokers of this machine until Ctrl-C or SIGTERM, which stops all of them in order.
 
     One that dies is started again. SIGHUP, or `odradek host roll`, restarts one after the other.
     """
@@ -119,7 +120,7 @@ def _run(options: HostOptions, join: str, command_config: Path | None, *, pin: b
 
 
 def _rebalance(bootstrap: str, options: HostOptions, command_config: Path | None, *, at_once: bool) -> list[str]:
-    """The command that moves replicas to new brokers, or shows which ones it would move."""
+    """The command that moves replicas to new brokers, or prints the moves."""
     command = [sys.executable, "-m", "odradek", "rebalance", "--bootstrap-server", bootstrap]
     if command_config is not None:
         command += ["--command-config", str(command_config)]
@@ -129,7 +130,7 @@ def _rebalance(bootstrap: str, options: HostOptions, command_config: Path | None
 
 
 async def _look(cluster: Cluster, shared: dict[str, str]) -> Joined:
-    """What a machine has to know of the cluster that it joins."""
+    """The facts of the cluster that a machine needs to join it."""
     from odradek.client.admin import describe_cluster, describe_quorum
     from odradek.common.real_io import machine_id
     from odradek.host.plan import next_first_id, votes_here
@@ -176,7 +177,7 @@ def status(data: DataOption = DEFAULT_DATA, as_json: JsonOption = False) -> None
 
 @app.command("roll")
 def roll(data: DataOption = DEFAULT_DATA, as_json: JsonOption = False) -> None:
-    """Restart the brokers one after the other, each when all replicas of this machine are in sync again.
+    """Restart the brokers one after the other, each once all replicas of this machine are in sync.
 
     They take the configuration as it is now.
     """
@@ -200,7 +201,7 @@ def roll(data: DataOption = DEFAULT_DATA, as_json: JsonOption = False) -> None:
 
 @app.command("stop")
 def stop(data: DataOption = DEFAULT_DATA, as_json: JsonOption = False) -> None:
-    """Stop the brokers of this machine in good order, and wait for that."""
+    """Stop the brokers of this machine in order, and wait for that."""
     import signal
 
     from odradek.host.running import NoHostError, find_running
@@ -217,7 +218,7 @@ def stop(data: DataOption = DEFAULT_DATA, as_json: JsonOption = False) -> None:
 
 
 def _after_the_roll(running: Running, data: Path, rolls_before: int) -> dict[str, Any]:
-    """What the host says once its roll has ended: a host that is busy may leave some questions unanswered."""
+    """The host's report after a roll; a busy host may not respond at once."""
     from odradek.host.running import find_running
 
     missed = 0

@@ -1,4 +1,4 @@
-"""The C client as `odradek produce` and `odradek consume` use it: its settings, its errors in one line, and rates."""
+"""librdkafka for `odradek produce` and `odradek consume`: settings, errors as one line, and rates."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _JAVA_ONLY = frozenset(
 
 
 class ClientErrors:
-    """What the client reported of its connections while it ran."""
+    """The errors that the client reported while it ran."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -62,7 +62,7 @@ class ClientErrors:
         self._reported = False
 
     def add(self, error: KafkaError) -> None:
-        """A call of the client's."""
+        """Record an error; the client calls this."""
         from confluent_kafka import KafkaError
 
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
@@ -71,17 +71,17 @@ class ClientErrors:
             self.texts.append(error.str())
 
     def tell(self) -> None:
-        """Tell, once, that all brokers have gone away; the client goes on trying."""
+        """Print once that no broker can be reached; the client keeps trying."""
         if self.all_down and not self._reported:
             note("odradek: no broker answers any more; waiting for one to come back")
             self._reported = True
 
     def over(self) -> None:
-        """Records flow: the next trouble is reported again."""
+        """Records flow again: report the next error."""
         self.all_down = self._reported = False
 
     def text(self, otherwise: str) -> str:
-        """The first of them, for a person."""
+        """The first error as text."""
         # The client begins with its own name of the connection, and ends with how often it tried.
         first = self.texts[0] if self.texts else otherwise
         refused = any("refused" in text for text in self.texts)
@@ -89,7 +89,8 @@ class ClientErrors:
 
 
 def client_settings(where: Target, own: dict[str, Any], given: dict[str, str]) -> tuple[dict[str, Any], ClientErrors]:
-    """Settings for the C client: ours, above them the file's, then those given; and where it reports its troubles."""
+    """Settings for the C client: those of the command, then the file's, then --command-property; with a callback for
+    errors."""
     troubles = ClientErrors()
 
     settings = {
@@ -104,7 +105,7 @@ def client_settings(where: Target, own: dict[str, Any], given: dict[str, str]) -
 
 
 def _translated(properties: dict[str, str]) -> dict[str, Any]:
-    """A file for Kafka's tools in the words of the C client. Raises CliError."""
+    """A file for Kafka's tools with the names of librdkafka. Raises CliError."""
     from odradek.client.sasl import SaslSettingError
     from odradek.security.client.settings import librdkafka_settings
     from odradek.security.tls.config import TlsSettingError
@@ -120,7 +121,7 @@ def _translated(properties: dict[str, str]) -> dict[str, Any]:
 
 
 def made(client: type[Any], settings: dict[str, Any]) -> Any:
-    """A Producer or Consumer. Raises CliError for a setting that the client does not take."""
+    """A Producer or Consumer. Raises CliError for an invalid setting."""
     from confluent_kafka import KafkaException
 
     try:
@@ -160,7 +161,7 @@ def topic_partitions(client: Any, where: Target, topic: str, troubles: ClientErr
 
 
 def topic_exists(settings: dict[str, Any], where: Target, topic: str, troubles: ClientErrors) -> bool:
-    """Whether a topic is there. A producer that asks after one makes it; a consumer does not. Raises CliError."""
+    """Whether a topic exists. A producer's lookup would create it; a consumer's does not. Raises CliError."""
     from confluent_kafka import Consumer, KafkaError, KafkaException
 
     client = made(Consumer, {**settings, "group.id": "odradek-cli-without-a-group"})
@@ -174,7 +175,7 @@ def topic_exists(settings: dict[str, Any], where: Target, topic: str, troubles: 
 
 
 def failed(error: KafkaException, where: Target, troubles: ClientErrors) -> CliError:
-    """One line for what the C client raised."""
+    """The error of the C client as one line."""
     from confluent_kafka import KafkaError
 
     reason = error.args[0]
@@ -200,7 +201,7 @@ def _metadata(client: Any, topic: str, troubles: ClientErrors) -> Any:
 
 
 class Counter:
-    """How many records went by, and how fast."""
+    """The number and rate of records."""
 
     def __init__(self) -> None:
         self.records = 0
@@ -215,7 +216,7 @@ class Counter:
 
     @property
     def seconds(self) -> float:
-        """From the start to the last record, so that waiting for more does not count."""
+        """The time from the start to the last record, without waiting for more."""
         return max(self._last - self._began, 1e-6)
 
     @property
@@ -242,7 +243,7 @@ class Counter:
 
 
 def size_text(size_bytes: float) -> str:
-    """Bytes for a person: `812 bytes`, `1.2 kB`, `3.4 MB`."""
+    """A size as text: `812 bytes`, `1.2 kB`, `3.4 MB`."""
     if size_bytes < 1000:
         return f"{size_bytes:.0f} byte{'s' * (round(size_bytes) != 1)}"
     if size_bytes < 100_000:
@@ -259,7 +260,7 @@ class Bar:
         self._next_update = 0.0
 
     def show(self, done: int) -> None:
-        """Say how much is done; cheap enough to call for every record."""
+        """Update the bar; cheap enough for every record."""
         if self._progress is None:
             return
         now = time.monotonic()
@@ -270,7 +271,7 @@ class Bar:
 
 @contextmanager
 def progress_bar(what: str, total: int | None, *, wanted: bool = True) -> Iterator[Bar]:
-    """A bar while the block runs, where a person looks on; rich is imported only then.
+    """A progress bar on a terminal while the block runs; rich is imported only then.
 
     Args:
         total: in the unit of `show`; None where it is not known.

@@ -1,4 +1,4 @@
-"""`odradek drain --process`: drain the broker of this machine, for hooks that run before its process is stopped.
+"""`odradek drain --process`: drain the broker of this machine, for hooks that run before its process stops.
 
 It needs no client of the cluster and no right: a signal, and the node's own probe.
 """
@@ -23,7 +23,7 @@ _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def drain_process(pid: int, probes: str, timeout_s: int) -> dict[str, Any]:
-    """Send SIGUSR1 to the broker's process and wait until `/drained` says yes; returns what that said.
+    """Send SIGUSR1 to the broker's process and wait until `/drained` succeeds; returns its content.
 
     Args:
         pid: of the broker's process.
@@ -56,7 +56,7 @@ def _signal(pid: int) -> None:
 
 
 def _ask(probes: str, deadline: float) -> dict[str, Any]:
-    """What `/drained` says, yes or no. A node that begins just now answers soon."""
+    """The response of `/drained`. A node that is starting responds soon."""
     while True:
         try:
             return _get(f"http://{probes}/drained")

@@ -1,4 +1,4 @@
-"""What is in a file of a log directory, ours or Kafka's, entry by entry: what `odradek dump-log` prints.
+"""Reads the entries of a file of a log directory of Odradek or Kafka, for `odradek dump-log`.
 
 `read_entries` yields one dict for each entry of a file and a `Damage` wherever the file is not as it must be. It reads
 a log batch by batch and goes on behind a batch that is only wrong inside; where the next one cannot be found it ends.
@@ -51,7 +51,7 @@ _SEGMENT_SUFFIXES = frozenset({".log", ".index", ".timeindex", ".txnindex", ".sn
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Where a file is not as it must be. `position` is in bytes; None where no byte is meant."""
+    """A damaged place of a file; `position` is in bytes, None if it has no position."""
 
     position: int | None
     reason: str
@@ -62,7 +62,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class DumpOptions:
-    """What to read.
+    """The options of reading.
 
     Attributes:
         records: the records too, not only the headers of the batches.
@@ -76,7 +76,7 @@ class DumpOptions:
 
 
 def kind_of(path: Path) -> str | None:
-    """The suffix or name by which a file is read; None for a file that no log directory has."""
+    """The suffix or name that determines the format; None for other files."""
     name = path.name
     for suffix in _SUFFIXES:
         name = name.removesuffix(suffix)
@@ -87,7 +87,7 @@ def kind_of(path: Path) -> str | None:
 
 
 def read_entries(path: Path, options: DumpOptions) -> Iterator[dict[str, Any] | Damage]:
-    """Entries and damages of a file in the order of the file.
+    """The entries and damaged places of a file, in order.
 
     Raises:
         ValueError: a file that is none of a log directory's; OSError as the system says.
@@ -122,7 +122,7 @@ def base_offset_of(path: Path) -> int:
 
 
 class _Batches:
-    """One pass over a log or a snapshot, with what only its end shows."""
+    """One pass over a log or snapshot, including checks at its end."""
 
     def __init__(self, path: Path, options: DumpOptions, *, is_snapshot: bool) -> None:
         own = Decoder.CLUSTER_METADATA if is_snapshot else Decoder.of_directory(path.parent.name)
@@ -163,7 +163,8 @@ class _Batches:
 
 
 def _whole_batches(path: Path, max_bytes: int | None) -> Iterator[tuple[int, BatchHeader, bytes] | Damage]:
-    """Batches that begin within the first `max_bytes` of a file, each with its position; a damage ends them."""
+    """The batches that begin within the first `max_bytes` of a file, each with its position; damage ends the
+    iteration."""
     position, end = 0, path.stat().st_size
     with path.open("rb") as file:
         while position < end and (max_bytes is None or position < max_bytes):
@@ -179,7 +180,7 @@ def _whole_batches(path: Path, max_bytes: int | None) -> Iterator[tuple[int, Bat
 
 
 def _next_batch(file: BinaryIO, position: int, end: int) -> tuple[BatchHeader, bytes] | Damage | None:
-    """The batch at `position`; None where nothing but zeros follows, which was only reserved."""
+    """The batch at `position`; None if only reserved zeros follow."""
     file.seek(position)
     head = file.read(HEADER_BYTES)
     if not any(head) and _only_zeros(file):
@@ -233,7 +234,8 @@ def _batch_entry(header: BatchHeader, position: int, intact: bool) -> dict[str, 
 
 @dataclass(slots=True)
 class _Foreign:
-    """Records that a decoder could not read which the directory's name does not call for, in one line."""
+    """Records that a decoder could not read, of a directory that does not call for this decoder; reported in one
+    line."""
 
     decoder: Decoder
     record_count: int = 0
@@ -357,7 +359,7 @@ def _transaction_index(path: Path) -> Iterator[dict[str, Any] | Damage]:
 
 
 def _entries(path: Path, entry: struct.Struct) -> Iterator[tuple[int, tuple[Any, ...]]]:
-    """(position, fields) of each entry; a file of an open segment is reserved in full and ends in zeros."""
+    """(position, fields) of each entry; the file of an open segment is preallocated, and ends in zeros."""
     data = path.read_bytes()
     used = len(data) - len(data) % entry.size
     end = len(data.rstrip(b"\0"))

@@ -1,4 +1,4 @@
-"""The records of internal logs in words: cluster metadata, groups, transactions, share groups, control records."""
+"""Decodes the records of internal logs as text: metadata, groups, transactions, share groups, control records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from odradek.record.record import Record
 
 
 class Decoder(Enum):
-    """How the records of a log are decoded."""
+    """The decoders of records."""
 
     NONE = "none"
     CLUSTER_METADATA = "cluster-metadata"
@@ -25,7 +25,7 @@ class Decoder(Enum):
 
     @classmethod
     def of_directory(cls, name: str) -> Decoder:
-        """The decoder of a partition's directory, by the name of its topic."""
+        """The decoder of a partition's directory, by its topic."""
         topic = name.rpartition("-")[0]
         return next((decoder for decoder, of in _TOPICS.items() if of == topic), cls.NONE)
 
@@ -44,7 +44,7 @@ _TOPICS = {
 
 
 def decode_record(record: Record, decoder: Decoder, *, is_control: bool) -> dict[str, Any] | str:
-    """ "key" and "value" of a record, or "control"; a text says why it cannot be decoded."""
+    """ "key" and "value" of a record, or "control"; a text is the reason why it cannot be decoded."""
     try:
         if is_control:
             return {"control": _control(record)}
@@ -58,7 +58,7 @@ def decode_record(record: Record, decoder: Decoder, *, is_control: bool) -> dict
 
 
 def as_they_are(record: Record) -> dict[str, Any]:
-    """Key and value without a decoder."""
+    """Key and value, not decoded."""
     return {"key": text_of(record.key), "value": text_of(record.value)}
 
 
@@ -73,7 +73,7 @@ def text_of(data: bytes | None) -> Any:
 
 
 def plain(message: Any, version: int | None = None) -> Any:
-    """A message as values that JSON has: structs as objects, ids as Kafka's text, bytes as base64.
+    """A message as JSON values: structs as objects, ids in Kafka's form, bytes as base64.
 
     Args:
         version: leaves out fields that this version of the message does not carry.
@@ -98,7 +98,7 @@ def plain(message: Any, version: int | None = None) -> Any:
 
 
 def type_name(message: Message) -> str:
-    """`TopicRecord` → TOPIC_RECORD, as Kafka's dumper has it."""
+    """`TopicRecord` → TOPIC_RECORD, as in Kafka's dumper."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(message).__name__).upper()
 
 
@@ -113,7 +113,7 @@ def _metadata(record: Record) -> dict[str, Any]:
 
 
 def _hide_secret(message: Message) -> None:
-    """A secret of a broker that an older release, or Kafka, stored as it is."""
+    """Hide a secret of a broker that an older release, or Kafka, has stored in plain text."""
     from odradek.protocol.messages.config_record import ConfigRecord
     from odradek.security.sealing import is_sealed
     from odradek.settings.table import is_secret
@@ -144,7 +144,7 @@ def _coordinator(record: Record, decoder: Decoder) -> dict[str, Any]:
 
 
 def _open_members(value: Message, data: dict[str, Any]) -> None:
-    """Replace what members of a classic group of consumers sent, which is opaque to the coordinator, by its content."""
+    """Decode the metadata and assignments of consumers in classic groups, which are opaque to the coordinator."""
     from odradek.client.groups import CONSUMER_PROTOCOL, decode_assignment, decode_subscription
     from odradek.protocol.messages.group_metadata_value import GroupMetadataValue
 

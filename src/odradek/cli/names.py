@@ -1,4 +1,4 @@
-"""Topics on a command line: as an argument, or as the option that Kafka's tools have; `-t` as kcat has it."""
+"""Topic names on a command line: arguments, or options as in Kafka's tools; `-t` as in kcat."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PatternArgument = Annotated[
 
 
 def one_topic(argument: str | None, option: str | None) -> str:
-    """The one topic that is named. Raises CliError where none is, or two are."""
+    """The only topic. Raises CliError for none or several."""
     found = at_most_one_topic(argument, option)
     if found is None:
         raise _none()
@@ -33,14 +33,14 @@ def one_topic(argument: str | None, option: str | None) -> str:
 
 
 def at_most_one_topic(argument: str | None, option: str | None) -> str | None:
-    """The topic that is named, if any. Raises CliError where two are."""
+    """The topic, if there is one. Raises CliError for several."""
     if argument is not None and option not in (None, argument):
         raise CliError(f"say which topic: {argument}, or --topic {option}", code=USAGE)
     return argument if argument is not None else option
 
 
 def some_topics(arguments: Sequence[str] | None, options: Sequence[str] | None) -> list[str]:
-    """All topics that are named, each once. Raises CliError where none is."""
+    """All topics, each once. Raises CliError for none."""
     found = list(dict.fromkeys([*(arguments or ()), *(options or ())]))
     if not found:
         raise _none()

@@ -1,4 +1,4 @@
-"""A node as a command: what `odradek broker` does, reachable without the machinery that reads command lines.
+"""A node as a command: `odradek broker` without the command-line framework, for a fast start.
 
 A node runs for months. Whatever was imported to read its command line would stay in its memory, so a plain command line
 is read here; one that asks for help, or is wrong, is left to `cli.app`, which answers it.
@@ -26,7 +26,7 @@ _NAMES = {"--config": "config", "-c": "config", "--override": "override", "--por
 
 
 class NodeArguments(NamedTuple):
-    """Of `odradek broker`; without a file the node is formatted at its first start, with its data in ./odradek-data.
+    """The arguments of `odradek broker`; without a file, the node formats ./odradek-data at its first start.
 
     Attributes:
         port: for clients, of a node without a file; its controller has the next one.
@@ -38,14 +38,14 @@ class NodeArguments(NamedTuple):
 
     @property
     def has_default_listeners(self) -> bool:
-        """Whether the node listens where it does without being asked to, but for the port."""
+        """Whether the listeners are the default ones, except for the port."""
         from odradek.settings.node import parse_overrides
 
         return self.config is None and "listeners" not in parse_overrides(self.override)
 
 
 def read_arguments(arguments: Sequence[str]) -> NodeArguments | None:
-    """The command line behind `odradek broker`; None where it is not just its options."""
+    """The arguments after `odradek broker`; None if there are other ones than its options."""
     config: Path | None = None
     override: list[str] = []
     port: int | None = None
@@ -62,7 +62,7 @@ def read_arguments(arguments: Sequence[str]) -> NodeArguments | None:
 
 
 def _next_option(left: list[str]) -> tuple[str | None, str]:
-    """Take an option and its value from the rest of a command line; no name where it begins with none of ours."""
+    """Split an option and its value off a command line; an empty name if it begins with another word."""
     name, joined, value = left.pop(0).partition("=")
     if name not in _NAMES or (joined and not name.startswith("--")) or not (joined or left):
         return None, ""
@@ -70,7 +70,7 @@ def _next_option(left: list[str]) -> tuple[str | None, str]:
 
 
 def run(arguments: NodeArguments) -> int:
-    """Run a node until it is stopped; returns the exit code. Prints one line for every error of its user."""
+    """Run a node until it is stopped; returns the exit code. Prints one line for every error that a user can cause."""
     try:
         return run_node(arguments)
     except KeyboardInterrupt:
@@ -80,7 +80,7 @@ def run(arguments: NodeArguments) -> int:
 
 
 def run_node(arguments: NodeArguments) -> int:
-    """As `run`, but raises what is wrong: OdradekError, OSError."""
+    """As `run`, but raises errors: OdradekError, OSError."""
     from odradek.common.real_io import RealDisk
     from odradek.server.startup.format import ensure_formatted
     from odradek.server.startup.honoured_settings import honoured_settings

@@ -1,4 +1,4 @@
-"""Numbers of options: to Python `inf` and `nan` are some, and neither the least nor the greatest keeps them all out."""
+"""Finite numbers as option values: Python also parses `inf` and `nan`, which limits do not exclude."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ GREATEST = 1e15
 
 
 def finite(value: float) -> float:
-    """A callback of options. Raises typer.BadParameter where a value is no number to reckon with."""
+    """An option callback. Raises typer.BadParameter for a value that is not finite."""
     if not abs(value) <= GREATEST:  # nan is neither less nor greater
         raise typer.BadParameter(f"{value:g} is no number up to {GREATEST:g}")
     return value

@@ -1,4 +1,4 @@
-"""Where `odradek groups reset` moves a group to: reading the options; the plan is `admin.offset_reset`'s."""
+"""The options of `odradek groups reset`; `admin.offset_reset` computes the plan."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PARTITIONS = re.compile(r"(.+):(\d+(?:,\d+)*)")
 
 
 def refused(error: ResetError) -> CliError:
-    """Why offsets cannot be reset, with the option that helps."""
+    """The reason why offsets cannot be reset, with the option that helps."""
     hint, code = _REFUSED[error.reason]
     return CliError(f"{error}{hint}".replace("the plan has", "--from-file has"), code=code)
 
@@ -55,7 +55,7 @@ def wanted_position(
     shift: int | None,
     file: Path | None,
 ) -> Position:
-    """The one position that the options name. Raises CliError."""
+    """The only position that the options name. Raises CliError."""
     from odradek.admin.offset_reset import Position
 
     given = [earliest, latest, current, *(each is not None for each in (offset, datetime_text, duration, shift, file))]

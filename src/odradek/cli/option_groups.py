@@ -1,4 +1,4 @@
-"""Options that several commands share, as fields of one class instead of parameters of each command."""
+"""Options that several commands share, as fields of a class."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 
 
 def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """A command whose parameters of dataclasses become their fields, in their place: each field is an option.
+    """Replace each parameter of a dataclass type by the options of its fields.
 
     Typer reads the options of a command from its signature, so it gets one with all of them.
     """

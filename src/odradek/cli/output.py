@@ -1,4 +1,4 @@
-"""How commands print: tables for people, one JSON value for programs, rich only where it is needed."""
+"""Output of commands: tables, or one JSON value; rich is imported only if needed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def check_writable(*files: Path | None) -> None:
-    """Raises CliError where one of these files cannot be written, before it takes hours to have what is written."""
+    """Raises CliError if one of these files cannot be written, before a long run."""
     for file in files:
         try:
             if file is None or (file.exists() and not file.is_file() and not file.is_dir()):
@@ -34,12 +34,12 @@ def check_writable(*files: Path | None) -> None:
 
 
 def print_json(value: Any) -> None:
-    """One JSON value on standard output, indented where a person looks on."""
+    """Print one JSON value, indented on a terminal."""
     typer.echo(json_text(value, indent=2 if sys.stdout.isatty() else None))
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
-    """JSON that a terminal may be sent, whatever is in it."""
+    """JSON that is safe for a terminal."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     if not text.replace("\n", "").isprintable():
         # What JSON may leave as it is (U+009B begins a sequence of its own) a terminal may still execute.
@@ -48,7 +48,7 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
 
 
 def rich_table(headings: Sequence[str]) -> Table:
-    """Columns for a terminal: what is wider than there is room goes on in the next line, and nothing is cut."""
+    """A table for a terminal; wide cells are wrapped, not truncated."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -58,7 +58,7 @@ def rich_table(headings: Sequence[str]) -> Table:
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Rows under headings; plain columns where the output is no terminal, so that awk and cut work on it."""
+    """Print rows under headings; plain columns if the output is no terminal, for awk and cut."""
     texts = [["-" if cell is None else harmless(str(cell)) for cell in row] for row in rows]
     if sys.stdout.isatty():
         from rich.console import Console
@@ -79,7 +79,7 @@ def _print_columns(lines: Sequence[Sequence[str]]) -> None:
 
 
 def harmless(text: str) -> str:
-    """Control characters as escapes: names are whatever a client made up, and a terminal executes what it is sent."""
+    """Escape control characters: names come from clients, and a terminal interprets such characters."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
@@ -97,10 +97,10 @@ def ranges_text(numbers: Sequence[int]) -> str:
 
 
 def say(text: str) -> None:
-    """One line for a person, on standard output."""
+    """Print a line on standard output."""
     typer.echo(harmless(text))
 
 
 def note(text: str) -> None:
-    """One remark for a person, on standard error."""
+    """Print a line on standard error."""
     typer.echo(harmless(text), err=True)

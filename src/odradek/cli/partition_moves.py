@@ -1,4 +1,4 @@
-"""What `partitions` and `drain` ask of a cluster: where all lies, whether a plan can be, how far it is."""
+"""The present assignment for `partitions` and `drain`: checks of plans, and the progress of reassignments."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MIN_ISR = "min.insync.replicas"
 
 @dataclass
 class View:
-    """Where everything lies.
+    """The present assignment of replicas.
 
     Attributes:
         racks, hosts: rack and machine of all registered brokers, None where not known.
@@ -51,7 +51,7 @@ class View:
 
 
 async def look(cluster: Cluster, *, topic: str | None = None, sizes: bool = False) -> View:
-    """Where everything lies now.
+    """Request the present assignment.
 
     Args:
         topic: only topics whose whole name this regular expression matches.
@@ -83,7 +83,7 @@ def _matching(topics: list[MetadataResponseTopic], pattern: str | None) -> list[
 
 
 async def _largest_replicas(cluster: Cluster, brokers: Iterable[int]) -> dict[TopicPartition, int]:
-    """Bytes of the largest replica of each partition."""
+    """The bytes of the largest replica of each partition."""
     largest: dict[TopicPartition, int] = {}
     for (key, _), size in (await replica_sizes(cluster, brokers)).items():
         largest[key] = max(largest.get(key, 0), size)
@@ -91,7 +91,7 @@ async def _largest_replicas(cluster: Cluster, brokers: Iterable[int]) -> dict[To
 
 
 async def _rests(cluster: Cluster, broker_id: int) -> bool:
-    """Whether a broker drains, or is gone and the controller has not noticed yet."""
+    """Whether a broker drains, or is unreachable and not fenced yet."""
     try:
         (found,) = await describe_configs(cluster, ResourceType.BROKER, [str(broker_id)])
     except GONE:
@@ -100,7 +100,7 @@ async def _rests(cluster: Cluster, broker_id: int) -> bool:
 
 
 async def min_isr_of(cluster: Cluster, topics: Iterable[str]) -> dict[str, int]:
-    """min.insync.replicas of topics, defaults included. Raises ApiError."""
+    """min.insync.replicas of topics, including defaults. Raises ApiError."""
     found: dict[str, int] = {}
     for result in await describe_configs(cluster, ResourceType.TOPIC, sorted(set(topics))):
         values = {entry.name: entry.value for entry in result.configs}
@@ -109,7 +109,7 @@ async def min_isr_of(cluster: Cluster, topics: Iterable[str]) -> dict[str, int]:
 
 
 async def check_plan(cluster: Cluster, view: View, wanted: Assignment) -> list[str]:
-    """A line for each reason why a plan cannot be: what is not there, and too few replicas for min.insync.replicas."""
+    """A line for each problem of a plan: missing partitions or brokers, too few replicas for min.insync.replicas."""
     known = {key: replicas for key, replicas in wanted.items() if key in view.partitions}
     problems = [f"{topic}-{number} does not exist" for topic, number in sorted(wanted.keys() - known.keys())]
     needed = await min_isr_of(cluster, (topic for topic, _ in known))
@@ -126,7 +126,7 @@ async def check_plan(cluster: Cluster, view: View, wanted: Assignment) -> list[s
 
 
 async def progress(cluster: Cluster, asked: Mapping[TopicPartition, Replicas | None]) -> list[dict[str, Any]]:
-    """A row for each partition: where it is, whether it moves, and how much its new replicas have copied.
+    """A row for each partition: its replicas, whether it moves, and how much the new replicas have copied.
 
     Args:
         asked: what each shall become; None where that is not known, so that a partition that does not move is done.
@@ -163,7 +163,7 @@ def _moving_row(
 
 
 def not_led_by_first(rows: Iterable[Mapping[str, Any]]) -> list[TopicPartition]:
-    """Of rows of `progress`, the partitions that have moved and are led by another replica than the first."""
+    """The rows of `progress` that are done and not led by their first replica."""
     return [
         (row["topic"], row["partition"])
         for row in rows
@@ -189,7 +189,7 @@ def _row(
 
 
 async def throttle_moves(cluster: Cluster, view: View, changes: Assignment, rate: int) -> None:
-    """Limit what these moves copy: at the replicas that are there as leaders, at the new ones as followers (KIP-73).
+    """Throttle these moves: the present replicas as leaders, the new ones as followers (KIP-73).
 
     A broker that is away copies nothing, and cannot be asked: it gets no rate.
     """
@@ -220,7 +220,7 @@ async def throttle_moves(cluster: Cluster, view: View, changes: Assignment, rate
 
 
 async def end_throttle(cluster: Cluster, keys: Iterable[TopicPartition]) -> None:
-    """Take the limits of moves away, from these topics and from all brokers that are there; none set is no error.
+    """Remove the throttles from these topics and all brokers; if there are none, nothing happens.
 
     Topics that have been deleted are left out.
     """
@@ -237,7 +237,7 @@ async def end_throttle(cluster: Cluster, keys: Iterable[TopicPartition]) -> None
 
 
 async def _described(cluster: Cluster, topics: list[str]) -> list[DescribeConfigsResult]:
-    """The settings of those topics that there are."""
+    """The settings of the topics that exist."""
     try:
         return await describe_configs(cluster, ResourceType.TOPIC, topics) if topics else []
     except ApiError as error:
@@ -248,7 +248,7 @@ async def _described(cluster: Cluster, topics: list[str]) -> list[DescribeConfig
 
 
 async def _end_rates(cluster: Cluster, broker: int) -> None:
-    """Take the rates from one broker, where it is there."""
+    """Remove the rates of a broker, if it exists."""
     try:
         (described,) = await describe_configs(cluster, ResourceType.BROKER, [str(broker)])
     except GONE:

@@ -1,9 +1,9 @@
-"""Where replicas should lie: a plan that spreads load over brokers, racks and machines with as few moves as it can.
+"""Plans an assignment that spreads load over brokers, racks and machines with few moves.
 
-Pure: assignments in, assignments out. In this order: replicas leave brokers that shall hold none; a partition is on
-as many racks, and then on as many machines, as it has copies; brokers hold as much as each other; every broker leads
-as many partitions as another. A move is made only where it brings two brokers closer together, so a cluster that is
-spread evenly stays as it is.
+Pure: assignments in, assignments out. In this order: replicas leave brokers that shall hold none; a partition is on as
+many racks, and then on as many machines, as it has copies; brokers hold as much as each other; every broker leads as
+many partitions as another. A move is made only where it brings two brokers closer together, so a cluster that is spread
+evenly stays as it is.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Assignment = Mapping[TopicPartition, Replicas]
 
 
 class PlanError(ValueError):
-    """A plan that cannot be made, or a file that is none."""
+    """No valid plan exists, or a file is no plan."""
 
 
 @dataclass
 class Planner:
-    """One plan in the making.
+    """The computation of one plan.
 
     Attributes:
         racks: rack of each broker that may hold replicas; None where it has none.
@@ -42,7 +42,7 @@ class Planner:
     hosts: Mapping[int, str | None] = field(default_factory=dict)
 
     def run(self) -> dict[TopicPartition, Replicas]:
-        """The whole new assignment.
+        """The new assignment.
 
         Raises:
             PlanError: a partition has more replicas than there are brokers to hold them.
@@ -76,7 +76,8 @@ class Planner:
         self._load[new] += self._weight(key)
 
     def _candidates(self, replicas: Collection[int], without: int) -> list[int]:
-        """Brokers for a replica, the best first: a rack of its own, then a machine, then the least loaded."""
+        """The brokers for a replica, the best first: in an unused rack, then on an unused machine, then the least
+        loaded."""
         used = self._domains.used(broker for broker in replicas if broker != without and broker in self.racks)
         free = [broker for broker in self.racks if broker not in replicas and broker not in self.resting]
         return sorted(free, key=lambda broker: (self._domains.crowding(broker, used), self._load[broker], broker))
@@ -95,7 +96,7 @@ class Planner:
                 self._replace(key, *step)
 
     def _domain_step(self, key: TopicPartition) -> tuple[int, int] | None:
-        """(old, new): a replica that shares its rack, or its machine, goes to one without any."""
+        """(old, new): a replica that shares its rack or machine moves to an unused one."""
         replicas = self.assignment[key]
         for doubled, free in self._domains.improvements(replicas, self._candidates(replicas, -1)):
             # The first replica stays where it can: clients are there.
@@ -113,7 +114,7 @@ class Planner:
                 return
 
     def _shift(self, high: int, low: int) -> bool:
-        """Move the replica that brings these two closest together; whether there is one."""
+        """Move the replica that best balances two brokers; returns whether there is one."""
         gap = self._load[high] - self._load[low]
         best: TopicPartition | None = None
         for key in self._keys:
@@ -132,7 +133,7 @@ class Planner:
         return True
 
     def _spread_leaders(self) -> None:
-        """Exchange first replicas along chains of brokers: from one that leads much to one that leads little."""
+        """Exchange first replicas along chains of brokers, from one with many leaders to one with few."""
         leads = dict.fromkeys(self.racks, 0)
         for replicas in self.assignment.values():
             leads[replicas[0]] += 1
@@ -151,7 +152,7 @@ class Planner:
                 replicas.insert(0, heir)
 
     def _chain(self, start: int, leads: Mapping[int, int]) -> list[tuple[TopicPartition, int]]:
-        """The shortest chain of hand-overs from a broker to one that leads at least two fewer; empty where none is."""
+        """The shortest chain from a broker to one with at least two fewer leaders; empty if there is none."""
         led: dict[int, list[TopicPartition]] = {}
         for key in self._keys:
             led.setdefault(self.assignment[key][0], []).append(key)
@@ -181,7 +182,7 @@ def plan(
     resting: Collection[int] = (),
     hosts: Mapping[int, str | None] | None = None,
 ) -> dict[TopicPartition, Replicas]:
-    """Only what changes: the new replicas of each partition that moves or gets another first replica.
+    """The partitions whose replicas, or first replica, change, with their new replicas.
 
     Args:
         racks: the brokers that may hold replicas, with their racks.
@@ -197,7 +198,7 @@ def plan(
 
 
 def to_json(assignment: Assignment) -> dict[str, Any]:
-    """Kafka's format of a reassignment, as `kafka-reassign-partitions --reassignment-json-file` takes it."""
+    """Kafka's format of a reassignment, for `kafka-reassign-partitions --reassignment-json-file`."""
     return {
         "version": 1,
         "partitions": [
@@ -213,11 +214,11 @@ def to_json(assignment: Assignment) -> dict[str, Any]:
 
 
 def from_json(text: str) -> dict[TopicPartition, Replicas]:
-    """Read Kafka's format. A plan that moves nothing is one, too.
+    """Parse Kafka's format; a plan may be empty.
 
     Raises:
-        PlanError: it is no such file, names a partition twice, gives one the same replica twice or none,
-            or asks for a log directory.
+        PlanError: it is no such file, names a partition twice, gives one the same replica twice or none, or asks for a
+            log directory.
     """
     try:
         found = json.loads(text)
@@ -239,7 +240,7 @@ def from_json(text: str) -> dict[TopicPartition, Replicas]:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it may be the number of a partition or a broker; `true` is none."""
+    """Whether a value may be the number of a partition or a broker; `true` is not."""
     return type(value) is int and value >= 0
 
 

@@ -1,4 +1,4 @@
-"""`odradek partitions`: where replicas lie and who leads: plan, move, follow, call off, elect."""
+"""`odradek partitions`: plan, start, follow and cancel reassignments; elect leaders."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def make_plan(
 
 
 def print_changes(present: Assignment, changes: Assignment) -> None:
-    """A line for each partition: from where, to where, how many replicas are copied."""
+    """Print a line for each partition: old and new replicas, and the number of copies."""
     print_table(
         ("TOPIC", "PARTITION", "REPLICAS", "PLANNED", "COPIES"),
         [
@@ -131,7 +131,7 @@ def print_changes(present: Assignment, changes: Assignment) -> None:
 
 
 def print_spread(view: View, planned: Assignment) -> None:
-    """A line for each broker: what it holds and leads, before and after."""
+    """Print a line for each broker: its replicas and leaders, before and after."""
     rows = []
     for broker in sorted({*view.racks, *(each for held in view.assignment.values() for each in held)}):
         row: list[object] = [broker, view.racks.get(broker) or "-"]
@@ -147,7 +147,7 @@ def _ids(replicas: Sequence[int]) -> str:
 
 
 def _parse_move(text: str) -> tuple[TopicPartition, tuple[int, ...]]:
-    """What `--to` says: a partition and its brokers. Raises CliError."""
+    """The value of `--to`: a partition and its brokers. Raises CliError."""
     where, equals, listed = text.partition("=")
     (key,) = parse_partitions([where])
     brokers = tuple(parse_brokers(listed, "--to")) if equals else ()
@@ -157,7 +157,7 @@ def _parse_move(text: str) -> tuple[TopicPartition, tuple[int, ...]]:
 
 
 async def _checked_view(cluster: Cluster, wanted: Assignment) -> View:
-    """Where everything lies, where the plan can be. Raises CliError, ApiError."""
+    """The present assignment, after a check of the plan. Raises CliError, ApiError."""
     from odradek.cli.partition_moves import check_plan, look
 
     view = await look(cluster)
@@ -184,7 +184,7 @@ def move(
     command_config: CommandConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Give partitions other replicas. All of a plan is checked before anything is moved."""
+    """Change the replicas of partitions. The whole plan is checked before the first move."""
     wanted = _wanted(plan_file, to)
     if not wanted:
         _nothing_to_do(plan_file, to_json({}), as_json=as_json)
@@ -210,7 +210,7 @@ def move(
 
 
 def _wanted(plan_file: Path | None, to: list[str] | None) -> dict[TopicPartition, Replicas]:
-    """What the options ask for; a plan may ask for nothing. Raises CliError."""
+    """The requested assignment, which may be empty. Raises CliError."""
     if plan_file is None and not to:
         raise CliError("name a --plan or partitions with --to", code=USAGE)
     planned = read_plan(plan_file) if plan_file is not None else {}
@@ -241,7 +241,7 @@ def _begin_moves(where: Target, view: View, changes: Assignment, throttle: int |
 
 
 def _nothing_to_do(plan_file: Path | None, answer: Any, *, as_json: bool) -> None:
-    """What `plan` writes where all lies as it should is a plan, and has been carried out."""
+    """Report an empty plan as done."""
     if as_json:
         print_json(answer)
     else:
@@ -249,7 +249,7 @@ def _nothing_to_do(plan_file: Path | None, answer: Any, *, as_json: bool) -> Non
 
 
 def print_results(results: Mapping[TopicPartition, ApiError | None]) -> None:
-    """One entry for each partition, with the error that it was refused with."""
+    """Print an entry for each partition, with its error."""
     print_json(
         [
             {"topic": key[0], "partition": key[1], "error": error.code.name if error else None}
@@ -266,7 +266,7 @@ def refused(results: Mapping[TopicPartition, ApiError | None]) -> None:
 
 
 def _follow(where: Target, wanted: Assignment) -> None:
-    """Until all have moved, and the first replicas lead where they can."""
+    """Wait until all moves are done, and first replicas lead where they can."""
     from odradek.client.reassignment import PREFERRED, elect_leaders, is_needless
 
     async def work(cluster: Cluster) -> dict[TopicPartition, ApiError | None]:
@@ -316,7 +316,8 @@ def status(
     command_config: CommandConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what moves and how far it is; with a plan, which of it is done. Ends throttling once a plan is done."""
+    """Show ongoing moves and their progress; with a plan, the state of its moves. Removes the throttle once a plan is
+    done."""
     named = parse_partitions(partition)
     wanted = read_plan(plan_file) if plan_file is not None else None
     if wanted == {} and not named:
@@ -404,7 +405,7 @@ def cancel(
     command_config: CommandConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """End moves: partitions keep the replicas that they had."""
+    """Cancel moves: partitions keep their old replicas."""
     named = [*parse_partitions(partition), *(read_plan(plan_file) if plan_file is not None else ())]
     if (bool(named) or plan_file is not None) == everything:
         raise CliError("name a --plan, a --partition, or --all", code=USAGE)
@@ -438,7 +439,7 @@ def elect(
     command_config: CommandConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Elect preferred leaders, or a leader where there is none."""
+    """Elect preferred leaders, or leaders of partitions without one."""
     from odradek.client.reassignment import PREFERRED, UNCLEAN, elect_leaders, is_needless
 
     named = parse_partitions(partition)

@@ -30,7 +30,7 @@ LogOption = Annotated[
 
 
 def _hand_over(command: str, **options: object) -> None:
-    """Become the process that does it. Raises CliError where Spark is not installed."""
+    """Replace this process by the one that runs Spark. Raises CliError if Spark is not installed."""
     if importlib.util.find_spec("pyspark") is None:
         raise CliError("pipelines need Spark; pip install 'odradek[spark,pipelines]', and Java 17 or newer")
     asked = json.dumps({"command": command, **options})
@@ -45,7 +45,7 @@ def init(
     topic: Annotated[str, typer.Option(help="The topic that it reads.")] = "visits",
     as_json: JsonOption = False,
 ) -> None:
-    """Make a project that runs: a spec, a Python file and an SQL file."""
+    """Create a project that runs: a spec, a Python file and an SQL file."""
     _hand_over("init", name=name, bootstrap_server=bootstrap_server, topic=topic, json=as_json)
 
 
@@ -53,7 +53,7 @@ def init(
 def validate(
     spec: SpecOption = None, as_json: JsonOption = False, master: MasterOption = "local[*]", spark_log: LogOption = None
 ) -> None:
-    """Let Spark resolve the graph, and hold it against the tables and checkpoints that are there; nothing runs."""
+    """Let Spark resolve the graph, and compare it with existing tables and checkpoints; nothing runs."""
     _hand_over("validate", spec=spec, json=as_json, master=master, spark_log=spark_log)
 
 

@@ -123,7 +123,7 @@ def produce(
 def _check_format(
     input_format: str, files: list[Path] | None, key: str | None, key_separator: str | None, *, parse_headers: bool
 ) -> None:
-    """Raises CliError for options that do not go together."""
+    """Raises CliError for options that exclude each other."""
     if key is not None and (key_separator is not None or input_format == "json"):
         raise CliError("--key gives all records one key; leave --key-separator and --format json out", code=USAGE)
     if input_format == "file" and not files:
@@ -133,7 +133,7 @@ def _check_format(
 
 
 class _Common:
-    """What every record gets unless it says otherwise."""
+    """The default key, headers and partition of records."""
 
     def __init__(self, key: bytes | None, headers: list[Header], partition: int | None) -> None:
         self.key = key
@@ -150,7 +150,7 @@ class _Common:
 
 
 class _Input:
-    """Something to read records from; `size_bytes` is None for what is not a file."""
+    """An input of records; `size_bytes` is None if it is no file."""
 
     def __init__(self, name: str, file: BinaryIO, size_bytes: int | None) -> None:
         self.name = name
@@ -200,7 +200,7 @@ def _records(inputs: list[_Input], input_format: str, how: LineFormat, common: _
 
 
 def _connect(where: Target, topic: str, settings: dict[str, Any], troubles: ClientErrors) -> tuple[_Writer, bool]:
-    """What writes to the topic, and whether the topic came to be by this. Raises CliError."""
+    """The writer, and whether the topic was created by the lookup. Raises CliError."""
     from confluent_kafka import Producer
 
     producer = made(Producer, settings)
@@ -209,7 +209,7 @@ def _connect(where: Target, topic: str, settings: dict[str, Any], troubles: Clie
 
 
 def _write(writer: _Writer, records: Iterator[OutgoingRecord], inputs: list[_Input]) -> None:
-    """Send all records and wait for their acknowledgements, after Ctrl-C, too. Raises CliError where one is refused."""
+    """Send all records and wait for their acknowledgements, also after Ctrl-C. Raises CliError if one is refused."""
     if not inputs[0].is_file and sys.stdin.isatty():
         note("A record a line; Ctrl-D ends.")
     interrupted: KeyboardInterrupt | None = None
@@ -237,7 +237,7 @@ def _send_all(writer: _Writer, records: Iterator[OutgoingRecord], inputs: list[_
 
 
 class _Writer:
-    """A producer that counts what is acknowledged."""
+    """A producer that counts acknowledgements."""
 
     def __init__(self, producer: Any, topic: str, partitions: list[int], troubles: ClientErrors) -> None:
         from confluent_kafka import KafkaException
@@ -254,7 +254,7 @@ class _Writer:
         self._last_poll = 0.0
 
     def send(self, record: OutgoingRecord) -> bool:
-        """Hand a record to the client; says now and then whether acknowledgements were taken, too.
+        """Pass a record to the client, and process acknowledgements from time to time.
 
         Raises:
             CliError: no such partition, or what the client says of the record.
@@ -281,7 +281,7 @@ class _Writer:
         return True
 
     def _enqueue(self, settings: dict[str, Any], size_bytes: int) -> None:
-        """Put a record into the client's queue, as soon as there is room."""
+        """Add a record to the client's queue once there is room."""
         while True:
             try:
                 self._producer.produce(self.topic, **settings)
@@ -293,7 +293,7 @@ class _Writer:
                 raise CliError(f"{error.args[0].str()}; {size_bytes} bytes", code=FAILED) from None
 
     def flush(self) -> None:
-        """Wait until all is acknowledged or one is refused; the client gives up by itself in delivery.timeout.ms."""
+        """Wait until all records are acknowledged or one is refused; the client's limit is delivery.timeout.ms."""
         while self._producer.flush(FLUSH_STEP_S) and not self.refused:
             self._troubles.tell()
 
@@ -304,7 +304,7 @@ class _Writer:
             self.refused.append(error)
 
     def unanswered_text(self) -> str:
-        """What to add where somebody ends the wait for acknowledgements."""
+        """The text to add if a user ends the wait for acknowledgements."""
         count = self._sent - self.counter.records - len(self.refused)
         return f"; {count:,} more sent, and not acknowledged yet" if count else ""
 
@@ -331,5 +331,5 @@ def _headers(items: list[str] | None) -> list[Header]:
 
 
 def _unescaped(text: str | None) -> str | None:
-    """A separator as it is typed in a shell: \\t is a tab."""
+    """A separator as typed in a shell: \t is a tab."""
     return text.replace("\\t", "\t") if text is not None else None

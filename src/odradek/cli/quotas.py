@@ -1,4 +1,4 @@
-"""`odradek quotas`: how much clients may do per second, by user, client id, both, or address."""
+"""`odradek quotas`: limits of clients, by user, client id, both, or address."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def set_quotas(
     *,
     cluster: Administration,
 ) -> None:
-    """Set quotas; those that are not named stay as they are."""
+    """Set quotas; others stay."""
     entity = _named(_entity(user, client_id, ip, default))
     values = dict(_assignment(each) for each in quotas)
 

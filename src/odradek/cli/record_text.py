@@ -1,4 +1,4 @@
-"""Records as lines and as JSON: what `odradek produce` reads and `odradek consume` prints. No world in here.
+"""Conversion of records to lines and JSON, for `odradek produce` and `odradek consume`. Pure.
 
 A JSON record: {"key", "value", "headers", "partition", "timestamp_ms"} and, when printed, "topic" and "offset". Bytes
 that are not UTF-8 stand under "key_base64" and "value_base64"; a header's value then is {"base64": …}. Headers are a
@@ -25,7 +25,7 @@ _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 @dataclass(slots=True)
 class OutgoingRecord:
-    """A record to produce; None leaves the choice to the client."""
+    """A record to produce; None lets the client decide."""
 
     value: bytes | None
     key: bytes | None = None
@@ -41,7 +41,7 @@ class OutgoingRecord:
 
 @dataclass(frozen=True, slots=True)
 class LineFormat:
-    """How a line is a record.
+    """How a line is parsed as a record.
 
     Attributes:
         key_separator: what stands between key and value; None where lines have no keys.
@@ -104,7 +104,7 @@ def parse_json(line: bytes) -> OutgoingRecord:
 
 @dataclass(frozen=True, slots=True)
 class Printing:
-    """What of a record is printed before its value, in this order, with `separator` between."""
+    """What is printed before a record's value, in this order, with `separator` between."""
 
     timestamp: bool = False
     partition: bool = False
@@ -130,7 +130,7 @@ class IncomingRecord:
 
 
 def as_line(record: IncomingRecord, how: Printing) -> bytes:
-    """A record as a line, its end included; key and value as they are, byte for byte."""
+    """A record as a line with its end; key and value are unchanged bytes."""
     null = how.null_marker.encode()
     parts = []
     if how.timestamp:

@@ -1,4 +1,4 @@
-"""`odradek storage`: format the directories of a node, and say whose they are. Flags are those of Kafka's tool."""
+"""`odradek storage`: format the directories of a node, and show their owner. The flags are those of Kafka's tool."""
 
 from __future__ import annotations
 
@@ -80,7 +80,8 @@ def format_command(
 
 @app.command("info")
 def info(config: ConfigOption, as_json: JsonOption = False) -> None:
-    """Say whose the directories of a configuration are; ends with 1 where something is wrong with them."""
+    """Show to which node and cluster the directories of a configuration belong; the exit code is 1 if one is
+    invalid."""
     from odradek.common.real_io import RealDisk
     from odradek.raft.quorum_state import uuid_text
     from odradek.server.startup.format import storage_directories
@@ -116,7 +117,7 @@ def info(config: ConfigOption, as_json: JsonOption = False) -> None:
 
 
 def _meta_properties(disk: Disk, directory: Path) -> MetaProperties:
-    """Raises ConfigError for a directory that no node can start with."""
+    """Raises ConfigError for a directory that no node can use."""
     from odradek.server.startup.format import read_meta_properties
 
     if not disk.is_dir(directory):

@@ -150,7 +150,7 @@ def describe(
     command_config: CommandConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the partitions, copies and settings of topics."""
+    """Show the partitions, replicas and settings of topics."""
     topic = at_most_one_topic(pattern, topic)
 
     async def work(cluster: Cluster) -> list[dict[str, Any]]:
@@ -184,7 +184,7 @@ def alter(
     command_config: CommandConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Give a topic more partitions. Settings are changed by `odradek configs alter`."""
+    """Add partitions to a topic. Settings are changed by `odradek configs alter`."""
     topic = one_topic(name, topic)
     if partitions is None:
         raise CliError("say how many partitions it shall have: --partitions", code=USAGE)
@@ -250,7 +250,7 @@ def delete(
 def matching(
     topics: Sequence[MetadataResponseTopic], pattern: str | None, exclude_internal: bool = False
 ) -> list[MetadataResponseTopic]:
-    """The topics of this name; where none has it, those whose whole name the expression matches; by name.
+    """The topic with this name; if there is none, the topics whose whole name matches the expression.
 
     Raises:
         CliError: no name and no regular expression.

@@ -36,7 +36,7 @@ def check_settings(settings: BrokerSettings, now: datetime) -> Iterator[Finding]
                 check,
                 seen,
                 "the file asks for something that does not happen",
-                "correct their names, or take them out",
+                "correct their names, or remove them",
                 lines,
             )
     yield from _check_certificates(settings, now)
@@ -49,7 +49,7 @@ def _check_copies(settings: BrokerSettings) -> Iterator[Finding]:
             Severity.BAD,
             "replication-factor",
             "topics get one replica",
-            "what is on a broker is gone with its disk, and cannot be read while it is away",
+            "records are lost with the broker's disk, and cannot be read while the broker is down",
             f"set them to {SAFE_COPIES}",
             single,
         )
@@ -59,7 +59,7 @@ def _check_copies(settings: BrokerSettings) -> Iterator[Finding]:
             Severity.BAD,
             "min-insync-replicas",
             f"{MIN_ISR} is 1 for topics of {copies} replicas",
-            "acks=all is answered when one broker has a record; it is lost with that broker",
+            "a record that only one broker has is acknowledged with acks=all, and lost with that broker",
             f"set {MIN_ISR}={copies - 1}"
             if copies >= SAFE_COPIES
             else f"set default.replication.factor={SAFE_COPIES} and {MIN_ISR}=2",
