@@ -48,6 +48,7 @@ class OdradekDataSource(DataSource):
                 refusal = error
         else:
             raise refusal from None
+        options = with_registered_schema(options)
         schema = source_schema(options.include_headers)
         if options.value_format != "binary":
             schema = decoded_schema(options, schema)
@@ -133,8 +134,23 @@ def decoded_schema(options: ReadOptions, schema: StructType) -> StructType:
     return with_value(schema, parse(options.value_schema))
 
 
+def with_registered_schema(options: ReadOptions) -> ReadOptions:
+    """With the newest schema of the subject, where the options say a registry and no schema.
+
+    Raises:
+        OptionError: the registry has none.
+        ClusterError: it refuses, or does not answer.
+    """
+    if options.registry is None or options.registry_subject is None or options.value_schema is not None:
+        return options
+    from pyspark_odradek.values.registry import Registry
+
+    return replace(options, value_schema=Registry(options.registry).newest(options.registry_subject))
+
+
 def self_contained(options: ReadOptions) -> ReadOptions:
-    """Options that need no file of the driver, since they go to executors. Raises OptionError."""
+    """Options that need no file of the driver and no newest schema, since they go to executors. Raises OptionError."""
+    options = with_registered_schema(options)
     if options.value_format != "protobuf" or options.value_schema is None:
         return options
     from pyspark_odradek.values.protobuf_values import embedded

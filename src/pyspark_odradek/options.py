@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from odradek.common.numbers import INT32_MAX, INT64_MAX
 from pyspark_odradek.errors import OptionError
+from pyspark_odradek.value_options import RegistryAddress, value_options
 
 log = logging.getLogger("pyspark_odradek")
 
@@ -50,10 +51,13 @@ READ_OPTIONS = [
     "valueFormat",
     "valueSchema",
     "valueMessage",
+    "schemaRegistryUrl",
+    "schemaRegistryUser",
+    "schemaRegistryPassword",
+    "schemaRegistrySubject",
     "badRecords",
     "deadLetterTopic",
 ]
-VALUE_FORMATS = ("binary", "json", "avro", "protobuf")
 WRITE_OPTIONS = [
     "sink",
     "topic",
@@ -190,6 +194,8 @@ class ReadOptions:
     value_format: str = "binary"
     value_schema: str | None = None
     value_message: str | None = None
+    registry: RegistryAddress | None = None
+    registry_subject: str | None = None
     bad_records: str = "fail"
     dead_letter_topic: str | None = None
     kafka: dict[str, str] = field(default_factory=dict)
@@ -253,7 +259,7 @@ def parse_read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOpti
         standby=boolean(options, "standby", False),
         poll_timeout_ms=_duration_ms(options, "pollTimeoutMs", 50),
         read_timeout_ms=count(options, "kafkaConsumer.pollTimeoutMs"),
-        **_value_options(options),
+        **value_options(options, topics or tuple(assigned), kafka),
         kafka=kafka,
     )
     _refuse_contradictions(parsed)
@@ -301,49 +307,6 @@ def _refuse_contradictions(parsed: ReadOptions) -> None:
         raise OptionError(
             f"deadLetterTopic {letters!r} is read by this query: its dead letters would come back for ever"
         )
-
-
-# What valueSchema is of the formats that cannot do without it.
-_SCHEMAS = {"avro": "the Avro schema, in JSON", "protobuf": "a descriptor set, as protoc writes it"}
-
-
-def _value_options(options: Mapping[str, str]) -> dict[str, Any]:
-    form = options.get("valueformat", "binary").lower()
-    if form not in VALUE_FORMATS:
-        raise OptionError(f"valueFormat is one of {', '.join(VALUE_FORMATS)}, not {form!r}")
-    bad, letters = _bad_records(options)
-    if form == "binary":
-        _refuse_options_of_formats(options)
-    schema = options.get("valueschema", "").strip() or None
-    if form in _SCHEMAS and schema is None:
-        raise OptionError(f"valueFormat={form} needs the option valueSchema: {_SCHEMAS[form]}")
-    message = options.get("valuemessage", "").strip() or None
-    if message is not None and form != "protobuf":
-        raise OptionError("valueMessage has an effect only with valueFormat=protobuf")
-    return {
-        "value_format": form,
-        "value_schema": schema,
-        "value_message": message,
-        "bad_records": bad,
-        "dead_letter_topic": letters,
-    }
-
-
-def _bad_records(options: Mapping[str, str]) -> tuple[str, str | None]:
-    """What becomes of records that do not decode, and the topic that they go to."""
-    bad = options.get("badrecords", "fail").lower()
-    if bad not in ("fail", "null"):
-        raise OptionError(f"badRecords is fail or null, not {bad!r}; deadLetterTopic sends them to a topic")
-    letters = options.get("deadlettertopic") or None
-    if letters is not None and "badrecords" in options:
-        raise OptionError("give badRecords or deadLetterTopic, not both")
-    return bad, letters
-
-
-def _refuse_options_of_formats(options: Mapping[str, str]) -> None:
-    for name in ("valueSchema", "badRecords", "deadLetterTopic"):
-        if name.lower() in options:
-            raise OptionError(f"{name} has an effect only with valueFormat={' or '.join(VALUE_FORMATS[1:])}")
 
 
 def lowered(given: Mapping[str, str]) -> dict[str, str]:

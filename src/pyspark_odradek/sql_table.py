@@ -18,7 +18,7 @@ from pyspark_odradek.errors import OptionError
 from pyspark_odradek.options import READ_OPTIONS, SECRET, WRITE_OPTIONS, lowered
 
 COLUMN, KEPT = "timestampType", "odradek.options"
-COLUMNS_ARE_BY = ("includeheaders", "valueformat", "valueschema", "valuemessage")
+COLUMNS_ARE_BY = ("includeheaders", "valueformat", "valueschema", "valuemessage", "schemaregistrysubject")
 OF_A_TABLE = "option."  # what Spark puts before the options of a table, beside their own names
 
 

@@ -1,9 +1,10 @@
-"""Values in Avro's binary encoding to a column of structs, by the one schema that they were written with.
+"""Values in Avro's binary encoding to a column of structs, by the schema that they were written with.
 
 fastavro reads the bytes. This module says which type of Spark a type of Avro becomes, and changes what fastavro gives
 where that is another value: maps, decimals, uuids in bytes. Records, enums, arrays, maps, fixed, unions of null and one
-other type, and the logical types date, timestamp, local-timestamp, decimal and uuid. Source: the Avro specification,
-1.12. Not done: a schema registry and its five leading bytes, single-object encoding, resolution between two schemas.
+other type, and the logical types date, timestamp, local-timestamp, decimal and uuid. Values that were written with
+another schema than that of the columns are brought to it (`evolution`). Source: the Avro specification, 1.12. Not done:
+single-object encoding.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import secrets
 import struct
 import uuid
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import fastavro
 import pyarrow as pa
@@ -27,13 +28,14 @@ from pyspark_odradek.errors import OptionError
 Change: TypeAlias = Callable[[Any], Any]
 
 _EXACT = decimal.Context(prec=decimal.MAX_PREC)  # Python's own context rounds to 28 digits
+NO_DEFAULT: Final = object()
 _MARK = secrets.token_bytes(8)
 _END = "\0end"  # a name that no field of a schema has
 _DAMAGE = (ValueError, EOFError, IndexError, OverflowError, struct.error, ArithmeticError)
 _UNFIT = (pa.ArrowException, OverflowError, ValueError)
 
 
-class _Type(NamedTuple):
+class Type(NamedTuple):
     """One type.
 
     Attributes:
@@ -41,12 +43,25 @@ class _Type(NamedTuple):
         avro: its schema as fastavro gets it: without what does not matter for reading, named types by numbers.
         change: what makes the value for Arrow of what fastavro read; None where that is the same.
         is_empty: whether its values take no bytes.
+        fields: of a record.
+        item: the type of what an array or a map has.
     """
 
     spark: T.DataType
     avro: Any
     change: Change | None = None
     is_empty: bool = False
+    fields: tuple[Field, ...] = ()
+    item: Type | None = None
+
+
+class Field(NamedTuple):
+    """A field of a record; `default` is NO_DEFAULT or a value as JSON has it."""
+
+    name: str
+    type: Type
+    default: Any = None
+    aliases: tuple[str, ...] = ()
 
 
 class AvroValues:
@@ -55,16 +70,19 @@ class AvroValues:
     Args:
         schema: of the writer, in JSON; a record.
         wanted: the struct of Arrow that each value becomes.
+        evolved: gives what brings values of this schema to that of the columns, where it may be another one.
+    Raises:
+        OptionError: the schema cannot be read, or not as that of the columns.
     """
 
-    def __init__(self, schema: str, wanted: Any) -> None:
+    def __init__(self, schema: str, wanted: Any, evolved: Callable[[Type], Change | None] | None = None) -> None:
         self.wanted = wanted
-        found = _parse(schema)
+        found = parse(schema)
         self._one = _known_to_fastavro(found.avro)
         end = {"name": _END, "type": {"type": "fixed", "name": "end", "size": len(_MARK)}}
         row = {"type": "record", "name": "row", "fields": [*found.avro["fields"], end]}
         self._many = _known_to_fastavro({"type": "array", "items": row})
-        self._change = found.change
+        self._change = _both(found.change, None if evolved is None else evolved(found))
 
     def decode(self, values: Any) -> tuple[Any, dict[int, str]]:
         """(an array of structs, what is wrong by row); rows that are wrong are null, and so are null values."""
@@ -126,7 +144,7 @@ def _reason(error: Exception) -> str:
 
 def spark_schema(schema: str) -> T.StructType:
     """The struct that values of a schema become. Raises OptionError."""
-    found = _parse(schema)
+    found = parse(schema)
     _known_to_fastavro(found.avro)
     assert isinstance(found.spark, T.StructType)
     return found.spark
@@ -139,7 +157,8 @@ def _known_to_fastavro(schema: Any) -> Any:
         raise OptionError(f"valueSchema: {error}") from None
 
 
-def _parse(text: str) -> _Type:
+def parse(text: str) -> Type:
+    """The type that a schema of a record describes. Raises OptionError."""
     try:
         schema = json.loads(text)
     except ValueError as error:
@@ -153,10 +172,10 @@ class _Schema:
     """The types of one schema, those with names by their names."""
 
     def __init__(self) -> None:
-        self._named: dict[str, _Type] = {}
+        self._named: dict[str, Type] = {}
         self._count = 0
 
-    def type_of(self, schema: Any, space: str) -> _Type:
+    def type_of(self, schema: Any, space: str) -> Type:
         """The type that a part of the schema describes, in a namespace. Raises OptionError."""
         if isinstance(schema, list):
             return self._union(schema, space)
@@ -169,7 +188,7 @@ class _Schema:
         except KeyError as missing:
             raise OptionError(f"valueSchema: a {schema['type']} lacks {missing}") from None
 
-    def _by_name(self, name: str, space: str) -> _Type:
+    def _by_name(self, name: str, space: str) -> Type:
         found = _PRIMITIVES.get(name) or self._named.get(name) or self._named.get(f"{space}.{name}")
         if found is None:
             raise OptionError(
@@ -178,7 +197,7 @@ class _Schema:
         # A type that has a name is described once and named from then on, as the specification wants it.
         return found._replace(avro=found.avro["name"]) if "name" in found.avro else found
 
-    def _union(self, branches: list[Any], space: str) -> _Type:
+    def _union(self, branches: list[Any], space: str) -> Type:
         types = [self.type_of(branch, space) for branch in branches]
         others = [type_ for type_ in types if not isinstance(type_.spark, T.NullType)]
         if len(others) != 1:
@@ -187,14 +206,17 @@ class _Schema:
             avro=[type_.avro for type_ in types], change=_unless_null(others[0].change), is_empty=False
         )
 
-    def _complex(self, schema: dict[str, Any], space: str) -> _Type:
+    def _complex(self, schema: dict[str, Any], space: str) -> Type:
         kind = schema["type"]
         if kind == "array":
             return self._array(schema, space)
         if kind == "map":
             item = self.type_of(schema["values"], space)
-            return _Type(
-                T.MapType(T.StringType(), item.spark), {"type": "map", "values": item.avro}, _pairs(item.change)
+            return Type(
+                T.MapType(T.StringType(), item.spark),
+                {"type": "map", "values": item.avro},
+                _pairs(item.change),
+                item=item,
             )
         if kind not in ("record", "enum", "fixed"):
             return _logical(schema, self.type_of(kind, space))
@@ -202,7 +224,7 @@ class _Schema:
         if kind == "record":
             found = self._record(schema, space)
         elif kind == "enum":
-            found = _Type(T.StringType(), {"type": "enum", "symbols": schema["symbols"]})
+            found = Type(T.StringType(), {"type": "enum", "symbols": schema["symbols"]})
         else:
             found = self._fixed(schema)
         found = found._replace(avro={**found.avro, "name": f"t{self._count}"})
@@ -210,37 +232,46 @@ class _Schema:
         self._named[schema["name"]] = self._named[f"{space}.{schema['name']}"] = found
         return found
 
-    def _array(self, schema: dict[str, Any], space: str) -> _Type:
+    def _array(self, schema: dict[str, Any], space: str) -> Type:
         item = self.type_of(schema["items"], space)
         if item.is_empty:  # then a few bytes announce more items than memory holds, and nothing contradicts them
             raise OptionError("valueSchema: items of an array take no bytes, so that nothing bounds their number")
-        return _Type(T.ArrayType(item.spark), {"type": "array", "items": item.avro}, _each(item.change))
+        return Type(T.ArrayType(item.spark), {"type": "array", "items": item.avro}, _each(item.change), item=item)
 
-    def _record(self, schema: dict[str, Any], space: str) -> _Type:
-        fields = [(field["name"], self.type_of(field["type"], space)) for field in schema["fields"]]
-        return _Type(
-            T.StructType([T.StructField(name, type_.spark) for name, type_ in fields]),
-            {"type": "record", "fields": [{"name": name, "type": type_.avro} for name, type_ in fields]},
-            _in_fields([(name, type_.change) for name, type_ in fields if type_.change is not None]),
-            all(type_.is_empty for _, type_ in fields),
+    def _record(self, schema: dict[str, Any], space: str) -> Type:
+        fields = tuple(
+            Field(
+                field["name"],
+                self.type_of(field["type"], space),
+                field.get("default", NO_DEFAULT),
+                tuple(field.get("aliases", ())),
+            )
+            for field in schema["fields"]
+        )
+        return Type(
+            T.StructType([T.StructField(field.name, field.type.spark) for field in fields]),
+            {"type": "record", "fields": [{"name": field.name, "type": field.type.avro} for field in fields]},
+            _in_fields([(field.name, field.type.change) for field in fields if field.type.change is not None]),
+            all(field.type.is_empty for field in fields),
+            fields,
         )
 
-    def _fixed(self, schema: dict[str, Any]) -> _Type:
+    def _fixed(self, schema: dict[str, Any]) -> Type:
         size = schema["size"]
         if type(size) is not int or size < 0:
             raise OptionError(f"valueSchema: a fixed cannot have size {size}")
-        return _logical(schema, _Type(T.BinaryType(), {"type": "fixed", "size": size}, is_empty=size == 0))
+        return _logical(schema, Type(T.BinaryType(), {"type": "fixed", "size": size}, is_empty=size == 0))
 
 
 _PRIMITIVES = {
-    "null": _Type(T.NullType(), "null", is_empty=True),
-    "boolean": _Type(T.BooleanType(), "boolean"),
-    "int": _Type(T.IntegerType(), "int"),
-    "long": _Type(T.LongType(), "long"),
-    "float": _Type(T.FloatType(), "float"),
-    "double": _Type(T.DoubleType(), "double"),
-    "bytes": _Type(T.BinaryType(), "bytes"),
-    "string": _Type(T.StringType(), "string"),
+    "null": Type(T.NullType(), "null", is_empty=True),
+    "boolean": Type(T.BooleanType(), "boolean"),
+    "int": Type(T.IntegerType(), "int"),
+    "long": Type(T.LongType(), "long"),
+    "float": Type(T.FloatType(), "float"),
+    "double": Type(T.DoubleType(), "double"),
+    "bytes": Type(T.BinaryType(), "bytes"),
+    "string": Type(T.StringType(), "string"),
 }
 # What fastavro reads as Arrow wants it, by the type that it must be stored as.
 _TIMES: dict[str, tuple[str, T.DataType]] = {
@@ -252,12 +283,12 @@ _TIMES: dict[str, tuple[str, T.DataType]] = {
 }
 
 
-def _logical(schema: dict[str, Any], base: _Type) -> _Type:
+def _logical(schema: dict[str, Any], base: Type) -> Type:
     """The type with its meaning; one that is not known is read as what it is stored as, as the specification says."""
     logical = schema.get("logicalType")
     stored, spark = _TIMES.get(logical, (None, None)) if isinstance(logical, str) else (None, None)
     if stored is not None and spark is not None and base.avro == stored:
-        return _Type(spark, {"type": stored, "logicalType": logical})
+        return Type(spark, {"type": stored, "logicalType": logical})
     # fastavro rounds a decimal that has too many digits; here such a record is a bad one. So it reads bytes.
     if logical == "decimal" and isinstance(base.spark, T.BinaryType):
         spark_decimal = _decimal_type(schema)
@@ -297,6 +328,12 @@ def _pairs(change: Change | None) -> Change:
     if change is None:
         return lambda items: list(items.items())
     return lambda items: [(key, change(value)) for key, value in items.items()]
+
+
+def _both(first: Change | None, second: Change | None) -> Change | None:
+    if first is None or second is None:
+        return first or second
+    return lambda value: second(first(value))
 
 
 def _in_fields(changes: list[tuple[str, Change | None]]) -> Change | None:

@@ -77,7 +77,12 @@ def decoder(options: ReadOptions, wanted: Any) -> Values:
     with needing("avro", "valueFormat=avro"):
         from pyspark_odradek.values.avro_values import AvroValues
 
-    return AvroValues(options.value_schema, wanted)
+    if options.registry is None:
+        return AvroValues(options.value_schema, wanted)
+    from pyspark_odradek.values.framed_values import FramedValues
+    from pyspark_odradek.values.registry import Registry
+
+    return FramedValues(Registry(options.registry), options.value_schema, wanted)
 
 
 class DeadLetters:

@@ -1,0 +1,122 @@
+"""The options of the format `odradek` about values: their format, their schema, and what becomes of bad records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from pyspark_odradek.errors import OptionError
+
+VALUE_FORMATS = ("binary", "json", "avro", "protobuf")
+
+
+@dataclass(frozen=True)
+class RegistryAddress:
+    """How to reach a schema registry: any of `urls`; `authorities` is a file of trusted certificates, in PEM."""
+
+    urls: tuple[str, ...]
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    authorities: str | None = None
+
+
+# What valueSchema is of the formats that cannot do without it.
+_SCHEMAS = {
+    "avro": "the Avro schema, in JSON; or schemaRegistryUrl",
+    "protobuf": "a descriptor set, as protoc writes it",
+}
+
+
+def value_options(options: Mapping[str, str], topics: Sequence[str], kafka: Mapping[str, str]) -> dict[str, Any]:
+    """The fields of a query's options that are about values. Raises OptionError.
+
+    Args:
+        options: by their names in lower case.
+        topics: that the query names.
+        kafka: the client's settings.
+    """
+    form = options.get("valueformat", "binary").lower()
+    if form not in VALUE_FORMATS:
+        raise OptionError(f"valueFormat is one of {', '.join(VALUE_FORMATS)}, not {form!r}")
+    bad, letters = _bad_records(options)
+    if form == "binary":
+        _refuse_options_of_formats(options)
+    schema = options.get("valueschema", "").strip() or None
+    registry = _registry(options, form, kafka)
+    if form in _SCHEMAS and schema is None and registry is None:
+        raise OptionError(f"valueFormat={form} needs the option valueSchema: {_SCHEMAS[form]}")
+    message = options.get("valuemessage", "").strip() or None
+    if message is not None and form != "protobuf":
+        raise OptionError("valueMessage has an effect only with valueFormat=protobuf")
+    return {
+        "value_format": form,
+        "value_schema": schema,
+        "value_message": message,
+        "registry": registry,
+        "registry_subject": _subject(options, topics) if registry is not None and schema is None else None,
+        "bad_records": bad,
+        "dead_letter_topic": letters,
+    }
+
+
+def _registry(options: Mapping[str, str], form: str, kafka: Mapping[str, str]) -> RegistryAddress | None:
+    """Where the schemas of values are, which have the frame of a schema registry then. Raises OptionError."""
+    urls = tuple(filter(None, (each.strip().rstrip("/") for each in options.get("schemaregistryurl", "").split(","))))
+    if not urls:
+        for name in ("schemaRegistryUser", "schemaRegistryPassword", "schemaRegistrySubject"):
+            if name.lower() in options:
+                raise OptionError(f"{name} has an effect only with schemaRegistryUrl")
+        return None
+    if form != "avro":
+        raise OptionError("schemaRegistryUrl has an effect only with valueFormat=avro")
+    for url in urls:
+        _check_url(url)
+    user, password = options.get("schemaregistryuser"), options.get("schemaregistrypassword")
+    if (user is None) != (password is None):
+        raise OptionError("give schemaRegistryUser and schemaRegistryPassword, or neither")
+    return RegistryAddress(urls, user, password, kafka.get("https.ca.location"))
+
+
+def _check_url(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        is_good = parts.scheme in ("http", "https") and parts.hostname is not None and parts.port != 0
+    except ValueError:
+        is_good = False
+    if not is_good:
+        raise OptionError(
+            "schemaRegistryUrl is http://host:port or https://host:port; several have commas between them"
+        )
+    if parts.username is not None:
+        raise OptionError("schemaRegistryUrl has a login: give schemaRegistryUser and schemaRegistryPassword instead")
+
+
+def _subject(options: Mapping[str, str], topics: Sequence[str]) -> str:
+    """Whose newest schema has the columns: of one topic the one that its producers register by default."""
+    given = options.get("schemaregistrysubject", "").strip()
+    if given:
+        return given
+    if len(topics) != 1:
+        raise OptionError(
+            "values of several topics have one schema in a query: give schemaRegistrySubject, or valueSchema"
+        )
+    return f"{topics[0]}-value"
+
+
+def _bad_records(options: Mapping[str, str]) -> tuple[str, str | None]:
+    """What becomes of records that do not decode, and the topic that they go to."""
+    bad = options.get("badrecords", "fail").lower()
+    if bad not in ("fail", "null"):
+        raise OptionError(f"badRecords is fail or null, not {bad!r}; deadLetterTopic sends them to a topic")
+    letters = options.get("deadlettertopic") or None
+    if letters is not None and "badrecords" in options:
+        raise OptionError("give badRecords or deadLetterTopic, not both")
+    return bad, letters
+
+
+def _refuse_options_of_formats(options: Mapping[str, str]) -> None:
+    for name in ("valueSchema", "badRecords", "deadLetterTopic"):
+        if name.lower() in options:
+            raise OptionError(f"{name} has an effect only with valueFormat={' or '.join(VALUE_FORMATS[1:])}")

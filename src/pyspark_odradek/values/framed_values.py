@@ -1,0 +1,88 @@
+"""Avro values with the frame of a schema registry: a byte 0, the id of the schema they were written with, the value.
+
+The id is four bytes, big endian, as of Confluent's serializers, and of Apicurio's from 3.0 on. Values of several
+schemas become the same columns, which are those of the query's own schema. Source: the wire format of Confluent's
+Schema Registry.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from pyspark_odradek.errors import OptionError
+from pyspark_odradek.values.avro_values import AvroValues, Change, Type, parse
+from pyspark_odradek.values.evolution import resolved
+from pyspark_odradek.values.registry import Registry, UnknownSchemaError
+
+HEAD_BYTES = 5
+
+
+class FramedValues:
+    """Decodes values, each by the schema that its frame names.
+
+    Args:
+        registry: has those schemas.
+        reader: the schema of the columns, in JSON.
+        wanted: the struct of Arrow that each value becomes.
+    """
+
+    def __init__(self, registry: Registry, reader: str, wanted: Any) -> None:
+        self._registry = registry
+        self._reader = parse(reader)
+        self._wanted = wanted
+        self._by_id: dict[int, AvroValues | str] = {}  # or why values of this schema cannot be read
+
+    def decode(self, values: Any) -> tuple[Any, dict[int, str]]:
+        """(an array of structs, what is wrong by row); rows that are wrong are null, and so are null values.
+
+        Raises:
+            ClusterError: the registry refuses, or does not answer.
+        """
+        raw = values.to_pylist()
+        wrong: dict[int, str] = {}
+        of_schema: dict[int, list[int]] = {}
+        for row, value in enumerate(raw):
+            if value is None:
+                continue
+            if len(value) < HEAD_BYTES or value[0] != 0:
+                wrong[row] = "not of a schema registry: it does not begin with a byte 0 and the four of a schema's id"
+            else:
+                of_schema.setdefault(int.from_bytes(value[1:HEAD_BYTES], "big"), []).append(row)
+        columns: list[Any] = []
+        order: list[int] = []
+        for schema_id, rows in of_schema.items():
+            decoder = self._decoder(schema_id)
+            if isinstance(decoder, str):
+                wrong |= dict.fromkeys(rows, decoder)
+                continue
+            column, reasons = decoder.decode(pa.array([raw[row][HEAD_BYTES:] for row in rows], pa.binary()))
+            wrong |= {rows[number]: reason for number, reason in reasons.items()}
+            columns.append(column)
+            order += rows
+        return self._placed(columns, order, len(raw)), wrong
+
+    def _placed(self, columns: list[Any], order: list[int], count: int) -> Any:
+        """What was decoded, each at its row; the others are null."""
+        places: list[int | None] = [None] * count
+        for number, row in enumerate(order):
+            places[row] = number
+        together = pa.concat_arrays(columns) if columns else pa.array([], self._wanted)
+        return together.take(pa.array(places, pa.int64()))
+
+    def _decoder(self, schema_id: int) -> AvroValues | str:
+        if schema_id not in self._by_id:
+            self._by_id[schema_id] = self._made(schema_id)
+        return self._by_id[schema_id]
+
+    def _evolved(self, writer: Type) -> Change | None:
+        return resolved(writer, self._reader)
+
+    def _made(self, schema_id: int) -> AvroValues | str:
+        try:
+            return AvroValues(self._registry.schema(schema_id), self._wanted, self._evolved)
+        except UnknownSchemaError as error:
+            return str(error)
+        except OptionError as error:
+            return f"schema {schema_id} of the registry: {str(error).removeprefix('valueSchema: ')}"

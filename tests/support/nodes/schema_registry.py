@@ -1,0 +1,102 @@
+"""A schema registry in this process: as much of Confluent's HTTP API as serializers and readers of values use.
+
+POST /subjects/<subject>/versions   {"schema": …} -> {"id": …}
+GET  /subjects/<subject>/versions/latest
+GET  /schemas/ids/<id>
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import unquote
+
+
+class SchemaRegistry:
+    """Started by `with`.
+
+    Attributes:
+        login: "user:password" that each request must have; None asks for none.
+        failures: so many of the next requests are answered with 503.
+        asked: the paths of all requests.
+    """
+
+    def __init__(self) -> None:
+        self.login: str | None = None
+        self.failures = 0
+        self.asked: list[str] = []
+        self._schemas: list[dict[str, Any]] = []
+        self._subjects: dict[str, list[int]] = {}
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server.daemon_threads = True
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def register(self, subject: str, schema: Any, **more: Any) -> int:
+        """Make it the subject's newest one; returns its id."""
+        found = {"schema": schema if isinstance(schema, str) else json.dumps(schema), **more}
+        if found not in self._schemas:
+            self._schemas.append(found)
+        number = self._schemas.index(found) + 1
+        self._subjects.setdefault(subject, []).append(number)
+        return number
+
+    def __enter__(self) -> SchemaRegistry:
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def answer(self, path: str, posted: Mapping[str, Any] | None) -> tuple[int, Any]:
+        """(the status, what is answered)."""
+        match path.partition("?")[0].strip("/").split("/"):
+            case ["schemas", "ids", number] if 0 < int(number) <= len(self._schemas):
+                return 200, self._schemas[int(number) - 1]
+            case ["subjects", subject, "versions"] if posted is not None:
+                return 200, {"id": self.register(unquote(subject), posted["schema"])}
+            case ["subjects", subject, "versions", "latest"] if unquote(subject) in self._subjects:
+                versions = self._subjects[unquote(subject)]
+                one = {"subject": unquote(subject), "version": len(versions), "id": versions[-1]}
+                return 200, one | self._schemas[versions[-1] - 1]
+            case ["subjects", *_]:
+                return 404, {"error_code": 40401, "message": "Subject not found"}
+        return 404, {"error_code": 40403, "message": "Schema not found"}
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        registry = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self._reply(None)
+
+            def do_POST(self) -> None:
+                self._reply(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+
+            def _reply(self, posted: Mapping[str, Any] | None) -> None:
+                registry.asked.append(self.path)
+                status, found = registry.answer(self.path, posted)
+                login = None if registry.login is None else base64.b64encode(registry.login.encode()).decode()
+                if login is not None and self.headers["Authorization"] != f"Basic {login}":
+                    status, found = 401, {"error_code": 401, "message": "Unauthorized"}
+                if registry.failures:
+                    registry.failures -= 1
+                    status, found = 503, {"error_code": 50301, "message": "away"}
+                body = json.dumps(found).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                """Nothing."""
+
+        return Handler
