@@ -142,6 +142,19 @@ def test_some_resource_of_a_type(rules: list[Acl], asked: tuple[str, str, int, i
     assert authorizer.authorize_by_type(principal, host, operation, kind) == possible
 
 
+def test_what_is_allowed_for_all_names_is_so_for_some() -> None:
+    """Prefixes that are denied leave names, also where they are the two that Kafka looks at by name."""
+    asked = ("User:alice", "10.0.0.1", int(Op.READ), int(Kind.TOPIC))
+    denied = [acl(name, permission=DENY, pattern=PREFIXED) for name in ("*", "hard")]
+    authorizer = StandardAuthorizer()
+    authorizer.update({UUID(int=number): rule for number, rule in enumerate([*denied, acl("*")])})
+    assert not authorizer.authorize(*asked, "hardcode")
+    assert authorizer.authorize(*asked, "other")
+    assert authorizer.authorize_by_type(*asked)
+    authorizer.update({UUID(int=number): rule for number, rule in enumerate([acl("*", permission=DENY), acl("a")])})
+    assert not authorizer.authorize_by_type(*asked)
+
+
 def test_super_users_are_known_before_the_metadata_and_against_what_denies() -> None:
     authorizer = StandardAuthorizer(["User:admin"], allow_if_no_acl=True)
     asked = ("10.0.0.1", int(Op.READ), int(Kind.TOPIC), "a")

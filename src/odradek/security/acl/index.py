@@ -298,16 +298,24 @@ class AclIndex:
         return found
 
     def allows_any(self, principal: str, operation: int, host: str, resource_type: int) -> bool:
-        """Whether some resource can be, of which an entry allows the operation, and none denies it."""
+        """Whether an entry allows the operation on some resource of the type, and none that denies covers that entry.
+
+        As Kafka's `authorizeByResourceType` (KIP-679): first decide the entries for all names, one that denies before
+        one that allows, whatever prefixes are denied.
+        """
         of_type = self._types.get(resource_type)
         if of_type is None:
             return False
+        for_all = of_type.literals.get(WILDCARD)
+        if for_all is not None:
+            if find_rule(for_all.denied, principal, operation, host) is not None:
+                return False
+            if find_rule(for_all.allowed, principal, operation, host) is not None:
+                return True
         for name, covering in product((principal, EVERYBODY), (operation, _ALL)):
             for pattern in of_type.allowing.get((name, covering), ()):
                 if find_rule(pattern.allowed, principal, operation, host) is not None:
-                    above = [pattern, *of_type.prefixes.of(pattern.name)]
-                    if (wildcard := of_type.literals.get(WILDCARD)) is not None:
-                        above.append(wildcard)
-                    if not any(find_rule(each.denied, principal, operation, host) for each in above):
+                    covered_by = [pattern, *of_type.prefixes.of(pattern.name)]
+                    if not any(find_rule(each.denied, principal, operation, host) for each in covered_by):
                         return True
         return False
