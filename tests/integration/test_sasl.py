@@ -380,6 +380,15 @@ def test_an_anonymous_client_gets_no_delegation_token(node: SaslNode) -> None:
         assert off.error_code == ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
 
 
+@pytest.fixture
+def quota_of_alice(node: SaslNode) -> Iterator[None]:
+    """Less than one request."""
+    set_quotas(node.port, {"user": "alice"}, producer_byte_rate=1000)
+    yield
+    set_quotas(node.port, {"user": "alice"}, producer_byte_rate=None)
+
+
+@pytest.mark.usefixtures("quota_of_alice")
 @pytest.mark.parametrize(
     ("user", "password", "waits"), [("alice", "plain-secret", True), ("admin", "admin-secret", False)]
 )
@@ -387,10 +396,8 @@ def test_a_quota_is_that_of_the_user_who_logs_in(node: SaslNode, user: str, pass
     """Before its login it is `User:ANONYMOUS`, with the same client id."""
     topic = fresh_name()
     create_topic(node.bootstrap, topic)
-    set_quotas(node.port, {"user": "alice"}, producer_byte_rate=1000)
     with Calls(node.sasl_port, client_id="app") as calls:
         calls.ask(ApiKey.API_VERSIONS, 3, ApiVersionsRequest(client_software_name="a", client_software_version="1"))
         log_in_as(calls, Credentials("PLAIN", user, password, RealRandom()))
         answer = calls.ask(ApiKey.PRODUCE, 9, produce_request(topic, batch(bytes(5000))))
     assert (answer.throttle_time_ms > 0) is waits
-    set_quotas(node.port, {"user": "alice"}, producer_byte_rate=None)
