@@ -7,6 +7,7 @@ delivery has librdkafka.
 from __future__ import annotations
 
 import datetime
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from pyspark_odradek.client.connection import security_from
 from pyspark_odradek.client.librdkafka import client_config, producer_config
 from pyspark_odradek.errors import OptionError
 from tests.spark.queries import values
+from tests.support.nodes.apache_kafka import find_java
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +58,35 @@ def test_stores_of_java(spark: Any, secured: SecuredCluster, topic: str, tmp_pat
         "ssl.keystore.password": "secret",
     }
     assert written_and_read(spark, settings, topic, tmp_path) == [b"a", b"b"]
+
+
+@pytest.mark.slow
+def test_stores_that_keytool_made(spark: Any, secured: SecuredCluster, topic: str, tmp_path: Path) -> None:
+    """JKS by Java's own hand, the type set or found: the authority alone, and a key with its certificates."""
+    given, trusted, own = tmp_path / "alice.p12", tmp_path / "ca.jks", tmp_path / "alice.jks"
+    given.write_bytes(pkcs12_of(secured.identity("alice"), "secret"))
+    authority = ("-noprompt", "-alias", "ca", "-file", secured.ca, "-keystore", trusted, "-storepass", "trusted")
+    keytool("-importcert", "-storetype", "JKS", *authority)
+    source = ("-srckeystore", given, "-srcstoretype", "PKCS12", "-srcstorepass", "secret")
+    keytool("-importkeystore", *source, "-destkeystore", own, "-deststoretype", "JKS", "-deststorepass", "changeit")
+    for store in (trusted, own):
+        assert store.read_bytes()[:4] == bytes.fromhex("feedfeed"), "no JKS"
+    settings = secured.java_client("MUTUAL-TLS") | {
+        "ssl.truststore.type": "JKS",
+        "ssl.truststore.location": str(trusted),
+        "ssl.truststore.password": "trusted",
+        "ssl.keystore.location": str(own),
+        "ssl.keystore.password": "changeit",
+        "ssl.key.password": "secret",  # the key keeps the password that it came with
+    }
+    del settings["ssl.keystore.type"]
+    assert written_and_read(spark, settings, topic, tmp_path) == [b"a", b"b"]
+
+
+def keytool(*arguments: object) -> None:
+    command = [str(find_java().with_name("keytool")), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_certificates_as_text_need_no_file(secured: SecuredCluster) -> None:
