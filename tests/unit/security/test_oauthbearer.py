@@ -16,7 +16,7 @@ from joserfc.jwk import ECKey, RSAKey
 from odradek.security.sasl.config import TokenConfig
 from odradek.security.sasl.exchange import AuthenticationError, LoggedIn
 from odradek.security.sasl.oauthbearer import oauthbearer
-from odradek.security.sasl.tokens import PublicKeys, Token, check_token, read_keys
+from odradek.security.sasl.tokens import PublicKeys, Token, TokenChecks, check_token, read_keys
 
 NOW_MS = 1_800_000_000_000
 NOW_S = NOW_MS // 1000
@@ -207,3 +207,15 @@ def test_a_token_that_is_not_believed_is_answered_before_the_login_fails() -> No
     assert json.loads(exchange.send(b"n,,\1auth=Bearer abc\1\1")) == {"status": "invalid_token"}
     with pytest.raises(AuthenticationError, match="not believed"):
         exchange.send(b"\1")
+
+
+def test_a_token_has_every_scope_that_is_required() -> None:
+    checks = TokenChecks("EXTERNAL", SETTINGS, scopes=("read", "write"), keys=keys())
+    assert checks.check(token(scope="write all read"), NOW_MS).name == "alice"
+    for scope in ("read", "", "readwrite", None):
+        exchange = oauthbearer(lambda text: checks.check(text, NOW_MS))
+        next(exchange)
+        said = exchange.send(f"n,,\1auth=Bearer {token(scope=scope)}\1\1".encode())
+        assert json.loads(said) == {"status": "insufficient_scope"}
+        with pytest.raises(AuthenticationError, match="lacks a scope of those that are required: read write"):
+            exchange.send(b"\1")

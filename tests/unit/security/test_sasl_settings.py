@@ -122,6 +122,19 @@ def test_unsupported_sasl_settings_are_refused(given: dict[str, str], said: str)
     assert "geheim" not in problem
 
 
+def test_options_of_kafkas_validator_of_unsigned_tokens() -> None:
+    entry = (
+        f'{BEARER} unsecuredValidatorPrincipalClaimName="name" unsecuredValidatorScopeClaimName="scp"'
+        ' unsecuredValidatorRequiredScope="read write";'
+    )
+    given = {"sasl.enabled.mechanisms": "OAUTHBEARER", "sasl.server.callback.handler.class": UNSECURED}
+    listener = Logins(settings(**given, **{"sasl.jaas.config": entry}), MetadataImage, PORTS, ()).listeners["EXTERNAL"]
+    checks = listener.tokens
+    assert checks is not None
+    assert (checks.settings.subject_claim, checks.settings.scope_claim) == ("name", "scp")
+    assert checks.scopes == ("read", "write")
+
+
 def test_kerberos_without_its_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gssapi", None)  # as where it is not installed
     given = {"sasl.jaas.config": KERBEROS, "sasl.kerberos.service.name": "kafka"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from odradek.common.errors import OdradekError
@@ -224,7 +224,7 @@ def _token_checks(name: str, settings: BrokerSettings) -> TokenChecks:
     config = settings.build(TokenConfig)
     url = config.jwks_url or ""
     if _handler(settings, OAUTHBEARER) == _UNSIGNED:
-        return TokenChecks(name, config, unsigned=True)
+        return _unsigned_checks(name, config, jaas_entry(settings, OAUTHBEARER))
     if not url.startswith(("file://", "https://")):
         raise SaslSettingError(
             "sasl.oauthbearer.jwks.endpoint.url: OAUTHBEARER needs it, as file:///path or https://…, to check tokens"
@@ -240,6 +240,18 @@ def _token_checks(name: str, settings: BrokerSettings) -> TokenChecks:
     entry = jaas_entry(settings, OAUTHBEARER)
     authorities = None if entry is None else entry.options.get("ssl.truststore.location")
     return TokenChecks(name, config, authorities)
+
+
+def _unsigned_checks(name: str, config: TokenConfig, entry: JaasEntry | None) -> TokenChecks:
+    """By the options of Kafka's validator of tokens that no one signed, which stand above the settings."""
+    options: Mapping[str, str] = {} if entry is None else entry.options
+    named = replace(
+        config,
+        subject_claim=options.get("unsecuredValidatorPrincipalClaimName") or config.subject_claim,
+        scope_claim=options.get("unsecuredValidatorScopeClaimName") or config.scope_claim,
+    )
+    scopes = options.get("unsecuredValidatorRequiredScope", "")
+    return TokenChecks(name, named, unsigned=True, scopes=tuple(scopes.split()))
 
 
 def own_name(settings: BrokerSettings, mechanism: str) -> tuple[str, str]:

@@ -10,13 +10,14 @@ import re
 from collections.abc import Callable
 
 from odradek.security.sasl.exchange import AuthenticationError, Exchange, LoggedIn
-from odradek.security.sasl.tokens import Token
+from odradek.security.sasl.tokens import MissingScopeError, Token
 
 _NAME = r"(?:[^=,\0\x01]|=2C|=3D)+"
 _PAIRS = r"(?P<pairs>(?:[A-Za-z]+=[\x20-\x7e\t\r\n]*\x01)*)"
 _FIRST = re.compile(rf"n,(?:a=(?P<acts_as>{_NAME}))?,\x01{_PAIRS}\x01")
 _BEARER = re.compile(r"bearer +(?P<token>[A-Za-z0-9._~+/-]+=*)", re.IGNORECASE)
 _REFUSED = b'{"status":"invalid_token"}'
+_MISSING_SCOPE = b'{"status":"insufficient_scope"}'
 
 
 def oauthbearer(check: Callable[[str], Token]) -> Exchange:
@@ -40,7 +41,7 @@ def oauthbearer(check: Callable[[str], Token]) -> Exchange:
     try:
         token = check(bearer["token"])
     except AuthenticationError as error:
-        yield _REFUSED
+        yield _MISSING_SCOPE if isinstance(error, MissingScopeError) else _REFUSED
         raise AuthenticationError(str(error)) from None
     acts_as = found["acts_as"]
     if acts_as is not None and acts_as.replace("=2C", ",").replace("=3D", "=") != token.name:

@@ -36,6 +36,10 @@ class UnknownKeyError(AuthenticationError):
     """A token names a key that is not among those that were read last."""
 
 
+class MissingScopeError(AuthenticationError):
+    """A token lacks a scope that the listener requires."""
+
+
 @dataclass(slots=True)
 class PublicKeys:
     """The keys of the issuer, as they were read last.
@@ -74,19 +78,25 @@ class TokenChecks:
     Attributes:
         authorities: file with the certificates that the place of the keys must be trusted by; None for the system's.
         unsigned: whether tokens that no one signed are taken: Kafka's validator for development.
+        scopes: those that each token must have.
     """
 
     listener: str
     settings: TokenConfig
     authorities: str | None = None
     unsigned: bool = False
+    scopes: tuple[str, ...] = ()
     keys: PublicKeys = field(default_factory=PublicKeys)
 
     def check(self, text: str, now_ms: int) -> Token:
-        """See `check_token`, `check_unsigned`."""
+        """See `check_token`, `check_unsigned`; raises MissingScopeError, too."""
         if self.unsigned:
-            return check_unsigned(text, self.settings, now_ms)
-        return check_token(text, self.keys, self.settings, now_ms)
+            token = check_unsigned(text, self.settings, now_ms)
+        else:
+            token = check_token(text, self.keys, self.settings, now_ms)
+        if not set(self.scopes) <= set(token.scopes):
+            raise MissingScopeError(f"the token lacks a scope of those that are required: {' '.join(self.scopes)}")
+        return token
 
 
 def read_keys(data: bytes) -> tuple[Any, ...]:
