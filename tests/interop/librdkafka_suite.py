@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -112,6 +113,7 @@ def run_test(
     folder: Path,
     *,
     quick: bool,
+    client: Mapping[str, str] | None = None,
     arguments: tuple[str, ...] = (),
     environment: dict[str, str] | None = None,
     java: bool = False,
@@ -124,6 +126,7 @@ def run_test(
         bootstrap: the broker, host:port.
         folder: empty; gets the configuration and the output.
         quick: librdkafka's quick mode, which turns many subtests off.
+        client: settings of its clients, above those that all tests have.
         arguments: further ones of the test runner.
         environment: further variables.
         java: the test runs Java programs of its own.
@@ -135,7 +138,8 @@ def run_test(
     if java:
         add_java(tools)
     config = folder / "test.conf"
-    config.write_text(f"bootstrap.servers={bootstrap}\ntest.topic.random=true\n")
+    settings = {"bootstrap.servers": bootstrap, "test.topic.random": "true", **(client or {})}
+    config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     command = [str(runner()), "-p1", "-L", "-K", *(["-Q"] if quick else []), *arguments]
     variables = {
         **{key: value for key, value in os.environ.items() if key != "CI"},

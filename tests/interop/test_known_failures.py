@@ -11,7 +11,7 @@ from tests.interop.test_librdkafka import SUITES
 pytestmark = pytest.mark.interop
 
 # Suites that would start brokers of their own, with what we do not serve.
-WITHOUT_A_RUNNER = ("librdkafka-sasl", "kafka-python-ssl")
+WITHOUT_A_RUNNER = ("kafka-python-ssl",)
 ENTRIES = {"suite": {"0001": KnownFailure("no such API", "transactions"), "0002": KnownFailure("slow", "x", run=False)}}
 
 

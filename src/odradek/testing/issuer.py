@@ -155,7 +155,8 @@ class TokenIssuer:
         known = self._clients.get(client_id)
         if known is None or not secrets.compare_digest(known.encode(), secret.encode()):
             return None
-        return {"access_token": self.token(client_id), "token_type": "Bearer", "expires_in": self._lifetime_s}
+        token = self.token(client_id, client_id=client_id)  # RFC 9068 wants both
+        return {"access_token": token, "token_type": "Bearer", "expires_in": self._lifetime_s}
 
 
 class _Server(ThreadingHTTPServer):
