@@ -424,6 +424,10 @@ class Connection(asyncio.BufferedProtocol):
         outbound = self._outbound
         if self.is_closing or outbound is None:
             return
+        if not (self._pending or outbound.pending_bytes or self._is_ending):
+            self._waiting_since_ns = 0
+            self._read_on()  # the last byte of an answer is sent: that is no work for the client to pay for
+            return
         self.turn_ms = self.clock.monotonic_ms()
         quotas, is_timed = self.quotas, self.quotas.is_timed
         if is_timed:
