@@ -102,7 +102,7 @@ class Suite:
     Attributes:
         name: that of `sasl_test.py`, where it has the suite.
         client: settings of the clients, above those of the login.
-        refused: what the first test prints where nobody is let in; "" where all tests are to pass.
+        refused: what the test prints that fails, as its login is refused; "" where all tests are to pass.
     """
 
     name: str
