@@ -173,6 +173,16 @@ def test_a_topic_with_a_prefix_goes_back_to_the_one_it_came_from(west: Node, eas
     )
 
 
+def test_a_topic_with_a_prefix_that_is_another_one_now_says_so(west: Node, east: Node) -> None:
+    create_topic(west.bootstrap, "passing")
+    odradek(east.bootstrap, "links", "mirror", "west", "passing")
+    await_end(east, "west.passing", "west", 0)
+    odradek(west.bootstrap, "topics", "delete", "--topic", "passing")
+    create_topic(west.bootstrap, "passing")
+    eventually(lambda: [row["why"] for row in rows_of(east.bootstrap, "west.passing")] == ["recreated"])
+    assert rows_of(east.bootstrap, "west.passing")[0]["reason"].startswith("passing is another topic at the source now")
+
+
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
