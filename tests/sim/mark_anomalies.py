@@ -60,12 +60,16 @@ def stale_end_offset(analysis: Analysis) -> Iterator[Finding]:
 
 
 def committed_too_far(analysis: Analysis) -> Iterator[Finding]:
-    """A group committed an offset beyond every end that its partition was ever seen to have."""
+    """A group committed an offset beyond every end that its partition was ever seen to have.
+
+    A reader passes records that were aborted, and no value shows that they were there: a watermark does.
+    """
     ends = {partition: max(order.values_at, default=-1) + 1 for partition, order in analysis.orders.items()}
     for operation in analysis.history:
         for step in operation.steps:
-            if isinstance(step, EndOffset):
-                ends[step.partition] = max(ends.get(step.partition, 0), step.offset)
+            if isinstance(step, EndOffset | Marks):
+                end = step.offset if isinstance(step, EndOffset) else step.high_watermark
+                ends[step.partition] = max(ends.get(step.partition, 0), end)
     for operation in analysis.history:
         for step in operation.steps:
             if isinstance(step, Commit) and operation.outcome is Outcome.OK:

@@ -108,7 +108,7 @@ HAS_IT = {
         op(5, Commit("g", "p", 2)),
         op(5, Commit("g", "p", 1, fetched=True)),
     ],
-    "committed-too-far": [*WRITES, ALL, op(5, Commit("g", "p", 4))],
+    "committed-too-far": [*WRITES, ALL, said(9, "node-1, start 1", 3, 3), op(5, Commit("g", "p", 4))],
     "stale-end-offset": [*WRITES, ALL, op(5, EndOffset("p", 2))],
     "watermark-regression": [said(8, "node-1, start 1", 3, 7), said(9, "node-1, start 1", 3, 6)],
     "stable-offset-regression": [said(8, "node-1, start 1", 3, 7, 5), said(9, "node-1, start 1", 3, 8, 4)],
@@ -186,7 +186,15 @@ NEARLY = {
         op(5, Commit("g", "p", 2), outcome=INFO),
         op(5, Commit("g", "p", 2, fetched=True)),
     ],
-    "committed-too-far": [*WRITES, ALL, op(5, EndOffset("p", 4)), op(5, Commit("g", "p", 4))],
+    "committed-too-far": [
+        *WRITES,
+        ALL,
+        op(5, EndOffset("p", 4)),
+        op(5, Commit("g", "p", 4)),
+        # What is there was aborted.
+        said(9, "node-1, start 1", 3, 5),
+        op(5, Commit("g", "p", 5)),
+    ],
     "stale-end-offset": [
         op(5, EndOffset("p", 0)),
         send(1, 10, 0),
