@@ -124,9 +124,13 @@ def decoded_schema(options: ReadOptions, schema: StructType) -> StructType:
     if options.value_schema is None:
         from pyspark_odradek.client.cluster import ClientSettings, shared_cluster
         from pyspark_odradek.source.planning import samples
+        from pyspark_odradek.values.frame import HEAD_BYTES, schema_id_of
         from pyspark_odradek.values.json_values import infer
 
-        value = infer(samples(shared_cluster(ClientSettings.parse(options.kafka)), options))
+        found = samples(shared_cluster(ClientSettings.parse(options.kafka)), options)
+        if options.registry is not None:
+            found = [value[HEAD_BYTES:] for value in found if schema_id_of(value) is not None]
+        value = infer(found)
         log.warning("inferred valueSchema %s; give it as an option to keep it", value.json())
         return with_value(schema, value)
     from pyspark_odradek.values.value_schema import parse

@@ -45,7 +45,8 @@ def value_options(options: Mapping[str, str], topics: Sequence[str], kafka: Mapp
         _refuse_options_of_formats(options)
     schema = options.get("valueschema", "").strip() or None
     registry = _registry(options, form, kafka)
-    if form in _SCHEMAS and schema is None and registry is None:
+    is_registered = form == "avro" and registry is not None
+    if form in _SCHEMAS and schema is None and not is_registered:
         raise OptionError(f"valueFormat={form} needs the option valueSchema: {_SCHEMAS[form]}")
     message = options.get("valuemessage", "").strip() or None
     if message is not None and form != "protobuf":
@@ -55,22 +56,24 @@ def value_options(options: Mapping[str, str], topics: Sequence[str], kafka: Mapp
         "value_schema": schema,
         "value_message": message,
         "registry": registry,
-        "registry_subject": _subject(options, topics) if registry is not None and schema is None else None,
+        "registry_subject": _subject(options, topics) if is_registered and schema is None else None,
         "bad_records": bad,
         "dead_letter_topic": letters,
     }
 
 
 def _registry(options: Mapping[str, str], form: str, kafka: Mapping[str, str]) -> RegistryAddress | None:
-    """Where the schemas of values are, which have the frame of a schema registry then. Raises OptionError."""
+    """Where the schemas of values are, which have the frame of a registry then. Raises OptionError."""
     urls = tuple(filter(None, (each.strip().rstrip("/") for each in options.get("schemaregistryurl", "").split(","))))
     if not urls:
         for name in ("schemaRegistryUser", "schemaRegistryPassword", "schemaRegistrySubject"):
             if name.lower() in options:
                 raise OptionError(f"{name} has an effect only with schemaRegistryUrl")
         return None
-    if form != "avro":
-        raise OptionError("schemaRegistryUrl has an effect only with valueFormat=avro")
+    if form == "binary":
+        raise OptionError(f"schemaRegistryUrl has an effect only with valueFormat={' or '.join(VALUE_FORMATS[1:])}")
+    if form != "avro" and "schemaregistrysubject" in options:
+        raise OptionError("schemaRegistrySubject has an effect only with valueFormat=avro")
     for url in urls:
         _check_url(url)
     user, password = options.get("schemaregistryuser"), options.get("schemaregistrypassword")

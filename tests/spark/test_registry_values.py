@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
 import decimal
 import io
@@ -14,12 +15,15 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import to_arrow_type
 
+from odradek.record.varint import zigzag
 from pyspark_odradek.data_source import OdradekDataSource
 from pyspark_odradek.errors import ClusterError, OptionError
 from pyspark_odradek.options import parse_read_options
 from pyspark_odradek.value_options import RegistryAddress
 from pyspark_odradek.values import registry as registries
 from pyspark_odradek.values.avro_values import spark_schema
+from pyspark_odradek.values.decoding import decoder
+from pyspark_odradek.values.frame import WITHOUT_FRAME
 from pyspark_odradek.values.framed_values import FramedValues
 from pyspark_odradek.values.registry import Registry
 from tests.spark.queries import load
@@ -40,6 +44,8 @@ SECOND = FIRST | {
         {"name": "shop", "type": "string", "default": "main"},
     ]
 }
+
+GIVEN = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "valueFormat": "avro", "schemaRegistryUrl": "http://r:1"}
 
 
 @pytest.fixture
@@ -107,8 +113,7 @@ def test_what_is_no_value_of_the_registry_is_a_bad_record(registry: SchemaRegist
     ]
     rows, wrong = decoded(registry, FIRST, values)
     assert rows == [None] * 4 + [{"page": "/a", "s": 5}] + [None] * 3
-    frame = "not of a schema registry: it does not begin with a byte 0 and the four of a schema's id"
-    assert [wrong[row] for row in range(3)] == [frame] * 3
+    assert [wrong[row] for row in range(3)] == [WITHOUT_FRAME] * 3
     assert wrong[3].startswith("not Avro of the schema")
     assert [wrong[row] for row in range(5, 8)] == [
         "the schema registry has no schema 99",
@@ -267,7 +272,9 @@ def test_a_registry_that_refuses_is_one_sentence(registry: SchemaRegistry, monke
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"valueFormat": "json", "valueSchema": "id LONG"}, "has an effect only with valueFormat=avro"),
+        ({"valueFormat": "binary"}, "schemaRegistryUrl has an effect only with valueFormat=json or avro or protobuf"),
+        ({"valueFormat": "json", "schemaRegistrySubject": "s"}, "has an effect only with valueFormat=avro"),
+        ({"valueFormat": "protobuf"}, "valueFormat=protobuf needs the option valueSchema"),
         ({"schemaRegistryUrl": "registry:8081"}, "schemaRegistryUrl is http://host:port or https://host:port"),
         ({"schemaRegistryUrl": "http://h:x"}, "schemaRegistryUrl is http://host:port or https://host:port"),
         ({"schemaRegistryUrl": "http://u:p@h:1"}, "has a login: give schemaRegistryUser and schemaRegistryPassword"),
@@ -277,26 +284,53 @@ def test_a_registry_that_refuses_is_one_sentence(registry: SchemaRegistry, monke
     ],
 )
 def test_options_of_a_registry_that_contradict(options: dict[str, str], says: str) -> None:
-    given = {
-        "kafka.bootstrap.servers": "h:1",
-        "subscribe": "t",
-        "valueFormat": "avro",
-        "schemaRegistryUrl": "http://r:1",
-    }
     with pytest.raises(OptionError, match=says):
-        parse_read_options(given | options, streaming=True)
+        parse_read_options(GIVEN | options, streaming=True)
+
+
+def test_json_is_read_behind_its_frame() -> None:
+    options = parse_read_options(GIVEN | {"valueFormat": "json", "valueSchema": "id LONG"}, streaming=True)
+    values = [b"\0\0\0\0\7" + text for text in (b'{"id":1}', b'{"id":"x"}', b"")] + [b'{"id":1}', None]
+    column, wrong = decoder(options, pa.struct([("id", pa.int64())])).decode(pa.array(values, pa.binary()))
+    assert column.to_pylist() == [{"id": 1}, None, None, None, None]
+    assert sorted(wrong) == [1, 2, 3] and wrong[3] == WITHOUT_FRAME
+
+
+def test_json_is_inferred_behind_its_frame(odradek: str, topic: str) -> None:
+    create_topic(odradek, topic)
+    produce_all(odradek, topic, [(None, value) for value in (b"\0\0\0\0\7" + b'{"id":1}', b"no frame")])
+    given = {"kafka.bootstrap.servers": odradek, "subscribe": topic, "valueFormat": "json"}
+    schema = OdradekDataSource(given | {"schemaRegistryUrl": "http://r:1"}).schema()
+    assert schema["value"].dataType.simpleString() == "struct<id:bigint>"
+
+
+def test_protobuf_is_read_behind_its_frame_and_the_place_of_its_message() -> None:
+    """Of messages within messages, as Confluent's serializer gives them; the first one of a file has a short form."""
+    kinds = pytest.importorskip("google.protobuf.descriptor_pb2")
+    file = kinds.FileDescriptorProto(name="shop.proto", package="shop", syntax="proto3")
+    for holder in (file.message_type.add(name="Visit"), file.message_type.add(name="Order")):
+        for name in ("Line", "Place"):
+            within = holder.nested_type.add(name=name)
+            within.field.add(name="id", number=1, type=kinds.FieldDescriptorProto.TYPE_INT32, label=1)
+        holder.field.add(name="id", number=1, type=kinds.FieldDescriptorProto.TYPE_INT32, label=1)
+    schema = base64.b64encode(kinds.FileDescriptorSet(file=[file]).SerializeToString()).decode()
+    head, body = b"\0\0\0\0\7", b"\x08\x05"
+    second, deep = zigzag(1) + zigzag(1), zigzag(2) + zigzag(1) + zigzag(1)
+    values = [head + place + body for place in (b"\0", zigzag(1) + zigzag(0), second, deep)]
+    values += [head, head + zigzag(2), head + zigzag(-1) + body, head + b"\xff" * 11, body]
+    for message, rows in (("shop.Visit", [0, 1]), ("shop.Order", [2]), ("shop.Order.Place", [3])):
+        given = {"valueFormat": "protobuf", "valueSchema": schema, "valueMessage": message}
+        found = decoder(parse_read_options(GIVEN | given, streaming=True), pa.struct([("id", pa.int32())]))
+        column, wrong = found.decode(pa.array(values, pa.binary()))
+        assert column.to_pylist() == [{"id": 5} if row in rows else None for row in range(len(values))]
+        assert sorted(wrong) == [row for row in range(len(values)) if row not in rows]
+    assert wrong[2] == "message [1] of its .proto file, and the query's is [1, 1]"
 
 
 def test_a_query_keeps_the_columns_that_it_began_with(registry: SchemaRegistry) -> None:
     """The driver asks for the newest schema when it plans; what is registered later is brought to it."""
     registry.register("t-value", FIRST)
-    given = {
-        "kafka.bootstrap.servers": "h:1",
-        "subscribe": "t",
-        "valueFormat": "avro",
-        "schemaRegistryUrl": registry.url,
-    }
-    source = OdradekDataSource(given)
+    source = OdradekDataSource(GIVEN | {"schemaRegistryUrl": registry.url})
     schema = source.schema()
     assert schema["value"].dataType.simpleString() == "struct<page:string,s:int>"
     registry.register("t-value", SECOND)

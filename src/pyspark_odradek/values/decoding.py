@@ -18,6 +18,7 @@ from confluent_kafka import KafkaException, Producer
 from pyspark_odradek.errors import BadRecordError, ClusterError, OptionError
 from pyspark_odradek.extras import needing
 from pyspark_odradek.options import ReadOptions
+from pyspark_odradek.values.frame import BehindFrame
 
 log = logging.getLogger("pyspark_odradek")
 
@@ -67,13 +68,14 @@ def decoder(options: ReadOptions, wanted: Any) -> Values:
     if options.value_format == "json":
         from pyspark_odradek.values.json_values import JsonValues
 
-        return JsonValues(wanted)
+        return JsonValues(wanted) if options.registry is None else BehindFrame(JsonValues(wanted))
     assert options.value_schema is not None
     if options.value_format == "protobuf":
         with needing("protobuf", "valueFormat=protobuf"):
             from pyspark_odradek.values.protobuf_values import ProtobufValues
 
-        return ProtobufValues(options.value_schema, options.value_message, wanted)
+        found = ProtobufValues(options.value_schema, options.value_message, wanted)
+        return found if options.registry is None else BehindFrame(found, found.place)
     with needing("avro", "valueFormat=avro"):
         from pyspark_odradek.values.avro_values import AvroValues
 

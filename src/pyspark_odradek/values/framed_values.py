@@ -1,8 +1,6 @@
-"""Avro values with the frame of a schema registry: a byte 0, the id of the schema they were written with, the value.
+"""Avro values of a schema registry, each read by the schema whose id is in its frame.
 
-The id is four bytes, big endian, as of Confluent's serializers, and of Apicurio's from 3.0 on. Values of several
-schemas become the same columns, which are those of the query's own schema. Source: the wire format of Confluent's
-Schema Registry.
+Values of several schemas become the same columns, which are those of the query's own schema.
 """
 
 from __future__ import annotations
@@ -14,9 +12,8 @@ import pyarrow as pa
 from pyspark_odradek.errors import OptionError
 from pyspark_odradek.values.avro_values import AvroValues, Change, Type, parse
 from pyspark_odradek.values.evolution import resolved
+from pyspark_odradek.values.frame import HEAD_BYTES, WITHOUT_FRAME, schema_id_of
 from pyspark_odradek.values.registry import Registry, UnknownSchemaError
-
-HEAD_BYTES = 5
 
 
 class FramedValues:
@@ -46,10 +43,11 @@ class FramedValues:
         for row, value in enumerate(raw):
             if value is None:
                 continue
-            if len(value) < HEAD_BYTES or value[0] != 0:
-                wrong[row] = "not of a schema registry: it does not begin with a byte 0 and the four of a schema's id"
+            schema_id = schema_id_of(value)
+            if schema_id is None:
+                wrong[row] = WITHOUT_FRAME
             else:
-                of_schema.setdefault(int.from_bytes(value[1:HEAD_BYTES], "big"), []).append(row)
+                of_schema.setdefault(schema_id, []).append(row)
         columns: list[Any] = []
         order: list[int] = []
         for schema_id, rows in of_schema.items():

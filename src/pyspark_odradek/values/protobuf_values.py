@@ -3,7 +3,7 @@
 The descriptor is what `protoc --include_imports --descriptor_set_out=FILE` writes: that file, or its bytes in base64.
 Messages are parsed by the library of those who define the format; then each field becomes a column at once. Fields that
 know whether they are set are null where they are not, the others have their default. Source: the Protocol Buffers
-language guide. Not done: a schema registry and its leading bytes, extensions, fields that the descriptor has not.
+language guide. Not done: extensions, fields that the descriptor has not.
 """
 
 from __future__ import annotations
@@ -68,6 +68,18 @@ class ProtobufValues:
         self._message = find_message(schema, message)
         self._parse: Callable[[bytes], Any] = message_factory.GetMessageClass(self._message).FromString
         self._nothing = message_factory.GetMessageClass(self._message)()
+
+    @property
+    def place(self) -> tuple[int, ...]:
+        """Where the message is in its file: its number there, or those of the messages around it and of it."""
+        file = descriptor_pb2.FileDescriptorProto()
+        self._message.file.CopyToProto(file)
+        path = self._message.full_name.removeprefix(f"{file.package}.").split(".")
+        there, place = file.message_type, []
+        for name in path:
+            place.append([each.name for each in there].index(name))
+            there = there[place[-1]].nested_type
+        return tuple(place)
 
     def decode(self, values: Any) -> tuple[Any, dict[int, str]]:
         """(an array of structs, what is wrong by row); rows that are wrong are null, and so are null values."""
