@@ -213,7 +213,7 @@ def test_a_controller_that_cannot_write_its_vote_stops_as_kafkas_does(
 
 
 @pytest.fixture
-def apart(tmp_path: Path) -> Iterator[tuple[Node, Ballast, Path]]:
+def with_own_connections(tmp_path: Path) -> Iterator[tuple[Node, Ballast, Path]]:
     """A node whose topics lie on a file system of 16 MB, and its metadata elsewhere; the directory of its topics."""
     with small_tmpfs(tmp_path / "disk", 16 * MIB) as mounted:
         node = Node(

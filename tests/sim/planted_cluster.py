@@ -174,7 +174,7 @@ MANY_NODES = (
     ),
     Bug(
         "eligible replicas are those that left in good time",
-        "controller.election:_settle_eligible",
+        "controller.election:_populate_target_elr",
         "if not rules.elr_enabled or plan.unclean or _enough(plan, rules):",
         "if not rules.elr_enabled or plan.unclean:",
         "a replica that fell out while there were enough others may be elected",

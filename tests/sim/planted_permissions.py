@@ -21,7 +21,7 @@ PERMISSION_BUGS = (
     ),
     Bug(
         "DeleteAcls that is sent again waits for nothing",
-        "server.handlers.delete_acls:_gone_before",
+        "server.handlers.delete_acls:_already_deleted",
         "if emptied else set()",
         "if False else set()",
         "the same, where the controller's first answer was lost",

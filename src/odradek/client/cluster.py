@@ -101,7 +101,7 @@ class Cluster:
         # One iteration of the loop, in which transports close their sockets.
         await asyncio.sleep(0)
 
-    def apart(self) -> Cluster:
+    def with_own_connections(self) -> Cluster:
         """A client of the same cluster with its own connections; TLS and SASL are shared."""
         made = Cluster(
             self._network, self._clock, self._bootstrap, client_id=self._client_id, timeout_ms=self._timeout_ms

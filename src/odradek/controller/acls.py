@@ -75,13 +75,13 @@ class Acls:
         gone: dict[UUID, None] = {}
         results: list[DeleteAclsFilterResult] = []
         for each in request.filters:
-            wanted = filter_of_deletion(each)
-            problem = wanted.unknown_field
+            acl_filter = filter_of_deletion(each)
+            problem = acl_filter.unknown_field
             if problem:
                 text = f"Unknown {problem} in the filter"
                 results.append(DeleteAclsFilterResult(error_code=ErrorCode.INVALID_REQUEST, error_message=text))
                 continue
-            matching = self._matching(wanted)
+            matching = self._matching(acl_filter)
             gone.update(dict.fromkeys(acl_id for _, acl_id in matching))
             described = [_description(acl) for acl, _ in matching]
             results.append(DeleteAclsFilterResult(error_message=None, matching_acls=described))
@@ -89,13 +89,13 @@ class Acls:
         records = [RemoveAccessControlEntryRecord(id=acl_id) for acl_id in gone]
         return Result(records, DeleteAclsResponse(filter_results=results))
 
-    def _matching(self, wanted: AclFilter) -> list[tuple[Acl, UUID]]:
-        exact = wanted.exact
+    def _matching(self, acl_filter: AclFilter) -> list[tuple[Acl, UUID]]:
+        exact = acl_filter.exact
         items: Iterable[tuple[Acl, UUID]] = self._state.acl_ids.items()
         if exact is not None:
             found = self._state.acl_ids.get(exact)
             items = [] if found is None else [(exact, found)]
-        return [(acl, acl_id) for acl, acl_id in items if wanted.matches(acl)]
+        return [(acl, acl_id) for acl, acl_id in items if acl_filter.matches(acl)]
 
 
 def filter_of_deletion(each: DeleteAclsFilter) -> AclFilter:
@@ -147,10 +147,10 @@ def _problem(creation: AclCreation) -> str:
         return f"Invalid operation {creation.operation}"
     if creation.permission_type not in _PERMISSIONS:
         return f"Invalid permissionType {creation.permission_type}"
-    return _problem_of_who(creation)
+    return _principal_problem(creation)
 
 
-def _problem_of_who(creation: AclCreation) -> str:
+def _principal_problem(creation: AclCreation) -> str:
     if ":" not in creation.principal:
         text = "no colon is present separating the principal type from the principal name"
         return f"Could not parse principal from `{creation.principal}` ({text})"

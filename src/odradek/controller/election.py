@@ -96,20 +96,20 @@ def change_partition(
     """The record that brings a partition to its target, with a fit leader; None if nothing changes."""
     target = target or Target()
     plan = _Plan(
-        _wanted(target.replicas, partition.replicas),
-        _wanted(target.isr, partition.isr),
-        _wanted(target.adding, partition.adding_replicas),
-        _wanted(target.removing, partition.removing_replicas),
+        _target_or_current(target.replicas, partition.replicas),
+        _target_or_current(target.isr, partition.isr),
+        _target_or_current(target.adding, partition.adding_replicas),
+        _target_or_current(target.removing, partition.removing_replicas),
     )
     _complete_reassignment(plan)
-    _find_eligible(plan, partition, rules, target.unclean_shutdown)
+    _populate_candidate_elr(plan, partition, rules, target.unclean_shutdown)
     _elect(plan, partition, rules, election)
     if plan.leader != NO_LEADER and (plan.unclean or plan.leader not in plan.isr):
         plan.isr = (plan.leader,)
     if not plan.isr and not rules.elr_enabled:
         # No other replica is known to have all records: the last one stays in the set, whether it leads or not.
         plan.isr = tuple(replica for replica in partition.isr if replica in plan.replicas)
-    _settle_eligible(plan, partition, rules)
+    _populate_target_elr(plan, partition, rules)
     _check(plan)
     recovery = partition.leader_recovery_state if target.recovery_state is None else target.recovery_state
     if plan.unclean:
@@ -128,8 +128,8 @@ def _check(plan: _Plan) -> None:
     assert set(plan.adding) | set(plan.removing) <= set(plan.replicas), f"what is moved is a replica: {plan}"
 
 
-def _wanted(asked: Collection[int] | None, present: tuple[int, ...]) -> tuple[int, ...]:
-    return present if asked is None else tuple(asked)
+def _target_or_current(target: Collection[int] | None, present: tuple[int, ...]) -> tuple[int, ...]:
+    return present if target is None else tuple(target)
 
 
 def _complete_reassignment(plan: _Plan) -> None:
@@ -143,7 +143,7 @@ def _complete_reassignment(plan: _Plan) -> None:
         plan.adding = plan.removing = ()
 
 
-def _find_eligible(
+def _populate_candidate_elr(
     plan: _Plan, partition: PartitionImage, rules: ElectionRules, unclean_shutdown: Collection[int]
 ) -> None:
     """Compute the eligible replicas: those that left the in-sync set while it was below min.insync.replicas."""
@@ -159,7 +159,7 @@ def _find_eligible(
     plan.last_known = tuple(replica for replica in partition.last_known_elr if replica in plan.replicas)
 
 
-def _settle_eligible(plan: _Plan, partition: PartitionImage, rules: ElectionRules) -> None:
+def _populate_target_elr(plan: _Plan, partition: PartitionImage, rules: ElectionRules) -> None:
     """Compute the eligible replicas after the election.
 
     While the in-sync set is below min.insync.replicas, replicas that leave it still have all committed records, because

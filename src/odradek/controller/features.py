@@ -47,13 +47,13 @@ class Features:
         results = []
         records: list[Any] = []
         seen: set[str] = set()
-        wanted = {update.feature: update.max_version_level for update in request.feature_updates}
+        requested = {update.feature: update.max_version_level for update in request.feature_updates}
         try:
             for update in request.feature_updates:
                 if update.feature in seen:
                     raise ApiError(ErrorCode.INVALID_REQUEST, f"{update.feature} is named twice")
                 seen.add(update.feature)
-                records.extend(self._update_one(update, version, {**levels, **wanted}, kraft_version))
+                records.extend(self._update_one(update, version, {**levels, **requested}, kraft_version))
                 if version <= 1:
                     results.append(UpdatableFeatureResult(feature=update.feature, error_message=None))
         except ApiError as error:

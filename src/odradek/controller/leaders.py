@@ -64,18 +64,18 @@ class Leaders:
         if request.election_type not in kinds:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"no election type {request.election_type}")
         election = kinds[request.election_type]
-        asked: dict[str, list[int]] = {}
+        partition_ids_by_topic: dict[str, list[int]] = {}
         if request.topic_partitions is None:
             for key, topic, partition in self._partitions.all_partitions():
                 at_rest = partition.leader in (partition.preferred_leader, NO_LEADER)
                 if partition.leader == NO_LEADER or (election is Election.PREFERRED and not at_rest):
-                    asked.setdefault(topic.name, []).append(key[1])
+                    partition_ids_by_topic.setdefault(topic.name, []).append(key[1])
         else:
             for topic_partitions in request.topic_partitions:
-                asked.setdefault(topic_partitions.topic, []).extend(topic_partitions.partitions)
+                partition_ids_by_topic.setdefault(topic_partitions.topic, []).extend(topic_partitions.partitions)
         records: list[PartitionChangeRecord] = []
         results = []
-        for topic_name, partition_ids in asked.items():
+        for topic_name, partition_ids in partition_ids_by_topic.items():
             answers = []
             for partition_id in dict.fromkeys(partition_ids):
                 answer = elect_response.PartitionResult(partition_id=partition_id, error_message=None)

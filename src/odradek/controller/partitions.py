@@ -243,18 +243,18 @@ class Partitions:
         if partition is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic.name}-{data.partition_index} does not exist")
         # The request of version 2 has no broker epochs.
-        wanted = [(state.broker_id, state.broker_epoch) for state in data.new_isr_with_epochs] or [
+        new_isr = [(state.broker_id, state.broker_epoch) for state in data.new_isr_with_epochs] or [
             (replica, -1) for replica in data.new_isr
         ]
-        self._check_alter(broker_id, partition, data, [replica for replica, _ in wanted])
-        self._check_eligible(wanted, partition)
+        self._check_alter(broker_id, partition, data, [replica for replica, _ in new_isr])
+        self._check_eligible(new_isr, partition)
         record = change_partition(
             topic_id,
             data.partition_index,
             partition,
             self.rules(topic.name, partition),
             election=self.online(topic.name),
-            target=Target(isr=[replica for replica, _ in wanted], recovery_state=data.leader_recovery_state),
+            target=Target(isr=[replica for replica, _ in new_isr], recovery_state=data.leader_recovery_state),
         )
         if record is not None:
             records.append(record)
@@ -294,8 +294,8 @@ class Partitions:
         if partition.leader_recovery_state == RECOVERED and data.leader_recovery_state == RECOVERING:
             raise ApiError(ErrorCode.INVALID_REQUEST, "only an unclean election begins a recovery")
 
-    def _check_eligible(self, wanted: Collection[tuple[int, int]], partition: PartitionImage) -> None:
-        for broker_id, broker_epoch in wanted:
+    def _check_eligible(self, new_isr: Collection[tuple[int, int]], partition: PartitionImage) -> None:
+        for broker_id, broker_epoch in new_isr:
             broker = self._state.brokers.get(broker_id)
             if broker is None or not broker.active:
                 raise ApiError(

@@ -64,7 +64,7 @@ class Reassignments:
         return Result(records, answer, atomic=False)
 
     def _alter_one(
-        self, topic_name: str, partition_id: int, wanted: Sequence[int] | None, other_factor: bool
+        self, topic_name: str, partition_id: int, target_replicas: Sequence[int] | None, other_factor: bool
     ) -> PartitionChangeRecord | None:
         topic_id = self._state.topic_ids.get(topic_name)
         if topic_id is None:
@@ -76,17 +76,17 @@ class Reassignments:
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {topic_name}:{partition_id}."
             )
         topic = self._state.topics[topic_id]
-        if wanted is None:
+        if target_replicas is None:
             return self._cancel(key, topic, partition)
-        self._check(wanted, partition, other_factor)
-        self._check_not_away(topic_name, wanted, partition)
-        return self._begin(key, topic, partition, tuple(wanted))
+        self._check(target_replicas, partition, other_factor)
+        self._check_not_away(topic_name, target_replicas, partition)
+        return self._begin(key, topic, partition, tuple(target_replicas))
 
-    def _check_not_away(self, topic: str, wanted: Sequence[int], partition: PartitionImage) -> None:
+    def _check_not_away(self, topic: str, target_replicas: Sequence[int], partition: PartitionImage) -> None:
         """Refuse a fenced broker: it may still have the log from before a failback, which must not be continued."""
         if not was_failed_back(self._state.configs.get((int(ResourceType.BROKER), ""), {}), topic):
             return
-        for broker_id in wanted:
+        for broker_id in target_replicas:
             if broker_id not in partition.replicas and self._state.brokers[broker_id].fenced:
                 raise ApiError(
                     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -94,17 +94,17 @@ class Reassignments:
                     f"was cut from '{topic}' in its failback.",
                 )
 
-    def _check(self, wanted: Sequence[int], partition: PartitionImage, other_factor: bool) -> None:
-        if not wanted:
+    def _check(self, target_replicas: Sequence[int], partition: PartitionImage, other_factor: bool) -> None:
+        if not target_replicas:
             raise ApiError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The manual partition assignment includes an empty replica list."
             )
-        if len(set(wanted)) < len(wanted):
+        if len(set(target_replicas)) < len(target_replicas):
             raise ApiError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"The manual partition assignment includes a broker more than once: {list(wanted)}.",
+                f"The manual partition assignment includes a broker more than once: {list(target_replicas)}.",
             )
-        for broker_id in wanted:
+        for broker_id in target_replicas:
             broker = self._state.brokers.get(broker_id)
             if broker is None:
                 raise ApiError(
@@ -118,32 +118,32 @@ class Reassignments:
                     "cordoned.",
                 )
         factor = len(_target_replicas(partition))
-        if len(wanted) != factor and not other_factor:
+        if len(target_replicas) != factor and not other_factor:
             raise ApiError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"The replication factor is changed from {factor} to {len(wanted)}",
+                f"The replication factor is changed from {factor} to {len(target_replicas)}",
             )
 
     def _begin(
-        self, key: PartitionKey, topic: TopicEntry, partition: PartitionImage, wanted: tuple[int, ...]
+        self, key: PartitionKey, topic: TopicEntry, partition: PartitionImage, target_replicas: tuple[int, ...]
     ) -> PartitionChangeRecord | None:
         # A new replica of an earlier reassignment that is no longer wanted is removed at once, unless it could lead.
         trusted = {*partition.isr, *partition.elr, partition.leader}
         forgotten = {
             replica
             for replica in partition.adding_replicas
-            if replica not in wanted and replica not in trusted and replica not in partition.last_known_elr
+            if replica not in target_replicas and replica not in trusted and replica not in partition.last_known_elr
         }
         present = [replica for replica in partition.replicas if replica not in forgotten]
         settled = [replica for replica in present if replica not in partition.adding_replicas]
-        removing = [replica for replica in present if replica not in wanted]
-        adding = [replica for replica in wanted if replica not in settled]
+        removing = [replica for replica in present if replica not in target_replicas]
+        adding = [replica for replica in target_replicas if replica not in settled]
         return change_partition(
             *key,
             partition,
             self._partitions.rules(topic.name, partition),
             election=self._partitions.online(topic.name),
-            target=Target(replicas=(*wanted, *removing), adding=adding, removing=removing),
+            target=Target(replicas=(*target_replicas, *removing), adding=adding, removing=removing),
         )
 
     def _cancel(self, key: PartitionKey, topic: TopicEntry, partition: PartitionImage) -> PartitionChangeRecord | None:

@@ -335,11 +335,11 @@ class Topics:
         """
         if not self.config.delete_topic_enable:
             raise ApiError(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
-        wanted: list[tuple[str | None, UUID]] = [(name, ZERO_UUID) for name in request.topic_names]
-        wanted.extend((topic.name, topic.topic_id) for topic in request.topics)
+        requested: list[tuple[str | None, UUID]] = [(name, ZERO_UUID) for name in request.topic_names]
+        requested.extend((topic.name, topic.topic_id) for topic in request.topics)
         responses: list[DeletableTopicResult] = []
         found: list[tuple[DeletableTopicResult, UUID]] = []
-        for (name, topic_id), times in Counter(wanted).items():
+        for (name, topic_id), times in Counter(requested).items():
             response = DeletableTopicResult(name=name, topic_id=topic_id)
             responses.append(response)
             try:

@@ -17,7 +17,7 @@ from odradek.link.agreement import Agreement, agree
 from odradek.link.measures import NO_REASON, Why, why_of
 from odradek.link.same_topics import same_topics
 from odradek.log.aside import aside_path, newest_aside, write_aside
-from odradek.replica.failback import Below, cut_leader, look_below, may_be_compacted, replicas_not_cut
+from odradek.replica.failback import Below, cut_leader, may_be_compacted, replicas_not_cut, scan_below
 from odradek.settings.links import MirrorState, cut_text
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class Failback:
         key = partition.log, partition.leader_epoch, end_offset
         known = self._below.get(partition.name)
         if known is None or known[0] != key:
-            known = self._below[partition.name] = key, await look_below(partition.log, end_offset)
+            known = self._below[partition.name] = key, await scan_below(partition.log, end_offset)
         return known[1]
 
     async def _cut(self, mirror: Mirror, each: MirroredPartition, agreed: Agreement, first_open: int | None) -> bool:

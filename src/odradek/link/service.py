@@ -200,7 +200,7 @@ class LinkRun:
         """Raises OdradekError where the link's settings cannot be used: a file or a key is missing."""
         if self._connected is None:
             asking = self._connect(self.link)
-            self._connected = asking, asking.apart()
+            self._connected = asking, asking.with_own_connections()
         return self._connected[0]
 
     async def _connection_to(self, node_id: int) -> Connection:

@@ -31,7 +31,7 @@ class OffsetFiles:
         self._name = name
         self._offset_of = offset_of
         self._written: dict[Path, dict[TopicPartition, int]] = {}
-        self._wanted: dict[Path, dict[TopicPartition, int]] = {}
+        self._latest: dict[Path, dict[TopicPartition, int]] = {}
         self._writing: dict[Path, Mutex] = defaultdict(disk.mutex)
 
     def load(self, log_dir: Path, notes: list[str], meaning: str) -> None:
@@ -61,7 +61,7 @@ class OffsetFiles:
             wait: return once the file is written; otherwise another thread that is writing may write it later.
         """
         offsets = {log.topic_partition: self._offset_of(log) for log in logs if log.log_dir == log_dir}
-        self._wanted[log_dir] = offsets
+        self._latest[log_dir] = offsets
         if offsets == self._written.get(log_dir) and not always:
             return None
         writing = self._writing[log_dir]
@@ -77,10 +77,10 @@ class OffsetFiles:
             return  # another thread is writing, and compares again when it is done
         try:
             while True:
-                wanted = self._wanted[log_dir]
-                write_offsets(self._disk, log_dir / self._name, wanted)
-                self._written[log_dir] = wanted
-                if wanted == self._wanted[log_dir]:
+                latest = self._latest[log_dir]
+                write_offsets(self._disk, log_dir / self._name, latest)
+                self._written[log_dir] = latest
+                if latest == self._latest[log_dir]:
                     return
         except OSError as error:
             if not is_disk_full(error):
@@ -96,7 +96,7 @@ class OffsetFiles:
 
     def max_recorded_offset(self, key: TopicPartition, log_dir: Path) -> int:
         """The largest offset of a partition that the file has, or that a thread is writing."""
-        return max(said.get(log_dir, {}).get(key, 0) for said in (self._written, self._wanted))
+        return max(said.get(log_dir, {}).get(key, 0) for said in (self._written, self._latest))
 
     def forget(self, key: TopicPartition, log_dir: Path, logs: Iterable[Log]) -> None:
         """Remove the offset of a partition that is recreated under the same name; blocks if there is one.
@@ -109,9 +109,9 @@ class OffsetFiles:
         if not self.max_recorded_offset(key, log_dir):
             return
         self.write_now(log_dir, [log for log in logs if log.topic_partition != key])
-        if self.is_behind(log_dir):
+        if self.has_unwritten(log_dir):
             raise no_space(log_dir)
 
-    def is_behind(self, log_dir: Path) -> bool:
+    def has_unwritten(self, log_dir: Path) -> bool:
         """Whether the last write failed for lack of space."""
-        return self._written.get(log_dir) != self._wanted.get(log_dir)
+        return self._written.get(log_dir) != self._latest.get(log_dir)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from odradek.common.ports import Disk, File
 from odradek.log.compaction.output import CLEANED
-from odradek.log.compaction.swap import SWAP, settle_swap
+from odradek.log.compaction.swap import SWAP, complete_swap
 from odradek.log.files import FileCache, raw_batches
 from odradek.log.segment import Segment
 from odradek.log.segment_cut import truncate_segment
@@ -67,7 +67,7 @@ def split_off(
     for base, _, _ in reversed(parts):
         disk.rename(segment_path(directory, base, ".log" + CLEANED), segment_path(directory, base, ".log" + SWAP))
     disk.sync_dir(directory)
-    settle_swap(disk, directory, [])
+    complete_swap(disk, directory, [])
     truncate_segment(segment, position, expected_offset)
     segment.sync_file_and_directory()
     made = []

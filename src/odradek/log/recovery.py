@@ -19,7 +19,7 @@ from pathlib import Path
 
 from odradek.common.ports import Disk, ignore_disk_full, is_disk_full, read_file, write_file_durably
 from odradek.log.checkpoints import LEADER_EPOCHS, CorruptCheckpointError, read_lines, write_lines_if_space
-from odradek.log.compaction.swap import SWAP, settle_swap
+from odradek.log.compaction.swap import SWAP, complete_swap
 from odradek.log.config import NEVER
 from odradek.log.epoch_cache import EpochCache
 from odradek.log.files import FileCache, make_durable
@@ -91,7 +91,7 @@ def load_directory(
     """
     disk = files.disk
     notes: list[str] = []
-    _settle_leftovers(disk, directory, notes)
+    _complete_interrupted(disk, directory, notes)
     segments = _open_segments(files, directory)
     if not segments:
         segment = Segment(files, directory, max(0, log_start_offset), created_ms=now_ms)
@@ -134,7 +134,7 @@ def load_directory(
         recovered,
         epochs_are_written,
         was_cut=end < recovery_point,
-        unsynced_snapshots=_snapshots_behind(disk, directory, recovered),
+        unsynced_snapshots=_snapshots_after(disk, directory, recovered),
         notes=notes,
     )
 
@@ -156,12 +156,12 @@ def begin_directory(files: FileCache, directory: Path, *, now_ms: int) -> Loaded
     return LoadedLog([segment], EpochCache(), ProducerState(), 0, 0, 0, epochs_are_written=True, was_cut=False)
 
 
-def _settle_leftovers(disk: Disk, directory: Path, notes: list[str]) -> None:
+def _complete_interrupted(disk: Disk, directory: Path, notes: list[str]) -> None:
     for name in disk.list_dir(directory):
         path = directory / name
         if name.endswith((".deleted", ".cleaned", ".tmp")):
             disk.remove(path)
-    settle_swap(disk, directory, notes)
+    complete_swap(disk, directory, notes)
 
 
 def _open_segments(files: FileCache, directory: Path) -> list[Segment]:
@@ -282,7 +282,7 @@ def _make_durable(
             of aborted transactions, which a start also reads only behind the recovery point.
     """
     is_indexed = True
-    make_durable(disk, [], _snapshots_behind(disk, directory, recovery_point), [])
+    make_durable(disk, [], _snapshots_after(disk, directory, recovery_point), [])
     for segment, following in zip(segments, [*segments[1:], None], strict=True):
         if following is None or following.base_offset > recovery_point:
             found = segment.locate(recovery_point)
@@ -538,7 +538,7 @@ def snapshot_offsets(disk: Disk, directory: Path) -> list[int]:
     return sorted(int(match[1]) for name in disk.list_dir(directory) if (match := _SNAPSHOT_FILE.match(name)))
 
 
-def _snapshots_behind(disk: Disk, directory: Path, offset: int) -> list[Path]:
+def _snapshots_after(disk: Disk, directory: Path, offset: int) -> list[Path]:
     return [segment_path(directory, each, ".snapshot") for each in snapshot_offsets(disk, directory) if each > offset]
 
 

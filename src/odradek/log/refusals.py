@@ -24,7 +24,7 @@ class _Refusal:
     epoch: int
     sequence: int
     code: ErrorCode
-    last_behind: int
+    last_after: int
     seen_by_expiry: bool = False
 
 
@@ -47,16 +47,16 @@ class Refusals:
         """Record a batch that was refused with a retriable error; a replica that still follows may expect an earlier
         sequence."""
         producer_id, epoch, first = header.producer_id, header.producer_epoch, header.base_sequence
-        if expected is not None and _is_behind(expected, first):
+        if expected is not None and _is_after(expected, first):
             return
         present = self._by_producer.get(producer_id)
         if present is None:
             is_first = len(self._by_producer) < self._limit
         elif present.epoch == epoch:
-            is_past = expected is not None and _is_behind(expected, present.sequence)
-            is_first = is_past or not _is_behind(first, present.sequence)
-            if not is_first and _is_behind(first, present.last_behind):
-                present.last_behind = first
+            is_past = expected is not None and _is_after(expected, present.sequence)
+            is_first = is_past or not _is_after(first, present.sequence)
+            if not is_first and _is_after(first, present.last_after):
+                present.last_after = first
         else:
             is_first = present.epoch < epoch
         if is_first:
@@ -70,13 +70,13 @@ class Refusals:
                 retried and the refused one is not: clients retry in order, so the client has dropped that one.
         """
         refusal, first = self._by_producer.get(header.producer_id), header.base_sequence
-        if refusal is None or refusal.epoch != header.producer_epoch or not _is_behind(first, refusal.sequence):
+        if refusal is None or refusal.epoch != header.producer_epoch or not _is_after(first, refusal.sequence):
             return
         if expected is not None and refusal.sequence != expected:
             return
-        if not _is_behind(first, refusal.last_behind):
+        if not _is_after(first, refusal.last_after):
             raise out_of_order(header, f"{refusal.sequence} was refused and not retried")
-        refusal.last_behind = first
+        refusal.last_after = first
         refusal.seen_by_expiry = False
         raise ApiError(
             refusal.code,
@@ -90,7 +90,7 @@ class Refusals:
         refusal = self._by_producer.get(producer_id)
         if refusal is None or refusal.epoch > epoch:
             return
-        if refusal.epoch < epoch or _is_behind(expected, refusal.sequence):
+        if refusal.epoch < epoch or _is_after(expected, refusal.sequence):
             del self._by_producer[producer_id]
 
     def take(self, earlier: Refusals) -> None:
@@ -105,7 +105,7 @@ class Refusals:
             refusal.seen_by_expiry = True
 
 
-def _is_behind(sequence: int, other: int) -> bool:
+def _is_after(sequence: int, other: int) -> bool:
     """Whether a sequence number comes after another; 0 comes after the largest."""
     return 0 < (sequence - other) & MAX_SEQUENCE <= MAX_SEQUENCE // 2
 

@@ -180,7 +180,7 @@ def finish_repair(log: Log, hole: CorruptRange) -> None:
     unreplayed_from = log.producers.unreplayed_from
     try:
         if hole.segment in log.segments:
-            hole.segment.indexes.rebuild_behind(hole.position, log.config.index_interval_bytes)
+            hole.segment.indexes.rebuild_from(hole.position, log.config.index_interval_bytes)
         if unreplayed_from is not None and unreplayed_from < hole.end_offset:
             disk = log.partition_dir.files.disk
             log.producers = reload_producers(disk, log.directory, list(log.segments), log.producers)

@@ -223,7 +223,7 @@ class SegmentIndexes:
         for position, header in self.surviving_headers(0):
             self.add(header, position, interval_bytes)
 
-    def rebuild_behind(self, position: int, interval_bytes: int) -> None:
+    def rebuild_from(self, position: int, interval_bytes: int) -> None:
         """Rebuild the indexes if they end before a repaired range."""
         self.load()
         last = self.offsets.last_position()

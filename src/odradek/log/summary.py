@@ -87,7 +87,7 @@ class SegmentSummary:
 
     def newest(self) -> int | Segment:
         """The newest timestamp of the log, -1 if empty; or a segment whose indexes the caller must load first."""
-        unread = self._look_at_newest(None)
+        unread = self._read_newest(None)
         if unread is not None:
             return unread
         active = self._segments[-1]
@@ -99,7 +99,7 @@ class SegmentSummary:
         Returns:
             Its number; or a segment whose indexes the caller must load first; None if there is no such segment.
         """
-        unread = self._look_at_newest(timestamp_ms)
+        unread = self._read_newest(timestamp_ms)
         found = bisect_left(self._newest, timestamp_ms)
         if found == len(self._newest):
             if unread is not None:
@@ -116,7 +116,7 @@ class SegmentSummary:
                 return each
         return None
 
-    def _look_at_newest(self, timestamp_ms: int | None) -> Segment | None:
+    def _read_newest(self, timestamp_ms: int | None) -> Segment | None:
         """Extend the newest timestamps up to a closed segment at or after `timestamp_ms` (None: to the last); returns a
         segment whose indexes must be loaded first."""
         newest = self._newest

@@ -408,7 +408,7 @@ class MetadataLog:
         if end == len(data):
             return True
         if self._synced_offset is None:
-            certain = not last or _whole_batch_behind(data, end, self.log_end_offset)
+            certain = not last or _whole_batch_after(data, end, self.log_end_offset)
         else:
             certain = not self._may_be_torn()
         if certain:
@@ -507,7 +507,7 @@ def _read_synced(data: bytes) -> int | None:
     return int(match["offset"])
 
 
-def _whole_batch_behind(data: bytes, position: int, offset: int) -> bool:
+def _whole_batch_after(data: bytes, position: int, offset: int) -> bool:
     """Whether any undamaged batch of a later offset begins behind `position`."""
     magic = bytes((MAGIC,))
     # The magic byte is 16 bytes behind the begin of a batch: check each position where a batch could begin.

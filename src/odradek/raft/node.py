@@ -292,15 +292,15 @@ class RaftNode:
     def out_of_space(self, now_ms: int, ready: Ready) -> None:
         """The disk is full: resign if there are other voters, and be no candidate until `may_campaign` is set again."""
         self.may_campaign = False
-        self._leave_leadership_to_others(now_ms, ready)
+        self._resign_and_withdraw(now_ms, ready)
 
     def retire(self, now_ms: int, ready: Ready) -> None:
         """The process stops: resign if there are other voters, and be no candidate. A leadership that it won during the
         shutdown would end with it, and cost the others a timeout."""
         self._is_stopping = True
-        self._leave_leadership_to_others(now_ms, ready)
+        self._resign_and_withdraw(now_ms, ready)
 
-    def _leave_leadership_to_others(self, now_ms: int, ready: Ready) -> None:
+    def _resign_and_withdraw(self, now_ms: int, ready: Ready) -> None:
         if not self.is_alone:
             self.resign(now_ms, ready)
         if self.role in (Role.PROSPECTIVE, Role.CANDIDATE):

@@ -232,7 +232,7 @@ def _check_records(data: Buffer, header: BatchHeader, rules: BatchRules, now_ms:
     payload = _payload(data, header, rules, on_loop=on_loop)
     deltas = walk(payload, header.record_count, keyed=rules.compacted)
     if deltas is None or (header.compression and len(payload) > rules.max_record_bytes):
-        deltas = _look_closely(payload, header, rules)
+        deltas = _validate_records(payload, header, rules)
     first_ms, last_ms = header.base_timestamp + deltas.first, header.base_timestamp + deltas.last
     if not -(2**63) <= first_ms <= last_ms < 2**63:
         raise _invalid("a timestamp of the batch has more than 64 bits")
@@ -262,7 +262,7 @@ def _payload(data: Buffer, header: BatchHeader, rules: BatchRules, *, on_loop: b
     return bytes(payload) if is_copied else payload
 
 
-def _look_closely(payload: Buffer, header: BatchHeader, rules: BatchRules) -> TimeDeltas:
+def _validate_records(payload: Buffer, header: BatchHeader, rules: BatchRules) -> TimeDeltas:
     """What `walk` says, of records that it does not know; names the ones that are wrong."""
     try:
         outlines = outline_records(payload, header)

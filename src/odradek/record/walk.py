@@ -118,7 +118,7 @@ def _walk_plain(  # noqa: C901 - one inlined loop: a call for each record costs 
             at += value >> 1
         elif value != _NULL:
             break
-        at = _behind_headers(data, at, end) if data[at] else at + 1
+        at = _skip_headers(data, at, end) if data[at] else at + 1
         if at != end:
             break
         if time != last_time:
@@ -138,13 +138,13 @@ def _walk_one(data: Buffer, position: int, delta: int, keyed: bool, times: dict[
     value, at = read_zigzag(data, at + max(0, key))
     if length < 0 or found != delta or key < (0 if keyed else -1) or value < -1:
         raise ValueError
-    if _behind_headers(data, at + max(0, value), end) != end:
+    if _skip_headers(data, at + max(0, value), end) != end:
         raise ValueError
     times[time << 1 ^ time >> 63] = None
     return end
 
 
-def _behind_headers(data: Buffer, position: int, end: int) -> int:
+def _skip_headers(data: Buffer, position: int, end: int) -> int:
     """Raises IndexError, ValueError where they are not what their lengths say, or their names are no text."""
     count, position = read_zigzag(data, position)
     if not 0 <= count <= end - position:

@@ -83,7 +83,7 @@ class Below:
         return min(self.open.values(), default=None)
 
 
-async def look_below(log: Log, end_offset: int) -> Below:
+async def scan_below(log: Log, end_offset: int) -> Below:
     """Read all headers below an offset (exclusive), off the loop, up to the first gap. Raises StorageError."""
     below, disk = Below(log.log_start_offset), log.partition_dir.files.disk
     try:
@@ -92,13 +92,13 @@ async def look_below(log: Log, end_offset: int) -> Below:
             segment = next(log.segments.from_offset(below.end))
             held, position, end = segment.open_shared(), segment.position_of(below.end), segment.size_bytes
             segment_end = min(end_offset, log.segments.end_of(segment, log.log_end_offset))
-            await disk.run_blocking(partial(_look, below, held, position, end, segment_end))
+            await disk.run_blocking(partial(_scan, below, held, position, end, segment_end))
     except OSError as error:
         raise log.partition_dir.failed(error) from error
     return below
 
 
-def _look(below: Below, held: SharedFile, position: int, end: int, end_offset: int) -> None:
+def _scan(below: Below, held: SharedFile, position: int, end: int, end_offset: int) -> None:
     for _, header in raw_batches(held.file, position, end):
         if below.end >= end_offset:
             return

@@ -49,7 +49,7 @@ class Isolation:
         """The controller counts this broker as serving."""
         self._answered_ms = self._monotonic_ms()
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Look at each partition again; call it a few times in a session."""
         now_ms = self._monotonic_ms()
         silent = self._answered_ms is not None and now_ms - self._answered_ms > self.session_ms

@@ -37,11 +37,11 @@ async def wait_until_seen(
         return True
     seen: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def look(_: MetadataDelta, image: MetadataImage) -> None:
+    def on_publish(_: MetadataDelta, image: MetadataImage) -> None:
         if is_seen(image) and not seen.done():
             seen.set_result(None)
 
-    publisher.subscribe(look)
+    publisher.subscribe(on_publish)
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             await seen
@@ -49,7 +49,7 @@ async def wait_until_seen(
     except TimeoutError:
         return False
     finally:
-        publisher.unsubscribe(look)
+        publisher.unsubscribe(on_publish)
 
 
 @config
@@ -68,7 +68,7 @@ class TopicCreator:
         self.on_first_use = config.auto_create_topics_enable
         self._controller = controller
         self._publisher = publisher
-        self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._inflight: dict[str, asyncio.Task[None]] = {}
 
     async def create(self, name: str, context: RequestContext | None = None) -> None:
         """Create a topic with the broker's defaults, once for all who ask at the same time; return when it is seen.
@@ -78,13 +78,13 @@ class TopicCreator:
         Raises:
             ApiError: as CreateTopics refuses it.
         """
-        task = self._under_way.get(name)
+        task = self._inflight.get(name)
         if task is None:
             task = asyncio.get_running_loop().create_task(
                 self.create_with(name, DEFAULT_COUNT, DEFAULT_COUNT, {}, context)
             )
-            self._under_way[name] = task
-            task.add_done_callback(lambda _: self._under_way.pop(name, None))
+            self._inflight[name] = task
+            task.add_done_callback(lambda _: self._inflight.pop(name, None))
         await asyncio.shield(task)
 
     async def create_with(
@@ -114,7 +114,7 @@ class TopicCreator:
 
     async def close(self) -> None:
         """Give up what is under way: where the controllers stop as well it would wait for one for a minute."""
-        tasks = tuple(self._under_way.values())
+        tasks = tuple(self._inflight.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -121,13 +121,13 @@ class ControllerGateway:
             ApiError: as the service refuses it, or REQUEST_TIMED_OUT where no active controller was found in time.
         """
         if context is not None and context.on_controller_listener:
-            return await self._ask_here(request, response, context)
+            return await self._handle_locally(request, response, context)
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         while True:
             await buggify("server: before the controller is asked")
             try:
                 if self._leads():
-                    return await self._ask_here(request, response, context)
+                    return await self._handle_locally(request, response, context)
                 left_ms = max(1, deadline_ms - self._clock.monotonic_ms())
                 if context is None:
                     return _raise_top_level_error(await self._own.ask(request, response, timeout_ms=left_ms))
@@ -157,7 +157,7 @@ class ControllerGateway:
         answer = await self._forwarding.ask(sealed, EnvelopeResponse, timeout_ms=timeout_ms)
         return unwrap_answer(answer, response, context)
 
-    async def _ask_here(self, request: Message, response: type[M], context: RequestContext | None) -> M:
+    async def _handle_locally(self, request: Message, response: type[M], context: RequestContext | None) -> M:
         if self._service is None:
             raise ApiError(ErrorCode.NOT_CONTROLLER, "this node is no controller")
         if context is None:

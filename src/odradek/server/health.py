@@ -127,7 +127,7 @@ class Health:
     def drained(self) -> Page:
         """Whether this broker hands over its work and leads nothing that another one could lead."""
         image = self._image()
-        self._look(image)
+        self._update(image)
         leads, movable = self._led
         is_broker = "broker" in self._roles
         draining = is_broker and is_draining(image, self._node_id)
@@ -141,7 +141,7 @@ class Health:
         if "broker" not in self._roles:
             return [caught_up, *self._controller_conditions(image)]
         own = image.brokers.get(self._node_id)
-        self._look(image)
+        self._update(image)
         return [
             self._registered(own),
             Condition("unfenced", own is not None and not own.fenced, "the controller keeps this broker fenced"),
@@ -171,7 +171,7 @@ class Health:
         why = "no leader of the quorum answers" if lag is None else "committed metadata is not here yet"
         return Condition("caught_up", lag == 0, why, {} if lag is None else {"lag_records": lag})
 
-    def _look(self, image: MetadataImage) -> None:
+    def _update(self, image: MetadataImage) -> None:
         if image is not self._seen:
             self._seen = image
             self._fallen_out = fallen_out(image, self._node_id)

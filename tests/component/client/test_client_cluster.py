@@ -140,7 +140,7 @@ async def test_another_broker_that_refuses_us_changes_nothing(
 
 async def test_one_login_serves_two_sets_of_connections(peer: ScriptedPeer) -> None:
     peer.on(ApiKey.METADATA, metadata(peer))
-    async with cluster_of(peer) as cluster, cluster.apart() as other:
+    async with cluster_of(peer) as cluster, cluster.with_own_connections() as other:
         await cluster.metadata()
         await other.metadata()
         assert peer.connections == 2

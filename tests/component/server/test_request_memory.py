@@ -90,7 +90,7 @@ class TestBudget:
             memory.release(6 * MIB)
         assert other.granted == [6 * MIB], "it waits for one of them, not for all"
         assert [taker.granted for taker in crowd[:2]] == [[6 * MIB], []]
-        memory.leave_line(crowd[1], HOST)
+        memory.cancel_wait(crowd[1], HOST)
         memory.release(6 * MIB)
         assert crowd[2].granted == [6 * MIB]
 
@@ -118,7 +118,7 @@ class TestBudget:
         assert memory.reserve(Taker(), 5 * MIB, HOST)
         assert not memory.reserve(gone, 9 * MIB, HOST)
         assert not memory.reserve(next_one, 4 * MIB, HOST)
-        memory.leave_line(gone, HOST)
+        memory.cancel_wait(gone, HOST)
         assert (gone.granted, next_one.granted) == ([], [4 * MIB])
 
     def test_read_ahead_bytes_shorten_reads_and_block_no_reservation(self) -> None:

@@ -127,7 +127,7 @@ AT_DEATH = (
     ),
     Bug(
         "old segments stay beside the new one",
-        "log.compaction.swap:settle_swap",
+        "log.compaction.swap:complete_swap",
         "_remove_segment(disk, directory, int(stem), is_base=int(stem) == base)",
         "pass",
         "a start finds batches twice, and cuts the log there",

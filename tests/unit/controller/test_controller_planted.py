@@ -210,7 +210,7 @@ BUGS: tuple[tuple[str, Bug], ...] = (
         "eligible",
         Bug(
             "eligible replicas outlive an unclean stop",
-            "controller.election:_find_eligible",
+            "controller.election:_populate_candidate_elr",
             "if replica not in plan.isr and replica not in unclean_shutdown and replica in plan.replicas",
             "if replica not in plan.isr and replica in plan.replicas",
             "a broker that lost records in a power cut leads as if it had them",
@@ -220,7 +220,7 @@ BUGS: tuple[tuple[str, Bug], ...] = (
         WALK,
         Bug(
             "eligible replicas outlive the watermark",
-            "controller.election:_settle_eligible",
+            "controller.election:_populate_target_elr",
             "if not rules.elr_enabled or plan.unclean or _enough(plan, rules):",
             "if not rules.elr_enabled or plan.unclean:",
             "who left while records were acknowledged without it leads again",

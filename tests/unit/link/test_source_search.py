@@ -22,7 +22,7 @@ class Source(AnsweringSource):
     turned = 0
     connects = 0
 
-    def apart(self) -> Source:
+    def with_own_connections(self) -> Source:
         self.connects += 1
         return Source()
 

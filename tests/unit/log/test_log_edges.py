@@ -15,7 +15,7 @@ from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.real_io import RealClock, RealDisk
 from odradek.log.compaction.cleaner import Cleaner, Progress
 from odradek.log.compaction.config import CleanerConfig
-from odradek.log.compaction.plan import _aborted_behind
+from odradek.log.compaction.plan import _aborted_from
 from odradek.log.config import LogConfig
 from odradek.log.follower_append import append_as_follower
 from odradek.log.future import is_continued_by
@@ -229,7 +229,7 @@ def test_indexes_that_do_not_fit_on_the_disk_stay_in_memory() -> None:
 def test_a_damaged_index_of_aborted_transactions_is_made_again() -> None:
     asks: list[Callable[[Log], Sequence[AbortedTransaction]]] = [
         lambda log: aborted_transactions(log, 0, log.log_end_offset),
-        lambda log: _aborted_behind(log.segments, 0, log.log_end_offset),
+        lambda log: _aborted_from(log.segments, 0, log.log_end_offset),
     ]
     for ask in asks:
         home = Home()
@@ -249,13 +249,13 @@ def test_aborted_transactions_behind_a_stable_end_are_not_looked_for() -> None:
     an_aborted_transaction(home)
     (first, _), (second, _) = aborted_spans(home.log)
     home.log.segments[0].indexes._unload()
-    assert [entry.first_offset for entry in _aborted_behind(home.log.segments, 0, second)] == [first]
-    assert [entry.first_offset for entry in _aborted_behind(home.log.segments, 1, second + 1)] == [second]
+    assert [entry.first_offset for entry in _aborted_from(home.log.segments, 0, second)] == [first]
+    assert [entry.first_offset for entry in _aborted_from(home.log.segments, 1, second + 1)] == [second]
     for _ in range(2):
         home.roll()
         home.append()
     home.log.segments[2].indexes._unload()
-    assert _aborted_behind(home.log.segments, 1, second) == ()
+    assert _aborted_from(home.log.segments, 1, second) == ()
     assert not home.log.segments[2].indexes.is_loaded, "what ends there began behind"
 
 

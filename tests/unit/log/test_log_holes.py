@@ -298,11 +298,11 @@ def test_an_index_that_ended_at_damage_is_made_again_behind_it(home: Home, monke
     indexes = log.segments.active.indexes
     known, position = len(indexes.offsets), indexes.offsets.last_position()
     indexes.offsets.truncate(LOST, 1 << 30)
-    indexes.rebuild_behind(LOST * len(record(0)), 100)
+    indexes.rebuild_from(LOST * len(record(0)), 100)
     assert len(indexes.offsets) == known
     monkeypatch.setattr(indexes, "rebuild", None)
-    indexes.rebuild_behind(LOST * len(record(0)), 100)  # it reaches beyond the repair
-    indexes.rebuild_behind(position, 1 << 20)  # no entry is due
+    indexes.rebuild_from(LOST * len(record(0)), 100)  # it reaches beyond the repair
+    indexes.rebuild_from(position, 1 << 20)  # no entry is due
 
 
 def test_producers_before_a_hole_are_kept() -> None:

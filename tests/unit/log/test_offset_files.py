@@ -114,11 +114,11 @@ def test_a_log_that_is_recreated_is_not_in_the_file(shelf: Shelf) -> None:
 def test_a_full_disk_leaves_the_file_and_refuses_what_it_would_hide(shelf: Shelf) -> None:
     append(shelf.first, batch(b"a"))
     shelf.write()
-    assert not shelf.files.is_behind(shelf.dirs[0])
+    assert not shelf.files.has_unwritten(shelf.dirs[0])
     shelf.disk.dead.add(shelf.dirs[0])
     append(shelf.first, batch(b"b"))
     assert shelf.write()
-    assert shelf.in_file() == {KEY: 1} and shelf.files.is_behind(shelf.dirs[0])
+    assert shelf.in_file() == {KEY: 1} and shelf.files.has_unwritten(shelf.dirs[0])
     with pytest.raises(ApiError) as refused:
         shelf.files.forget(KEY, shelf.dirs[0], shelf.logs)
     assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR

@@ -19,7 +19,7 @@ from odradek.log.rolling import roll
 from odradek.metadata.model import PartitionImage
 from odradek.record.batch import patch_base_offset, patch_leader_epoch
 from odradek.record.control import transaction_marker
-from odradek.replica.failback import cut_leader, look_below, replicas_not_cut
+from odradek.replica.failback import cut_leader, replicas_not_cut, scan_below
 from odradek.replica.followers import follower_fetched
 from odradek.replica.following import append_from_leader, handle_out_of_range, truncate_to_divergence
 from odradek.replica.leadership import take_image
@@ -240,7 +240,7 @@ async def test_what_is_open_below_an_offset_is_found(pair: Pair, segments: int) 
             roll(pair.leader.log, NOW_MS)
     log = pair.leader.log
     assert len(log.segments) >= segments
-    found = {end: await look_below(log, end) for end in range(6)}
+    found = {end: await scan_below(log, end) for end in range(6)}
     assert [(each.end, each.has_gaps) for each in found.values()] == [(end, False) for end in range(6)]
     assert [found[end].open for end in range(6)] == [{}, {}, {7: 1}, {7: 1, 8: 2}, {7: 1}, {7: 1}]
     assert [found[end].first_open for end in (1, 3, 5)] == [None, 1, 1]
@@ -253,9 +253,9 @@ async def test_a_log_whose_start_is_in_a_batch_has_no_gap(pair: Pair) -> None:
     pair.fill(pair.leader, 3)
     pair.settle()
     delete_records(pair.leader.log, 1)
-    below = await look_below(pair.leader.log, 4)
+    below = await scan_below(pair.leader.log, 4)
     assert (below.end, below.has_gaps) == (4, False)
-    below = await look_below(pair.leader.log, 1)
+    below = await scan_below(pair.leader.log, 1)
     assert (below.end, below.has_gaps) == (1, False), "nothing is below its start"
 
 
@@ -264,7 +264,7 @@ async def test_records_that_lack_are_a_gap(pair: Pair) -> None:
     data = bytearray(pair.record(5, 3))
     pair.leader.append_mirrored(data, now_ms=NOW_MS)
     assert pair.leader.log.log_end_offset == 6
-    found = {end: await look_below(pair.leader.log, end) for end in (2, 3, 6)}
+    found = {end: await scan_below(pair.leader.log, end) for end in (2, 3, 6)}
     assert {end: (each.end, each.has_gaps) for end, each in found.items()} == {
         2: (2, False),
         3: (2, True),
@@ -283,5 +283,5 @@ async def test_a_disk_that_fails_while_a_log_is_looked_through_is_offline(
 
     monkeypatch.setattr(log.partition_dir.files.disk, "run_blocking", fails)
     with pytest.raises(StorageError) as caught:
-        await look_below(log, 2)
+        await scan_below(log, 2)
     assert caught.value.log_dir == log.log_dir

@@ -33,7 +33,7 @@ class Cut:
     def look(self, at_ms: int) -> bool:
         """Whether the shared partition is cut off at that time; the lonely one never is."""
         self.now_ms = at_ms
-        self.isolation.look()
+        self.isolation.update()
         assert not self.alone.partition.is_isolated
         return self.shared.partition.is_isolated
 

@@ -29,7 +29,7 @@ class Looks:
 
     def after(self, passed_ms: int) -> None:
         self.now_ms += passed_ms
-        self.renewal.look()
+        self.renewal.renew_or_warn()
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:

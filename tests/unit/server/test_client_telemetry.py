@@ -74,7 +74,7 @@ def test_bytes_that_are_no_metrics_are_refused() -> None:
 def test_deltas_are_summed_up_and_gauges_replaced() -> None:
     telemetry = store()
     client = telemetry.client(ME, "app")
-    client.asked_ms = client.pushed_ms = 0
+    client.last_get_ms = client.last_push_ms = 0
     telemetry.take(client, [Point("sum", (), 2, True), Point("gauge", (), 5, False)])
     telemetry.take(client, [Point("sum", (), 3, True), Point("gauge", (("a", "b"),), 6, False)])
     assert shown(telemetry) == {"sum": 5, "gauge": 5, "gaugea=b": 6}
@@ -83,16 +83,16 @@ def test_deltas_are_summed_up_and_gauges_replaced() -> None:
 def test_series_and_clients_are_bounded_and_silent_ones_go() -> None:
     telemetry = store(max_series=3)
     client = telemetry.client(ME, "app")
-    client.asked_ms, client.interval_ms = 0, 10_000
+    client.last_get_ms, client.interval_ms = 0, 10_000
     telemetry.take(client, [Point(f"m{each}", (), each, False) for each in range(5)])
     assert len(shown(telemetry, 30_000)) == 3 and telemetry.left_out == 2
     assert shown(telemetry, 30_001) == {}
     again = telemetry.client(ME, "app")
-    again.asked_ms = 30_001
+    again.last_get_ms = 30_001
     telemetry.take(again, [Point("m", (), 1, False)])
     assert shown(telemetry, 30_001) == {"m": 1}, "those that went have made room"
     for each in range(MAX_CLIENTS):
-        telemetry.client(UUID(int=100 + each), "crowd").asked_ms = 30_001
+        telemetry.client(UUID(int=100 + each), "crowd").last_get_ms = 30_001
     assert shown(telemetry, 30_001) == {}
     clients = {family.name: family for family in telemetry.families(30_001)}["odradek_client_metrics_clients"]
     assert clients.samples[0].value == MAX_CLIENTS
@@ -101,10 +101,10 @@ def test_series_and_clients_are_bounded_and_silent_ones_go() -> None:
 def test_a_client_asks_and_pushes_no_more_often_than_its_interval() -> None:
     client = Client(interval_ms=1000)
     assert client.may_ask(0) and client.may_push(0)
-    client.asked_ms = 0
+    client.last_get_ms = 0
     assert not client.may_ask(899) and client.may_ask(900)
     assert client.may_push(1)
-    client.pushed_ms = 1
+    client.last_push_ms = 1
     assert not client.may_push(900) and client.may_push(901)
     client.last_error = ErrorCode.UNKNOWN_SUBSCRIPTION_ID
     assert client.may_ask(2)
@@ -113,7 +113,7 @@ def test_a_client_asks_and_pushes_no_more_often_than_its_interval() -> None:
 def test_long_names_fill_no_memory() -> None:
     telemetry = store()
     client = telemetry.client(ME, "c" * 30_000)
-    client.asked_ms = 0
+    client.last_get_ms = 0
     longest = "n" * LONGEST_SERIES
     points = [Point(longest, (), 1, False), Point(longest + "n", (), 1, False), Point("a", (("k", longest),), 1, False)]
     telemetry.take(client, points)
@@ -129,7 +129,7 @@ def test_a_client_that_is_forgotten_amid_its_push_takes_no_room() -> None:
         assert not shown(telemetry, 10_000), "it has never asked, and is forgotten"
         telemetry.take(client, [Point("m", (), 1, False)])
     known = telemetry.client(ME, "app")
-    known.asked_ms = 10_000
+    known.last_get_ms = 10_000
     telemetry.take(known, [Point("m", (), 7, False)])
     assert shown(telemetry, 10_000) == {"m": 7}
 

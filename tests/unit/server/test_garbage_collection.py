@@ -48,17 +48,17 @@ def test_created_objects_are_frozen_and_collected_when_gone() -> None:
     lives.freeze()
     at_start = gc.get_freeze_count()
     kept += [Kept() for _ in range(MANY - 1)]
-    lives.look()
+    lives.freeze_or_unfreeze()
     # Frozen objects that have gone since without the collector count no more.
     assert gc.get_freeze_count() <= at_start, "so few are not worth it"
     kept.append(Kept())
-    lives.look()
+    lives.freeze_or_unfreeze()
     assert gc.get_freeze_count() > at_start
     gone = weakref.ref(kept[0])
     kept.clear()
     gc.collect()
     assert gone() is not None, "the collector does not look there"
-    lives.look()
+    lives.freeze_or_unfreeze()
     gc.collect()
     assert gone() is None
 
@@ -69,13 +69,13 @@ def test_the_collector_keeps_away_from_those_that_are_left_of_many() -> None:
     lives.begin()
     lives.freeze()
     kept += [Kept() for _ in range(3 * MANY)]
-    lives.look()
+    lives.freeze_or_unfreeze()
     del kept[MANY:]
-    lives.look()
+    lives.freeze_or_unfreeze()
     assert len(gc.get_objects()) < MANY, "what is left would be looked through in one turn of the loop"
     kept += [Kept() for _ in range(MANY)]
-    lives.look()
+    lives.freeze_or_unfreeze()
     assert len(gc.get_objects()) < MANY, "and what comes again is set aside again"
     del kept[MANY - 1 :]
-    lives.look()
+    lives.freeze_or_unfreeze()
     assert len(gc.get_objects()) > MANY, "few are looked through: what has gone and refers to itself is found"

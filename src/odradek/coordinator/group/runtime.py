@@ -121,7 +121,7 @@ class Shard(CoordinatorShard[CoordinatorRecord]):
         asked = type(request).__name__.removesuffix("Request")
         self.machine.journal.refused(request.group_id, code, self.now(), identity, message, asked=asked)
 
-    def note_refused_leaves(self, group_id: str, response: LeaveGroupResponse, caller: Caller | None) -> None:
+    def record_refused_leaves(self, group_id: str, response: LeaveGroupResponse, caller: Caller | None) -> None:
         """Record the error responses of a LeaveGroup's members."""
         for each in response.members:
             identity = MemberIdentity(each.member_id, each.group_instance_id, *_sender(caller))

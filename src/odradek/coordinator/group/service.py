@@ -227,7 +227,7 @@ class GroupCoordinator(ShardHost[Shard]):
                 shard = self.shard(request.group_id)
                 some = LeaveGroupRequest(group_id=request.group_id, members=members)
                 response = await shard.run_parked(partial(self._leave, shard, some))
-                shard.note_refused_leaves(request.group_id, response, caller)
+                shard.record_refused_leaves(request.group_id, response, caller)
                 answer.members += response.members
         except ApiError as error:
             return LeaveGroupResponse(error_code=answer_code(error))

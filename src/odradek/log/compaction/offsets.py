@@ -54,7 +54,7 @@ class CleanedOffsets:
         def work() -> None:
             if write is not None:
                 write()
-            if self._files.is_behind(log_dir):
+            if self._files.has_unwritten(log_dir):
                 raise no_space(log_dir)
 
         return work
@@ -68,5 +68,5 @@ class CleanedOffsets:
         if not self._files.max_recorded_offset(key, log_dir):
             return
         self._files.write_now(log_dir, [log for log in logs if log.cleaned_offset > 0])
-        if self._files.is_behind(log_dir):
+        if self._files.has_unwritten(log_dir):
             raise StorageError(log_dir, f"no space to write {log_dir / CLEANED}")

@@ -122,7 +122,7 @@ def make_plan(log: Log, dirtiness: Dirtiness, config: CleanerConfig, now_ms: int
         directory=log.directory,
         segments=tuple(plans),
         first_dirty_offset=dirtiness.first_dirty_offset,
-        aborted=_aborted_behind(segments, count, end),
+        aborted=_aborted_from(segments, count, end),
         producers=producers,
         now_ms=now_ms,
         delete_retention_ms=log.config.delete_retention_ms,
@@ -134,7 +134,7 @@ def make_plan(log: Log, dirtiness: Dirtiness, config: CleanerConfig, now_ms: int
     )
 
 
-def _aborted_behind(segments: Sequence[Segment], first: int, end_offset: int) -> tuple[AbortedTransaction, ...]:
+def _aborted_from(segments: Sequence[Segment], first: int, end_offset: int) -> tuple[AbortedTransaction, ...]:
     """The aborted transactions with records below `end_offset` whose markers are in segment number `first` or later.
 
     Raises OSError.

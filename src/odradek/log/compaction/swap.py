@@ -83,7 +83,7 @@ def _install(disk: Disk, directory: Path, base: int) -> None:
         disk.rename(path, target)
 
 
-def settle_swap(disk: Disk, directory: Path, notes: list[str]) -> None:
+def complete_swap(disk: Disk, directory: Path, notes: list[str]) -> None:
     """Complete or undo an interrupted swap at start. Blocks, raises OSError."""
     names = disk.list_dir(directory)
     swapped = sorted(int(name.removesuffix(".log" + SWAP)) for name in names if name.endswith(".log" + SWAP))

@@ -44,10 +44,10 @@ class CertificateRenewal:
 
     async def _run(self) -> None:
         while True:
-            self.look()
+            self.renew_or_warn()
             await asyncio.sleep(CHECK_S)
 
-    def look(self) -> None:
+    def renew_or_warn(self) -> None:
         """Read what has changed; warn where it is time."""
         renewed = [context.renew() for context in self._contexts]
         now_ms = self._clock.now_ms()

@@ -45,9 +45,9 @@ class GarbageCollection:
         """Look now and then, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
-            self.look()
+            self.freeze_or_unfreeze()
 
-    def look(self) -> None:
+    def freeze_or_unfreeze(self) -> None:
         """Set aside what has come, or let the collector at it where that is little."""
         count = self._partition_count()
         if count >= self._frozen_count + MANY:

@@ -121,13 +121,13 @@ class GroupLagJob:
         """Where partitions end; those whose leader does not answer are left out."""
         ends: dict[PartitionKey, int] = {}
 
-        def look(partition: Partition, key: PartitionKey) -> None:
+        def read_local(partition: Partition, key: PartitionKey) -> None:
             ends[key] = partition.log.high_watermark
 
         def take(key: PartitionKey, offset: int, _: Sequence[int]) -> None:
             ends[key] = offset
 
-        await self._ask(dict.fromkeys(sorted(keys), ()), look, take)
+        await self._collect(dict.fromkeys(sorted(keys), ()), read_local, take)
         return ends
 
     async def _since_ms(self, commits: Iterable[Commit]) -> dict[Commit, int | None]:
@@ -136,7 +136,7 @@ class GroupLagJob:
             by_key[commit.key].append(commit)
         found: dict[Commit, int | None] = {}
 
-        def look(partition: Partition, key: PartitionKey) -> None:
+        def read_local(partition: Partition, key: PartitionKey) -> None:
             log = partition.log
             for commit in by_key[key]:
                 found[commit] = first_record_ms(log, commit.offset, log.high_watermark)
@@ -146,13 +146,13 @@ class GroupLagJob:
                 if time_ms != UNKNOWN_TIME:
                     found[commit] = None if time_ms < 0 else time_ms
 
-        await self._ask({key: [each.offset for each in some] for key, some in by_key.items()}, look, take)
+        await self._collect({key: [each.offset for each in some] for key, some in by_key.items()}, read_local, take)
         return found
 
-    async def _ask(
+    async def _collect(
         self,
-        wanted: dict[PartitionKey, Sequence[int]],
-        look: Callable[[Partition, PartitionKey], None],
+        offsets: dict[PartitionKey, Sequence[int]],
+        read_local: Callable[[Partition, PartitionKey], None],
         take: Callable[[PartitionKey, int, Sequence[int]], None],
     ) -> None:
         """Look at partitions that are led here, ask other leaders for the rest; who does not answer is left out.
@@ -163,29 +163,29 @@ class GroupLagJob:
         """
         image, own = self._image(), self._replicas
         elsewhere: dict[int, list[PartitionKey]] = defaultdict(list)
-        for number, key in enumerate(wanted):
+        for number, key in enumerate(offsets):
             partition, known = own.partition(*key), image.partition(*key)
             if partition is not None and partition.is_leader:
-                _unless_failed(look, partition, key)
+                _unless_failed(read_local, partition, key)
             elif known is not None and known.has_leader and known.leader != own.broker_id:
                 elsewhere[known.leader].append(key)
             if number % PARTITIONS_A_TURN == PARTITIONS_A_TURN - 1:
                 await asyncio.sleep(0)
-        asking: list[Coroutine[Any, Any, None]] = [
-            self._ask_leader(leader, keys, wanted, take) for leader, keys in sorted(elsewhere.items())
+        requests: list[Coroutine[Any, Any, None]] = [
+            self._collect_from_leader(leader, keys, offsets, take) for leader, keys in sorted(elsewhere.items())
         ]
-        await asyncio.gather(*asking)
+        await asyncio.gather(*requests)
 
-    async def _ask_leader(
+    async def _collect_from_leader(
         self,
         leader: int,
         keys: Sequence[PartitionKey],
-        wanted: dict[PartitionKey, Sequence[int]],
+        offsets: dict[PartitionKey, Sequence[int]],
         take: Callable[[PartitionKey, int, Sequence[int]], None],
     ) -> None:
-        for some in _in_requests(keys, wanted):
+        for some in _in_requests(keys, offsets):
             try:
-                answer = await self._peers.ask(leader, _request(some, wanted), ListOffsetsResponse)
+                answer = await self._peers.ask(leader, _request(some, offsets), ListOffsetsResponse)
             except OdradekError as error:
                 _log.debug("a leader does not say how far groups are behind", leader=leader, error=error)
                 return
@@ -195,36 +195,38 @@ class GroupLagJob:
                         take((topic.name, each.partition_index), each.offset, read_offset_times(each))
 
 
-def _unless_failed(look: Callable[[Partition, PartitionKey], None], partition: Partition, key: PartitionKey) -> None:
+def _unless_failed(
+    read_local: Callable[[Partition, PartitionKey], None], partition: Partition, key: PartitionKey
+) -> None:
     """What cannot be read is left out: readers of the partition get the error."""
     try:
-        look(partition, key)
+        read_local(partition, key)
     except (OSError, OdradekError) as error:
         _log.debug("the age of unread records is not known", partition=partition.name, error=error)
 
 
 def _in_requests(
-    keys: Sequence[PartitionKey], wanted: dict[PartitionKey, Sequence[int]]
+    keys: Sequence[PartitionKey], offsets: dict[PartitionKey, Sequence[int]]
 ) -> Iterable[Sequence[PartitionKey]]:
     """The partitions in parts that a leader takes in one request."""
     part: list[PartitionKey] = []
     count = 0
     for key in keys:
-        if part and (len(part) >= PARTITIONS_AT_ONCE or count + len(wanted[key]) > OFFSET_TIMES_LIMIT):
+        if part and (len(part) >= PARTITIONS_AT_ONCE or count + len(offsets[key]) > OFFSET_TIMES_LIMIT):
             yield part
             part, count = [], 0
         part.append(key)
-        count += len(wanted[key])
+        count += len(offsets[key])
     if part:
         yield part
 
 
-def _request(keys: Sequence[PartitionKey], wanted: dict[PartitionKey, Sequence[int]]) -> ListOffsetsRequest:
+def _request(keys: Sequence[PartitionKey], offsets: dict[PartitionKey, Sequence[int]]) -> ListOffsetsRequest:
     topics: dict[str, list[ListOffsetsPartition]] = defaultdict(list)
     for topic, number in keys:
         asked = ListOffsetsPartition(partition_index=number, current_leader_epoch=-1, timestamp=LATEST)
-        if wanted[topic, number]:
-            asked.unknown_tagged_fields = (offset_times_field(wanted[topic, number]),)
+        if offsets[topic, number]:
+            asked.unknown_tagged_fields = (offset_times_field(offsets[topic, number]),)
         topics[topic].append(asked)
     named = [ListOffsetsTopic(name=topic, partitions=partitions) for topic, partitions in topics.items()]
     return ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=named)

@@ -59,9 +59,9 @@ class LoopWatch:
 
     def _plan(self) -> None:
         self._planned_ns = self._timer() + int(INTERVAL_S * NS_PER_S)
-        self._next = asyncio.get_running_loop().call_later(INTERVAL_S, self._look)
+        self._next = asyncio.get_running_loop().call_later(INTERVAL_S, self._measure)
 
-    def _look(self) -> None:
+    def _measure(self) -> None:
         now_ns = self._timer()
         late_ns = max(0, now_ns - self._planned_ns)
         self._late.add(late_ns)

@@ -184,7 +184,7 @@ class Maintenance:
         self._replicas.retry_unplaced()
 
     async def _check_isolation(self) -> None:
-        self._replicas.isolation.look()
+        self._replicas.isolation.update()
 
     async def _check_space(self) -> None:
         space = self._log_manager.space

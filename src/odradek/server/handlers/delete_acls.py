@@ -26,7 +26,7 @@ async def handle(context: RequestContext, request: DeleteAclsRequest) -> DeleteA
         refused = DeleteAclsFilterResult(error_code=error.code, error_message=error.message or None)
         return DeleteAclsResponse(filter_results=[refused] * len(request.filters))
     gone = {acl_of(each) for result in response.filter_results for each in result.matching_acls if not each.error_code}
-    gone |= _gone_before(context.broker.image, request, response)
+    gone |= _already_deleted(context.broker.image, request, response)
 
     def seen(image: MetadataImage) -> bool:
         return gone.isdisjoint(image.acls.values())
@@ -35,7 +35,7 @@ async def handle(context: RequestContext, request: DeleteAclsRequest) -> DeleteA
     return response
 
 
-def _gone_before(image: MetadataImage, request: DeleteAclsRequest, response: DeleteAclsResponse) -> set[Acl]:
+def _already_deleted(image: MetadataImage, request: DeleteAclsRequest, response: DeleteAclsResponse) -> set[Acl]:
     """What we still know of filters that match nothing any more.
 
     A request whose answer was lost on its way from the controller is sent to it again, and finds the entries gone.

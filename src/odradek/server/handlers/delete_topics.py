@@ -30,12 +30,12 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
     allowed = [topic for topic, refusal in decided if refusal is None]
     if not allowed:
         return DeleteTopicsResponse(responses=refused)
-    response = await _delete(context, _narrowed(request, allowed))
+    response = await _delete(context, _with_topics(request, allowed))
     response.responses += refused
     return response
 
 
-def _narrowed(request: DeleteTopicsRequest, topics: list[DeleteTopicState]) -> DeleteTopicsRequest:
+def _with_topics(request: DeleteTopicsRequest, topics: list[DeleteTopicState]) -> DeleteTopicsRequest:
     """The same for these topics alone."""
     names = [topic.name or "" for topic in topics]
     return replace(request, topics=topics if request.topics else [], topic_names=names if request.topic_names else [])

@@ -42,7 +42,7 @@ def handle(context: RequestContext, request: GetTelemetrySubscriptionsRequest) -
             error_code=ErrorCode.THROTTLING_QUOTA_EXCEEDED, throttle_time_ms=0, client_instance_id=instance
         )
     found = subscription(context, instance)
-    client.asked_ms, client.interval_ms, client.last_error = now_ms, found.interval_ms, 0
+    client.last_get_ms, client.interval_ms, client.last_error = now_ms, found.interval_ms, 0
     return GetTelemetrySubscriptionsResponse(
         client_instance_id=instance,
         subscription_id=found.subscription_id,

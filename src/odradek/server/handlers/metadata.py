@@ -60,7 +60,7 @@ NAMES_PER_STEP = 5000
 _log = get_logger("server.metadata")
 
 
-class _Asked(NamedTuple):
+class _RequestedTopics(NamedTuple):
     """What a request names, each once.
 
     Attributes:
@@ -77,34 +77,38 @@ def handle(
 ) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
     """Answer from the image; only where topics must be created, or are many, is there something to wait for."""
     image = context.broker.image
-    _check_knows(context, request)
+    _check_not_isolated(context, request)
     if len(image.topics_by_name if request.topics is None else request.topics) > TOPICS_PER_TURN:
-        return _answer_in_turns(context, request)
-    asked = all_steps(_asked(request, context.api_version))
-    missing = [name for name in asked.names if _is_missing(image, name)] if _creates(context, request, asked) else []
+        return _respond_in_turns(context, request)
+    requested = all_steps(_requested_topics(request, context.api_version))
+    missing = (
+        [name for name in requested.names if _is_missing(image, name)] if _creates(context, request, requested) else []
+    )
     if missing:
-        return _create_first(context, request, asked, missing)
+        return _create_first(context, request, requested, missing)
     if context.broker.suspected_brokers.any_suspected:
-        suspected = context.broker.suspected_brokers.suspected() & _leaders(image, request, asked)
+        suspected = context.broker.suspected_brokers.suspected() & _leaders(image, request, requested)
         if suspected:
-            return _answer_later(context, request, asked, suspected)
-    return _answer(context, request, asked, {})
+            return _respond_when_resolved(context, request, requested, suspected)
+    return _respond(context, request, requested, {})
 
 
-def _check_knows(context: RequestContext, request: MetadataRequest) -> None:
+def _check_not_isolated(context: RequestContext, request: MetadataRequest) -> None:
     """A leader that is cut off knows leaders of another time: who goes by them comes back here for as long as the cut
     lasts. Before version 13 the connection ends, which makes a client ask another broker."""
     names = context.broker.replicas.isolation.topics
     if not names:
         return
     by_id = context.broker.image.topics_by_id
-    asked = [by_id[topic.topic_id].name if topic.topic_id in by_id else topic.name for topic in request.topics or ()]
-    is_isolated = names if request.topics is None else names.intersection(asked)
+    requested = [
+        by_id[topic.topic_id].name if topic.topic_id in by_id else topic.name for topic in request.topics or ()
+    ]
+    is_isolated = names if request.topics is None else names.intersection(requested)
     if any(is_listed(context, name) for name in is_isolated):
         raise ApiError(ErrorCode.REBOOTSTRAP_REQUIRED, "this broker is cut off: another one knows who leads")
 
 
-def _asked(request: MetadataRequest, version: int) -> Generator[None, None, _Asked]:
+def _requested_topics(request: MetadataRequest, version: int) -> Generator[None, None, _RequestedTopics]:
     ids: dict[UUID, None] = {}
     names: dict[str, None] = {}
     misplaced = False
@@ -116,11 +120,11 @@ def _asked(request: MetadataRequest, version: int) -> Generator[None, None, _Ask
         misplaced = misplaced or topic.name is None or bool(topic.topic_id.int)
         if number % NAMES_PER_STEP == 0:
             yield
-    return _Asked(ids, names, misplaced and version < _FIRST_BY_ID)
+    return _RequestedTopics(ids, names, misplaced and version < _FIRST_BY_ID)
 
 
-def _creates(context: RequestContext, request: MetadataRequest, asked: _Asked) -> bool:
-    if not asked.names or asked.ids or not context.broker.topic_creator.on_first_use:
+def _creates(context: RequestContext, request: MetadataRequest, requested: _RequestedTopics) -> bool:
+    if not requested.names or requested.ids or not context.broker.topic_creator.on_first_use:
         return False
     return context.api_version < 4 or request.allow_auto_topic_creation
 
@@ -134,29 +138,29 @@ def _is_missing(image: MetadataImage, name: str) -> bool:
     return name not in image.topics_by_name and name != METADATA_TOPIC and is_legal_topic_name(name)
 
 
-def _leaders(image: MetadataImage, request: MetadataRequest, asked: _Asked) -> set[int]:
+def _leaders(image: MetadataImage, request: MetadataRequest, requested: _RequestedTopics) -> set[int]:
     """Who leads what is asked for."""
     if request.topics is None:
         topics = list(image.topics_by_name.values())
     else:
-        known = [image.topics_by_name.get(name) for name in asked.names]
-        known += [image.topics_by_id.get(topic_id) for topic_id in asked.ids]
+        known = [image.topics_by_name.get(name) for name in requested.names]
+        known += [image.topics_by_id.get(topic_id) for topic_id in requested.ids]
         topics = [topic for topic in known if topic is not None]
     return {partition.leader for topic in topics for partition in topic.partitions.values()}
 
 
-async def _answer_later(
-    context: RequestContext, request: MetadataRequest, asked: _Asked, suspected: set[int]
+async def _respond_when_resolved(
+    context: RequestContext, request: MetadataRequest, requested: _RequestedTopics, suspected: set[int]
 ) -> MetadataResponse:
     await context.broker.suspected_brokers.wait_resolved(suspected)
-    return _answer(context, request, asked, {})
+    return _respond(context, request, requested, {})
 
 
 async def _create_first(
-    context: RequestContext, request: MetadataRequest, asked: _Asked, names: list[str]
+    context: RequestContext, request: MetadataRequest, requested: _RequestedTopics, names: list[str]
 ) -> MetadataResponse:
     errors = await _create(context, names)
-    return _answer(context, request, asked, errors)
+    return _respond(context, request, requested, errors)
 
 
 async def _create(context: RequestContext, names: Iterable[str]) -> dict[str, ErrorCode]:
@@ -179,36 +183,36 @@ async def _create(context: RequestContext, names: Iterable[str]) -> dict[str, Er
     return errors
 
 
-async def _answer_in_turns(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+async def _respond_in_turns(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
     """The same for thousands of topics: others are served in between."""
-    asked = await in_turns(_asked(request, context.api_version))
+    requested = await in_turns(_requested_topics(request, context.api_version))
     turns = Turns(TOPICS_PER_TURN)
     missing: list[str] = []
-    if _creates(context, request, asked):
-        for name in asked.names:
+    if _creates(context, request, requested):
+        for name in requested.names:
             if _is_missing(context.broker.image, name):
                 missing.append(name)
             await turns.spend()
     errors = await _create(context, missing)
     if not missing and context.broker.suspected_brokers.any_suspected:
-        await context.broker.suspected_brokers.wait_resolved(_leaders(context.broker.image, request, asked))
-    response, topics = _begin(context, request, asked, errors)
+        await context.broker.suspected_brokers.wait_resolved(_leaders(context.broker.image, request, requested))
+    response, topics = _begin_response(context, request, requested, errors)
     for answer in topics:
         response.topics.append(answer)
         await turns.spend(1 + len(answer.partitions))
     return response
 
 
-def _answer(
-    context: RequestContext, request: MetadataRequest, asked: _Asked, errors: dict[str, ErrorCode]
+def _respond(
+    context: RequestContext, request: MetadataRequest, requested: _RequestedTopics, errors: dict[str, ErrorCode]
 ) -> MetadataResponse:
-    response, topics = _begin(context, request, asked, errors)
+    response, topics = _begin_response(context, request, requested, errors)
     response.topics.extend(topics)
     return response
 
 
-def _begin(
-    context: RequestContext, request: MetadataRequest, asked: _Asked, errors: dict[str, ErrorCode]
+def _begin_response(
+    context: RequestContext, request: MetadataRequest, requested: _RequestedTopics, errors: dict[str, ErrorCode]
 ) -> tuple[MetadataResponse, Iterator[MetadataResponseTopic]]:
     """All but the topics, and the topics one by one, out of one image."""
     image = context.broker.image
@@ -224,13 +228,13 @@ def _begin(
             )
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = cluster_operations(context)
-    return response, _topics(context, request, asked, image, errors)
+    return response, _topics(context, request, requested, image, errors)
 
 
 def _topics(
     context: RequestContext,
     request: MetadataRequest,
-    asked: _Asked,
+    requested: _RequestedTopics,
     image: MetadataImage,
     errors: dict[str, ErrorCode],
 ) -> Iterator[MetadataResponseTopic]:
@@ -238,15 +242,15 @@ def _topics(
     if request.topics is None or (context.api_version == 0 and not request.topics):
         topics = (topic for topic in image.topics_by_name.values() if is_listed(context, topic.name))
         return (_topic(image, topic, operations, context) for topic in topics)
-    if asked.misplaced:
+    if requested.misplaced:
         code = ErrorCode.INVALID_REQUEST
         return (
             MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id)
             for topic in request.topics
         )
-    if asked.ids:
-        return (_by_id(image, topic_id, operations, context) for topic_id in asked.ids)
-    return (_by_name(image, name, operations, context, errors) for name in asked.names)
+    if requested.ids:
+        return (_by_id(image, topic_id, operations, context) for topic_id in requested.ids)
+    return (_by_name(image, name, operations, context, errors) for name in requested.names)
 
 
 def advertised_controller(context: RequestContext, image: MetadataImage) -> int:

@@ -28,7 +28,7 @@ async def handle(context: RequestContext, request: PushTelemetryRequest) -> Push
     client = telemetry.client(request.client_instance_id, context.client_id)
     try:
         _check(context, request, client)
-        client.pushed_ms = context.broker.clock.monotonic_ms()
+        client.last_push_ms = context.broker.clock.monotonic_ms()
         config = telemetry.config
         work = partial(
             _read, request.compression_type, bytes(request.metrics), config.max_bytes * _MAX_RATIO, config.max_series

@@ -200,14 +200,14 @@ class BrokerLifecycle:
         if not self._config.controlled_shutdown_enable:
             return
         loop = asyncio.get_running_loop()
-        asking, skipped = (
+        shutdown, skipped = (
             loop.create_task(self._await_controlled_shutdown()),
             loop.create_task(self._shutdown_wait_skipped.wait()),
         )
-        await asyncio.wait({asking, skipped}, return_when=asyncio.FIRST_COMPLETED)
-        for task in (asking, skipped):
+        await asyncio.wait({shutdown, skipped}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (shutdown, skipped):
             task.cancel()
-        await asyncio.gather(asking, skipped, return_exceptions=True)
+        await asyncio.gather(shutdown, skipped, return_exceptions=True)
 
     async def _await_controlled_shutdown(self) -> None:
         """Return when the controller says that this broker may stop, or does not say so in time."""

@@ -32,7 +32,7 @@ def refuse_before_login(connection: Connection, gate: LoginGate, context: Reques
     return True
 
 
-def respond_bare(
+def respond_to_raw_token(
     dispatcher: Dispatcher, connection: Connection, gate: LoginGate, message: bytes
 ) -> asyncio.Task[Any] | None:
     """Answer a message of a login that came without a request around it, after SaslHandshake version 0."""

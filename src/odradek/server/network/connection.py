@@ -227,7 +227,7 @@ class Connection(asyncio.BufferedProtocol):
         # Of any bytes, not of whole frames: a large request over a slow link is not idle.
         self.last_active_ms = self.clock.monotonic_ms()
         if frames:
-            self._budget.frames_came()
+            self._budget.frames_received()
             self._pending.extend(frames)
         self._process_received(nbytes, full, bool(frames))
         if self._pending or self._inbound.wanted_bytes:

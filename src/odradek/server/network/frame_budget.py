@@ -61,7 +61,7 @@ class FrameBudget:
 
     def close(self, taker: Taker, address: str) -> None:
         """The connection has ended."""
-        self._memory.leave_line(taker, address)
+        self._memory.cancel_wait(taker, address)
         self.caught_up()
         if self.reserved_bytes:
             self._memory.release(self.take())
@@ -75,7 +75,7 @@ class FrameBudget:
 
     # -- pace ---------------------------------------------------------------------------------------------------
 
-    def frames_came(self) -> None:
+    def frames_received(self) -> None:
         """Whole frames came: what comes next is another one."""
         self._frames_seen += 1
 

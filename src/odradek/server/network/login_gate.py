@@ -64,8 +64,8 @@ class LoginGate:
         "_next_login_ms",
         "_state",
         "by_token",
-        "is_bare",
         "user",
+        "uses_raw_tokens",
     )
 
     def __init__(self, listener: ListenerSasl, now_ms: int) -> None:
@@ -79,7 +79,7 @@ class LoginGate:
         self._next_login_ms = now_ms
         self.user = ""
         self.by_token = False
-        self.is_bare = False
+        self.uses_raw_tokens = False
 
     @property
     def listener(self) -> ListenerSasl:
@@ -137,7 +137,7 @@ class LoginGate:
         self._mechanism = mechanism
         self._exchange = begin()
         next(self._exchange)
-        self.is_bare = version == 0
+        self.uses_raw_tokens = version == 0
         self._state = _State.MESSAGES
         return ErrorCode.NONE
 
@@ -159,8 +159,8 @@ class LoginGate:
                 raise AuthenticationError("a message is larger than sasl.server.max.receive.size")
             return exchange.send(message)
         except StopIteration as end:
-            who: LoggedIn = end.value
-            return who
+            login: LoggedIn = end.value
+            return login
         except AuthenticationError as error:
             return error
 
@@ -174,8 +174,8 @@ class LoginGate:
             return self._failed(str(outcome), peer, outcome.reason)
         return Answer(outcome)
 
-    def _logged_in(self, who: LoggedIn, peer: str, now_ms: int, wall_ms: int) -> Answer:
-        if self.user and who.name != self.user:
+    def _logged_in(self, login: LoggedIn, peer: str, now_ms: int, wall_ms: int) -> Answer:
+        if self.user and login.name != self.user:
             return self._failed("Cannot change principals during re-authentication", peer)
         counts = self._listener.counts_of(self._mechanism)
         if self.user:
@@ -183,14 +183,14 @@ class LoginGate:
         else:
             counts.succeeded += 1
         limits = [self._listener.config.max_reauth_ms] if self._listener.config.max_reauth_ms > 0 else []
-        if who.expires_at_ms is not None:
-            limits.append(max(1, who.expires_at_ms - wall_ms))
+        if login.expires_at_ms is not None:
+            limits.append(max(1, login.expires_at_ms - wall_ms))
         session_ms = min(limits, default=0)
         self._ends_ms = now_ms + session_ms if limits else None
-        self._exchange, self.is_bare = None, False
-        self.user, self.by_token = who.name, who.by_token
+        self._exchange, self.uses_raw_tokens = None, False
+        self.user, self.by_token = login.name, login.by_token
         self._state = _State.OPEN
-        return Answer(who.final_token, session_ms=session_ms)
+        return Answer(login.final_token, session_ms=session_ms)
 
     def _failed(self, text: str, peer: str, reason: str = "") -> Answer:
         counts = self._listener.counts_of(self._mechanism)

@@ -163,7 +163,7 @@ class RequestMemory:
         lane.used_bytes -= size_bytes
         self._grant(lane)
 
-    def leave_line(self, taker: Taker, address: str) -> None:
+    def cancel_wait(self, taker: Taker, address: str) -> None:
         """A connection has ended, whether it waits or not."""
         for lane in self._lanes:
             if taker in lane.waiting:
@@ -173,7 +173,7 @@ class RequestMemory:
     def read_ahead(self, size_bytes: int) -> None:
         """So many bytes were read before their turn; less than nothing where that is over."""
         self._ahead_bytes += size_bytes
-        self._look()
+        self._update_is_short()
 
     def note_waits(self, now_ms: int, idle_ms: int) -> None:
         """Look at who waits, about once a second."""
@@ -192,7 +192,7 @@ class RequestMemory:
         while (granted := lane.take_next()) is not None:
             taker, size_bytes = granted
             taker.memory_granted(size_bytes)
-        self._look()
+        self._update_is_short()
 
-    def _look(self) -> None:
+    def _update_is_short(self) -> None:
         self.is_short = bool(self.waiting_count) or self._ahead_bytes * _AHEAD_SHARE >= self.capacity_bytes

@@ -147,7 +147,7 @@ class RequestTimes:
         if times.total.is_due:
             times.fold()
         if times.slow is not None:
-            times.slow.look(self, now_ns)
+            times.slow.check(self, now_ns)
 
 
 def begin_timing(context: RequestContext, times: RouteTimes, request_bytes: int) -> RequestTimes:

@@ -18,7 +18,7 @@ from odradek.protocol.codec import decode_in_steps, decode_prefix
 from odradek.protocol.declare import Message
 from odradek.protocol.framing import decode_request_header, encode_response
 from odradek.server.context import RequestContext
-from odradek.server.network.before_login import refuse_before_login, respond_bare
+from odradek.server.network.before_login import refuse_before_login, respond_to_raw_token
 from odradek.server.network.long_messages import IN_STEPS_BYTES, decode_and_handle, encode_and_send, is_long
 from odradek.server.network.request_failures import close_unencodable, failure_response, refused_version
 from odradek.server.network.request_times import begin_timing
@@ -58,8 +58,8 @@ class Requests:
     def begin(self, frame: Buffer) -> asyncio.Future[Any] | None:
         """Decode one request and call its handler; returns the task of a handler that is a coroutine, else None."""
         gate = self._connection.gate
-        if gate is not None and gate.is_bare and gate.expects_token:
-            return respond_bare(self._dispatcher, self._connection, gate, bytes(frame))
+        if gate is not None and gate.uses_raw_tokens and gate.expects_token:
+            return respond_to_raw_token(self._dispatcher, self._connection, gate, bytes(frame))
         try:
             context, route, body_offset = self._read_header(frame)
             if self.is_timed:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 TEXT, JSON = "text", "json"
 _NS_PER_MS = 1_000_000
-_WAIT_AS_ASKED = frozenset({ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
+_LONG_POLL_APIS = frozenset({ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 _log = get_logger("server.network.slow_requests")
 
 
@@ -67,14 +67,14 @@ class SlowRequests:
     def __init__(self, api_key: ApiKey, api: str, limit_ms: int) -> None:
         self._api = api
         self._limit_ns = limit_ms * _NS_PER_MS
-        self._waits_as_asked = api_key in _WAIT_AS_ASKED
+        self._is_long_poll = api_key in _LONG_POLL_APIS
 
-    def look(self, times: RequestTimes, now_ns: int) -> None:
+    def check(self, times: RequestTimes, now_ns: int) -> None:
         """Write a line where the request was slow."""
         came_ns = times.waiting_since_ns or times.began_ns
         remote_ns = times.ready_ns - times.decided_ns if times.decided_ns else 0
         total_ns = now_ns - came_ns
-        if total_ns - (remote_ns if self._waits_as_asked else 0) <= self._limit_ns:
+        if total_ns - (remote_ns if self._is_long_poll else 0) <= self._limit_ns:
             return
         phases = {
             "queue": times.began_ns - came_ns,
@@ -82,7 +82,7 @@ class SlowRequests:
             "remote": remote_ns,
             "send": now_ns - times.ready_ns,
         }
-        counted = {name: ns for name, ns in phases.items() if name != "remote" or not self._waits_as_asked}
+        counted = {name: ns for name, ns in phases.items() if name != "remote" or not self._is_long_poll}
         longest = max(counted, key=lambda name: counted[name])
         sender = times.sender
         assert sender is not None, "made with the times where there is a limit"

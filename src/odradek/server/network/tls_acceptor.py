@@ -43,20 +43,20 @@ class Handshakes:
     """The handshakes that are under way on a node, oldest first."""
 
     def __init__(self) -> None:
-        self._under_way: dict[TlsAcceptor, None] = {}
+        self._acceptors: dict[TlsAcceptor, None] = {}
         self.failed_count = 0
 
     def __len__(self) -> int:
-        return len(self._under_way)
+        return len(self._acceptors)
 
     def begin(self, acceptor: TlsAcceptor) -> None:
         """Count one; the oldest ends where there are too many."""
-        self._under_way[acceptor] = None
-        if len(self._under_way) > MAX_HANDSHAKES:
-            next(iter(self._under_way)).give_way()
+        self._acceptors[acceptor] = None
+        if len(self._acceptors) > MAX_HANDSHAKES:
+            next(iter(self._acceptors)).evict()
 
     def end(self, acceptor: TlsAcceptor) -> None:
-        self._under_way.pop(acceptor, None)
+        self._acceptors.pop(acceptor, None)
 
 
 class _EarlyData(asyncio.Protocol):
@@ -93,7 +93,7 @@ class TlsAcceptor(asyncio.Protocol):
         self._make_connection = make_connection
         self._transport: asyncio.Transport | None = None
         self._peer: tuple[str, int] = ("", 0)
-        self._gave_way = self._has_begun = False
+        self._is_evicted = self._has_begun = False
         self._hello = bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -140,9 +140,9 @@ class TlsAcceptor(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def give_way(self) -> None:
+    def evict(self) -> None:
         """End a handshake for one that is newer."""
-        self._gave_way = True
+        self._is_evicted = True
         self._dispatcher.handshakes.end(self)
         if self._transport is not None:
             self._failed(self._transport, "too many handshakes are under way")
@@ -181,13 +181,13 @@ class TlsAcceptor(asyncio.Protocol):
             await self._pass_on_hello(transport)
             secured = await handshake
         except (TimeoutError, OSError, ssl.SSLError) as error:
-            if not self._gave_way:
+            if not self._is_evicted:
                 self._failed(transport, _reason(error))
             return None
         finally:
             handshake.cancel()  # where this node stops amid it
             del handshake  # its error would know this frame, and this frame it: TLS would keep its buffers
-        return None if early.ended or self._gave_way else secured
+        return None if early.ended or self._is_evicted else secured
 
     async def _pass_on_hello(self, transport: asyncio.Transport) -> None:
         """Give the handshake what the peer has sent before it began.

@@ -51,8 +51,8 @@ class Client:
 
     client_id: str = ""
     interval_ms: int = 0
-    asked_ms: int = -1
-    pushed_ms: int = -1
+    last_get_ms: int = -1
+    last_push_ms: int = -1
     last_error: int = 0
     is_terminating: bool = False
     is_forgotten: bool = False
@@ -60,12 +60,12 @@ class Client:
 
     def may_ask(self, now_ms: int) -> bool:
         """Whether it is time to ask for the subscription."""
-        newest_ms = max(self.asked_ms, self.pushed_ms)
+        newest_ms = max(self.last_get_ms, self.last_push_ms)
         return newest_ms < 0 or self.last_error in _ASKS_AGAIN or self._is_over(newest_ms, now_ms)
 
     def may_push(self, now_ms: int) -> bool:
         """Whether it is time to push; the first push after a subscription comes when it likes."""
-        return self.asked_ms > self.pushed_ms or self.pushed_ms < 0 or self._is_over(self.pushed_ms, now_ms)
+        return self.last_get_ms > self.last_push_ms or self.last_push_ms < 0 or self._is_over(self.last_push_ms, now_ms)
 
     def _is_over(self, since_ms: int, now_ms: int) -> bool:
         return now_ms - since_ms >= self.interval_ms * _EARLY
@@ -125,8 +125,8 @@ class ClientTelemetry:
     def families(self, now_ms: int) -> Iterator[Family]:
         """What is known of clients that still push."""
         for instance, client in list(self._clients.items()):
-            heard_ms = max(client.asked_ms, client.pushed_ms)
-            if client.is_terminating or now_ms - heard_ms > SILENT_INTERVALS * max(client.interval_ms, 1000):
+            last_request_ms = max(client.last_get_ms, client.last_push_ms)
+            if client.is_terminating or now_ms - last_request_ms > SILENT_INTERVALS * max(client.interval_ms, 1000):
                 self._forget(instance)
         samples = tuple(
             Sample(value, _labels(name, client.client_id, instance, attributes))

@@ -35,7 +35,7 @@ def exactly_once_families(services: BrokerServices) -> Iterator[Family]:
     yield counter(
         "odradek_transaction_verifications",
         "Questions of partitions here whether a transaction includes them.",
-        verifier.asked_count,
+        verifier.verification_count,
     )
     yield counter(
         "odradek_transaction_verification_failures",
@@ -45,6 +45,6 @@ def exactly_once_families(services: BrokerServices) -> Iterator[Family]:
     yield counter(
         "odradek_transaction_verification_seconds",
         "Time that all verifications took together (Kafka: VerificationTimeMs).",
-        verifier.asked_ms / 1000,
+        verifier.verification_ms / 1000,
     )
     yield from transaction_families(coordinator.counts, coordinator.shards.values())

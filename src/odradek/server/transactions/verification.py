@@ -75,8 +75,8 @@ class TransactionVerifier:
     ) -> None:
         self.config = config
         self.failed_count = 0
-        self.asked_count = 0
-        self.asked_ms = 0
+        self.verification_count = 0
+        self.verification_ms = 0
         self._coordinator = coordinator
         self._peers = peers
         self._node_id = node_id
@@ -100,15 +100,15 @@ class TransactionVerifier:
             INVALID_PRODUCER_ID_MAPPING, and those of RETRIABLE.
         """
         began_ms = self._monotonic_ms()
-        codes = await self._ask_until_free(
+        codes = await self._verify_with_retries(
             transactional_id, producer_id, producer_epoch, partitions, began_ms + self.config.backoff_max_ms, add=add
         )
-        self.asked_count += 1
-        self.asked_ms += self._monotonic_ms() - began_ms
+        self.verification_count += 1
+        self.verification_ms += self._monotonic_ms() - began_ms
         self.failed_count += any(codes.values())
         return codes
 
-    async def _ask_until_free(
+    async def _verify_with_retries(
         self,
         transactional_id: str,
         producer_id: int,
@@ -119,14 +119,14 @@ class TransactionVerifier:
         add: bool,
     ) -> Codes:
         while True:
-            codes = await self._ask_once(transactional_id, producer_id, producer_epoch, partitions, add=add)
+            codes = await self._verify_once(transactional_id, producer_id, producer_epoch, partitions, add=add)
             # An older client's commit was answered before its markers were written, so this soon passes.
             busy = add and any(code is ErrorCode.CONCURRENT_TRANSACTIONS for code in codes.values())
             if not busy or self._monotonic_ms() + self.config.backoff_ms > deadline_ms:
                 return codes
             await asyncio.sleep(self.config.backoff_ms / 1000)
 
-    async def _ask_once(
+    async def _verify_once(
         self, transactional_id: str, producer_id: int, epoch: int, partitions: Sequence[TopicPartition], *, add: bool
     ) -> Codes:
         leader = self._coordinator.leader_of(transactional_id)

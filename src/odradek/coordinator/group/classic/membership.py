@@ -348,7 +348,7 @@ class Membership:
             group.remove(member_id)
             return
         member = group.check_member(member_id, instance_id)
-        self._rebalance.note_gone(group, member, "left", identity.reason or "", now)
+        self._rebalance.record_removal(group, member, "left", identity.reason or "", now)
         self._rebalance.remove_member(group, member)
 
     # ---- after the write

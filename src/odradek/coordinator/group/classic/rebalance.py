@@ -113,7 +113,7 @@ class Rebalance:
         self.timers.cancel(TimerKey("join", group.group_id))
         for member in list(group.members.values()):
             if member.awaiting_join is None and not member.is_static:
-                self.note_gone(group, member, "removed", "it did not join the rebalance in time", now)
+                self.record_removal(group, member, "removed", "it did not join the rebalance in time", now)
                 group.remove(member.member_id)
                 self.end_session(group, member.member_id)
         if group.members and not group.elect_joined_leader():
@@ -204,7 +204,7 @@ class Rebalance:
     def note(self, group: ClassicGroup, member: Member, kind: str, reason: str, now: Moment) -> None:
         self.journal.note(group.group_id, kind, now, identity(member), reason, group.generation_id)
 
-    def note_gone(self, group: ClassicGroup, member: Member, kind: str, reason: str, now: Moment) -> None:
+    def record_removal(self, group: ClassicGroup, member: Member, kind: str, reason: str, now: Moment) -> None:
         """A member was removed, and its partitions have no owner."""
         self.note(group, member, kind, reason, now)
         if group.uses_consumer_protocol:
@@ -249,7 +249,7 @@ class Rebalance:
         for member_id in late:
             self.end_session(group, member_id)
             if (member := group.members.get(member_id)) is not None:
-                self.note_gone(group, member, "removed", "it did not ask for its assignment in time", now)
+                self.record_removal(group, member, "removed", "it did not ask for its assignment in time", now)
             group.remove(member_id)
         return self.prepare(group, now, "members did not ask for their assignment in time")
 
@@ -264,7 +264,7 @@ class Rebalance:
         if member is None or member.satisfies_heartbeat:
             return []
         reason = f"it was not heard of for its session timeout of {member.session_timeout_ms} ms"
-        self.note_gone(group, member, "removed", reason, now)
+        self.record_removal(group, member, "removed", reason, now)
         self.remove_member(group, member)
         return self.after_removal(group, now, f"the session of member {member_id} timed out")
 
