@@ -96,7 +96,9 @@ def test_a_secret_is_in_force_over_restarts_and_nowhere_to_be_read(
     node.overrides[KEY_FILE] = key_file(tmp_path, another)
     with node:
         assert shown(node, certificates) == "first"
-        said = [line for line in node.log_text().splitlines() if "secrets of dynamic settings cannot be opened" in line]
+        said = [
+            line for line in node.log_text().splitlines() if "secrets of dynamic settings cannot be decrypted" in line
+        ]
         assert len(said) == 1 and KEY in said[0] and "has no key" in said[0]
     node.overrides[KEY_FILE] = key_file(tmp_path, another, key)
     with node:

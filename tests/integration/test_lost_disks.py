@@ -119,7 +119,7 @@ def test_a_node_whose_only_disk_fails_stops_and_says_why(tmp_path: Path) -> None
         disk.lose_power()
         assert _ended_by_itself(node) == 1
         load.join(PATIENCE_S)
-        lines = [line for line in node.log_text().splitlines() if "the node cannot go on" in line]
+        lines = [line for line in node.log_text().splitlines() if "fatal error: the node stops" in line]
         assert len(lines) == 1 and str(disk.path) in lines[0]
         assert "Traceback" not in node.log_text()
 

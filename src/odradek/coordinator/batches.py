@@ -127,7 +127,12 @@ def _decode_batch(codec: RecordCodec[RecordT], batch: Buffer, header: BatchHeade
                 raise ProtocolError("a record without a key")
             message = codec.decode(record.key, record.value, header)
         except ProtocolError as error:
-            _log.warning("a coordinator's record is left out", topic=codec.topic, offset=record.offset, error=error)
+            _log.warning(
+                "invalid record in a coordinator's partition skipped",
+                topic=codec.topic,
+                offset=record.offset,
+                error=error,
+            )
             continue
         if message is not None:
             decoded.append((record.offset, message))

@@ -135,7 +135,12 @@ class ShardHost(Generic[ShardT]):
         except ApiError as error:
             if error.code is not ErrorCode.KAFKA_STORAGE_ERROR:
                 raise
-            _log.warning("a coordinator has no log", topic=self.topic.name, partition=partition_id, error=error)
+            _log.warning(
+                "log of a coordinator's partition is offline",
+                topic=self.topic.name,
+                partition=partition_id,
+                error=error,
+            )
             return
         self.shards[partition_id] = shard
         shard.start()

@@ -240,9 +240,11 @@ class Follower:
             self._last_failure = failure
             peer = f"{endpoint[0]}:{endpoint[1]}"
             if reason == ErrorCode.CLUSTER_AUTHORIZATION_FAILED.name:
-                _log.warning("no metadata from a replica", peer=peer, reason=reason, hint=wire.CLUSTER_ACTION_HINT)
+                _log.warning(
+                    "metadata fetch from a replica failed", peer=peer, reason=reason, hint=wire.CLUSTER_ACTION_HINT
+                )
             else:
-                _log.info("no metadata from a replica", peer=peer, reason=reason)
+                _log.info("metadata fetch from a replica failed", peer=peer, reason=reason)
 
     async def _apply_response(self, endpoint: Endpoint, fetched: wire.FetchResult, leader_epoch: int) -> None:
         # Records count as soon as they have arrived: while they are written, this replica is not behind others.
@@ -266,7 +268,7 @@ class Follower:
             await self._host.durable()
             if self._follows(leader_epoch):
                 end_offset = storage.diverges_at(fetched.diverging)
-                _log.info("metadata log cut", end_offset=end_offset, log_end_offset=storage.log.log_end_offset)
+                _log.info("metadata log truncated", end_offset=end_offset, log_end_offset=storage.log.log_end_offset)
                 self._host.written(storage.truncate_to(end_offset, self._node.high_watermark))
             return
         if fetched.records:

@@ -228,9 +228,11 @@ class OutgoingRequests:
     def _log_refusal(self, node_id: int, what: str, error: int) -> None:
         code = wire.error_name(error)
         if error == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-            _log.warning("a voter refuses", voter=node_id, what=what, code=code, hint=wire.CLUSTER_ACTION_HINT)
+            _log.warning(
+                "request refused by a voter", voter=node_id, what=what, code=code, hint=wire.CLUSTER_ACTION_HINT
+            )
         else:
-            _log.info("a voter refuses", voter=node_id, what=what, code=code)
+            _log.info("request refused by a voter", voter=node_id, what=what, code=code)
 
     def _handle_response(self, node_id: int, message: Message, known: wire.LeaderInfo, granted: bool) -> None:
         if known.error:

@@ -165,7 +165,7 @@ class VoterChanges:
         moved = Voter(known.key, endpoints, feature.min_supported_version, feature.max_supported_version)
         if moved != known:
             end_offset = self._write(VoterSet([*(v for v in self._node.voters if v is not known), moved]))
-            _log.info("voter moved", voter_id=known.key.node_id, endpoint=str(endpoints[self._listener_name]))
+            _log.info("voter updated", voter_id=known.key.node_id, endpoint=str(endpoints[self._listener_name]))
             await self._committed(end_offset, self._timeout_ms)
         return UpdateRaftVoterResponse(current_leader=self._current_leader())
 
@@ -323,11 +323,11 @@ class VoterChanges:
         try:
             answer = await self._host.send(leader.endpoint, request, responses[type(request)], min_version)
         except (UnreachableError, RequestTimeoutError, UnsupportedRequestError, ProtocolError) as error:
-            _log.debug("the leader did not take a wish", next_membership_request=type(request).__name__, error=error)
+            _log.debug("voter change not sent to the leader", request=type(request).__name__, error=error)
         else:
             if answer.error_code:
                 _log.info(
-                    "the leader refuses",
-                    next_membership_request=type(request).__name__,
+                    "voter change refused by the leader",
+                    request=type(request).__name__,
                     code=ErrorCode(answer.error_code).name,
                 )

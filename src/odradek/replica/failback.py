@@ -37,7 +37,7 @@ def cut_leader(partition: Partition, offset: int, *, starts_over: bool = False) 
         return False
     log = partition.log
     _log.warning(
-        "an old source is cut",
+        "log of an earlier source truncated",
         partition=partition.name,
         offset=offset,
         log_end_offset=log.log_end_offset,

@@ -253,7 +253,7 @@ class Fetcher:
         number, self._answer_count = self._answer_count, self._answer_count + 1
         assert self._answer_count <= self._request_count, f"answer {self._answer_count} of {self._request_count}"
         if not self._session.handle_response(response.error_code, response.session_id):
-            _log.debug("fetch session over", broker=self._broker_id, error_code=response.error_code)
+            _log.debug("fetch session closed", broker=self._broker_id, error_code=response.error_code)
             if response.error_code not in _SESSION_ERRORS:
                 self._back_off_all(now_ms, f"the leader answered with error {response.error_code}")
             return processed
@@ -353,7 +353,7 @@ class Fetcher:
     ) -> list[StorageError]:
         """Stop fetching a partition whose disk failed; without free descriptors, back off instead."""
         if is_out_of_descriptors(error.__cause__):
-            self._back_off(key, fetch_state, now_ms, "no descriptor is left")
+            self._back_off(key, fetch_state, now_ms, "too many open files")
             return []
         self.remove_partition(key)
         return [error]

@@ -68,9 +68,9 @@ class Isolation:
             partition.is_isolated = is_isolated
         if bool(topics) != bool(self.topics):
             if topics:
-                _log.warning("cut off from the quorum and from followers: no records are taken", topics=len(topics))
+                _log.warning("isolated from the quorum and from followers: no records are accepted", topics=len(topics))
             else:
-                _log.info("no longer cut off from the quorum or from followers")
+                _log.info("no longer isolated from the quorum or from followers")
         self.topics = frozenset(topics)
 
     def _followers_are_silent(self, partition: Partition, now_ms: int) -> bool:

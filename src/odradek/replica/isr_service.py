@@ -101,7 +101,7 @@ class IsrService:
         for replica_id in change.leaving:
             removed = partition.in_sync.removed[replica_id]
             _log.warning(
-                "follower falls out of the in-sync set",
+                "follower removed from the ISR",
                 partition=partition.name,
                 broker=replica_id,
                 reason=removed.reason,
@@ -127,7 +127,7 @@ class IsrService:
             except OdradekError as error:
                 code, failure = ErrorCode.REQUEST_TIMED_OUT, str(error)
             if code:
-                _log.info("in-sync sets are asked for again", error=failure or code.name, partitions=len(requested))
+                _log.info("ISR changes are sent again", error=failure or code.name, partitions=len(requested))
                 again = set(requested)
             else:
                 again = self._handle_response(requested, response)
@@ -196,7 +196,7 @@ class IsrService:
                     error=_name_of(answer.error_code),
                 )
             else:
-                _log.info("in-sync set", partition=partition.name, isr=list(answer.isr))
+                _log.info("ISR changed", partition=partition.name, isr=list(answer.isr))
             handle_alter_partition(
                 partition, change, outcome, isr=tuple(answer.isr), partition_epoch=answer.partition_epoch, now_ms=now_ms
             )

@@ -109,7 +109,7 @@ class LogDirMoves:
 
     def _start(self, partition: Partition, future: Log) -> None:
         self._moves[partition.topic, partition.partition_id] = LogDirMove(partition, future)
-        _log.info("replica is moved", partition=partition.name, source=partition.log.log_dir, target=future.log_dir)
+        _log.info("replica move started", partition=partition.name, source=partition.log.log_dir, target=future.log_dir)
         if self._task is None and not self._closing:
             self._task = asyncio.get_running_loop().create_task(self._work())
 
@@ -260,4 +260,6 @@ class LogDirMoves:
             self._on_ended(partition)
             raise
         self._on_ended(partition)
-        _log.info("replica was moved", partition=partition.name, source=source.log_dir, target=partition.log.log_dir)
+        _log.info(
+            "replica move completed", partition=partition.name, source=source.log_dir, target=partition.log.log_dir
+        )

@@ -479,7 +479,7 @@ class ReplicaManager:
     def storage_failed(self, error: StorageError) -> None:
         """A directory failed: everything in it goes offline, for good."""
         if is_out_of_descriptors(error.__cause__):
-            _log.error("no descriptor is left to open a file: the step is not done", log_dir=error.log_dir, error=error)
+            _log.error("too many open files: the operation is not done", log_dir=error.log_dir, error=error)
             return
         self.moves.directory_failed(error.log_dir)
         lost = [key for key, partition in self._partitions.items() if partition.log.log_dir == error.log_dir]

@@ -106,6 +106,6 @@ def _out_families(replicas: ReplicaManager, leading: list[Partition]) -> Iterato
     yield Family(
         "odradek_follower_falls",
         "gauge",
-        "How often a follower that is not in sync has fallen out under this leader.",
+        "Times that this leader has removed a follower, now out of sync, from the ISR.",
         tuple(Sample(removed.removal_count, labels) for removed, labels in out),
     )

@@ -152,7 +152,7 @@ class RepairService:
                 if partition.closed:
                     return False
                 _log.error(
-                    "no replica has what is damaged here",
+                    "no replica has an intact copy of a damaged batch",
                     partition=partition.name,
                     offset=hole.first_offset,
                     file=segment.path,

@@ -87,7 +87,7 @@ _log = get_logger("server.broker")
 
 
 class Broker:
-    """One node of a cluster. `start` once, then `stop`; `failure` ends when the node cannot go on."""
+    """One node of a cluster. `start` once, then `stop`; `failure` ends when fatal error: the node stops."""
 
     def __init__(
         self,
@@ -288,9 +288,7 @@ class Broker:
                 continue
             topic = image.topics_by_id.get(topic_id) if topic_id is not None else None
             if topic_id is None or (topic is not None and key[1] not in topic.partitions):
-                _log.warning(
-                    "a log that belongs to no partition of this broker is left alone", log=f"{key[0]}-{key[1]}"
-                )
+                _log.warning("a log that belongs to no partition of this broker is ignored", log=f"{key[0]}-{key[1]}")
                 continue
             if topic is not None and self.settings.node_id in topic.partitions[key[1]].replicas:
                 continue  # its directory is offline
@@ -447,7 +445,7 @@ class Broker:
                 await step()
             except (StorageError, OSError) as error:
                 # One disk that fails must not keep the logs on the others from being closed in good order.
-                _log.error("a step of the stop failed", step=step.__name__, error=error)
+                _log.error("a step of the shutdown failed", step=step.__name__, error=error)
                 failure = error if isinstance(error, StorageError) else failure
         self._unlock_metadata()
         if failure is not None:

@@ -74,7 +74,7 @@ def denial_family(metrics: Metrics) -> Family:
     return Family(
         "odradek_denials",
         "counter",
-        "Operations that an authorizer has denied, by the API that asked.",
+        "Operations that the authorizer has denied, by API.",
         tuple(Sample(count, (("api", name),)) for name, count in sorted(samples)),
     )
 
@@ -84,7 +84,7 @@ def quorum_families(quorum: RaftDriver) -> Iterator[Family]:
     gauge, leader, lag = Family.gauge, quorum.leader(), quorum.metadata_lag
     yield gauge(
         "odradek_metadata_lag_records",
-        "Committed metadata records that this node lacks, as the quorum's leader said last; -1: no leader answers.",
+        "Committed metadata records that this node lacks, by the leader's last report; -1: no leader responds.",
         UNKNOWN if lag is None else lag,
     )
     yield gauge(
@@ -94,7 +94,7 @@ def quorum_families(quorum: RaftDriver) -> Iterator[Family]:
     yield gauge("odradek_quorum_end_offset", "Next offset of this node's copy of the metadata log.", quorum.end_offset)
     yield gauge(
         "odradek_quorum_high_watermark",
-        "Up to where the metadata log is known to be committed.",
+        "High watermark of the metadata log.",
         quorum.committed_offset,
     )
     yield gauge("odradek_controller_active", "Whether this node is the active controller, 0 or 1.", quorum.leads)
@@ -114,7 +114,7 @@ def quorum_families(quorum: RaftDriver) -> Iterator[Family]:
     yield Family(
         "odradek_quorum_replica_lag_records",
         "gauge",
-        "Metadata records that another node has not fetched; the active controller knows.",
+        "Metadata records that another node has not fetched; reported by the active controller.",
         tuple(Sample(records, (("node", str(node_id)),)) for node_id, records in sorted(behind.items())),
     )
 

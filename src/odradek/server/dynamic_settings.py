@@ -70,13 +70,13 @@ class DynamicSettings:
         found = {**unopened, **dict.fromkeys(plain, "")}
         if found != self._last_report and unopened:
             _log.error(
-                "secrets of dynamic settings cannot be opened: the values in force stay",
+                "secrets of dynamic settings cannot be decrypted: the present values remain",
                 settings=",".join(unopened),
                 reason="; ".join(dict.fromkeys(unopened.values())),
             )
         if found != self._last_report and plain:
             _log.warning(
-                "secrets of dynamic settings are kept in plain text: set them again, and they are sealed",
+                "secrets of dynamic settings are stored in plain text: set them again to encrypt them",
                 settings=",".join(plain),
             )
         self._last_report = found

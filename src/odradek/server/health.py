@@ -93,7 +93,7 @@ class Health:
             broker_epoch: of this process; -1 before it is registered.
             metadata_lag: committed metadata records that this node lacks; None where no quorum leader answers it.
             serves: whether clients' requests are answered.
-            failure: why the node cannot go on, where that is so.
+            failure: the fatal error, if there is one.
         """
         self._node_id = node_id
         self._roles = roles

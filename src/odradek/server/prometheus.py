@@ -37,7 +37,9 @@ def node_families(dispatcher: Dispatcher) -> Iterator[Family]:
     per_log = [(log, (("topic", topic), ("partition", str(number)))) for (topic, number), log in sorted(logs.items())]
     led = sum(partition.is_leader for partition in replicas)
     yield Family("odradek_requests", "counter", "Requests, by API.", _samples(routes, "request_count"))
-    yield Family("odradek_request_errors", "counter", "Requests that failed whole.", _samples(routes, "error_count"))
+    yield Family(
+        "odradek_request_errors", "counter", "Requests that failed as a whole.", _samples(routes, "error_count")
+    )
     yield Family("odradek_request_bytes", "counter", "Bytes of requests, by API.", _samples(routes, "request_bytes"))
     yield from request_time_families(_timed(routes))
     yield Family.gauge("odradek_connections", "Connections that are open.", len(connections))

@@ -268,7 +268,7 @@ async def test_batches_compacted_away_elsewhere_are_left_out(repairing: Repairin
     other.home.disk.close()
 
 
-NOT_THERE = "no replica has what is damaged here"
+NOT_THERE = "no replica has an intact copy of a damaged batch"
 
 
 @pytest.mark.parametrize("is_closed", [False, True])

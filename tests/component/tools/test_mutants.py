@@ -216,7 +216,7 @@ def test_a_list_may_name_the_line_of_a_change() -> None:
     """Where a function has the same change twice, or the change is a word."""
     (found,) = [each for each in of_line("replica", "replica/isolation.py") if each[1].before == "return"]
     bare, with_line = sorted(found[0].keys(found[1]))
-    assert bare == "src/odradek/replica/isolation.py: Isolation.look: return -> pass"
+    assert bare == "src/odradek/replica/isolation.py: Isolation.update: return -> pass"
     assert with_line == bare + " @ if not silent and not self.topics: return"
     assert stale_equivalents({bare, with_line}) == set()
     twice = "src/odradek/log/epoch_cache.py: EpochCache.assign: -1 -> -2"

@@ -241,7 +241,7 @@ class TestFailingDisks:
             failures = find(node, offsets(10), offsets(20))
             if number == errno.EMFILE:
                 assert failures == []
-                assert (node.state().state, node.state().reason) == (State.BACKING_OFF, "no descriptor is left")
+                assert (node.state().state, node.state().reason) == (State.BACKING_OFF, "too many open files")
                 assert node.state().retry_at_ms == node.now + 20
             else:
                 assert [failure.log_dir for failure in failures] == [tmp_path]

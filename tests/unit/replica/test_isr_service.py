@@ -208,7 +208,7 @@ async def test_a_lagging_replica_is_removed_by_an_isr_change(asking: Asking, cap
     asking.service.start()
     await eventually_async(lambda: asking.partitions[0].isr == (ME,))
     assert asking.names(0) == [(5, 0)], "who has all there is does not lag"
-    (line,) = [each for each in caplog.records if each.getMessage().startswith("follower falls out")]
+    (line,) = [each for each in caplog.records if each.getMessage().startswith("follower removed")]
     fields = line.__dict__["fields"]
     assert (fields["broker"], fields["reason"], fields["lag"], fields["falls"]) == (2, "stuck", 1, 1)
     assert fields["behind_for_ms"] == 5000

@@ -59,8 +59,8 @@ def test_a_secret_that_cannot_be_opened_leaves_the_one_in_force() -> None:
     [
         ((), sealed(ONE, "hunter2"), "odradek.secret.key.file is not set"),
         ((TWO,), sealed(ONE, "hunter2"), "has no key"),
-        ((), "hunter2", "kept in plain text"),
-        ((ONE,), "hunter2", "kept in plain text"),
+        ((), "hunter2", "stored in plain text"),
+        ((ONE,), "hunter2", "stored in plain text"),
     ],
 )
 def test_one_line_says_what_is_wrong_with_secrets(

@@ -130,7 +130,7 @@ class TransactionShard(CoordinatorShard[TransactionRecord]):
         try:
             outcome = await self.runtime.run(self.machine.unfinished)
         except OdradekError as error:
-            _log.debug("not done", partition=self.partition_id, error=error)
+            _log.debug("operation of a transaction coordinator failed", partition=self.partition_id, error=error)
             return
         for ended in outcome.ended:
             self.spawn(self._finish(ended))
@@ -207,7 +207,7 @@ class TransactionShard(CoordinatorShard[TransactionRecord]):
         try:
             return await self._decide(operation)
         except OdradekError as error:
-            _log.debug("not done", partition=self.partition_id, error=error)
+            _log.debug("operation of a transaction coordinator failed", partition=self.partition_id, error=error)
             return None
 
     async def _finish(self, ended: Ended) -> None:

@@ -194,7 +194,7 @@ class Cleaner:
         """Record a full disk, with one log line until there is space again."""
         if not self._has_no_space:
             self._has_no_space = True
-            _log.warning("no space on the disk to compact into; trying again", log=log.directory.name)
+            _log.warning("no disk space for compaction; retrying", log=log.directory.name)
         return False
 
     def _is_current(self, log: Log) -> bool:
@@ -281,7 +281,7 @@ class Cleaner:
                     if name.endswith(CLEANED) and not name.endswith(REPAIRED):
                         disk.remove(directory / name)
             except OSError as error:
-                _log.debug("files of a cleaning that was given up stay", log=directory.name, reason=str(error))
+                _log.debug("files of an aborted cleaning are not deleted yet", log=directory.name, reason=str(error))
 
         return current.partition_dir.work(job)
 

@@ -25,7 +25,7 @@ class CleaningJobs:
     def start(self) -> None:
         """Begin, unless log.cleaner.enable says no."""
         if not self._cleaner.config.enable:
-            _log.warning("log.cleaner.enable=false: topics that ask for compaction only grow")
+            _log.warning("log.cleaner.enable=false: topics with cleanup.policy=compact are not compacted")
             return
         self._job = asyncio.get_running_loop().create_task(self._poll_loop())
 

@@ -187,7 +187,11 @@ class GroupLagJob:
             try:
                 answer = await self._peers.ask(leader, _request(some, offsets), ListOffsetsResponse)
             except OdradekError as error:
-                _log.debug("a leader does not say how far groups are behind", leader=leader, error=error)
+                _log.debug(
+                    "end offsets of a leader are unknown: the lag of groups has no value there",
+                    leader=leader,
+                    error=error,
+                )
                 return
             for topic in answer.topics:
                 for each in topic.partitions:
@@ -202,7 +206,7 @@ def _unless_failed(
     try:
         read_local(partition, key)
     except (OSError, OdradekError) as error:
-        _log.debug("the age of unread records is not known", partition=partition.name, error=error)
+        _log.debug("the age of unread records is unknown", partition=partition.name, error=error)
 
 
 def _in_requests(

@@ -48,7 +48,7 @@ class LoopWatch:
         yield Family(
             "odradek_loop_late_seconds",
             "histogram",
-            "By how much the event loop was late, looked at ten times a second.",
+            "Delay of the event loop, sampled ten times a second.",
             histograms=(self._late.histogram(),),
         )
         yield Family.gauge(

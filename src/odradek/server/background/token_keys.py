@@ -70,7 +70,7 @@ class TokenKeys:
     def _begin(self, checks: TokenChecks) -> _Followed:
         tried = asyncio.Event()
         if checks.unsigned:
-            _log.warning("tokens that no one signed are taken: anyone may log in as anyone", listener=checks.listener)
+            _log.warning("unsigned tokens are accepted: anyone can log in as any user", listener=checks.listener)
             tried.set()
             return _Followed(checks, None, tried)
         return _Followed(checks, asyncio.get_running_loop().create_task(self._follow(checks, tried)), tried)
@@ -123,7 +123,7 @@ class TokenKeys:
             _log.warning("keys of tokens cannot be read", alike=url + reason, listener=checks.listener, reason=reason)
             return False
         if len(keys) != len(checks.keys.keys):
-            _log.info("keys of tokens read", listener=checks.listener, keys=len(keys))
+            _log.info("keys of tokens loaded", listener=checks.listener, keys=len(keys))
         checks.keys.replace(keys)
         return True
 

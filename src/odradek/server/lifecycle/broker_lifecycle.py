@@ -89,7 +89,7 @@ def cordon(directories: Iterable[LogDir], config: BrokerLifecycleConfig) -> None
         known.add(each.path.absolute())
         each.cordoned = "*" in named or each.path.absolute() in paths
     for path in sorted(paths - known):
-        _log.warning("cordoned.log.dirs names what is no log directory", path=path)
+        _log.warning("cordoned.log.dirs has a path that is no log directory", path=path)
 
 
 class BrokerLifecycle:
@@ -155,7 +155,7 @@ class BrokerLifecycle:
         A client that asks for metadata as soon as we serve must get a broker: with none, librdkafka asks no more.
 
         Raises:
-            ApiError: no controller answers in time, or the cluster no longer knows this broker.
+            ApiError: no controller answers in time, or this broker was unregistered.
         """
         try:
             async with asyncio.timeout(self._config.registration_timeout_ms / 1000):
@@ -218,7 +218,7 @@ class BrokerLifecycle:
                     await asyncio.sleep(LEAVE_POLL_MS / 1000)
                     answer = await self._heartbeat(want_shut_down=True)
         except (OdradekError, TimeoutError) as error:
-            _log.warning("controlled shutdown gave up", error=error)
+            _log.warning("controlled shutdown failed", error=error)
 
     async def stop(self) -> None:
         """Stop beating, without a word."""
@@ -262,7 +262,7 @@ class BrokerLifecycle:
                 f"another broker with node.id={self._broker_id} serves in this cluster: give this one another id and "
                 "directories of its own, or stop the other"
             )
-            _log.warning("the registration is refused, and tried again", reason=error.code.name, hint=self._duplicate)
+            _log.warning("registration refused; retrying", reason=error.code.name, hint=self._duplicate)
         elif not duplicate:
             self._duplicate = ""
 
@@ -277,7 +277,7 @@ class BrokerLifecycle:
                 await self._heartbeat_or_register()
             except OdradekError as error:
                 if isinstance(error, ApiError) and error.code in _NOT_THIS_BROKER:
-                    _log.error("the cluster no longer knows this broker", error=error)
+                    _log.error("this broker was unregistered", error=error)
                     self._on_failed(error)
                     return
                 _log.warning("heartbeat failed", error=error)
@@ -309,7 +309,7 @@ class BrokerLifecycle:
             return  # who answered may have missed our registration: ask again
         if self._broker_id not in self._publisher.image.brokers:
             raise stale
-        _log.warning("another registration took the place of this broker's: it registers again")
+        _log.warning("another registration replaced this broker's: registering again")
         answer = await self._controller.ask(self._registration, BrokerRegistrationResponse)
         self.broker_epoch = answer.broker_epoch
         self.heartbeat_now()

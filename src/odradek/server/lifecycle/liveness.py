@@ -112,11 +112,11 @@ class BrokerLiveness:
             return
         if self._unfenced(broker_id, broker_epoch) is None or not self._service.active:
             return
-        _log.info("a broker's process is gone: it is fenced", broker_id=broker_id, broker_epoch=broker_epoch)
+        _log.info("a broker's process has ended: fencing it", broker_id=broker_id, broker_epoch=broker_epoch)
         try:
             await self._service.fence_dead(broker_id, broker_epoch)
         except ApiError as error:
-            _log.info("a broker whose process is gone keeps its session", broker_id=broker_id, error=error)
+            _log.info("a broker whose process has ended is not fenced yet", broker_id=broker_id, error=error)
 
     def _unfenced(self, broker_id: int, broker_epoch: int) -> BrokerImage | None:
         broker = self._publisher.image.brokers.get(broker_id)

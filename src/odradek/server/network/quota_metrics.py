@@ -29,5 +29,5 @@ def _families(ledger: QuotaLedger, kind: str, unit: str, what: str, units: int) 
     now = tuple(Sample(each.throttle_ms / 1000, labels) for each, labels in accounts)
     clients = f"clients with {ledger.key}"
     yield Family(f"odradek_quota_{kind}_{unit}", "counter", f"{what} of {clients}.", used)
-    yield Family(f"odradek_{kind}_throttle_seconds", "counter", f"How long {clients} had to wait, in all.", waited)
-    yield Family(f"odradek_{kind}_throttle_time_seconds", "gauge", f"The last wait of {clients}; 0 for none.", now)
+    yield Family(f"odradek_{kind}_throttle_seconds", "counter", f"Total throttle time of {clients}.", waited)
+    yield Family(f"odradek_{kind}_throttle_time_seconds", "gauge", f"Last throttle time of {clients}; 0 if none.", now)

@@ -63,7 +63,7 @@ def build_quorum(
     *,
     on_failed: Callable[[BaseException], None],
 ) -> QuorumParts:
-    """`on_failed` is called when the metadata log is lost or contradicts itself: the node cannot go on."""
+    """`on_failed` is called if the metadata log is lost or inconsistent: this is fatal."""
     rules = SettingRules(settings, option_docs(CONFIG_CLASSES), sealer=security.dynamic.keys)
     publisher = MetadataPublisher(storage.cluster_id)
 

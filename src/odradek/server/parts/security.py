@@ -80,12 +80,16 @@ class SecurityParts:
                 each.change_config(tls_config(settings, each.name))
             except TlsSettingError as error:
                 _log.error(
-                    "changed TLS settings are not used: the old ones stay", listener=each.name, reason=str(error)
+                    "changed TLS settings are invalid: the previous ones remain in use",
+                    listener=each.name,
+                    reason=str(error),
                 )
         try:
             self.logins.change(settings)
         except ConfigError as error:
-            _log.error("changed SASL settings are not used: the old ones stay", reason="; ".join(error.problems))
+            _log.error(
+                "changed SASL settings are invalid: the previous ones remain in use", reason="; ".join(error.problems)
+            )
 
 
 def tls_config(settings: BrokerSettings, name: str) -> TlsConfig:

@@ -58,7 +58,7 @@ class IgnoredSettings:
         """Tell of what was set and is not acted on."""
         for (scope, key), names in self.find(delta.changed_configs, image.configs).items():
             _log.warning(
-                "a dynamic setting is not honoured: it is ignored",
+                "unsupported dynamic setting ignored",
                 setting=key,
                 of=scope.value,
                 name=names[0] or "(all brokers)",

@@ -108,7 +108,7 @@ async def _serve(settings: BrokerSettings) -> int:
         await asyncio.gather(*tasks, *helpers, return_exceptions=True)
         failure = broker.failure.result() if broker.failure.done() else None
         if failure is not None:
-            _log.error("the node cannot go on", error=failure)
+            _log.error("fatal error: the node stops", error=failure)
         notify_manager("STOPPING=1")
         await broker.stop(clean=failure is None)
         _log.info("stopped", node_id=settings.node_id)
@@ -129,7 +129,7 @@ async def _drain_on_signal(broker: Broker, signalled: asyncio.Event) -> None:
             await drain(broker.gateway, broker.settings.node_id)
             _log.info("draining", node_id=broker.settings.node_id)
         except OdradekError as error:
-            _log.error("the drain of this broker was not registered", error=error)
+            _log.error("drain request failed", error=error)
 
 
 def _raise_descriptor_limit() -> None:

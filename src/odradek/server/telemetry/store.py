@@ -133,9 +133,7 @@ class ClientTelemetry:
             for instance, client in self._clients.items()
             for (name, attributes), value in client.series.items()
         )
-        yield Family(
-            "odradek_client_metric", "gauge", "What clients push of themselves (KIP-714), sums as totals.", samples
-        )
+        yield Family("odradek_client_metric", "gauge", "Metrics that clients push (KIP-714); sums as totals.", samples)
         yield Family.gauge("odradek_client_metrics_clients", "Clients that push metrics here.", len(self._clients))
         yield Family.counter("odradek_client_metrics_pushes", "Pushes of metrics that were taken.", self.pushes)
         yield Family.counter(

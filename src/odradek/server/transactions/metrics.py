@@ -23,7 +23,7 @@ def exactly_once_families(services: BrokerServices) -> Iterator[Family]:
     now_ms, max_age_ms = services.clock.now_ms(), coordinator.config.max_timeout_ms + LATE_AFTER_MS
     yield gauge(
         "odradek_producer_ids",
-        "Producers that the partitions led here remember (Kafka: ProducerIdCount).",
+        "Producer ids with state in the partitions led here (Kafka: ProducerIdCount).",
         sum(len(partition.log.producers.producers) for partition in led),
     )
     yield gauge(
@@ -34,12 +34,12 @@ def exactly_once_families(services: BrokerServices) -> Iterator[Family]:
     )
     yield counter(
         "odradek_transaction_verifications",
-        "Questions of partitions here whether a transaction includes them.",
+        "Verifications whether a partition belongs to a transaction.",
         verifier.verification_count,
     )
     yield counter(
         "odradek_transaction_verification_failures",
-        "Those that were not answered with yes (Kafka: VerificationFailureRate).",
+        "Verifications that failed (Kafka: VerificationFailureRate).",
         verifier.failed_count,
     )
     yield counter(
