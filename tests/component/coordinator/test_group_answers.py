@@ -53,9 +53,9 @@ async def test_a_broker_that_coordinates_no_more_says_so_of_each_group(node: Nod
     leaving = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id="m")])
     assert (await node.service.leave_group(leaving)).error_code == ErrorCode.NOT_COORDINATOR
     described = await node.service.describe_consumer_groups(["g", "h"])
-    assert [(each.group_id, each.error_code) for each in described] == [
-        ("g", ErrorCode.NOT_COORDINATOR),
-        ("h", ErrorCode.NOT_COORDINATOR),
+    assert [(each.group_id, each.error_code, each.error_message) for each in described] == [
+        ("g", ErrorCode.NOT_COORDINATOR, "g is kept elsewhere"),
+        ("h", ErrorCode.NOT_COORDINATOR, "h is kept elsewhere"),
     ]
 
 

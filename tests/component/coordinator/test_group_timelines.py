@@ -119,3 +119,25 @@ async def test_a_timeline_begins_with_why_this_broker_keeps_the_group(node: Node
     (moved,) = await eventually_async(lambda: events_of(node))
     assert moved["kind"] == "loaded" and "it took over from broker 2" in moved["reason"]
     assert "leader epoch 3" in moved["reason"]
+
+
+async def test_a_join_whose_commit_is_not_known_in_time_is_in_the_timeline() -> None:
+    """It is a member here, whatever its client was answered."""
+    node = Node(commit_timeout_ms=50)
+    node.image = dataclasses.replace(node.image, features={"group.version": 1})
+    node.service.on_elected(0, 0)
+    await node.loaded()
+    node.log.committed.clear()
+    request = ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id="m",
+        member_epoch=0,
+        rebalance_timeout_ms=1000,
+        subscribed_topic_names=["t"],
+        topic_partitions=[],
+    )
+    answer = await node.service.consumer_group_heartbeat(request, Caller("c", "/h", 1))
+    assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert [event["kind"] for event in await events_of(node)][:1] == ["joined"]
+    node.log.committed.set()
+    await node.service.close()

@@ -296,6 +296,8 @@ async def test_an_end_happens_though_its_client_goes_away(node: Node) -> None:
     ending: asyncio.Future[Any] = asyncio.ensure_future(node.service.end(request, commit=True))
     await asyncio.sleep(0.01)
     ending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await ending
     node.log.committed.set()
     await node.wait_until(lambda: node.state() == "CompleteCommit")
     assert len(node.sent) == 2

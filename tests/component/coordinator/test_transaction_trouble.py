@@ -72,6 +72,19 @@ async def test_an_end_whose_completion_is_refused_is_completed_later(
     assert set(node.sent) == {(1, 0, 1, True), (2, 1, 1, True)}
 
 
+async def test_between_two_attempts_to_complete_an_end_is_a_pause(
+    node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(service, "COMPLETE_AGAIN_S", 3600)
+    request = await node.begin()
+    node.answers = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
+    await node.service.end(request, commit=True)
+    node.log.refuse = ApiError(ErrorCode.NOT_ENOUGH_REPLICAS)
+    await node.wait_until(lambda: bool(reported(caplog, "transaction cannot be completed yet")))
+    await asyncio.sleep(0.05)
+    assert len(reported(caplog, "transaction cannot be completed yet")) == 1 and len(node.sent) == 2
+
+
 async def test_a_partition_that_has_a_later_epoch_needs_no_marker(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     request = await node.begin()
     node.answers = [ErrorCode.INVALID_PRODUCER_EPOCH] * 2

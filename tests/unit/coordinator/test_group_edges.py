@@ -10,7 +10,9 @@ import pytest
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.coordinator.batches import decode_batches, encode_batches
 from odradek.coordinator.group.classic.state import GroupState
+from odradek.coordinator.group.consumer.queries import preferred_assignor
 from odradek.coordinator.group.consumer.records import epoch_record, member_tombstones
+from odradek.coordinator.group.consumer.state import MemberMetadata
 from odradek.coordinator.group.consumer.topics import topics_view
 from odradek.coordinator.group.records import GROUP_RECORDS, TransactionEndRecord
 from odradek.metadata.image import MetadataImage
@@ -180,3 +182,70 @@ def test_a_group_larger_than_consumer_groups_may_be_stays_classic(most: int, is_
         assert caught.value.code is ErrorCode.GROUP_ID_NOT_FOUND
         assert "more than the 1 members of group.consumer.max.size" in caught.value.message
     assert shard.kind == "classic"
+
+
+def test_a_description_has_all_of_a_group_and_its_members() -> None:
+    box = Box(view(ta=2, tb=1))
+    box.beat("a", instance_id="i", rack_id="r", server_assignor="range", subscribed_topic_names=["ta", "tb"])
+    box.beat("b", subscribed_topic_names=["tb", "ta"])
+    (group,) = box.apply(box.machine.describe_consumers(["g"]))
+    assert (group.group_id, group.error_code, group.error_message) == ("g", ErrorCode.NONE, None)
+    epochs = (box.group.group_epoch.value, box.group.assignment_epoch.value)
+    assert (group.group_epoch, group.assignment_epoch) == epochs and epochs[0] > 1
+    assert (group.group_state, group.assignor_name) == (box.group.state.value, "range")
+    first, second = group.members
+    assert (first.member_id, first.instance_id, first.rack_id) == ("a", "i", "r")
+    assert (second.member_id, second.instance_id, second.rack_id) == ("b", None, None)
+    for each in group.members:
+        assert each.member_epoch == box.group.current_of(each.member_id).member_epoch
+        assert (each.client_id, each.client_host, each.member_type) == ("client", "/host", 1)
+        assert each.subscribed_topic_regex is None
+    assert (first.subscribed_topic_names, second.subscribed_topic_names) == (["ta", "tb"], ["tb", "ta"])
+
+    def named(assignment: Any) -> dict[str, list[int]]:
+        assert all(each.topic_id == UUID(int=ord(each.topic_name[-1])) for each in assignment.topic_partitions)
+        return {each.topic_name: each.partitions for each in assignment.topic_partitions}
+
+    assert (named(first.assignment), named(second.assignment)) == ({"ta": [0, 1], "tb": [0]}, {})
+    targets = named(first.target_assignment), named(second.target_assignment)
+    assert targets == ({"ta": [1]}, {"ta": [0], "tb": [0]})
+    box.topics = view(2, tb=1)
+    (group,) = box.apply(box.machine.describe_consumers(["g"]))
+    assert named(group.members[0].assignment) == {"tb": [0]}, "a topic that is deleted has no name"
+
+
+def test_a_description_of_a_group_of_the_other_protocol_says_so() -> None:
+    box = Box()
+    box.beat("a")
+    box.machine.groups.get_or_create("classic")
+    found = box.apply(box.machine.describe_consumers(["classic", "none"]))
+    assert [(each.group_id, each.error_code, each.error_message) for each in found] == [
+        ("classic", ErrorCode.GROUP_ID_NOT_FOUND, "Group classic is not a consumer group."),
+        ("none", ErrorCode.GROUP_ID_NOT_FOUND, "Group none not found."),
+    ]
+    for version, code in ((5, ErrorCode.NONE), (6, ErrorCode.GROUP_ID_NOT_FOUND)):
+        other, none = box.apply(box.machine.describe_classics(["g", "none"], version))
+        assert [(each.group_id, each.group_state, each.error_code) for each in (other, none)] == [
+            ("g", "Dead", code),
+            ("none", "Dead", code),
+        ]
+        if code:
+            assert (other.error_message, none.error_message) == (
+                "Group g is not a classic group.",
+                "Group none not found.",
+            )
+
+
+def test_the_assignor_of_most_members_is_used_and_of_equals_the_first_by_name() -> None:
+    def member(assignor: str | None) -> MemberMetadata:
+        return MemberMetadata(server_assignor=assignor)
+
+    for wanted, chosen in (
+        ([], "default"),
+        ([None, None], "default"),
+        (["range"], "range"),
+        (["uniform", "range"], "range"),
+        (["uniform", "range", "uniform"], "uniform"),
+        ([None, None, "uniform"], "uniform"),
+    ):
+        assert preferred_assignor([member(each) for each in wanted], "default") == chosen

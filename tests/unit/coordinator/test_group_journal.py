@@ -44,6 +44,18 @@ def rounds(clients: list[Any], count: int = 10, ms: int = 100) -> None:
         clients[0].shard.advance(ms)
 
 
+def test_a_timeline_says_since_when_it_is_kept() -> None:
+    """Since this coordinator was loaded: what was before, another one knows."""
+    shard = MixedShard(topics_view(ta=4))
+    client = ClassicClient(shard, "c", ["ta"])
+    rounds([client])
+    timeline = shard.machine.journal.timeline(GROUP, shard.now)
+    assert timeline is not None and timeline["since_ms"] == START_MS
+    shard.advance(700)
+    shard.restart()
+    assert shard.machine.journal.since_ms == shard.now.wall_ms
+
+
 def test_the_timeline_of_a_classic_group_has_members_and_waits() -> None:
     shard = MixedShard(topics_view(ta=4))
     clients = [ClassicClient(shard, f"c{n}", ["ta"]) for n in range(2)]

@@ -94,3 +94,5 @@ def test_families_have_the_labels_of_a_group() -> None:
     assert families["odradek_group_lag_age_seconds"][0].value == 4
     never = {family.name: family.samples for family in lag_families(GroupLags(), NOW_MS)}
     assert never["odradek_group_lag_age_seconds"][0].value == -1
+    counts = ("odradek_group_lag_left_out", "odradek_group_lag_groups_left_out", "odradek_group_lag_unknown")
+    assert [never[name][0].value for name in counts] == [0, 0, 0]

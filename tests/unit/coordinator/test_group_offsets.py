@@ -9,6 +9,7 @@ import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.coordinator.batches import encode_batches
+from odradek.coordinator.group.classic.group import Moment
 from odradek.coordinator.group.classic.state import GroupState
 from odradek.coordinator.group.machine import MAX_EXPIRED_PER_RUN, MAX_RECORD_BYTES
 from odradek.coordinator.group.records import GROUP_RECORDS, OffsetRecord, TransactionEndRecord
@@ -83,7 +84,8 @@ def test_a_partition_without_an_offset_is_answered_with_none(shard: Any) -> None
     [(2, ErrorCode.ILLEGAL_GENERATION), (8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)],
 )
 def test_a_member_of_a_group_that_does_not_exist(shard: Any, version: int, code: ErrorCode) -> None:
-    assert shard.commit(1, member_id="m", generation_id=3, version=version) == code
+    for generation_id in (3, 0):
+        assert shard.commit(1, member_id="m", generation_id=generation_id, version=version) == code
     assert shard.log == []
 
 
@@ -169,6 +171,38 @@ def test_commits_that_no_batch_holds_are_refused_before_all_are_looked_at(shard:
         shard.machine.commits.commit_in_transaction(transactional, producers, NOT_REQUIRED, shard.now)
     assert caught.value.code == ErrorCode.RECORD_LIST_TOO_LARGE
     assert request.topics[0].partitions.taken < 20_000
+
+
+@pytest.mark.parametrize(("count", "is_taken"), [(14, True), (15, False)])
+def test_the_commits_of_one_request_are_so_many_at_most(shard: Any, count: int, is_taken: bool) -> None:
+    """As many as a batch could hold with the shortest names of the request: 68 bytes each, here."""
+    shard.machine.commits._max_record_bytes = lambda: 68 * 14 + 67
+    request = many_commits({"t": count})
+    producers = ProducerState()
+    for commit in (
+        lambda: shard.machine.commits.commit(request, 9, shard.now),
+        lambda: shard.machine.commits.commit_in_transaction(
+            TxnOffsetCommitRequest(group_id="g", topics=request.topics), producers, NOT_REQUIRED, shard.now
+        ),
+    ):
+        if is_taken:
+            assert len(commit().records) == count
+        else:
+            with pytest.raises(ApiError) as caught:
+                commit()
+            assert caught.value.code is ErrorCode.RECORD_LIST_TOO_LARGE
+
+
+def test_what_is_removed_may_be_written_in_several_batches(shard: Any) -> None:
+    """There may be more of it than fits into one, and no request is answered with it."""
+    shard.commit(1)
+    shard.advance(RETENTION_MS - 700_000)
+    commits = shard.machine.commits
+    late = Moment(shard.now.wall_ms + RETENTION_MS, shard.now.monotonic_ms)
+    for result in (commits.expire(late, 10), commits.drop_topics({"t": UUID(int=1)}), commits.delete_groups(["g"])):
+        assert result.records and not result.atomic
+    request = OffsetCommitRequest(group_id="g", topics=[stored(7)])
+    assert commits.commit(request, 10, shard.now).atomic, "what is acknowledged is written as a whole"
 
 
 def test_as_many_commits_as_a_batch_holds_are_taken(shard: Any) -> None:

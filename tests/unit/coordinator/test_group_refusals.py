@@ -131,6 +131,15 @@ def test_a_consumer_speaks_for_its_own_instance_alone(instance_id: str) -> None:
         refused(code, box, "a", epoch=epoch, instance_id=instance_id)
 
 
+@pytest.mark.parametrize("instance_id", [None, "one"])
+def test_a_member_in_an_epoch_that_is_not_its_own_is_fenced(instance_id: str | None) -> None:
+    box = Box()
+    epoch = box.beat("a", instance_id=instance_id).member_epoch
+    for other in (epoch - 1, epoch + 1):
+        refused(ErrorCode.FENCED_MEMBER_EPOCH, box, "a", epoch=other or 9, instance_id=instance_id)
+    assert box.beat("a", epoch, instance_id=instance_id).member_epoch == epoch
+
+
 def test_no_deadline_of_a_rebalance_is_left_of_a_group_that_was_converted() -> None:
     """A classic group of that name, made later, would have its first rebalance cut short."""
     shard = MixedShard(topics_view(ta=4))

@@ -192,6 +192,20 @@ def test_members_are_checked_where_they_are_named(offsets: Offsets) -> None:
     assert offsets.commit(2, verification=verification) == "NONE", "older producers name no member"
 
 
+def test_a_commit_in_a_transaction_keeps_the_session_alive(offsets: Offsets) -> None:
+    ticket = offsets.shard.ask_join("", version=3, session_ms=10_000)
+    offsets.shard.advance(10_000)
+    joined = offsets.shard.answers[ticket]
+    offsets.shard.sync(joined.member_id, joined.generation_id, {})
+    verification = offsets.verified()
+    member = {"member_id": joined.member_id, "generation_id_or_member_epoch": joined.generation_id}
+    for offset in range(4):
+        offsets.shard.advance(9_000)
+        assert offsets.commit(offset, verification=verification, **member) == "NONE"
+    offsets.shard.advance(10_000)
+    assert offsets.commit(5, verification=verification, **member) == "UNKNOWN_MEMBER_ID"
+
+
 @pytest.mark.parametrize(
     ("generation_id", "code"), [(-1, "NONE"), (0, "ILLEGAL_GENERATION"), (1, "ILLEGAL_GENERATION")]
 )

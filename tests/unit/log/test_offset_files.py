@@ -149,3 +149,19 @@ def test_a_log_that_lost_its_end_was_compacted_up_to_there(shelf: Shelf, noted: 
     offsets.load(log.log_dir, [])
     offsets.restore(log)
     assert log.cleaned_offset == cleaned
+
+
+def test_without_space_a_log_is_not_compacted_for_the_first_time(shelf: Shelf) -> None:
+    """Its next start would not know that records of it may lack."""
+    log = shelf.first
+    append(log, batch(b"a"))
+    offsets = CleanedOffsets(shelf.disk)
+    log.cleaned_offset = 1
+    shelf.disk.dead.add(log.log_dir)
+    with pytest.raises(ApiError) as refused:
+        offsets.required(log.log_dir, shelf.logs)()
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    shelf.disk.dead.clear()
+    offsets.required(log.log_dir, shelf.logs)()
+    assert read_offsets(shelf.disk, log.log_dir / CLEANED) == {log.topic_partition: 1}
+    offsets.required(log.log_dir, shelf.logs)()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -18,6 +19,7 @@ from odradek.raft.follower import Follower
 from odradek.raft.messages import EpochBegun, Ready
 from odradek.raft.node import RaftNode
 from odradek.raft.quorum_state import ElectionState
+from odradek.raft.roles import Role
 from odradek.raft.snapshot import SnapshotId
 from odradek.raft.voters import Leader, Voter, VoterSet
 from tests.sim.disk import DiskFaults, SimDisk
@@ -185,3 +187,23 @@ async def test_a_snapshot_that_the_leader_does_not_serve_is_given_up(refusal: An
     await home.follower.round()
     assert (home.storage.snapshots, home.storage.log.log_end_offset) == ([], 0)
     assert (home.node.leader_id, home.node.leader_epoch) == follows
+
+
+def test_a_replica_whose_leader_is_silent_asks_the_others_in_turn() -> None:
+    """Each once, whether as a voter or of the setting, and never itself."""
+    at = {number: (f"n{number}", 9093) for number in (1, 2)}
+    home = Home()
+    voters = [Voter(key(number), {"CONTROLLER": endpoint}) for number, endpoint in at.items()]
+    home.node.voters_changed(VoterSet([*voters, Voter(key(3), {"ANOTHER": ("n3", 1)})]), 0)
+    home.follower._bootstrap, home.follower._own_endpoints = (at[2], ("b", 1), at[1]), frozenset({at[1]})
+    assert home.follower.target() == ENDPOINT, "its leader"
+    home.node._deadline_ms = 0
+    assert [home.follower.target() for _ in range(4)] == [ENDPOINT, at[2], ("b", 1), ENDPOINT]
+    home.node._become(Role.PROSPECTIVE, 0)
+    assert home.follower.target() is None, "it asks for votes"
+
+
+def test_a_replica_that_knows_no_other_asks_none() -> None:
+    home = Home(voters=1)
+    home.node.role, home.follower._host = Role.UNATTACHED, cast("Any", SimpleNamespace(leader=lambda: None))
+    assert home.follower.target() is None

@@ -17,7 +17,8 @@ from odradek.metadata.publisher import MetadataPublisher
 from odradek.protocol.messages.topic_record import TopicRecord
 from odradek.raft.config import RaftConfig
 from odradek.raft.driver import RaftDriver
-from odradek.raft.messages import EpochBegun, EpochEnded, Ready
+from odradek.raft.messages import EpochBegun, EpochEnded, LogEnd, Ready, VoteRequested
+from odradek.raft.node import ReplicaState
 from odradek.raft.quorum_state import ElectionState
 from odradek.raft.roles import Role
 from odradek.raft.snapshot import SnapshotId
@@ -273,4 +274,39 @@ async def test_a_disk_that_fails_a_trial_write_stops_the_node(error: Exception) 
     await space.watch(failures.append)
     (failure,) = failures
     assert isinstance(failure, StorageError) and failure.log_dir == HOME
+    await home.stop()
+
+
+async def test_a_description_has_the_times_of_each_replica() -> None:
+    """As of the wall clock; -1 for what has not happened."""
+    home = await Home().start()
+    node = home.driver.node
+    node.replicas[key(7)] = ReplicaState(end_offset=3, last_fetch_ms=0, last_caught_up_ms=-1)
+    node.replicas[key(8)] = ReplicaState(end_offset=2, last_fetch_ms=400, last_caught_up_ms=100)
+    topic = home.driver._incoming.describe(1_000_000, 500).topics[0]
+    (partition,) = topic.partitions
+    assert (partition.leader_id, partition.leader_epoch) == (1, node.leader_epoch)
+    assert (partition.high_watermark, partition.error_code) == (node.high_watermark, ErrorCode.NONE)
+    found = [
+        (each.replica_id, each.log_end_offset, each.last_fetch_timestamp, each.last_caught_up_timestamp)
+        for each in (*partition.current_voters, *partition.observers)
+    ]
+    end = home.driver.end_offset
+    assert found == [(1, end, 1_000_000, 1_000_000), (7, 3, 999_500, -1), (8, 2, 999_900, 999_600)]
+    assert len(partition.current_voters) == 1
+    await home.stop()
+
+
+async def test_without_space_for_a_vote_none_is_asked_for() -> None:
+    """What says nothing of the own vote is sent all the same."""
+    home = await Home().start()
+    home.driver.node.voters_changed(PAIR, 0)
+    vote, pre_vote = (VoteRequested(key(1), 9, LogEnd(0, 0), pre_vote=each) for each in (False, True))
+    for is_full, left in ((False, [vote, pre_vote]), (True, [pre_vote])):
+        if is_full:
+            home.is_full()
+        ready = Ready(persist=ElectionState(9, -1, key(1)), messages=[(2, vote), (2, pre_vote)])
+        home.driver._space.persist(ready)
+        assert [message for _, message in ready.messages] == left
+        assert home.driver._space._is_state_unsynced is is_full
     await home.stop()

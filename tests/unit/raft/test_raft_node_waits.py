@@ -383,3 +383,27 @@ def test_a_followers_watermark_is_within_its_log_and_never_falls() -> None:
     assert node.leader_committed(9) == 8
     other = leader()
     assert other.leader_committed(9) == 0, "it leads itself"
+
+
+def test_a_follower_that_has_not_fetched_from_its_leader_grants_pre_votes() -> None:
+    """It fetched from the one before, and knows this one from others only: it may be dead."""
+    node = follower(Least())
+    node.leader_reported(3, 5, 100)
+    assert (node.leader_id, node.role) == (3, Role.FOLLOWER)
+    asked = VoteRequested(key(2), 5, LogEnd(0, 0), pre_vote=True)
+    for granted in (True, False):
+        ((_, answer),) = node.step(asked, 101).messages
+        assert isinstance(answer, VoteAnswered) and answer.granted is granted
+        node.leader_responded(101)
+
+
+@pytest.mark.parametrize("leader_epoch", [4, 6])
+def test_a_fetch_in_another_epoch_says_nothing_of_a_log(leader_epoch: int) -> None:
+    node = leader()
+    node.step(Fetched(key(7), leader_epoch, 0), 10)
+    assert key(7) not in node.replicas
+    node.step(Fetched(key(7), 5, 0), 10)
+    assert key(7) in node.replicas
+    other = follower(Least())
+    other.step(Fetched(key(3), 4, 0), 10)
+    assert not other.replicas, "it does not lead"

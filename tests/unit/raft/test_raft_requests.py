@@ -11,6 +11,7 @@ import pytest
 from odradek.client.connection import UnreachableError, UnsupportedRequestError
 from odradek.common.backoff import Backoff
 from odradek.common.real_io import RealClock
+from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages import vote_request, vote_response
 from odradek.raft.config import RaftConfig
 from odradek.raft.messages import Message, Ready, VoteRequested
@@ -165,3 +166,17 @@ async def test_a_voter_that_does_not_answer_is_asked_some_times_a_second(monkeyp
     await home.send(home.asked)
     assert len(home.peers.asked) == len(pauses) == 12
     assert pauses[0] < 50 < max(pauses) <= 200
+
+
+async def test_a_connection_that_is_dropped_is_closed_and_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = Lane(), Lane()
+    peers = peers_over(monkeypatch, first, second)
+    await sent(peers)
+    peers.drop(AT, ApiKey.FETCH)
+    assert first.is_open, "another API has a connection of its own"
+    peers.drop(AT, ApiKey.VOTE)
+    assert not first.is_open
+    await sent(peers)
+    assert (len(first.sent), len(second.sent)) == (1, 1)
+    peers.close()
+    assert not second.is_open

@@ -272,6 +272,39 @@ class TestWhatEndsIt:
         await moving.ends()
         assert (moving.partition.log.log_dir, moving.partition.log.log_end_offset) == (moving.target, 5)
 
+    async def test_a_copy_of_a_topic_of_that_name_before_is_removed(self, moving: Moving) -> None:
+        moving.confirms = False
+        moving.move(moving.target)
+        await eventually_async(lambda: len(moving.reported) == 1)
+        await moving.close()
+        moving.broker.logs.close()
+        moving.start()
+        futures = moving.broker.logs.futures
+        assert futures.get(KEY) is not None
+        futures.topic_ids[KEY] = UUID(int=99)
+        moving.broker.topic("t", 5)
+        assert (futures.get(KEY), moving.moves.get(KEY)) == (None, None)
+        assert moving.partition.log.log_end_offset == 5
+        moving.move(moving.target)
+        move = moving.moves.get(KEY)
+        moving.moves.resume(moving.partition)
+        assert moving.moves.get(KEY) is move, "it is under way"
+
+    async def test_a_move_that_was_given_up_while_it_waited_copies_nothing(
+        self, moving: Moving, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        moving.move(moving.target)
+        move = moving.moves.get(KEY)
+        assert move is not None
+
+        async def wait_and_give_up() -> None:
+            moving.moves._forget(moving.partition)
+
+        monkeypatch.setattr(moving.moves, "_wait_for_quota", wait_and_give_up)
+        moved_bytes = moving.moves.moved_bytes
+        assert await moving.moves._copy(move)
+        assert moving.moves.moved_bytes == moved_bytes
+
 
 class TestQuota:
     async def test_no_more_is_copied_than_the_rate_allows(self, moving: Moving) -> None:
