@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -177,14 +178,13 @@ def test_commits_that_no_batch_holds_are_refused_before_all_are_looked_at(shard:
 def test_the_commits_of_one_request_are_so_many_at_most(shard: Any, count: int, is_taken: bool) -> None:
     """As many as a batch could hold with the shortest names of the request: 68 bytes each, here."""
     shard.machine.commits._max_record_bytes = lambda: 68 * 14 + 67
-    request = many_commits({"t": count})
-    producers = ProducerState()
-    for commit in (
+    request: Any = many_commits({"t": count})
+    transactional = TxnOffsetCommitRequest(group_id="g", topics=request.topics)
+    commits: list[Callable[[], Any]] = [
         lambda: shard.machine.commits.commit(request, 9, shard.now),
-        lambda: shard.machine.commits.commit_in_transaction(
-            TxnOffsetCommitRequest(group_id="g", topics=request.topics), producers, NOT_REQUIRED, shard.now
-        ),
-    ):
+        lambda: shard.machine.commits.commit_in_transaction(transactional, ProducerState(), NOT_REQUIRED, shard.now),
+    ]
+    for commit in commits:
         if is_taken:
             assert len(commit().records) == count
         else:
