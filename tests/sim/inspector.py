@@ -22,9 +22,16 @@ from odradek.protocol.messages.list_groups_request import ListGroupsRequest
 from odradek.protocol.messages.list_groups_response import ListGroupsResponse
 from odradek.protocol.messages.list_transactions_request import ListTransactionsRequest
 from odradek.protocol.messages.list_transactions_response import ListTransactionsResponse
+from odradek.protocol.messages.offset_commit_request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from odradek.protocol.messages.offset_commit_response import OffsetCommitResponse
 from tests.sim.clients import RETRY_S, Client, Recorder
 from tests.sim.world import World
 
+LATE = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.GROUP_ID_NOT_FOUND)
 AT_REST = ("Empty", "CompleteCommit", "CompleteAbort")
 GROUP, TRANSACTION = 0, 1
 NO_TRANSACTION = -1
@@ -74,7 +81,17 @@ class Inspector(Client):
             listed += [(each.group_id, each.group_state) for each in response.groups if each.group_id in groups]
         if sorted(listed) != sorted((group, "Empty") for group in groups):
             wrong.append(f"the groups that are listed are {listed}")
-        return wrong
+        return wrong or [each for group in groups for each in await self._late_commit(group)]
+
+    async def _late_commit(self, group: str) -> list[str]:
+        """A commit of a member that has left, in a generation that is over, is refused."""
+        topic = next(each for each in (await self.cluster.metadata()).topics if not each.is_internal)
+        partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+        asked = OffsetCommitRequestTopic(name=topic.name or "", topic_id=topic.topic_id, partitions=[partition])
+        request = OffsetCommitRequest(group_id=group, member_id="left", generation_id_or_member_epoch=1, topics=[asked])
+        response = await self.ask(await self._coordinator(group, GROUP), request, OffsetCommitResponse)
+        code = response.topics[0].partitions[0].error_code
+        return [] if code in LATE else [f"group {group} answers a late commit with {code}"]
 
     async def _transactions(self, producers: dict[str, int], topic: str, partitions: int) -> list[str]:
         wrong = []

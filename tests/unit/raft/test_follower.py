@@ -124,6 +124,7 @@ async def test_a_snapshot_comes_in_pieces() -> None:
     home = Home(TAKE_SNAPSHOT, piece(DATA[:10], 0, len(DATA)), piece(DATA[10:], 10, len(DATA)))
     assert await home.follower.round()
     assert home.storage.snapshots == [AT]
+    assert home.storage._publisher.image.offset == AT.end_offset - 1
     assert home.storage.log.log_start_offset == home.storage.published_offset == AT.end_offset
 
 

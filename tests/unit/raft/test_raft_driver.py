@@ -26,7 +26,7 @@ from odradek.raft.snapshot_writer import SnapshotWriter
 from odradek.raft.space import Space
 from odradek.raft.voters import Voter, VoterSet
 from tests.sim.disk import DiskFaults, SimDisk
-from tests.support.waiting import eventually_async
+from tests.support.waiting import PATIENCE_S, eventually_async
 from tests.unit.raft.test_raft_edges import HOME, disk_of
 from tests.unit.raft.test_raft_node import key
 
@@ -309,4 +309,15 @@ async def test_without_space_for_a_vote_none_is_asked_for() -> None:
         home.driver._space.persist(ready)
         assert [message for _, message in ready.messages] == left
         assert home.driver._space._is_state_unsynced is is_full
+    await home.stop()
+
+
+async def test_a_commit_is_waited_for_as_long_as_is_asked() -> None:
+    home = await Home().start()
+    end_offset = home.driver.end_offset
+    await home.driver.wait_committed_within(end_offset, 0)
+    for timeout_ms in (0, 1):
+        with pytest.raises(ApiError, match=f"not committed within {timeout_ms} ms") as error:
+            await asyncio.wait_for(home.driver.wait_committed_within(end_offset + 1, timeout_ms), PATIENCE_S)
+        assert error.value.code is ErrorCode.REQUEST_TIMED_OUT
     await home.stop()

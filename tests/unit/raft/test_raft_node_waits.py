@@ -395,6 +395,9 @@ def test_a_follower_that_has_not_fetched_from_its_leader_grants_pre_votes() -> N
         ((_, answer),) = node.step(asked, 101).messages
         assert isinstance(answer, VoteAnswered) and answer.granted is granted
         node.leader_responded(101)
+    node.step(EpochBegun(2, 6), 102)
+    ((_, answer),) = node.step(VoteRequested(key(3), 6, LogEnd(0, 0), pre_vote=True), 103).messages
+    assert isinstance(answer, VoteAnswered) and not answer.granted, "it has heard of this one by itself"
 
 
 @pytest.mark.parametrize("leader_epoch", [4, 6])

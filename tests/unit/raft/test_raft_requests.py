@@ -14,7 +14,7 @@ from odradek.common.real_io import RealClock
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages import vote_request, vote_response
 from odradek.raft.config import RaftConfig
-from odradek.raft.messages import Message, Ready, VoteRequested
+from odradek.raft.messages import EpochEnded, Message, Ready, VoteRequested
 from odradek.raft.outgoing import OutgoingRequests
 from odradek.raft.peers import QuorumPeers
 from odradek.raft.roles import Role
@@ -97,9 +97,14 @@ class Answering:
     def __init__(self, end: Exception) -> None:
         self.end = end
         self.asked: list[Any] = []
+        self.min_versions: list[int] = []
+        self.blocks: asyncio.Event | None = None
 
-    async def send(self, endpoint: Any, request: Any, *_: object, **__: object) -> Any:
+    async def send(self, endpoint: Any, request: Any, *_: object, **settings: Any) -> Any:
         self.asked.append(request)
+        self.min_versions.append(settings["min_version"])
+        if self.blocks is not None:
+            await self.blocks.wait()
         raise self.end
 
 
@@ -133,10 +138,14 @@ async def test_a_voter_that_knows_no_pre_vote_has_nothing_against_an_election() 
     await home.send(home.asked)
     assert home.node.role is Role.CANDIDATE
     assert any(isinstance(message, VoteRequested) and not message.pre_vote for _, message in home.decided[0].messages)
+    assert home.peers.min_versions == [2], "Vote has pre-votes from version 2 on"
     home = Home(UnsupportedRequestError("old"))
     home.node._become(Role.CANDIDATE, 100)
+    home.node._vote_for_self()
     await home.send(VoteRequested(key(1), home.node.leader_epoch, home.asked.log_end))
     assert home.node.role is Role.CANDIDATE, "a vote that was not understood is none"
+    await home.send(EpochEnded(1, home.node.leader_epoch, (2,)))
+    assert home.peers.min_versions == [0, 0] and not home.failures
 
 
 async def test_one_that_votes_no_more_is_not_asked() -> None:
@@ -180,3 +189,25 @@ async def test_a_connection_that_is_dropped_is_closed_and_made_again(monkeypatch
     assert (len(first.sent), len(second.sent)) == (1, 1)
     peers.close()
     assert not second.is_open
+
+
+async def test_a_newer_message_to_a_voter_takes_the_place_of_the_one_before() -> None:
+    """Of its kind, and to this voter: those to others go on, also when one of them ends."""
+    home = Home(UnreachableError("gone"))
+    home.peers.blocks = asyncio.Event()
+    ended = EpochEnded(1, home.node.leader_epoch, (2,))
+    for voter_id in (2, 3):
+        home.requests.enqueue(voter_id, ended)
+    first, other = home.requests._tasks
+    await asyncio.sleep(0)
+    home.requests.enqueue(2, ended)
+    await asyncio.gather(first, return_exceptions=True)
+    assert first.cancelled() and not other.done()
+    _, second = home.requests._tasks
+    home.requests.enqueue(2, ended)
+    await asyncio.gather(second, return_exceptions=True)
+    assert second.cancelled() and not other.done()
+    home.peers.blocks.set()
+    await asyncio.gather(*home.requests._tasks)
+    await asyncio.sleep(0)
+    assert not home.requests._latest and not home.requests._tasks and not home.failures
