@@ -121,7 +121,7 @@ class Features:
                 )
 
     def _check_metadata_version(self, current: int, level: int, kind: int) -> None:
-        if level >= current or not downgrade_loses_metadata(current, level):
+        if not downgrade_loses_metadata(current, level):
             return
         if kind == UNSAFE_DOWNGRADE:
             text = "Unsafe metadata downgrade is not supported in this version."

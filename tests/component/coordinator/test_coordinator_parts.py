@@ -18,7 +18,7 @@ from odradek.coordinator.transaction.state import TransactionState
 from odradek.metadata.image import MetadataImage
 from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
 from odradek.protocol.messages.txn_offset_commit_request import TxnOffsetCommitRequest
-from tests.component.coordinator.test_group_service import Node
+from tests.component.coordinator.test_group_service import Node, offsets_image
 from tests.support.models.consumer_shard import Box, owned, pairs, view
 
 REGEX: dict[str, Any] = {"subscribed_topic_names": None, "subscribed_topic_regex": "t.*"}
@@ -173,6 +173,9 @@ async def test_a_topic_is_created_once_for_all_and_again_after_a_refusal() -> No
         assert isinstance(refused, ApiError) and "not now" in refused.message
     assert (await node.service.find_coordinator("g", "PLAINTEXT"))[0] == 1
     assert len(node.created) == 2
+    node.image = offsets_image(leader=-1)
+    with pytest.raises(ApiError, match="the coordinator is not available"):
+        await node.service.find_coordinator("g", "PLAINTEXT")
     await node.service.close()
 
 

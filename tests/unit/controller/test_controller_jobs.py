@@ -52,9 +52,10 @@ from odradek.protocol.messages.renew_delegation_token_request import RenewDelega
 from odradek.protocol.messages.renew_delegation_token_response import RenewDelegationTokenResponse
 from odradek.protocol.messages.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
 from odradek.protocol.messages.update_features_response import UpdateFeaturesResponse
+from odradek.statemachine.machine import Result
 from tests.support.models.controller_harness import CLUSTER, wanted
 from tests.support.nodes.quorum_node import QuorumNode
-from tests.support.waiting import eventually_async
+from tests.support.waiting import eventually_async, some_turns
 
 TOKENS = DelegationTokenConfig(secret_key="key", expiry_time_ms=100_000)
 OWNER = "User:alice"
@@ -79,6 +80,21 @@ def tokens_of(node: QuorumNode) -> list[Any]:
 
 
 # -- jobs --------------------------------------------------------------------------------------------------------------
+
+
+async def test_between_two_looks_at_the_sessions_is_a_pause(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = await start()
+    looks = 0
+
+    def look(now_ms: int) -> Any:
+        nonlocal looks
+        looks += 1
+        return Result([], None)
+
+    monkeypatch.setattr(node.service._serving()[0].brokers, "fence_expired", look)
+    for _ in range(10):
+        await some_turns()
+    assert looks <= 1, "one in an eighth of a session of 9 s"
 
 
 async def test_a_silent_broker_is_fenced_in_time(start: Start) -> None:

@@ -64,6 +64,15 @@ def test_one_partition_topics_start_anywhere() -> None:
     assert len(starts) == 3
 
 
+def test_replicas_of_one_rack_are_on_brokers_one_after_the_other() -> None:
+    """In the order in which its brokers lead, so that all of them follow as often."""
+    for seed in range(5):
+        placed = place_replicas(brokers("aaaaa"), 10, 3, random.Random(seed))
+        ring = [replicas[0] for replicas in placed[:5]]
+        assert sorted(ring) == list(range(5))
+        assert placed == [tuple(ring[(first + more) % 5] for more in range(3)) for first in range(10)]
+
+
 def test_brokers_without_a_rack_count_as_one_rack() -> None:
     """Racks are set for some brokers only: no broker is left out, and three copies are on three racks."""
     usable = [UsableBroker(number, rack, False) for number, rack in enumerate(["a", "b", "a", "b", None, None])]

@@ -145,6 +145,17 @@ class TestConsumer:
 
 
 class TestMixed:
+    def test_a_classic_member_joins_a_consumer_group(self) -> None:
+        shard = MixedShard(topics_view(ta=2))
+        consumer, classic = MixedConsumer(shard, "n", ["ta"]), MixedClient(shard, "c", ["ta"])
+        consumer.settle()
+        for _ in range(5):
+            consumer.settle()
+            classic.settle()
+            shard.advance(100)
+        assert shard.kind == "consumer"
+        assert last(shard, group=GROUP) == f"member {classic.member_id} joined"
+
     def test_a_classic_member_takes_the_place_of_a_static_one(self) -> None:
         shard = MixedShard(topics_view(ta=2))
         clients = [MixedConsumer(shard, "n0", ["ta"], instance_id="i"), MixedConsumer(shard, "n1", ["ta"])]

@@ -410,3 +410,16 @@ def test_a_fetch_in_another_epoch_says_nothing_of_a_log(leader_epoch: int) -> No
     other = follower(Least())
     other.step(Fetched(key(3), 4, 0), 10)
     assert not other.replicas, "it does not lead"
+
+
+def test_a_replica_that_has_what_there_was_at_its_last_fetch_had_caught_up_then() -> None:
+    """However fast the log grows, it is no further behind than one fetch."""
+    end = [LogEnd(4, 5)]
+    node = RaftNode(key(1), VoterSet([Voter(key(1), {})]), ElectionState(4), lambda: end[0], Least())
+    node.start(0)
+    known: list[int] = []
+    for now_ms, log_end, offset in ((10, 5, 2), (20, 9, 4), (30, 12, 9), (40, 15, 12), (50, 15, 15)):
+        end[0] = LogEnd(5, log_end)
+        node.step(Fetched(key(7), 5, offset), now_ms)
+        known.append(node.replicas[key(7)].last_caught_up_ms)
+    assert known == [-1, -1, 20, 30, 50]
