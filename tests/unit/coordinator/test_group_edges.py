@@ -236,7 +236,7 @@ def test_a_description_of_a_group_of_the_other_protocol_says_so() -> None:
             )
 
 
-def test_the_assignor_of_most_members_is_used_and_of_equals_the_first_by_name() -> None:
+def test_the_assignor_of_most_members_is_used_of_equals_the_first() -> None:
     def member(assignor: str | None) -> MemberMetadata:
         return MemberMetadata(server_assignor=assignor)
 

@@ -412,7 +412,7 @@ def test_a_fetch_in_another_epoch_says_nothing_of_a_log(leader_epoch: int) -> No
     assert not other.replicas, "it does not lead"
 
 
-def test_a_replica_that_has_what_there_was_at_its_last_fetch_had_caught_up_then() -> None:
+def test_a_replica_caught_up_when_it_fetched_what_there_was_by_then() -> None:
     """However fast the log grows, it is no further behind than one fetch."""
     end = [LogEnd(4, 5)]
     node = RaftNode(key(1), VoterSet([Voter(key(1), {})]), ElectionState(4), lambda: end[0], Least())
