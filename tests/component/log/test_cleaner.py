@@ -258,7 +258,7 @@ async def test_a_full_disk_is_looked_at_again_later(shop: Shop, caplog: pytest.L
         raise errors.pop()
 
     def reports() -> int:
-        return sum("no space on the disk to compact" in record.getMessage() for record in caplog.records)
+        return sum("no disk space for compaction" in record.getMessage() for record in caplog.records)
 
     shop.disk.before_answer += [fail, fail]
     assert [await shop.cleaner.clean_dirtiest() for _ in range(2)] == [False, False]
