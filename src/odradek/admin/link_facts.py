@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +15,8 @@ from odradek.settings.links import Link, Mirror, MirrorState, links_of, mirror_k
 from odradek.settings.table import SEALED_PREFIX
 
 Row = dict[str, Any]
+# How long a broker may take to hear of a link that another one has created.
+NEW_LINK_TIMEOUT_S = 3.0
 # Of a partition of which no broker says anything.
 _UNKNOWN: Row = {
     "end": None,
@@ -42,6 +46,23 @@ async def link_settings(cluster: Cluster) -> dict[str, str]:
 async def links_of_cluster(cluster: Cluster) -> dict[str, Link]:
     """All links, by name. Raises ApiError."""
     return links_of(await link_settings(cluster))
+
+
+async def link_of_cluster(cluster: Cluster, name: str) -> Link:
+    """The link of this name.
+
+    A link that was just created may be unknown to the broker that answers, so it is looked up again for
+    `NEW_LINK_TIMEOUT_S`.
+
+    Raises:
+        UnknownLinkError: there is none. ApiError.
+    """
+    deadline_s = time.monotonic() + NEW_LINK_TIMEOUT_S
+    while name not in (links := await links_of_cluster(cluster)):
+        if time.monotonic() > deadline_s:
+            raise UnknownLinkError(f"there is no link {name}")
+        await asyncio.sleep(0.1)
+    return links[name]
 
 
 def found_link(name: str, links: Mapping[str, Link]) -> Link:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from odradek.admin.link_facts import Row, described, found_link, links_of_cluster
+from odradek.admin.link_facts import Row, described, found_link, link_of_cluster
 from odradek.admin.plan import PlanError
 from odradek.client.admin import ConfigOperation, ResourceType, alter_configs, describe_configs
 from odradek.client.epochs import epoch_end
@@ -81,7 +81,7 @@ async def known_plan(here: Cluster, name: str, topics: list[str]) -> tuple[Failb
     Raises:
         UnknownLinkError, ApiError. PlanError: a topic is a mirror that was none before.
     """
-    link = found_link(name, await links_of_cluster(here))
+    link = await link_of_cluster(here, name)
     mirrors = {topic: link.mirrors[topic] for topic in topics if topic in link.mirrors}
     going = [topic for topic, mirror in mirrors.items() if mirror.state is MirrorState.FAILBACK]
     done = [topic for topic, mirror in mirrors.items() if topic not in going and mirror.agreed_below]
@@ -440,5 +440,5 @@ async def end(here: Cluster, name: str, topics: list[str]) -> None:
 
 async def report(here: Cluster, name: str, topics: list[str]) -> list[dict[str, Any]]:
     """A row of `links describe` for each partition. Raises ApiError."""
-    found = await described(here, found_link(name, await links_of_cluster(here)))
+    found = await described(here, await link_of_cluster(here, name))
     return [row for row in found["partitions"] if row["topic"] in topics]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from odradek.admin import link_ends
-from odradek.admin.link_facts import Row, found_link, links_of_cluster, set_mirror_states
+from odradek.admin.link_facts import Row, link_of_cluster, set_mirror_states
 from odradek.admin.plan import Plan, PlanError
 from odradek.client.cluster import Cluster
 from odradek.settings.links import Link, MirrorState
@@ -15,7 +15,7 @@ SHOWN_PARTITIONS = 200
 
 async def plan_state(cluster: Cluster, name: str, topics: Sequence[str], state: MirrorState) -> Plan:
     """Mirrors that are paused, or go on. Raises PlanError, ApiError."""
-    link = found_link(name, await links_of_cluster(cluster))
+    link = await link_of_cluster(cluster, name)
     wanted = _mirrors(link, topics)
     changed = [topic for topic in wanted if link.mirrors[topic].state is not state]
     if not changed:
@@ -36,7 +36,7 @@ async def plan_end(cluster: Cluster, name: str, topics: Sequence[str], *, is_rea
     Raises:
         PlanError, ApiError.
     """
-    link = found_link(name, await links_of_cluster(cluster))
+    link = await link_of_cluster(cluster, name)
     asked = _mirrors(link, topics)
     rows = await link_ends.missing(cluster, link, asked, leaves_out=not is_reached and not topics)
     if is_reached:

@@ -99,7 +99,7 @@ def alter(
         from odradek.client.admin import ConfigOperation, ResourceType, alter_configs
         from odradek.settings.links import setting_key
 
-        _found(link, await links_here(cluster))
+        await _known_link(cluster, link)
         changes = [(setting_key(link, key), ConfigOperation.SET, value) for key, value in given.items()]
         gone = [(setting_key(link, key), ConfigOperation.DELETE, None) for key in unset or ()]
         await alter_configs(cluster, ResourceType.BROKER, "", [*changes, *gone])
@@ -122,7 +122,7 @@ def mirror(
         from odradek.settings.link_names import mirror_name
         from odradek.settings.links import MirrorState, mirror_key
 
-        found = _found(link, await links_here(cluster))
+        found = await _known_link(cluster, link)
         mirrors, names = found.mirrors, [mirror_name(found.prefix, topic) for topic in topics]
         for topic in names:
             if topic in mirrors and mirrors[topic].state is MirrorState.PAUSED:
@@ -241,7 +241,7 @@ def describe(
     from odradek.cli.link_state import show
 
     async def work(cluster: Cluster) -> dict[str, object]:
-        return await described(cluster, _found(link, await links_here(cluster)))
+        return await described(cluster, await _known_link(cluster, link))
 
     found = administer(target(bootstrap_server, command_config), work)
     if as_json:
@@ -262,12 +262,13 @@ def delete(
     confirm(f"delete the link {link}?", yes=yes)
 
     async def work(cluster: Cluster) -> Link:
-        from odradek.admin.link_facts import link_settings
+        from odradek.admin.link_facts import found_link, link_settings
         from odradek.client.admin import ConfigOperation, ResourceType, alter_configs
         from odradek.settings.links import links_of, split_key
 
+        await _known_link(cluster, link)
         settings = await link_settings(cluster)
-        found = _found(link, links_of(settings))
+        found = found_link(link, links_of(settings))
         if not found.mirrors:
             # Those of promoted topics stay as long as the topics.
             parts = [(key, split_key(key)) for key in settings]
@@ -288,7 +289,7 @@ def _change_state(
     async def work(cluster: Cluster) -> None:
         from odradek.settings.links import mirror_key
 
-        mirrors = _found(link, await links_here(cluster)).mirrors
+        mirrors = (await _known_link(cluster, link)).mirrors
         for topic in topics:
             if topic not in mirrors:
                 raise CliError(f"{link} does not mirror {topic}", code=NOT_FOUND)
@@ -324,7 +325,7 @@ def _end_mirrors(
     from odradek.cli.link_state import show_missing
 
     async def look(cluster: Cluster) -> tuple[Link, list[str], link_ends.Rows]:
-        link = _found(name, await links_here(cluster))
+        link = await _known_link(cluster, name)
         names = link_ends.chosen(link, topics, is_reached=is_reached)
         leaves_out = not is_reached and not topics
         return link, names, await link_ends.missing(cluster, link, names, leaves_out=leaves_out)
@@ -366,10 +367,14 @@ def _given(settings: list[str] | None, file: Path | None) -> dict[str, str]:
     return of_file | parse_assignments(settings, "--set")
 
 
-def _found(link: str, links: dict[str, Link]) -> Link:
-    if link not in links:
-        raise CliError(f"there is no link {link}; see `odradek links list`", code=NOT_FOUND)
-    return links[link]
+async def _known_link(cluster: Cluster, name: str) -> Link:
+    """The link of this name. Raises CliError if there is none."""
+    from odradek.admin.link_facts import UnknownLinkError, link_of_cluster
+
+    try:
+        return await link_of_cluster(cluster, name)
+    except UnknownLinkError as error:
+        raise CliError(f"{error}; see `odradek links list`", code=NOT_FOUND) from None
 
 
 async def _set(cluster: Cluster, values: dict[str, str]) -> None:
