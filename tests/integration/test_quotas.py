@@ -42,7 +42,7 @@ from tests.support.clients.api_calls import (
 )
 from tests.support.clients.cli import odradek
 from tests.support.clients.confluent import create_topic
-from tests.support.clients.quotas import FETCH, PRODUCE, alter, entry, set_quotas
+from tests.support.clients.quotas import FETCH, PRODUCE, alter, entry, quotas_set, set_quotas
 from tests.support.nodes.node import free_port
 from tests.support.nodes.permissions import allow_rules, remove_authorizer
 from tests.support.waiting import eventually
@@ -193,19 +193,17 @@ def test_a_wait_for_years_has_room_in_the_answer(port: int) -> None:
 
 def test_long_names_of_clients_are_not_kept(node: NodeThread, port: int) -> None:
     """One client could have 10,000 of 32 KB remembered, and shown in the metrics."""
-    set_quotas(port, {"client-id": None}, producer_byte_rate=1e9)
     asked = ApiVersionsRequest(client_software_name="a", client_software_version="1")
     start = "x" * 32_000
-    with Calls(port) as calls:
+    with quotas_set(port, {"client-id": None}, producer_byte_rate=1e9), Calls(port) as calls:
         for number in range(3):
             calls.socket.sendall(
                 b"".join(encode_request(ApiKey.API_VERSIONS, 3, 100 + number, f"{start}{number}", asked))
             )
             calls.receive(ApiKey.API_VERSIONS, 3, 100 + number)
-    names = [name for (_, name), _ in node.broker.dispatcher.quotas.produce.accounts() if name and name[0] == "x"]
-    assert len(names) == 3
-    assert max(map(len, names)) < 400
-    set_quotas(port, {"client-id": None}, producer_byte_rate=None)
+        names = [name for (_, name), _ in node.broker.dispatcher.quotas.produce.accounts() if name and name[0] == "x"]
+        assert len(names) == 3
+        assert max(map(len, names)) < 400
 
 
 def test_a_producer_that_asks_for_no_answer_waits_as_well(port: int) -> None:

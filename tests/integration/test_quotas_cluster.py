@@ -13,7 +13,7 @@ from odradek.protocol.messages.metadata_request import MetadataRequest, Metadata
 from odradek.testing import Cluster
 from tests.support.clients.api_calls import Calls, batch, fresh_name, produce_request
 from tests.support.clients.confluent import create_topic
-from tests.support.clients.quotas import set_quotas
+from tests.support.clients.quotas import quotas_set, set_quotas
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.only_ours
@@ -55,10 +55,8 @@ def test_quotas_hold_on_every_broker_and_not_between_them(odradek_cluster: Any) 
 
     # With 100 bytes per second for all the followers would need half an hour.
     writer, leader = fresh_name("app"), port_of(cluster, cluster.leader(topic))
-    set_quotas(ports[0], {"user": None}, consumer_byte_rate=100)
-    set_quotas(ports[0], {"user": None, "client-id": writer}, producer_byte_rate=10_000_000)
-    with Calls(leader, client_id=writer) as calls:
+    slow_readers = quotas_set(ports[0], {"user": None}, consumer_byte_rate=100)
+    fast_writer = quotas_set(ports[0], {"user": None, "client-id": writer}, producer_byte_rate=10_000_000)
+    with slow_readers, fast_writer, Calls(leader, client_id=writer) as calls:
         for _ in range(4):
             assert calls.produce(topic, batch(b"x" * 50_000), acks=-1).error_code == 0
-    set_quotas(ports[0], {"user": None}, consumer_byte_rate=None)
-    set_quotas(ports[0], {"user": None, "client-id": writer}, producer_byte_rate=None)

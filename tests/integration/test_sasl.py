@@ -39,7 +39,7 @@ from tests.support.clients.api_calls import Calls, batch, fresh_name, produce_re
 from tests.support.clients.cli import odradek
 from tests.support.clients.confluent import create_topic, produce_all, read_all
 from tests.support.clients.logins import log_in_as, say, shake
-from tests.support.clients.quotas import set_quotas
+from tests.support.clients.quotas import quotas_set
 from tests.support.clients.wire import Wire
 from tests.support.nodes.node import Node, free_port
 from tests.support.waiting import eventually
@@ -383,9 +383,8 @@ def test_an_anonymous_client_gets_no_delegation_token(node: SaslNode) -> None:
 @pytest.fixture
 def quota_of_alice(node: SaslNode) -> Iterator[None]:
     """Less than one request."""
-    set_quotas(node.port, {"user": "alice"}, producer_byte_rate=1000)
-    yield
-    set_quotas(node.port, {"user": "alice"}, producer_byte_rate=None)
+    with quotas_set(node.port, {"user": "alice"}, producer_byte_rate=1000):
+        yield
 
 
 @pytest.mark.usefixtures("quota_of_alice")

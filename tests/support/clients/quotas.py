@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from odradek.protocol.apis import ApiKey
@@ -36,3 +38,13 @@ def set_quotas(port: int, parts: dict[str, str | None], **quotas: float | None) 
     with Calls(port, client_id="operator") as calls:
         codes = [each.error_code for each in alter(calls, entry(parts, quotas))]
     assert codes == [0]
+
+
+@contextmanager
+def quotas_set(port: int, parts: dict[str, str | None], **quotas: float) -> Iterator[None]:
+    """Quotas for as long as the block lasts, for tests that share a node."""
+    set_quotas(port, parts, **quotas)
+    try:
+        yield
+    finally:
+        set_quotas(port, parts, **dict.fromkeys(quotas))
