@@ -39,8 +39,8 @@ DIRECTORY_BUGS = (
     ),
     Bug(
         "the log that was replaced keeps its name",
-        "log.future:FutureLogs.replace",
-        "manager.discard(current, after_names_in=future.log_dir)",
+        _DRIVER + "_swap",
+        "self._manager.discard(source, after_names_in=partition.log.log_dir)",
         "pass",
         "two logs bear one name, and a start chooses",
     ),
@@ -87,5 +87,5 @@ CAUGHT_BY_SEED: dict[str, int] = {
     "a partition goes on with the log that was replaced": 2,
     "a move that is given up leaves its copy": 2,
     "a move is not reported to the controller": 4,
-    "replicas of a lost directory are recreated": 8,
+    "replicas of a lost directory are recreated": 69,
 }

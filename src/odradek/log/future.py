@@ -102,11 +102,11 @@ class FutureLogs:
         return True
 
     def replace(self, key: TopicPartition) -> Log:
-        """Replace the log by its future log, and discard the log.
+        """Replace the log by its future log; the caller discards the old log, whose directory may fail alone.
 
         The future log is complete, and durable except for its last batches; the caller has checked it in the same
-        iteration of the loop. The names are durable before the old files are removed, not on return: until then a crash
-        finds both.
+        iteration of the loop. `LogManager.discard` with `after_names_in` makes the names durable before the old files
+        are removed: until then a crash finds both.
 
         Raises:
             StorageError: the future log could not be renamed; the log is unchanged.
@@ -125,9 +125,6 @@ class FutureLogs:
         topic_id = self.topic_ids[key]
         self.forget(key)
         manager.swap_in(future, topic_id)
-        if current is not None:
-            # Its files are removed once both names are durable.
-            manager.discard(current, after_names_in=future.log_dir)
         return future
 
     def take_loaded(self, found: list[FoundLog], assigned: AssignedDirectory) -> None:

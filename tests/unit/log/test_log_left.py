@@ -199,6 +199,7 @@ def moved(home: Home) -> None:
         read = home.log.read(future.log_end_offset, max_bytes=1 << 20)
         append_as_follower(future, b"".join(chunk.read() for chunk in read.chunks), now_ms=NOW_MS)
     home.manager.futures.replace(KEY)
+    home.manager.discard(home.log, after_names_in=home.dirs[1])
 
 
 def lost(home: Home) -> None:

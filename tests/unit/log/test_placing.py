@@ -69,7 +69,9 @@ def test_the_counts_are_right_whatever_comes_and_goes(manager: LogManager, dirs:
                 log = manager.logs[key]
                 manager.futures.create(log, ID, random.choice([path for path in dirs if path != log.log_dir]))
             case "replace" if key in manager.futures.logs:
+                replaced = manager.logs[key]
                 manager.futures.replace(key)
+                manager.discard(replaced)
             case "give up":
                 manager.futures.delete(key)
         assert +manager.placing.counts == counted(manager)

@@ -109,6 +109,26 @@ class TestMoving:
         assert moving.partition.log.log_dir == moving.source
         append(moving.partition)
 
+    async def test_an_old_directory_that_fails_last_does_not_cost_the_replica(
+        self, moving: Moving, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        disk, old = moving.broker.logs.disk, moving.partition.log.directory
+        rename = disk.rename
+
+        def fail(path: Path, target: Path) -> None:
+            if path == old:
+                raise OSError(errno.EIO, "no rename")
+            rename(path, target)
+
+        monkeypatch.setattr(disk, "rename", fail)
+        moving.move(moving.target)
+        await eventually_async(lambda: moving.broker.failed)
+        assert moving.broker.failed == [moving.source] and moving.settled == [moving.partition]
+        assert moving.partition.log is moving.broker.logs.get(KEY)
+        assert moving.partition.log.log_dir == moving.target and old.is_dir()
+        append(moving.partition)
+        assert moving.partition.log.log_end_offset == 6
+
     async def test_a_log_is_copied_reported_and_replaced(self, moving: Moving) -> None:
         before = moving.partition.log
         moving.move(moving.target)
