@@ -398,7 +398,7 @@ class TestChangeOfBrokers:
         assert change(calls, TOPIC, topic, ("local.retention.ms", SET, "77"))[0] == "NONE"
         assert Eventually(calls, BROKER, "1", key).is_("77", BROKER_SOURCE)
         assert Eventually(calls, TOPIC, topic, "local.retention.ms").is_("77", TOPIC_SOURCE)
-        reported = [line for line in node.log_text().splitlines() if "a dynamic setting is not honoured" in line]
+        reported = [line for line in node.log_text().splitlines() if "unsupported dynamic setting ignored" in line]
         assert any(f"setting={key}" in line and "name=1" in line for line in reported), reported
         assert any("setting=local.retention.ms" in line and f"name={topic}" in line for line in reported), reported
         assert change(calls, BROKER, "1", (key, DELETE, None))[0] == "NONE"

@@ -213,7 +213,7 @@ def test_a_controller_that_cannot_write_its_vote_stops_as_kafkas_does(
 
 
 @pytest.fixture
-def with_own_connections(tmp_path: Path) -> Iterator[tuple[Node, Ballast, Path]]:
+def separate_disks(tmp_path: Path) -> Iterator[tuple[Node, Ballast, Path]]:
     """A node whose topics lie on a file system of 16 MB, and its metadata elsewhere; the directory of its topics."""
     with small_tmpfs(tmp_path / "disk", 16 * MIB) as mounted:
         node = Node(
@@ -255,8 +255,10 @@ def found_by_offset_and_time(calls: Calls, topic: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("left_bytes", [0, 4096, 8192, 12288])
-def test_no_space_for_an_index_at_a_roll_refuses_the_batch(apart: tuple[Node, Ballast, Path], left_bytes: int) -> None:
-    node, ballast, directory = apart
+def test_no_space_for_an_index_at_a_roll_refuses_the_batch(
+    separate_disks: tuple[Node, Ballast, Path], left_bytes: int
+) -> None:
+    node, ballast, directory = separate_disks
     with Calls(node.port) as calls:
         topic = calls.create_topic(segment_bytes=MIB, segment_ms=SEGMENT_MS)
         for number in range(BATCHES):
@@ -284,8 +286,10 @@ def test_no_space_for_an_index_at_a_roll_refuses_the_batch(apart: tuple[Node, Ba
 
 
 @pytest.mark.parametrize("stopped", [True, False], ids=["after a stop", "after a kill"])
-def test_no_space_for_an_index_at_the_start_and_all_is_served(apart: tuple[Node, Ballast, Path], stopped: bool) -> None:
-    node, ballast, directory = apart
+def test_no_space_for_an_index_at_the_start_and_all_is_served(
+    separate_disks: tuple[Node, Ballast, Path], stopped: bool
+) -> None:
+    node, ballast, directory = separate_disks
     with Calls(node.port) as calls:
         topic = calls.create_topic(segment_bytes=MIB)
         count = 3 * BATCHES
