@@ -56,7 +56,7 @@ def values(messages: list[Message]) -> list[tuple[int | None, bytes | str | None
     return [(each.offset(), each.value()) for each in messages]
 
 
-def set_aside(path: str) -> list[tuple[int, str]]:
+def records_in(path: str) -> list[tuple[int, str]]:
     """Offsets and values of the records in a file, as the command prints them."""
     lines = run_here("dump-log", "--print-data-log", "--json", path).json_lines
     return [(each["offset"], each["value"]) for each in lines if each["kind"] == "record" and "value" in each]
@@ -158,7 +158,7 @@ def test_what_only_the_old_source_has_goes_into_a_file(old: Node, new: Node) -> 
     lost = [(9 + number, f"lost-{number}") for number in range(4)]
     # A transaction that was open there was committed here: the file has it from its first record on.
     straddling = [(6, "open-0"), (7, "open-1")]
-    assert set_aside(cut["file"]) == [*straddling, *lost, (14, "unfinished-0"), (15, "late-0"), (16, "late-1")]
+    assert records_in(cut["file"]) == [*straddling, *lost, (14, "unfinished-0"), (15, "late-0"), (16, "late-1")]
     groups = [(each["group"], each["to"], each["moved"]) for each in done["groups"]]
     assert groups == [("beyond", 8, True), ("member", 8, False)]
     # It was behind the cut, and is reset: else it would go on at 17, and miss what the new source has below.
@@ -220,7 +220,7 @@ def test_what_cannot_be_compared_starts_over(old: Node, new: Node) -> None:
     (cut,) = fail_back(old.bootstrap, "back")["partitions"]
     assert cut["offset"] == 15
     expected = [*records("shared", 10), *records("lost", 3)]
-    assert set_aside(cut["file"]) == [(number, (value or b"").decode()) for number, (_, value) in enumerate(expected)]
+    assert records_in(cut["file"]) == [(number, (value or b"").decode()) for number, (_, value) in enumerate(expected)]
     await_mirrored(old.bootstrap, 20, "back")
     assert values(read_all(old.bootstrap, TOPIC)) == [
         (15 + number, f"new-{4 + number}".encode()) for number in range(5)
@@ -271,7 +271,7 @@ def test_a_failback_whose_source_is_gone_ends_with_what_is_here(
     )
     new.start()
     (cut,) = fail_back(old.bootstrap, "back")["partitions"]
-    assert [value for _, value in set_aside(cut["file"])] == [(value or b"").decode() for _, value in own]
+    assert [value for _, value in records_in(cut["file"])] == [(value or b"").decode() for _, value in own]
     alike(old.data_dir, new.data_dir)
 
 
@@ -321,7 +321,7 @@ def test_brokers_die_amid_a_failback_and_it_goes_there_and_back(tmp_path: Path) 
         assert f"[{away}]" in waits.err
         (row,) = rows_of(here, TOPIC, "back")
         assert (row["state"], row["end"], row["cut"]["offset"]) == ("failback", 50, 50)
-        assert set_aside(row["cut"]["file"]) == [(50 + number, f"lost-{number}") for number in range(20)]
+        assert records_in(row["cut"]["file"]) == [(50 + number, f"lost-{number}") for number in range(20)]
         old[second].kill()
         old[away].start()
         leader_of(old, second)
@@ -339,7 +339,7 @@ def test_brokers_die_amid_a_failback_and_it_goes_there_and_back(tmp_path: Path) 
         produce_all(here, TOPIC, records("again", 10))
         produce_all(new.bootstrap, TOPIC, records("gone", 5))
         (cut,) = fail_back(new.bootstrap, "west")["partitions"]
-        assert set_aside(cut["file"]) == [(251 + number, f"gone-{number}") for number in range(5)]
+        assert records_in(cut["file"]) == [(251 + number, f"gone-{number}") for number in range(5)]
         for node in old.brokers:
             alike(node.plan.data_dir, new.data_dir)
         assert [each.value() for each in read_all(new.bootstrap, TOPIC)][-10:] == [

@@ -62,7 +62,7 @@ LINK_BUGS = (
         "what the old source wrote since stays below what the new one wrote",
     ),
     Bug(
-        "what is cut is not written aside",
+        "what is cut is not written to a file",
         "link.failback:Failback._cut",
         "if first < end:",
         "if False:",
@@ -101,7 +101,7 @@ CAUGHT_BY_SEED = {
     "the end of a mirror forgets no producers": 25,
     "each leader ends a mirror once more": 12,
     "a failback keeps all of an epoch that both have": 12,
-    "what is cut is not written aside": 4,
+    "what is cut is not written to a file": 4,
     "a failback waits for no replica": 12,
     "groups are not set back to the cut": 4,
     "a failback that is given up aborts what began here": 47,

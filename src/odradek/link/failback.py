@@ -1,4 +1,5 @@
-"""An old source becomes a mirror: each leader writes aside what the new source has not, and is cut (ADR 0021).
+"""An old source becomes a mirror: each leader writes the records that the new source lacks to a file, and cuts its log
+(ADR 0021).
 
 Until all replicas of a partition are cut, and that is in the settings, nothing is mirrored. Each step may be done again
 by another leader: nothing is appended, so logs get shorter alone.
@@ -16,7 +17,7 @@ from odradek.common.log_lines import get_logger
 from odradek.link.agreement import Agreement, agree
 from odradek.link.measures import NO_REASON, Why, why_of
 from odradek.link.same_topics import same_topics
-from odradek.log.aside import aside_path, newest_aside, write_aside
+from odradek.log.failback_file import failback_path, newest_failback_file, write_failback_file
 from odradek.replica.failback import Below, cut_leader, may_be_compacted, replicas_not_cut, scan_below
 from odradek.settings.links import MirrorState, cut_text
 
@@ -160,7 +161,7 @@ class Failback:
         return known[1]
 
     async def _cut(self, mirror: Mirror, each: MirroredPartition, agreed: Agreement, first_open: int | None) -> bool:
-        """Write aside what goes, and transactions that the source has aborted, then cut; whether that was done."""
+        """Write records and aborted transactions to a failback file, then cut the log; returns whether it is done."""
         partition = each.partition
         log, epoch, end = partition.log, partition.leader_epoch, partition.log.log_end_offset
         if not _may_cut(each):
@@ -169,7 +170,7 @@ class Failback:
         first = first if first_open is None else min(first, first_open)
         file: Path | None
         if first < end:
-            file, size_bytes = await self._written_aside(each, first, starts_over=agreed.starts_over)
+            file, size_bytes = await self._failback_file(each, first, starts_over=agreed.starts_over)
         else:
             file, size_bytes = _known_file(partition, mirror.leader_epoch)
         if agreed.starts_over or agreed.offset < end:
@@ -186,7 +187,7 @@ class Failback:
         each.cut = Cut(agreed.offset, epoch, file, size_bytes)
         return True
 
-    async def _written_aside(self, each: MirroredPartition, first: int, *, starts_over: bool) -> tuple[Path, int]:
+    async def _failback_file(self, each: MirroredPartition, first: int, *, starts_over: bool) -> tuple[Path, int]:
         """The file of what is at and above `first`, and its bytes: of the round before, where the log is as it was."""
         partition = each.partition
         log, epoch, end = partition.log, partition.leader_epoch, partition.log.log_end_offset
@@ -195,14 +196,14 @@ class Failback:
             return known.file, known.size_bytes
 
         def tell(done: int, whole: int) -> None:
-            text = f"what only it has is written aside, {done} of {whole} bytes"
+            text = f"failback file: {done} of {whole} bytes are written"
             each.reason = each.reason.followed_by(Why.FAILBACK, text, self._clock.now_ms())
 
-        file = aside_path(log, first, epoch, partition.topic_id)
-        size_bytes = await write_aside(log, first, file, tell)
+        file = failback_path(log, first, epoch, partition.topic_id)
+        size_bytes = await write_failback_file(log, first, file, tell)
         self._written[partition.name] = _Written(log, first, epoch, end, file, size_bytes)
         _log.warning(
-            "what only an old source has is written aside",
+            "failback file written",
             partition=partition.name,
             file=file,
             bytes=size_bytes,
@@ -214,8 +215,8 @@ class Failback:
 
 
 def known_cut(partition: Partition) -> Cut | None:
-    """What a leader on this broker wrote aside last, be it before its process ended. Raises StorageError."""
-    found = newest_aside(partition.log, partition.topic_id)
+    """The newest failback file of the partition on this broker, also of an earlier process. Raises StorageError."""
+    found = newest_failback_file(partition.log, partition.topic_id)
     return None if found is None else Cut(found.offset, found.leader_epoch, found.path, found.size_bytes)
 
 

@@ -18,9 +18,9 @@ from uuid import UUID
 from odradek.common.errors import StorageError
 from odradek.common.ports import Disk
 from odradek.common.topic_names import METADATA_TOPIC, TopicPartition
-from odradek.log.aside import is_unfinished
 from odradek.log.checkpoints import CorruptCheckpointError, read_topic_id
 from odradek.log.config import LogConfig
+from odradek.log.failback_file import is_unfinished
 from odradek.log.files import FileCache
 from odradek.log.log import Log, RemoveLater
 from odradek.log.opening import open_log
@@ -176,7 +176,7 @@ class LogLoader:
         self._waiting[log_dir.path] = waiting
 
     def _names(self, log_dir: Path) -> Iterator[str]:
-        """The names in a directory; removes unfinished files of `aside`."""
+        """The names in a directory; removes incomplete failback files."""
         for name in self._disk.list_dir(log_dir):
             if is_unfinished(name):
                 self._disk.remove(log_dir / name)

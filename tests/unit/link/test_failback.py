@@ -1,4 +1,4 @@
-"""A leader of an old source over a real log: what it asks, writes aside and cuts, and when it does none of these."""
+"""A leader of an old source over a real log: what it requests, and when it writes a failback file and cuts the log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from odradek.link import failback
 from odradek.link.failback import Failback
 from odradek.link.measures import NO_REASON, Why, measure
 from odradek.link.mirroring import MirroredPartition
-from odradek.log import aside
+from odradek.log import failback_file
 from odradek.log.epoch_cache import EpochCache
 from odradek.metadata.model import PartitionImage
 from odradek.record.batch import patch_base_offset, patch_leader_epoch
@@ -77,9 +77,9 @@ class World:
     async def same_topics(self, *_: object) -> set[str]:
         return {"t"} if self.is_same else set()
 
-    async def write_aside(self, log: Any, offset: int, path: Path, tell: Any) -> int:
+    async def write_failback_file(self, log: Any, offset: int, path: Path, tell: Any) -> int:
         self.before_cut()
-        return int(await aside.write_aside(log, offset, path, tell))
+        return int(await failback_file.write_failback_file(log, offset, path, tell))
 
     def round(self) -> None:
         link = Link("back", "a:1", {"t": self.mirror})
@@ -109,7 +109,7 @@ def world(mirrored: MirroredPartition, monkeypatch: pytest.MonkeyPatch) -> World
         patch_base_offset(data, offset)
         patch_leader_epoch(data, epoch)
         mirrored.partition.append_mirrored(data, now_ms=NOW_MS)
-    for name in ("epoch_end", "list_offsets", "same_topics", "write_aside"):
+    for name in ("epoch_end", "list_offsets", "same_topics", "write_failback_file"):
         monkeypatch.setattr(failback, name, getattr(made, name))
     return made
 

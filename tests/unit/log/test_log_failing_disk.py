@@ -13,11 +13,11 @@ import pytest
 from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.ports import WorkerError
 from odradek.common.real_io import RealClock
-from odradek.log.aside import aside_path, write_aside
 from odradek.log.compaction.cleaner import Cleaner
 from odradek.log.compaction.config import CleanerConfig
 from odradek.log.compaction.swap import replace_segments
 from odradek.log.config import LogConfig
+from odradek.log.failback_file import failback_path, write_failback_file
 from odradek.log.log import Log
 from odradek.log.manager import LogManager
 from odradek.log.opening import close_log
@@ -111,7 +111,7 @@ async def test_a_copy_aside_names_the_directory_whose_disk_failed() -> None:
     home = opened_again()
     home.disk.faults = DiskFaults(write_error=1.0, sync_ms=(0.0, 0.0))
     with pytest.raises(StorageError, match="simulated write error") as error:
-        await write_aside(home.log, 0, aside_path(home.log, 0, 1, UUID(int=1)))
+        await write_failback_file(home.log, 0, failback_path(home.log, 0, 1, UUID(int=1)))
     assert error.value.log_dir == ROOT
 
 

@@ -14,9 +14,9 @@ import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.ports import DiskUsage
-from odradek.log import aside
-from odradek.log.aside import aside_path, newest_aside, write_aside
+from odradek.log import failback_file
 from odradek.log.config import LogConfig
+from odradek.log.failback_file import failback_path, newest_failback_file, write_failback_file
 from odradek.log.files import FileCache
 from odradek.log.log import Log
 from odradek.log.manager import LogManager
@@ -57,14 +57,14 @@ def written(log: Log, first: int) -> bytes:
     )
 
 
-@pytest.mark.parametrize("read_bytes", [aside.READ_BYTES, 200, 1])
+@pytest.mark.parametrize("read_bytes", [failback_file.READ_BYTES, 200, 1])
 def test_all_batches_from_there_on(
     log: Log, disk: SimDisk, monkeypatch: pytest.MonkeyPatch, *, read_bytes: int
 ) -> None:
-    monkeypatch.setattr(aside, "READ_BYTES", read_bytes)
-    path = aside_path(log, 22, 7, TOPIC_ID)
+    monkeypatch.setattr(failback_file, "READ_BYTES", read_bytes)
+    path = failback_path(log, 22, 7, TOPIC_ID)
     assert path == Path(f"/logs/t-0.00000000000000000022.failback-7-{TOPIC_ID.hex}.log")
-    size = asyncio.run(write_aside(log, 22, path))
+    size = asyncio.run(write_failback_file(log, 22, path))
     expected = written(log, 22)
     assert len(log.segments.bases) > 3
     assert disk.open(path, read_only=True).read_at(0, 1 << 20) == expected
@@ -76,12 +76,12 @@ def test_without_space_there_is_no_half_of_a_file(
     log: Log, disk: SimDisk, monkeypatch: pytest.MonkeyPatch, *, is_known: bool
 ) -> None:
     """Whether the disk says so before, or gets full in the middle."""
-    path = aside_path(log, 22, 7, TOPIC_ID)
+    path = failback_path(log, 22, 7, TOPIC_ID)
     if not is_known:
         monkeypatch.setattr(disk, "usage", lambda path: DiskUsage(2**40, 2**40))
     disk.faults = DiskFaults(capacity_bytes=disk.used_bytes() + 500)
     with pytest.raises(ApiError) as caught:
-        asyncio.run(write_aside(log, 22, path))
+        asyncio.run(write_failback_file(log, 22, path))
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert disk.list_dir(Path("/logs")) == ["t-0"]
 
@@ -89,8 +89,8 @@ def test_without_space_there_is_no_half_of_a_file(
 def test_where_no_record_is_left_the_file_is_empty(log: Log, disk: SimDisk) -> None:
     """Compaction has dropped the last of them: the log's end is where it was."""
     advance_end_to(log, 200, NOW_MS)
-    path = aside_path(log, 90, 7, TOPIC_ID)
-    assert asyncio.run(write_aside(log, 90, path)) == 0
+    path = failback_path(log, 90, 7, TOPIC_ID)
+    assert asyncio.run(write_failback_file(log, 90, path)) == 0
     assert disk.size(path) == 0
 
 
@@ -100,20 +100,20 @@ def test_a_name_fits_into_a_directory(disk: SimDisk) -> None:
         topic_partition = ("t" * 249, 123456)
         log_dir = Path("/logs")
 
-    path = aside_path(Named(), 2**62, 2**30, TOPIC_ID)  # type: ignore[arg-type]
+    path = failback_path(Named(), 2**62, 2**30, TOPIC_ID)  # type: ignore[arg-type]
     assert len(path.name) + len("-99.tmp") <= 255
 
 
 def test_a_file_that_is_there_is_not_written_over(log: Log, disk: SimDisk) -> None:
     """A topic that was deleted and has come back may be cut at the same offset and epoch."""
-    first = aside_path(log, 22, 7, TOPIC_ID)
-    asyncio.run(write_aside(log, 22, first))
+    first = failback_path(log, 22, 7, TOPIC_ID)
+    asyncio.run(write_failback_file(log, 22, first))
     kept = disk.open(first, read_only=True).read_at(0, 1 << 20)
-    second = aside_path(log, 22, 7, TOPIC_ID)
-    asyncio.run(write_aside(log, 30, second))
+    second = failback_path(log, 22, 7, TOPIC_ID)
+    asyncio.run(write_failback_file(log, 30, second))
     assert second.name == f"t-0.00000000000000000022.failback-7-{TOPIC_ID.hex}-1.log"
     assert disk.open(first, read_only=True).read_at(0, 1 << 20) == kept
-    assert aside_path(log, 22, 7, TOPIC_ID).name.endswith(f".failback-7-{TOPIC_ID.hex}-2.log")
+    assert failback_path(log, 22, 7, TOPIC_ID).name.endswith(f".failback-7-{TOPIC_ID.hex}-2.log")
 
 
 def test_what_an_attempt_left_unfinished_is_removed(log: Log, disk: SimDisk) -> None:
@@ -125,8 +125,8 @@ def test_what_an_attempt_left_unfinished_is_removed(log: Log, disk: SimDisk) -> 
     names.append(f"t-0.{5:020}.failback-6-{TOPIC_ID.hex}.log")
     for name in names:
         disk.open(Path("/logs") / name, create=True).close()
-    path = aside_path(log, 22, 7, TOPIC_ID)
-    asyncio.run(write_aside(log, 22, path))
+    path = failback_path(log, 22, 7, TOPIC_ID)
+    asyncio.run(write_failback_file(log, 22, path))
     assert disk.list_dir(Path("/logs")) == sorted([*names[2:], "t-0", path.name])
 
 
@@ -135,8 +135,8 @@ def test_damage_is_copied_with_the_rest(log: Log, disk: SimDisk) -> None:
     position = segment.position_of(30)
     segment.open_shared().file.write_at(position + 16, [b"\0"])  # the magic byte of a header
     raw = b"".join(each.open_shared().file.read_at(0, each.size_bytes) for each in log.segments)
-    path = aside_path(log, 22, 7, TOPIC_ID)
-    size = asyncio.run(write_aside(log, 22, path))
+    path = failback_path(log, 22, 7, TOPIC_ID)
+    size = asyncio.run(write_failback_file(log, 22, path))
     assert disk.open(path, read_only=True).read_at(0, 1 << 20) == raw[-size:]
     assert size > 9 * len(batch(b"30", b"x" * 40))
 
@@ -146,9 +146,9 @@ def test_a_part_of_the_disk_stays_free(log: Log, disk: SimDisk, monkeypatch: pyt
     usable = needed + 10_000 - 1
     monkeypatch.setattr(disk, "usage", lambda path: DiskUsage(1_000_000, usable))
     with pytest.raises(ApiError):
-        asyncio.run(write_aside(log, 22, aside_path(log, 22, 7, TOPIC_ID)))
+        asyncio.run(write_failback_file(log, 22, failback_path(log, 22, 7, TOPIC_ID)))
     usable += 1
-    asyncio.run(write_aside(log, 22, aside_path(log, 22, 7, TOPIC_ID)))
+    asyncio.run(write_failback_file(log, 22, failback_path(log, 22, 7, TOPIC_ID)))
 
 
 def test_the_loop_waits_for_no_fsync(log: Log, disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,26 +169,26 @@ def test_the_loop_waits_for_no_fsync(log: Log, disk: SimDisk, monkeypatch: pytes
 
     monkeypatch.setattr(disk, "run_blocking", run_blocking)
     monkeypatch.setattr(disk, "sync_dir", synced)
-    asyncio.run(write_aside(log, 22, aside_path(log, 22, 7, TOPIC_ID)))
+    asyncio.run(write_failback_file(log, 22, failback_path(log, 22, 7, TOPIC_ID)))
     assert on_loop == [False]
 
 
 def test_progress_is_reported(log: Log) -> None:
     said: list[tuple[int, int]] = []
-    path = aside_path(log, 0, 7, TOPIC_ID)
-    size = asyncio.run(write_aside(log, 0, path, lambda done, whole: said.append((done, whole))))
+    path = failback_path(log, 0, 7, TOPIC_ID)
+    size = asyncio.run(write_failback_file(log, 0, path, lambda done, whole: said.append((done, whole))))
     assert [done for done, _ in said] == sorted(done for done, _ in said)
     assert said[-1] == (size, size)
 
 
 def test_the_newest_file_of_a_topic_is_found_again(log: Log) -> None:
-    assert newest_aside(log, TOPIC_ID) is None
+    assert newest_failback_file(log, TOPIC_ID) is None
     for offset, epoch in ((30, 7), (22, 11), (25, 8)):
-        asyncio.run(write_aside(log, offset, aside_path(log, offset, epoch, TOPIC_ID)))
-    again = aside_path(log, 22, 11, TOPIC_ID)
-    size = asyncio.run(write_aside(log, 22, again))
-    assert newest_aside(log, TOPIC_ID) == (22, 11, again, size)
-    assert newest_aside(log, UUID(int=6)) is None, "another topic had that name"
+        asyncio.run(write_failback_file(log, offset, failback_path(log, offset, epoch, TOPIC_ID)))
+    again = failback_path(log, 22, 11, TOPIC_ID)
+    size = asyncio.run(write_failback_file(log, 22, again))
+    assert newest_failback_file(log, TOPIC_ID) == (22, 11, again, size)
+    assert newest_failback_file(log, UUID(int=6)) is None, "another topic had that name"
 
 
 def test_a_start_removes_what_was_not_finished() -> None:

@@ -1,4 +1,5 @@
-"""Writing the end of a log aside before it is cut, as a file of batches that `odradek dump-log` reads (ADR 0021)."""
+"""Failback files: the end of a log, written to a file of batches before it is cut. `odradek dump-log` reads them (ADR
+0021)."""
 
 from __future__ import annotations
 
@@ -25,11 +26,11 @@ RESERVE_BYTES = 1024**3
 LONGEST_TOPIC = 150
 _REST = r"\.([0-9]{20})\.failback-([0-9]+)-[0-9a-f]{32}(-[0-9]+)?\.log"
 _UNFINISHED = re.compile(rf".+{_REST}\.tmp")
-Tell = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
 
 
-class Aside(NamedTuple):
-    """A file that was finished: the first offset that it has, and the leader epoch under which it was written."""
+class FailbackFile(NamedTuple):
+    """A complete failback file: its first offset, and the leader epoch under which it was written."""
 
     offset: int
     leader_epoch: int
@@ -37,10 +38,11 @@ class Aside(NamedTuple):
     size_bytes: int
 
 
-def aside_path(log: Log, offset: int, leader_epoch: int, topic_id: UUID) -> Path:
-    """Beside the directories of partitions: it stays where the topic is deleted, and belongs to no log.
+def failback_path(log: Log, offset: int, leader_epoch: int, topic_id: UUID) -> Path:
+    """A path that does not exist yet, beside the partition directories: the file belongs to no log, and is not deleted
+    with the topic.
 
-    Of no file that is there: a leader may have come to the same offset and epoch before, and have cut nothing.
+    A leader with the same offset and epoch may have written a file before, and have cut nothing.
     """
     name = f"{_front(log)}.{offset:020}.failback-{leader_epoch}-{topic_id.hex}"
     path, count = log.log_dir / f"{name}.log", 0
@@ -50,8 +52,8 @@ def aside_path(log: Log, offset: int, leader_epoch: int, topic_id: UUID) -> Path
     return path
 
 
-def newest_aside(log: Log, topic_id: UUID) -> Aside | None:
-    """The last file that was written for a partition, in the directory of its log. Raises StorageError."""
+def newest_failback_file(log: Log, topic_id: UUID) -> FailbackFile | None:
+    """The newest failback file of a partition, in the directory of its log. Raises StorageError."""
     disk, found = log.partition_dir.files.disk, list[tuple[int, int, int, str]]()
     pattern = re.compile(re.escape(_front(log)) + _REST)
     try:
@@ -63,13 +65,13 @@ def newest_aside(log: Log, topic_id: UUID) -> Aside | None:
             return None
         leader_epoch, _, offset, name = max(found)
         path = log.log_dir / name
-        return Aside(offset, leader_epoch, path, disk.size(path))
+        return FailbackFile(offset, leader_epoch, path, disk.size(path))
     except OSError as error:
         raise log.partition_dir.failed(error) from error
 
 
 def is_unfinished(name: str) -> bool:
-    """Whether a name in a log directory belongs to a file that was not written completely."""
+    """Whether a name in a log directory is that of an incomplete failback file."""
     return _UNFINISHED.fullmatch(name) is not None
 
 
@@ -80,22 +82,24 @@ def _front(log: Log) -> str:
     return f"{topic}-{partition_id}"
 
 
-async def write_aside(log: Log, offset: int, path: Path, tell: Tell = lambda done, whole: None) -> int:
+async def write_failback_file(
+    log: Log, offset: int, path: Path, on_progress: OnProgress = lambda done, whole: None
+) -> int:
     """Write the records from `offset` (inclusive) to the log end to a file, durably; returns its size in bytes.
 
     The bytes are those of the segments; damaged batches are copied as well. Nothing may be appended during the call.
     Unfinished files of earlier attempts for this partition are removed.
 
     Args:
-        path: from `aside_path`; the file gets this name once it is complete.
-        tell: called repeatedly with the bytes written and the total.
+        path: from `failback_path`; the file gets this name once it is complete.
+        on_progress: called repeatedly with the bytes written and the total.
     Raises:
         ApiError: KAFKA_STORAGE_ERROR, no space. StorageError.
     """
     disk, waiting = log.partition_dir.files.disk, path.with_name(path.name + ".tmp")
     try:
         _remove_unfinished(log, disk)
-        return await _write(log, offset, disk, waiting, path, tell)
+        return await _write(log, offset, disk, waiting, path, on_progress)
     except OSError as error:
         if not is_disk_full(error):
             raise log.partition_dir.failed(error) from error
@@ -113,7 +117,7 @@ def _remove_unfinished(log: Log, disk: Disk) -> None:
             disk.remove(log.log_dir / name)
 
 
-async def _write(log: Log, offset: int, disk: Disk, waiting: Path, path: Path, tell: Tell) -> int:
+async def _write(log: Log, offset: int, disk: Disk, waiting: Path, path: Path, on_progress: OnProgress) -> int:
     needed = sum(each.size_bytes for each in log.segments.from_offset(offset))
     usage = disk.usage(log.log_dir)
     if usage.usable_bytes < needed + min(RESERVE_BYTES, usage.total_bytes // 100):
@@ -132,7 +136,7 @@ async def _write(log: Log, offset: int, disk: Disk, waiting: Path, path: Path, t
                 if not copied:
                     break  # the log was truncated: the caller discards the file
                 position, written = position + copied, written + copied
-                tell(written, needed)
+                on_progress(written, needed)
         await disk.run_blocking(file.sync)
     finally:
         file.close()
