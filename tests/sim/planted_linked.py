@@ -35,7 +35,7 @@ LINK_BUGS = (
     ),
     Bug(
         "the source's start is followed when it is news",
-        "link.service:LinkRun._hear_nothing",
+        "link.service:LinkRun._confirm_unchanged",
         "mirrored.follow_start()",
         "pass",
         "what followers had not fetched then is never deleted",

@@ -1,6 +1,6 @@
-"""ACLs follow those of the source within a list of filters: added there, added here; removed there, removed here.
+"""Copies ACLs of the source that match a list of filters: additions and removals there are repeated here.
 
-Over a link with a prefix those of topics are of the mirrors' names, and other topics' ACLs here are not the link's.
+If the link has a prefix, ACLs of topics get the names of the mirrors, and ACLs of other topics are not changed.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from odradek.metadata.image import MetadataImage
     from odradek.settings.links import Link
 
-# Of one request to our controller.
+# The most ACLs in one request to the controller.
 AT_ONCE = 200
 
 
 class AclFollower:
-    """What the one broker does that looks after the mirrors' topics."""
+    """Copies ACLs; one broker is responsible for this."""
 
     def __init__(self, image: Callable[[], MetadataImage | None], ask: AskController) -> None:
         """`image` is None on all other brokers."""
@@ -42,12 +42,12 @@ class AclFollower:
         self._ask = ask
 
     async def follow(self, source: Cluster, present: Callable[[], Link]) -> None:
-        """One round: what was revoked goes first, and nothing that fails keeps the rest.
+        """One round: removals come first, and an error does not stop the rest.
 
         Args:
             present: the link as it is now.
         Raises:
-            OdradekError: what the source refuses, or the first that our own controller does.
+            OdradekError: the error of the source, or the first error of the controller here.
         """
         if not _filters(present()) or self._image() is None:
             return
@@ -85,7 +85,7 @@ class AclFollower:
 
 
 def acl_here(prefix: str, acl: Acl) -> Acl:
-    """What an ACL of the source is over a link with this prefix: one of all topics there is one of all mirrors."""
+    """The ACL here for an ACL of the source; an ACL of all topics becomes one of all mirrors of the prefix."""
     if not prefix or acl.resource_type != AclResourceType.TOPIC:
         return acl
     if acl.resource_name == WILDCARD and acl.pattern_type == PatternType.LITERAL:
@@ -94,7 +94,7 @@ def acl_here(prefix: str, acl: Acl) -> Acl:
 
 
 def acl_at_source(prefix: str, acl: Acl) -> Acl | None:
-    """The ACL of the source that comes to this one; None where none does, as with those of other topics."""
+    """The ACL of the source for an ACL here; None if there is none, as for topics that are no mirrors."""
     if not prefix or acl.resource_type != AclResourceType.TOPIC:
         return acl
     if acl.resource_name == prefix and acl.pattern_type == PatternType.PREFIXED:
@@ -105,7 +105,7 @@ def acl_at_source(prefix: str, acl: Acl) -> Acl | None:
 
 
 def _filters(link: Link) -> list[AclFilter]:
-    """None where ACLs do not follow."""
+    """The filters; none if ACLs are not copied."""
     if ACLS.interval_ms(link.settings) is None:
         return []
     return [_filter(each) for each in parse_acl_filters(link.settings.get(ACL_FILTERS, ""))]

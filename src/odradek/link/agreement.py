@@ -1,8 +1,7 @@
-"""Up to where an old source and the topic that was made of it have one history (ADR 0021).
+"""Finds the offset up to which an old source and the topic promoted from it have a common history (ADR 0021).
 
-Decides only. Below the leader epoch at which the new one was promoted, the old source alone wrote, and the same epoch
-at the same offset is the same record. From there on both give the same numbers to epochs of their own, so nothing there
-is ever compared.
+Pure. Below the leader epoch of the promotion only the old source wrote, so the same epoch at the same offset is the
+same record. From that epoch on both clusters use the same numbers for different epochs, so these are not compared.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ EpochEnd = Callable[[int], Awaitable[tuple[int, int]]]
 class Agreement:
     """
     Attributes:
-        offset: where our log is to end (exclusive).
-        starts_over: nothing of our log may stay: it begins at `offset` again, which is where the source's begins.
+        offset: the end offset of the log here after the cut (exclusive).
+        starts_over: the whole log is removed, and begins again at `offset`, the source's log start offset.
     """
 
     offset: int
@@ -33,18 +32,18 @@ async def agree(
     """
     Args:
         below: the first leader epoch that the source has of its own.
-        source_end, own_end: (largest epoch not above the asked one, its end offset); -1 and -1 where there is none.
-        source_start: where the source's log starts.
+        source_end, own_end: (largest epoch not above the argument, its end offset); -1 and -1 if there is none.
+        source_start: the source's log start offset.
     Raises:
-        ApiError: LEADER_NOT_AVAILABLE, the source is to be asked again; what the questions raise.
+        ApiError: LEADER_NOT_AVAILABLE, try again; errors of the requests.
     """
     asked, start = below - 1, 0
     while asked >= 0:
         epoch, end = await source_end(asked)
         if end < 0:
-            # It was promoted, and its leader has not written so yet: this is not the answer of one that has nothing.
+            # It is promoted, but its leader has not recorded the epoch yet: its log is not necessarily empty.
             raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"the source names no end of epochs below {below} yet")
-        # A log whose start has moved on answers with that start: so the start must be that of the same moment.
+        # The response for a deleted epoch is the log start offset, so both must be of the same moment.
         start = await source_start()
         if await source_end(asked) != (epoch, end):
             raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, "the source's log start moves")
@@ -52,7 +51,7 @@ async def agree(
             return Agreement(start, starts_over=True)
         own_epoch, own = await own_end(epoch)
         if own < 0:
-            asked = epoch - 1  # ours ends with an earlier one
+            asked = epoch - 1  # the log here has only earlier epochs
         elif own_epoch == epoch:
             return Agreement(min(own, end))
         else:

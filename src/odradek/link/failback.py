@@ -1,8 +1,8 @@
 """An old source becomes a mirror: each leader writes the records that the new source lacks to a file, and cuts its log
 (ADR 0021).
 
-Until all replicas of a partition are cut, and that is in the settings, nothing is mirrored. Each step may be done again
-by another leader: nothing is appended, so logs get shorter alone.
+Nothing is mirrored until all replicas of a partition are cut, and the settings say so. Another leader may repeat each
+step: nothing is appended meanwhile, so logs only become shorter.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _log = get_logger("link.failback")
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What a leader did with its log.
+    """A completed cut of a leader's log.
 
     Attributes:
-        offset: where it ends since (exclusive).
-        leader_epoch: under which.
-        file, size_bytes: where the batches are that were there; None and 0 where there were none.
+        offset: the new log end offset (exclusive).
+        leader_epoch: the epoch of the leader.
+        file, size_bytes: the failback file; None and 0 if no batches were removed.
     """
 
     offset: int
@@ -54,14 +54,14 @@ class Cut:
     size_bytes: int = 0
 
     def shown(self, broker_id: int) -> dict[str, Any]:
-        """What `links describe` gets."""
+        """The fields for `links describe`."""
         file = None if self.file is None else str(self.file)
         return {"offset": self.offset, "broker": broker_id, "file": file, "bytes": self.size_bytes}
 
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """A file that was finished, and of what; it may not have been cut as the in-sync set changed meanwhile."""
+    """A complete failback file, and the state of the log that it has; the log may not be cut if the ISR has changed."""
 
     log: Log
     first: int
@@ -72,20 +72,20 @@ class _Written:
 
 
 class Failback:
-    """What the leaders on this broker do for one link."""
+    """The failbacks of the partitions of one link that this broker leads."""
 
     def __init__(self, clock: Clock, replicas: ReplicaManager, keeper: Callable[[], TopicKeeper | None]) -> None:
         self._clock = clock
         self._replicas = replicas
         self._keeper = keeper
         self._written: dict[str, _Written] = {}
-        # Partition -> log, leader epoch and offset, and what is below that.
+        # Partition -> log, leader epoch and offset, and the result of the scan below that offset.
         self._below: dict[str, tuple[tuple[Log, int, int], Below]] = {}
 
     async def round(
         self, source: Cluster, link: Callable[[], Link], partitions: Callable[[], list[MirroredPartition]]
     ) -> None:
-        """Bring each partition a step further; what cannot be done is tried again with the next round."""
+        """Try the next step of each partition; errors are retried by the next round."""
         for each in partitions():
             mirror = link().mirrors.get(each.partition.topic)
             if mirror is None or mirror.state is not MirrorState.FAILBACK:
@@ -112,18 +112,19 @@ class Failback:
             text = f"cut to {each.cut.offset}; replicas {uncut} are to be cut, and do not fetch yet"
             each.reason = each.reason.followed_by(Why.FAILBACK, text, self._clock.now_ms())
         else:
-            await self._note(mirror, f"cut.{partition.partition_id}", cut_text(each.cut.offset, each.cut.leader_epoch))
+            await self._set(mirror, f"cut.{partition.partition_id}", cut_text(each.cut.offset, each.cut.leader_epoch))
             each.reason = NO_REASON
 
-    async def _note(self, mirror: Mirror, what: str, text: str) -> None:
-        """Have a setting of the mirror. Raises ApiError: it is not failed back any more, or led by another one."""
+    async def _set(self, mirror: Mirror, what: str, text: str) -> None:
+        """Set a setting of the mirror. Raises ApiError if the failback has ended, or another broker leads."""
         keeper = self._keeper()
         if keeper is None:
             raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, "there is no metadata yet")
         await keeper.set({mirror.key(what): text})
 
     async def _agree(self, source: Cluster, mirror: Mirror, each: MirroredPartition) -> tuple[Agreement, int | None]:
-        """Where our log is to end, and where the first transaction begins that is open there; None where none is."""
+        """The end offset after the cut, and the first offset of a transaction that is open there; None if there is
+        none."""
         key = topic, partition_id = each.source_key
         leader, epoch, log = each.source_leader, each.source_epoch, each.partition.log
         if leader < 0 or epoch < mirror.agreed_below:
@@ -135,7 +136,7 @@ class Failback:
         async def source_start() -> int:
             found = await list_offsets(source, {key: EARLIEST})
             if key not in found:
-                raise ProtocolError(f"broker {leader} does not answer where {topic}-{partition_id} begins")
+                raise ProtocolError(f"broker {leader} did not return the log start offset of {topic}-{partition_id}")
             return found[key]
 
         async def own_end(asked: int) -> tuple[int, int]:
@@ -146,14 +147,14 @@ class Failback:
             return agreed, None
         if agreed.offset >= log.log_end_offset:
             return agreed, min((entry.transaction_start for entry in log.producers.open_transactions()), default=None)
-        below = await self._look_below(each.partition, agreed.offset)
+        below = await self._scan_below(each.partition, agreed.offset)
         if may_be_compacted(log) or below.has_gaps:
-            # Compaction may have dropped records for the sake of some that go now.
+            # Compaction may have removed records in favour of some that are cut now.
             return Agreement(await source_start(), starts_over=True), None
         return agreed, below.first_open
 
-    async def _look_below(self, partition: Partition, end_offset: int) -> Below:
-        """What is below an offset; looked at once under a leadership, as nothing is appended."""
+    async def _scan_below(self, partition: Partition, end_offset: int) -> Below:
+        """Scan the log below an offset; once for each leader epoch, since nothing is appended."""
         key = partition.log, partition.leader_epoch, end_offset
         known = self._below.get(partition.name)
         if known is None or known[0] != key:
@@ -174,12 +175,12 @@ class Failback:
         else:
             file, size_bytes = _known_file(partition, mirror.leader_epoch)
         if agreed.starts_over or agreed.offset < end:
-            # What is open in the log then may have been ended by what goes: no coordinator ends it again.
-            await self._note(mirror, f"begun.{partition.partition_id}", str(epoch))
+            # The cut may remove the markers of transactions that are open below: no coordinator writes them again.
+            await self._set(mirror, f"begun.{partition.partition_id}", str(epoch))
         if not _may_cut(each) or (partition.log, partition.leader_epoch, log.log_end_offset) != (log, epoch, end):
             return False
         if not agreed.starts_over and agreed.offset < end and may_be_compacted(log):
-            return False  # its settings have changed since that was looked at: the next round starts it over
+            return False  # the settings have changed since the check: the next round starts over
         if not cut_leader(partition, agreed.offset, starts_over=agreed.starts_over):
             return False
         self._written.pop(partition.name, None)
@@ -188,19 +189,20 @@ class Failback:
         return True
 
     async def _failback_file(self, each: MirroredPartition, first: int, *, starts_over: bool) -> tuple[Path, int]:
-        """The file of what is at and above `first`, and its bytes: of the round before, where the log is as it was."""
+        """The file of the batches from `first` on, and its bytes; the one of an earlier round if the log is
+        unchanged."""
         partition = each.partition
         log, epoch, end = partition.log, partition.leader_epoch, partition.log.log_end_offset
         known = self._written.get(partition.name)
         if known is not None and (known.log, known.first, known.epoch, known.end) == (log, first, epoch, end):
             return known.file, known.size_bytes
 
-        def tell(done: int, whole: int) -> None:
+        def on_progress(done: int, whole: int) -> None:
             text = f"failback file: {done} of {whole} bytes are written"
             each.reason = each.reason.followed_by(Why.FAILBACK, text, self._clock.now_ms())
 
         file = failback_path(log, first, epoch, partition.topic_id)
-        size_bytes = await write_failback_file(log, first, file, tell)
+        size_bytes = await write_failback_file(log, first, file, on_progress)
         self._written[partition.name] = _Written(log, first, epoch, end, file, size_bytes)
         _log.warning(
             "failback file written",
@@ -221,7 +223,8 @@ def known_cut(partition: Partition) -> Cut | None:
 
 
 def _known_file(partition: Partition, first_epoch: int) -> tuple[Path | None, int]:
-    """Of this failback, which began with that leader epoch: a file of one before has nothing of what goes now."""
+    """The file of the failback that began in `first_epoch`; a file of an earlier one has none of the batches cut
+    now."""
     known = known_cut(partition)
     return (None, 0) if known is None or known.leader_epoch < first_epoch else (known.file, known.size_bytes)
 

@@ -1,4 +1,4 @@
-"""How far mirrors are behind, what keeps them from going on, and since when: for the metrics and `links describe`."""
+"""The lag of mirrors, and the reasons and times at which they stopped: for the metrics and `links describe`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Why(StrEnum):
-    """What keeps a link, a topic or a partition from going on; NOTHING where it goes on."""
+    """Why a link, a topic or a partition is not mirrored; NOTHING if it is."""
 
     NOTHING = ""
     DIVERGED = "diverged"
@@ -41,7 +41,7 @@ _UNAUTHORIZED = frozenset(
 
 
 def why_of(error: Exception) -> Why:
-    """What an error of the source, or of the way to it, comes to."""
+    """The kind of an error of the source or of the network."""
     if isinstance(error, RefusedLoginError):
         return Why.UNAUTHORIZED
     if isinstance(error, ApiError):
@@ -50,7 +50,7 @@ def why_of(error: Exception) -> Why:
 
 
 def why_of_code(code: ErrorCode) -> Why:
-    """What an error code of the source comes to."""
+    """The kind of an error code of the source."""
     if code in _UNAUTHORIZED:
         return Why.UNAUTHORIZED
     if code is ErrorCode.BROKER_NOT_AVAILABLE:
@@ -62,7 +62,7 @@ def why_of_code(code: ErrorCode) -> Why:
 class Reason:
     """
     Attributes:
-        since_ms: since when it is so, in ms since 1970 UTC.
+        since_ms: its begin, in ms since 1970 UTC.
     """
 
     why: Why = Why.NOTHING
@@ -70,7 +70,7 @@ class Reason:
     since_ms: int = -1
 
     def followed_by(self, why: Why, text: str, now_ms: int) -> Reason:
-        """The reason from now on: the same cause goes on since when it began, in whatever words."""
+        """The new reason; it keeps its begin if the kind is the same, even if the text differs."""
         return Reason(why, text, self.since_ms if why is self.why else now_ms)
 
     def shown(self) -> dict[str, Any]:
@@ -81,17 +81,17 @@ NO_REASON = Reason()
 
 
 class Reasons:
-    """Those of a link, by what they are of: "" is the link itself."""
+    """The reasons of a link by name: "" is the link itself."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, Reason] = {}
 
     def of(self, *names: str) -> Reason:
-        """The first that one of these has."""
+        """The first reason that one of these names has."""
         return next((self._by_name[name] for name in names if name in self._by_name), NO_REASON)
 
     def set(self, name: str, why: Why, text: str, now_ms: int) -> bool:
-        """Whether that is news."""
+        """Store a reason; returns whether its text has changed."""
         old = self.of(name)
         if why is Why.NOTHING:
             self._by_name.pop(name, None)
@@ -102,15 +102,15 @@ class Reasons:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A partition of a mirror that is led here.
+    """A partition of a mirror whose leader is this broker.
 
     Attributes:
         state: active, paused, stopped (until an administrator acts), waiting, or failback (it is to be cut).
-        source_end: the source's high watermark; -1 where it was never heard of.
-        seconds: how long ago the mirror had all that the source had; 0 where nothing is missing.
-        bytes: of batches that came over the link, since this broker leads the partition.
-        skipped: offsets that the source had deleted before they came, since then.
-        cut: where it was cut as it was failed back, and the file with what was there.
+        source_end: the source's last known high watermark; -1 if unknown.
+        seconds: since the mirror last had all records of the source; 0 if it has them.
+        bytes: of fetched batches, since this broker leads the partition.
+        skipped: offsets that the source deleted before they were fetched, since then.
+        cut: the cut of its log in a failback, and the failback file.
     """
 
     topic: str
@@ -126,11 +126,11 @@ class Measure:
 
     @property
     def records(self) -> int | None:
-        """How many offsets the mirror is behind; None where that is not known."""
+        """The lag in offsets; None if unknown."""
         return None if self.source_end < 0 else max(0, self.source_end - self.end)
 
     def shown(self) -> dict[str, Any]:
-        """What `links describe` gets."""
+        """The fields for `links describe`."""
         return {
             "topic": self.topic,
             "partition": self.partition,
@@ -147,7 +147,7 @@ class Measure:
 
 
 def measure(mirrored: MirroredPartition, reasons: Reasons, now_ms: int) -> Measure:
-    """How one partition is."""
+    """The state of one partition."""
     partition = mirrored.partition
     reason = mirrored.reason if mirrored.reason.text else reasons.of(partition.topic, "")
     end = partition.log.log_end_offset
@@ -168,7 +168,7 @@ def measure(mirrored: MirroredPartition, reasons: Reasons, now_ms: int) -> Measu
         reason,
         end,
         mirrored.source_end,
-        0.0 if is_whole else max(0, now_ms - mirrored.whole_ms) / 1000,
+        0.0 if is_whole else max(0, now_ms - mirrored.caught_up_ms) / 1000,
         mirrored.bytes,
         mirrored.skipped,
         None if mirrored.cut is None else mirrored.cut.shown(partition.broker_id),
@@ -177,12 +177,12 @@ def measure(mirrored: MirroredPartition, reasons: Reasons, now_ms: int) -> Measu
 
 @dataclass(frozen=True, slots=True)
 class LinkMeasures:
-    """One link, as this broker knows it.
+    """One link on this broker.
 
     Attributes:
-        reason: why the source is not reached from here.
-        topics: of topics, what keeps all their partitions.
-        beside: of what follows besides records, what keeps it.
+        reason: why the source is not reached from this broker.
+        topics: the reasons of whole topics.
+        beside: the reasons of offsets, ACLs and topic settings.
     """
 
     link: str
@@ -192,7 +192,7 @@ class LinkMeasures:
     partitions: list[Measure]
 
     def shown(self) -> dict[str, Any]:
-        """What `links describe` gets."""
+        """The fields for `links describe`."""
         return {
             "link": self.link,
             **self.reason.shown(),

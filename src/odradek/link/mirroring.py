@@ -1,13 +1,12 @@
-"""What a mirror's leader asks the source's leader of a partition, and what it does with the answer.
+"""The state of one partition of a mirror: its fetch from the source's leader, and the handling of the response.
 
-Decides only. The batches are appended as a follower appends them (ADR 0018); what the source says of its leader, its
-log's start and where histories part becomes the next step.
+Pure. Batches are appended as a follower appends them (ADR 0018). The response also has the source's leader, its log
+start offset and the offset of a divergence.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum, auto
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from odradek.replica.partition import Partition
 
 PARTITION_MAX_BYTES = 1024 * 1024
-# After these the source's metadata says where to ask.
+# After these errors the source's metadata is refreshed.
 _MOVED = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -38,34 +37,25 @@ _MOVED = frozenset(
 )
 
 
-class Step(Enum):
-    """What comes after an answer: the next fetch, the source's metadata, the ends of its log, or nothing for good."""
-
-    GO_ON = auto()
-    REFRESH = auto()
-    LOCATE = auto()
-    STOP = auto()
-
-
 @dataclass(slots=True, eq=False)
 class MirroredPartition:
-    """A partition of a mirror that is led here.
+    """A partition of a mirror whose leader is this broker.
 
     Attributes:
-        topic_id, source_topic: of its topic at the source.
-        source_leader, source_epoch: whom to ask; -1 where that is not known.
-        source_end: the source's high watermark when it was last heard of.
-        source_start: where the source's log started when it was last heard of.
-        reason: why nothing comes.
+        topic_id, source_topic: the id and the name of its topic at the source.
+        source_leader, source_epoch: the leader at the source and its epoch; -1 if unknown.
+        source_end: the last known high watermark of the source.
+        source_start: the last known log start offset of the source.
+        reason: why no records are fetched.
         stopped: whether an administrator must act.
-        is_paused: whether an administrator wants it so.
-        is_outside: whether our log's end is not in the source's log; where that begins is asked for.
-        whole_ms: when we last had all that the source had; at first, when we began.
-        bytes: of the batches that came.
-        skipped: offsets that the source had deleted before they came; not those below the mirror's first record.
-        begins_at: the source's start, where that was above our end and the source has no epoch to compare ours with;
-            -1 where that never was so.
-        cut: what was done to it by its leader here as it was failed back.
+        is_paused: whether an administrator has paused it.
+        is_out_of_range: whether the log end offset here is not in the source's log; its offsets are requested then.
+        caught_up_ms: when the mirror last had all records of the source; initially the time of the start.
+        bytes: of the fetched batches.
+        skipped: offsets that the source deleted before they were fetched, except those below the mirror's first record.
+        begins_at: the source's log start offset, if it was above the log end here: the source then has no epoch to
+            compare; -1 if this never happened.
+        cut: the cut of its log in a failback.
     """
 
     partition: Partition
@@ -77,8 +67,8 @@ class MirroredPartition:
     reason: Reason = NO_REASON
     stopped: bool = field(default=False)
     is_paused: bool = False
-    is_outside: bool = False
-    whole_ms: int = 0
+    is_out_of_range: bool = False
+    caught_up_ms: int = 0
     bytes: int = 0
     skipped: int = 0
     begins_at: int = -1
@@ -87,19 +77,19 @@ class MirroredPartition:
 
     @property
     def source_key(self) -> tuple[str, int]:
-        """The partition, by the name of its topic at the source."""
+        """The topic's name at the source, and the partition."""
         return self.source_topic, self.partition.partition_id
 
     @property
     def is_ready(self) -> bool:
-        """Whether it may be fetched: our epoch is not below that of any batch that may come."""
+        """Whether it may be fetched: the leader epoch here is not below that of any batch of the source."""
         partition = self.partition
         leads = partition.is_leader and partition.is_mirror
-        is_kept = self.stopped or self.is_paused or self.is_outside
+        is_kept = self.stopped or self.is_paused or self.is_out_of_range
         return leads and not is_kept and self.source_leader >= 0 and self.source_epoch <= partition.leader_epoch
 
     def lacks_leader_for(self, duration_ms: int, now_ms: int) -> bool:
-        """Whether no broker of the source was its leader, or answered, for so long. `now_ms` is of the wall clock."""
+        """Whether the source had no leader, or none that responded, for `duration_ms`. `now_ms` is the wall clock."""
         is_sought = self.reason.why in (Why.MOVING, Why.UNREACHABLE)
         return is_sought and now_ms - self.reason.since_ms >= duration_ms
 
@@ -108,8 +98,8 @@ class MirroredPartition:
         """The offset to fetch from."""
         return max(self.partition.log.log_end_offset, self.begins_at)
 
-    def ask(self) -> FetchPartition:
-        """The fetch of what comes next."""
+    def fetch_partition(self) -> FetchPartition:
+        """The partition's part of the next Fetch request."""
         log = self.partition.log
         fetched = UNDEFINED_EPOCH if log.log_end_offset <= self.begins_at else log.epochs.latest_epoch
         return FetchPartition(
@@ -120,19 +110,16 @@ class MirroredPartition:
             partition_max_bytes=PARTITION_MAX_BYTES,
         )
 
-    def stop(self, why: Why, text: str, now_ms: int) -> Step:
-        """Mirror nothing more until someone has decided."""
+    def stop(self, why: Why, text: str, now_ms: int) -> None:
+        """Stop mirroring until an administrator acts."""
         self.stopped, self.reason = True, self.reason.followed_by(why, text, now_ms)
-        return Step.STOP
 
-    def wait(self, why: Why, text: str, now_ms: int) -> Step:
-        """Ask the source's metadata where to go on."""
+    def wait(self, why: Why, text: str, now_ms: int) -> None:
+        """Refresh the source's metadata before the next fetch."""
         self.source_leader, self.reason = -1, self.reason.followed_by(why, text, now_ms)
-        return Step.REFRESH
 
     def paused(self) -> MirroredPartition:
-        """The same while it is paused. What was asked before is not taken any more; a later start forgets why it had
-        stopped."""
+        """A paused copy. Responses to earlier fetches are ignored, and the reason is reset."""
         return MirroredPartition(
             self.partition,
             self.topic_id,
@@ -141,27 +128,28 @@ class MirroredPartition:
             source_epoch=self.source_epoch,
             source_end=self.source_end,
             is_paused=True,
-            whole_ms=self.whole_ms,
+            caught_up_ms=self.caught_up_ms,
             bytes=self.bytes,
             skipped=self.skipped,
             cut=self.cut,
         )
 
     def recreated(self, text: str, now_ms: int, *, is_paused: bool) -> MirroredPartition:
-        """The same, stopped for good as the source has another topic of its name: whose end is not asked for either."""
+        """A stopped copy: the source has recreated the topic, and its end offset is not requested either."""
         stopped = self.paused()
         stopped.is_paused, stopped.source_leader, stopped.reason = is_paused, -1, self.reason
         stopped.stop(Why.RECREATED, text, now_ms)
         return stopped
 
-    def heard(self, source_end: int, now_ms: int) -> None:
-        """The source's log ends there now."""
+    def update_source_end(self, source_end: int, now_ms: int) -> None:
+        """Record the end offset of the source's log."""
         self.source_end = source_end
         if self.partition.log.log_end_offset >= source_end:
-            self.whole_ms = now_ms
+            self.caught_up_ms = now_ms
 
     def locate(self, start: int, end: int, now_ms: int) -> None:
-        """Our log's end is not in the source's log, [start, end): go on at its start where that has moved past us.
+        """The log end offset here is not in the source's log, [start, end): continue at `start` if it is above the end
+        here.
 
         Args:
             now_ms: wall clock.
@@ -176,28 +164,32 @@ class MirroredPartition:
         else:
             self.wait(Why.REFUSED, text, now_ms)
 
-    def take(self, answer: PartitionData, asked_offset: int, now_ms: int) -> Step:
-        """Append what was sent, and follow the source's marks.
+    def take(self, answer: PartitionData, asked_offset: int, now_ms: int) -> bool:
+        """Append the records, and follow the source's log start offset and high watermark.
 
         Args:
-            asked_offset: the offset that was asked for.
+            asked_offset: the fetch offset of the request.
             now_ms: wall clock.
+        Returns:
+            Whether the source has no such offset: call `locate` with the offsets of its log.
         Raises:
             ApiError: NOT_LEADER_OR_FOLLOWER, CORRUPT_MESSAGE. StorageError.
         """
         if answer.error_code:
-            return self._refused(answer.error_code, now_ms)
+            self._refused(answer.error_code, now_ms)
+            return answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
         parts_at = answer.diverging_epoch
         if parts_at.end_offset >= 0:
-            return self.stop(
+            self.stop(
                 Why.DIVERGED,
                 f"the source's history is another one: its epoch {parts_at.epoch} ends at {parts_at.end_offset}, "
                 f"ours is at {self.partition.log.log_end_offset}",
                 now_ms,
             )
+            return False
         log = self.partition.log
         if self.next_offset != asked_offset:
-            return Step.GO_ON
+            return False
         partition = self.partition
         if not partition.is_leader or partition.is_isolated or not partition.is_mirror:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} is no mirror that is led here")
@@ -210,10 +202,10 @@ class MirroredPartition:
             partition.append_mirrored(records, now_ms=now_ms)
             self.bytes += len(records)
         self.reason = NO_REASON
-        self.heard(answer.high_watermark, now_ms)
+        self.update_source_end(answer.high_watermark, now_ms)
         self.source_start = answer.log_start_offset
         self.follow_start()
-        return Step.GO_ON
+        return False
 
     def follow_start(self) -> None:
         """Delete what the source has deleted, as far as it is on all in-sync replicas. Raises StorageError."""
@@ -234,13 +226,14 @@ class MirroredPartition:
         if self.partition.log.log_end_offset < offset:
             self.partition.append_mirrored(build_empty_batch(offset - 1), now_ms=now_ms)
 
-    def _refused(self, error_code: int, now_ms: int) -> Step:
+    def _refused(self, error_code: int, now_ms: int) -> None:
         if error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            return Step.LOCATE
+            return
         try:
             code = ErrorCode(error_code)
         except ValueError:
             code = ErrorCode.UNKNOWN_SERVER_ERROR
         if code in _MOVED:
-            return self.wait(Why.MOVING, "the source's leader moves", now_ms)
-        return self.wait(why_of_code(code), f"the source answers {code.name}", now_ms)
+            self.wait(Why.MOVING, "the source's leader moves", now_ms)
+        else:
+            self.wait(why_of_code(code), f"the source answers {code.name}", now_ms)

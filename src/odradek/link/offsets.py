@@ -1,9 +1,9 @@
-"""Groups' offsets follow those of the source: the same numbers, for groups that are not alive here.
+"""Copies committed offsets of groups from the source, for groups without members here.
 
-Each broker does it for the groups that it coordinates. What a group has committed for a mirrored topic is committed
-here, for the mirror, once that has come so far: until then a reader would be out of range. A group with members here is
-left to them, as its coordinator refuses commits from outside. A topic that is promoted while a round runs has what its
-readers commit here from then on, so each commit looks at the link as it is then.
+Each broker does this for the groups that it coordinates. The offset of a mirrored topic is committed for the mirror
+once the mirror has reached it; before that a consumer would be out of range. Groups with members here are skipped,
+since the coordinator refuses commits from outside. If a topic is promoted during a round, its consumers commit here
+from then on, so each commit checks the present state of the link.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PartitionKey = tuple[str, int]
 Offsets = Mapping[PartitionKey, CommittedOffset]
-# A group that is alive here, or is kept by another broker by now.
+# The group has members here, or another broker coordinates it now.
 _NOT_OURS = frozenset(
     {
         ErrorCode.UNKNOWN_MEMBER_ID,
@@ -39,14 +39,14 @@ _NOT_OURS = frozenset(
 
 
 class GroupsHere(Protocol):
-    """The groups of this cluster, as this broker reaches them."""
+    """The groups of this cluster."""
 
     async def coordinates(self, group_id: str) -> bool:
-        """Whether this broker does; where there are no coordinators yet, they are made."""
+        """Whether this broker coordinates the group; creates the topic of the coordinators if needed."""
         ...
 
     async def committed(self, group_id: str) -> Offsets:
-        """All that a group has committed. Raises ApiError."""
+        """The committed offsets of a group. Raises ApiError."""
         ...
 
     async def commit(self, group_id: str, offsets: Offsets) -> None:
@@ -54,23 +54,23 @@ class GroupsHere(Protocol):
         ...
 
     async def ends(self, keys: Iterable[PartitionKey]) -> Mapping[PartitionKey, int]:
-        """Where partitions end here; those whose leader does not answer are left out."""
+        """The end offsets of partitions here, without those whose leader does not respond."""
         ...
 
 
 class OffsetFollower:
-    """Brings the offsets of one broker's groups to the source's."""
+    """Copies the offsets of the groups that one broker coordinates."""
 
     def __init__(self, here: GroupsHere) -> None:
         self._here = here
 
     async def follow(self, source: Cluster, present: Callable[[], Link]) -> None:
-        """One round over all groups, whatever becomes of some of them.
+        """One round over all groups; an error of one does not stop the rest.
 
         Args:
             present: the link as it is now.
         Raises:
-            OdradekError: what the source refuses, or our own cluster; the first group's that failed.
+            OdradekError: an error of the source or of this cluster, of the first group that failed.
         """
         if not parse_group_filters(present().settings.get(GROUP_FILTERS, "")) or not present().mirrors:
             return
@@ -87,7 +87,7 @@ class OffsetFollower:
         if failures:
             raise failures[0]
         if silent:
-            raise UnreachableError(f"broker {min(silent)} of the source does not say which groups it has")
+            raise UnreachableError(f"broker {min(silent)} of the source did not list its groups")
 
     async def _follow_group(self, source: Cluster, present: Callable[[], Link], group: str) -> None:
         there = await committed_offsets(source, group)

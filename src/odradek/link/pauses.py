@@ -1,4 +1,4 @@
-"""How long a link waits between two looks at the source's metadata."""
+"""The pauses of a link between two refreshes of the source's metadata."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from odradek.common.backoff import Backoff
 if TYPE_CHECKING:
     from odradek.link.mirroring import MirroredPartition
 
-# Between two looks at the source's metadata; where something waits, the first ones come sooner.
+# Between two refreshes of the source's metadata; if a partition waits, the first refreshes come sooner.
 REFRESH_MS = 1000
 FIRST_PAUSE_MS = 50
 
 
 class Pauses:
-    """Those between the rounds of a link. A partition that waits for good does not make them short for good."""
+    """The pauses between the rounds of a link. They grow, even if a partition waits forever."""
 
     def __init__(self) -> None:
         self._backoff = Backoff(FIRST_PAUSE_MS, REFRESH_MS)
 
     def next_ms(self, partitions: Collection[MirroredPartition]) -> float:
-        """How long to wait, after a round that left the partitions so."""
+        """The pause after a round with this result."""
         if not partitions or any(_waits(each) for each in partitions):
             return self._backoff.next_ms()
         self._backoff.reset()
@@ -30,5 +30,5 @@ class Pauses:
 
 
 def _waits(mirrored: MirroredPartition) -> bool:
-    """A leader alone is not enough: what the source keeps refusing has one after each round."""
+    """Whether a partition waits for the source; one whose fetches are refused has a leader after each round."""
     return not mirrored.stopped and (mirrored.source_leader < 0 or bool(mirrored.reason.text))

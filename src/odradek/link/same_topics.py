@@ -1,4 +1,4 @@
-"""Which of a link's topics are still those at the source that it began with: what is asked by name may be of others."""
+"""Checks which topics of a link were not recreated at the source: requests by name may return another topic's data."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 async def same_topics(source: Cluster, link: Link, topics: Collection[str]) -> set[str]:
-    """Those mirrors whose topic at the source has the id that the link knows. `topics` are their names here.
+    """The mirrors whose topic at the source has the stored id. `topics` are their names here.
 
-    Asked after something was read of them by name, it says whose that was: an id does not come back.
+    A check after a read by name shows that the data was of this topic, since an id is never used again.
     """
     mirrors = {link.mirrors[topic].source_topic: link.mirrors[topic] for topic in topics if topic in link.mirrors}
     if not mirrors:

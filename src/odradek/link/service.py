@@ -1,8 +1,8 @@
 """Mirrors topics of other clusters into this one: a task for each link, and one for each broker of a source.
 
-Where no link is set nothing runs. Every broker fetches for the partitions that it leads. The active broker of the
-lowest id also makes mirrors' topics, adds partitions, and keeps leader epochs at or above the source's (ADR 0018); the
-others do so in its place where it does not.
+Without links nothing runs. Every broker fetches for the partitions that it leads. The active broker with the lowest id
+also creates the topics of mirrors, adds partitions, and keeps leader epochs at or above the source's (ADR 0018). If it
+does not, the other brokers do.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from odradek.common.token_bucket import UNLIMITED, TokenBucket
 from odradek.link.acls import AclFollower
 from odradek.link.failback import Cut, Failback, known_cut
 from odradek.link.measures import NO_REASON, LinkMeasures, Reasons, Why, measure, why_of
-from odradek.link.mirroring import MirroredPartition, Step
+from odradek.link.mirroring import MirroredPartition
 from odradek.link.offsets import OffsetFollower
 from odradek.link.pauses import REFRESH_MS, Pauses
 from odradek.link.source_session import SourceSession
@@ -59,15 +59,15 @@ PartitionKey = tuple[str, int]
 Connect = Callable[[Link], Cluster]
 Follow = Callable[[Cluster, Callable[[], Link]], Awaitable[None]]
 Duties = Sequence[tuple[Following, Follow]]
-# What some partitions ask holds up a round of all for no longer.
-ASIDE_TIMEOUT_MS = 1000
+# The limit of requests for some partitions, which delay the round of all.
+OFFSETS_TIMEOUT_MS = 1000
 MAX_WAIT_MS, MAX_BYTES = 500, 8 * 1024 * 1024
 REQUEST_TIMEOUT_MS = 15_000
-# What the first broker does not do for so long, the others do.
+# After this time the other brokers do what the first broker has not done.
 STAND_IN_MS = 3000
-# A partition without a leader for so long may have one that the broker which is asked has not heard of.
+# After so long without a leader, another broker of the source is asked: this one's metadata may be outdated.
 STALE_MS = 2000
-# The first version whose answers say where histories part; with ids of topics, Kafka has both since 2.8.
+# The first version whose responses have diverging epochs; Kafka has these and topic ids since 2.8.
 FIRST_VERSION = 12
 EARLIEST, LATEST = -2, -1
 _log = get_logger("link")
@@ -88,7 +88,7 @@ class LinkService:
     ) -> None:
         """
         Args:
-            connect: gives the cluster behind a link; raises OdradekError where its settings cannot be used.
+            connect: returns a client of the link's source; raises OdradekError if its settings cannot be used.
             ask: sends a request of this broker to the controller.
             groups: those that this broker coordinates.
         """
@@ -108,7 +108,7 @@ class LinkService:
         self._ending: set[asyncio.Task[None]] = set()
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Follow the settings of links; one that is to connect otherwise begins again."""
+        """Apply the settings of links; a link with other connection settings is restarted."""
         self._image = image
         if self._is_stopped:
             return
@@ -119,7 +119,7 @@ class LinkService:
                     self._end(self._runs.pop(name))
             for name, link in links.items():
                 if name in self._runs:
-                    self._runs[name].take_link(link)
+                    self._runs[name].update_link(link)
                 else:
                     self._runs[name] = self._begin(link)
         if self._runs and (delta.changed_partitions or delta.changed_configs or delta.deleted_topics):
@@ -127,21 +127,21 @@ class LinkService:
                 run.wake()
 
     def measures(self) -> list[LinkMeasures]:
-        """How each link is, as far as this broker knows."""
+        """The state of each link on this broker."""
         return [run.measures() for _, run in sorted(self._runs.items())]
 
     def _begin(self, link: Link) -> LinkRun:
         return LinkRun(link, self._connect, self._clock, self._replicas, self._keeper, self._duties)
 
     def _keeper(self) -> tuple[TopicKeeper, bool] | None:
-        """What looks after the mirrors' topics, and whether that is for this broker; None before any metadata."""
+        """The keeper of the mirrors' topics, and whether this broker is responsible; None before the first metadata."""
         image = self._image
         if image is None:
             return None
         return TopicKeeper(lambda: self._image or image, self._ask), self._kept_image() is not None
 
     def _kept_image(self) -> MetadataImage | None:
-        """The cluster's metadata, on the one broker that looks after what all of them have: topics and ACLs."""
+        """The metadata if this broker is responsible for the topics and ACLs of all mirrors; None on other brokers."""
         image = self._image
         if image is None:
             return None
@@ -154,7 +154,7 @@ class LinkService:
         task.add_done_callback(self._ending.discard)
 
     async def stop(self) -> None:
-        """Mirror nothing any more, whatever the metadata says from now on."""
+        """Stop all links; later metadata starts none."""
         self._is_stopped = True
         runs, self._runs = self._runs, {}
         for run in runs.values():
@@ -164,7 +164,7 @@ class LinkService:
 
 
 class LinkRun:
-    """One link, from this broker."""
+    """One link on this broker."""
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class LinkRun:
         self.link = link
         self.partitions: dict[PartitionKey, MirroredPartition] = {}
         self._connect = connect
-        # One to ask, one to fetch: answers come in the order of the requests, and a fetch waits for records.
+        # One for fetches, one for other requests: responses come in order, and a fetch waits for records.
         self._connected: tuple[Cluster, Cluster] | None = None
         self._clock = clock
         self._replicas = replicas
@@ -188,23 +188,23 @@ class LinkRun:
         self._fetches: dict[int, asyncio.Task[None]] = {}
         self._reasons = Reasons()
         self._pace = TokenBucket()
-        self._keep_pace()
+        self._set_rate()
         self._duties = duties
         self._failback = Failback(clock, replicas, lambda: (keeper() or (None,))[0])
         self._failing_back: asyncio.Task[None] | None = None
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._round_after_round()), loop.create_task(self._follow_beside())]
+        self._tasks = [loop.create_task(self._run_rounds()), loop.create_task(self._run_followers())]
 
     @property
     def _source(self) -> Cluster:
-        """Raises OdradekError where the link's settings cannot be used: a file or a key is missing."""
+        """Raises OdradekError if the link's settings cannot be used: a file or a key is missing."""
         if self._connected is None:
             asking = self._connect(self.link)
             self._connected = asking, asking.with_own_connections()
         return self._connected[0]
 
     async def _connection_to(self, node_id: int) -> Connection:
-        """One for fetches, to where the source says that its broker is now."""
+        """The connection for fetches, to the present address of a broker of the source."""
         if self._connected is None:
             raise UnreachableError("the source was not reached yet")
         asking, fetching = self._connected
@@ -212,22 +212,22 @@ class LinkRun:
         return await fetching.connection_to(node_id)
 
     def connects_as(self, link: Link) -> bool:
-        """Whether another state of the link reaches its source in the same way."""
+        """Whether the other link has the same connection settings."""
         return self.link.bootstrap_servers == link.bootstrap_servers and connection_settings(
             self.link.settings
         ) == connection_settings(link.settings)
 
-    def take_link(self, link: Link) -> None:
-        """The link has other mirrors, or other states of them; what is paused is left at once."""
+    def update_link(self, link: Link) -> None:
+        """Apply changed mirrors or states of mirrors; paused ones are paused at once."""
         self.link = link
-        self._keep_pace()
-        self._leave_inactive()
+        self._set_rate()
+        self._pause_inactive()
 
-    def _keep_pace(self) -> None:
+    def _set_rate(self) -> None:
         self._pace.change_rate(max_bytes_per_s(self.link.settings) or UNLIMITED, self._clock.monotonic_ms())
 
     def measures(self) -> LinkMeasures:
-        """How it is now."""
+        """The present state."""
         now_ms = self._clock.now_ms()
         found = sorted(self.partitions.items(), key=lambda item: item[0])
         return LinkMeasures(
@@ -238,7 +238,7 @@ class LinkRun:
             [measure(each, self._reasons, now_ms) for _, each in found if each.partition.is_leader],
         )
 
-    def _leave_inactive(self) -> None:
+    def _pause_inactive(self) -> None:
         kept = {}
         for key, each in self.partitions.items():
             if self._is_active(key[0]):
@@ -254,11 +254,11 @@ class LinkRun:
         return mirror is not None and mirror.state is MirrorState.ACTIVE
 
     def wake(self) -> None:
-        """Something may have changed: look soon."""
+        """Start the next round soon, since something may have changed."""
         self._wake.set()
 
     async def stop(self) -> None:
-        """End it, and close its connections."""
+        """Stop the link, and close its connections."""
         tasks = [*self._tasks, *self._fetches.values()]
         tasks += [self._failing_back] if self._failing_back is not None else []
         for task in tasks:
@@ -266,43 +266,43 @@ class LinkRun:
         await asyncio.gather(*tasks, return_exceptions=True)
         for each in self._connected or ():
             each.close()
-        await asyncio.sleep(0)  # transports let go of their sockets
+        await asyncio.sleep(0)  # transports close their sockets
 
-    async def _round_after_round(self) -> None:
+    async def _run_rounds(self) -> None:
         pauses = Pauses()
         while True:
             await buggify("link: before a round")
             self._wake.clear()
             wanted = dict(self.link.mirrors)
-            self._leave_inactive()
+            self._pause_inactive()
             if not wanted:
                 await self._wake.wait()
                 continue
-            await self._guarded("", partial(self._look, wanted))
+            await self._guarded("", partial(self._refresh, wanted))
             try:
                 async with asyncio.timeout(pauses.next_ms(self.partitions.values()) / 1000):
                     await self._wake.wait()
             except TimeoutError:
                 continue
 
-    async def _look(self, wanted: dict[str, Mirror]) -> None:
-        """Learn where the source's partitions are led, and fetch from there."""
+    async def _refresh(self, wanted: dict[str, Mirror]) -> None:
+        """Refresh the source's metadata, and fetch from the leaders of its partitions."""
         if any(each.lacks_leader_for(STALE_MS, self._clock.now_ms()) for each in self.partitions.values()):
-            # A broker of the source that is cut off from its controllers names past leaders for as long as that lasts.
+            # A broker of the source without a connection to its controllers returns outdated leaders.
             await self._source.prefer_another_broker()
         by_source = {mirror.source_topic: mirror for mirror in wanted.values()}
         for topic in (await self._source.metadata(sorted(by_source))).topics:
             mirror = by_source.get(topic.name or "")
             if mirror is not None:
-                await self._guarded(mirror.topic, partial(self._take_topic, mirror, topic))
+                await self._guarded(mirror.topic, partial(self._update_topic, mirror, topic))
         self._begin_fetches()
-        await self._locate_outside()
-        await self._hear_of_idle()
+        await self._locate_out_of_range()
+        await self._fetch_idle_ends()
         self._begin_fetches()
         self._begin_failback()
 
     def _begin_failback(self) -> None:
-        """A round of it, beside what is mirrored: what is written aside may be large."""
+        """One round of failbacks, in a task of its own: failback files may be large."""
         if not any(each.state is MirrorState.FAILBACK for each in self.link.mirrors.values()):
             return
         if self._failing_back is None or self._failing_back.done():
@@ -317,7 +317,7 @@ class LinkRun:
             if node_id not in self._fetches:
                 self._fetches[node_id] = asyncio.get_running_loop().create_task(self._fetch_from(node_id))
 
-    async def _take_topic(self, mirror: Mirror, topic: MetadataResponseTopic) -> None:
+    async def _update_topic(self, mirror: Mirror, topic: MetadataResponseTopic) -> None:
         if topic.error_code:
             code = _known(topic.error_code)
             raise ApiError(code, f"the source answers {code.name} for {mirror.source_topic}")
@@ -328,15 +328,17 @@ class LinkRun:
             self._stop_recreated(mirror, mirror.source_id, text)
             raise ApiError(ErrorCode.INCONSISTENT_TOPIC_ID, text)
         if mirror.source_id is not None and mirror.topic in self.link.mirrors:
-            # Nothing is fetched of a topic that would not be noticed to be another one.
+            # Without the stored id a recreated topic would not be noticed, so nothing is fetched before.
             for found in topic.partitions:
-                self._take_partition(mirror, topic.topic_id, found.partition_index, found.leader_id, found.leader_epoch)
+                self._update_partition(
+                    mirror, topic.topic_id, found.partition_index, found.leader_id, found.leader_epoch
+                )
         if self._is_active(mirror.topic):
-            await self._keep(mirror, topic)
+            await self._maintain_topic(mirror, topic)
 
-    async def _keep(self, mirror: Mirror, topic: MetadataResponseTopic) -> None:
-        """Have the topic follow. The broker whose turn it is may be dead, and not known to be so: where something lacks
-        for long, each does it in its place."""
+    async def _maintain_topic(self, mirror: Mirror, topic: MetadataResponseTopic) -> None:
+        """Bring the topic to the state of the source. The responsible broker may have died without being fenced: if a
+        change is missing for long, every broker makes it."""
         keeper, is_ours = self._keeper() or (None, False)
         if keeper is None or not keeper.lacks(mirror, topic):
             self._lacking_since.pop(mirror.topic, None)
@@ -346,7 +348,7 @@ class LinkRun:
             await keeper.follow(mirror, topic)
 
     def _stop_recreated(self, mirror: Mirror, source_id: UUID, text: str) -> None:
-        """All partitions, in the place of what they were: an answer that is under way may be of the other topic."""
+        """Replace all partitions by stopped ones: a response in flight may be of the other topic."""
         topic = mirror.topic
         kept = {key: each for key, each in self.partitions.items() if key[0] != topic}
         if topic in self.link.mirrors:
@@ -355,12 +357,12 @@ class LinkRun:
                 if partition.topic == topic and partition.is_leader:
                     key = topic, partition.partition_id
                     known = self.partitions.get(key) or MirroredPartition(
-                        partition, source_id, mirror.source_topic, whole_ms=now_ms
+                        partition, source_id, mirror.source_topic, caught_up_ms=now_ms
                     )
                     kept[key] = known.recreated(text, now_ms, is_paused=not self._is_active(topic))
         self.partitions = kept
 
-    def _take_partition(self, mirror: Mirror, topic_id: UUID, number: int, leader: int, leader_epoch: int) -> None:
+    def _update_partition(self, mirror: Mirror, topic_id: UUID, number: int, leader: int, leader_epoch: int) -> None:
         key = (mirror.topic, number)
         partition = self._replicas.partition(*key)
         if partition is None or not partition.is_leader:
@@ -374,14 +376,14 @@ class LinkRun:
                 topic_id,
                 mirror.source_topic,
                 is_paused=is_paused,
-                whole_ms=now_ms,
+                caught_up_ms=now_ms,
                 cut=self._cut_before(partition),
             )
         if leader_epoch >= known.source_epoch:
             known.source_leader, known.source_epoch = leader, leader_epoch
 
     def _cut_before(self, partition: Partition) -> Cut | None:
-        """What was written aside as it was failed back, maybe by a process before this one."""
+        """The failback file of the partition, possibly of an earlier process."""
         mirror = self.link.mirrors.get(partition.topic)
         if mirror is None or not mirror.agreed_below or mirror.state is MirrorState.FAILBACK:
             return None
@@ -391,8 +393,8 @@ class LinkRun:
             self._replicas.storage_failed(error)
             return None
 
-    async def _hear_of_idle(self) -> None:
-        """Where the source's logs end of which nothing is fetched for now: their lag is shown as well."""
+    async def _fetch_idle_ends(self) -> None:
+        """Fetch the end offsets of paused and stopped partitions, for their lag."""
         idle = {
             each.source_key: each
             for each in self.partitions.values()
@@ -401,16 +403,16 @@ class LinkRun:
         if not idle:
             return
         try:
-            async with asyncio.timeout(ASIDE_TIMEOUT_MS / 1000):
+            async with asyncio.timeout(OFFSETS_TIMEOUT_MS / 1000):
                 ends = await list_offsets(self._source, dict.fromkeys(idle, LATEST))
         except (OdradekError, OSError) as error:
-            _log.debug("the source does not say where logs end", link=self.link.name, error=error)
+            _log.debug("the source did not return end offsets", link=self.link.name, error=error)
             return
         for key, end in ends.items():
-            idle[key].heard(end, self._clock.now_ms())
+            idle[key].update_source_end(end, self._clock.now_ms())
 
-    async def _follow_beside(self) -> None:
-        """What follows besides records, each at an interval of its own."""
+    async def _run_followers(self) -> None:
+        """Run the followers of offsets, ACLs and topic settings, each at its own interval."""
         last_ms: dict[str, int] = {}
         while True:
             for following, follow in self._duties:
@@ -430,28 +432,29 @@ class LinkRun:
     # Fetching
 
     async def _fetch_from(self, node_id: int) -> None:
-        """Fetch all that this broker of the source leads, until there is none; what fails is tried again later."""
+        """Fetch all partitions that a broker of the source leads, until there are none. Errors are retried by later
+        rounds."""
         session = SourceSession()
         try:
             while some := [
                 each for each in self.partitions.values() if each.is_ready and each.source_leader == node_id
             ]:
                 await buggify("link: before a fetch")
-                if not await self._paces_itself():
+                if not await self._is_throttled():
                     await self._fetch(node_id, session, some)
         except (OdradekError, OSError) as error:
             for each in self.partitions.values():
                 if each.source_leader == node_id:
                     each.wait(why_of(error), str(error), self._clock.now_ms())
-            self._say(f"broker {node_id}", why_of(error), str(error))
+            self._report(f"broker {node_id}", why_of(error), str(error))
         except Exception as error:
             _log.bug("a fetch of a link failed", error, link=self.link.name)
         finally:
             if self._fetches.get(node_id) is asyncio.current_task():
                 del self._fetches[node_id]
 
-    async def _paces_itself(self) -> bool:
-        """Wait where the link has had its bytes; what it may have can change meanwhile."""
+    async def _is_throttled(self) -> bool:
+        """Wait if the link has exceeded its rate; the rate can change meanwhile."""
         wait_ms = self._pace.ready_in_ms(self._clock.monotonic_ms())
         if not wait_ms:
             return False
@@ -474,37 +477,37 @@ class LinkRun:
         if response.error_code:
             code = _known(response.error_code)
             raise ApiError(code, f"broker {node_id} of the source answers {code.name} to a fetch")
-        self._say(f"broker {node_id}")
+        self._report(f"broker {node_id}")
         for mirrored, offset, data in session.answers(response):
             if data is None:
-                self._hear_nothing(mirrored)
+                self._confirm_unchanged(mirrored)
                 continue
-            await self._take_answer(mirrored, offset, data)
-            # Those that got something stand behind the others next time: an answer has room for some only, and a batch
-            # that is larger than its share comes to the first alone (KIP-74).
+            await self._append_response(mirrored, offset, data)
+            # Partitions with records are moved behind the others: a response has space for some partitions only, and
+            # only the first one gets a batch that exceeds the limit (KIP-74).
             key = mirrored.partition.topic, mirrored.partition.partition_id
             if mirrored.partition.log.log_end_offset > offset and key in self.partitions:
                 self.partitions[key] = self.partitions.pop(key)
 
-    def _hear_nothing(self, mirrored: MirroredPartition) -> None:
-        """The source's log starts and ends where it did, as a session says no more; followers may have come further."""
-        mirrored.heard(mirrored.source_end, self._clock.now_ms())
+    def _confirm_unchanged(self, mirrored: MirroredPartition) -> None:
+        """The source's offsets are unchanged by the fetch session; followers may have caught up further."""
+        mirrored.update_source_end(mirrored.source_end, self._clock.now_ms())
         try:
             if mirrored.is_ready:
                 mirrored.follow_start()
         except StorageError as error:
             self._replicas.storage_failed(error)
 
-    async def _take_answer(self, mirrored: MirroredPartition, asked_offset: int, data: Any) -> None:
+    async def _append_response(self, mirrored: MirroredPartition, asked_offset: int, data: Any) -> None:
         partition = mirrored.partition
         self._pace.spend(len(received(data.records)), self._clock.monotonic_ms())
         if self.partitions.get((partition.topic, partition.partition_id)) is not mirrored:
-            return  # paused or led elsewhere since it was asked for
+            return  # paused, or led by another broker, since the request
         skipped = mirrored.skipped
         try:
-            if mirrored.take(data, asked_offset, self._clock.now_ms()) is Step.LOCATE:
-                # The round asks where the source's log begins: other partitions' answers do not wait for that.
-                mirrored.is_outside = True
+            if mirrored.take(data, asked_offset, self._clock.now_ms()):
+                # The next round requests the source's offsets, so that other partitions do not wait.
+                mirrored.is_out_of_range = True
                 self._wake.set()
         except StorageError as error:
             self._replicas.storage_failed(error)
@@ -513,9 +516,9 @@ class LinkRun:
         except OSError:
             raise
         except Exception as error:
-            _log.bug("a mirror cannot take an answer", error, partition=partition.name)
+            _log.bug("a mirror cannot append a response", error, partition=partition.name)
             mirrored.stop(Why.REFUSED, f"an answer of the source is not understood: {error}", self._clock.now_ms())
-        self._say(partition.name, mirrored.reason.why, mirrored.reason.text)
+        self._report(partition.name, mirrored.reason.why, mirrored.reason.text)
         if count := mirrored.skipped - skipped:
             _log.warning(
                 "a link's source has deleted records before they were fetched",
@@ -526,12 +529,13 @@ class LinkRun:
             )
         await asyncio.sleep(0)
 
-    async def _locate_outside(self) -> None:
-        """Ask where the source's logs start and end, of those that our logs' ends are not in: of each topic and leader
-        for itself, as one partition without an answer leaves all that were asked with it without."""
+    async def _locate_out_of_range(self) -> None:
+        """Request the start and end offsets of the source's logs for partitions out of range, separately for each topic
+        and
+        leader: one partition without a response fails the whole request."""
         outside: dict[tuple[str, int], dict[PartitionKey, MirroredPartition]] = {}
         for key, each in self.partitions.items():
-            if each.is_outside and each.source_leader >= 0:
+            if each.is_out_of_range and each.source_leader >= 0:
                 outside.setdefault((key[0], each.source_leader), {})[key] = each
         work = [
             self._guarded(f"where {topic} begins at broker {leader}", partial(self._locate, some))
@@ -542,38 +546,38 @@ class LinkRun:
     async def _locate(self, outside: dict[PartitionKey, MirroredPartition]) -> None:
         asked = [each.source_key for each in outside.values()]
         try:
-            async with asyncio.timeout(ASIDE_TIMEOUT_MS / 1000):
+            async with asyncio.timeout(OFFSETS_TIMEOUT_MS / 1000):
                 starts = await list_offsets(self._source, dict.fromkeys(asked, EARLIEST))
                 ends = await list_offsets(self._source, dict.fromkeys(asked, LATEST))
         except TimeoutError:
-            raise RequestTimeoutError("the source does not say in time where its logs begin and end") from None
+            raise RequestTimeoutError("the source did not return the offsets of its logs in time") from None
         for key, mirrored in outside.items():
             if self.partitions.get(key) is mirrored:
-                mirrored.is_outside = False
+                mirrored.is_out_of_range = False
                 if mirrored.partition.is_leader and mirrored.partition.is_mirror:
                     source_key = mirrored.source_key
                     mirrored.locate(starts[source_key], ends[source_key], self._clock.now_ms())
-                self._say(mirrored.partition.name, mirrored.reason.why, mirrored.reason.text)
+                self._report(mirrored.partition.name, mirrored.reason.why, mirrored.reason.text)
 
     async def _guarded(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Do it; what the network or a cluster refuses is reported once, and tried again with the next round."""
+        """Await `work`; errors of the network or of a cluster are reported once, and retried by the next round."""
         try:
             await work()
         except (OdradekError, OSError) as error:
-            self._say(what, why_of(error), str(error))
+            self._report(what, why_of(error), str(error))
         except Exception as error:
             _log.bug("a round of a link failed", error, link=self.link.name)
         else:
-            self._say(what)
+            self._report(what)
 
-    def _say(self, what: str, why: Why = Why.NOTHING, text: str = "") -> None:
-        """Remember why nothing comes; a line where that was said otherwise last."""
+    def _report(self, what: str, why: Why = Why.NOTHING, text: str = "") -> None:
+        """Store the reason, and log it if it has changed."""
         if not self._reasons.set(what, why, text, self._clock.now_ms()):
             return
         if text:
-            _log.warning("a link does not go on", link=self.link.name, of=what or "the source", reason=text)
+            _log.warning("link stopped", link=self.link.name, of=what or "the source", reason=text)
         else:
-            _log.info("a link goes on", link=self.link.name, of=what or "the source")
+            _log.info("link resumed", link=self.link.name, of=what or "the source")
 
 
 def _known(error_code: int) -> ErrorCode:

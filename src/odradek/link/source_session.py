@@ -1,6 +1,6 @@
-"""The fetch session of a link with one broker of its source (KIP-227): a request names what has changed, and no more.
+"""The fetch session of a link with one broker of its source (KIP-227): requests have only changed partitions.
 
-Pure. A mirror of a thousand quiet partitions would else send all of them twice a second, over the longest way there is.
+Pure. Without sessions a mirror would send all its idle partitions twice a second, between data centres.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OVER = frozenset(
 
 
 class SourceSession:
-    """What one broker of the source knows of our partitions. One request is under way at a time."""
+    """The session with one broker of the source. One request is in flight at a time."""
 
     def __init__(self) -> None:
         self._session = FetchSessionHandler()
@@ -41,7 +41,7 @@ class SourceSession:
         self._was_full = True
 
     def fill(self, request: FetchRequest, some: Sequence[MirroredPartition]) -> None:
-        """Ask for what comes next of these, and of no others."""
+        """Add the fetches of these partitions to a request, and remove all others from the session."""
         self._was_full = self._session.is_full_next
         if self._was_full:
             self._sent = {}
@@ -50,7 +50,7 @@ class SourceSession:
         self._asked = {}
         named: list[tuple[Key, FetchPartition]] = []
         for each in some:
-            key, asked = (each.topic_id, each.partition.partition_id), each.ask()
+            key, asked = (each.topic_id, each.partition.partition_id), each.fetch_partition()
             place = asked.fetch_offset, asked.last_fetched_epoch, asked.current_leader_epoch
             if each.reason.text or self._sent.get(key) != place:
                 self._sent[key] = place
@@ -69,13 +69,13 @@ class SourceSession:
             forgotten.topic = known.get(forgotten.topic_id, "")
 
     def is_over(self, response: FetchResponse) -> bool:
-        """Whether the answer says no more than that the next request must begin another session."""
+        """Whether the response only ends the session, so that the next request begins a new one."""
         is_over = response.error_code in _OVER and not self._was_full
         self._session.handle_response(response.error_code, response.session_id)
         return is_over
 
     def answers(self, response: FetchResponse) -> Iterator[tuple[MirroredPartition, int, PartitionData | None]]:
-        """Each partition that was asked for, where our log ended then, and its answer; None where nothing is new."""
+        """Each requested partition, its fetch offset, and its response; None if it has not changed."""
         found = {
             (topic.topic_id if topic.topic_id.int else self._ids.get(topic.topic), data.partition_index): data
             for topic in response.responses

@@ -1,4 +1,4 @@
-"""Settings of mirrors' topics follow those of the source: all that were set on the topic there, or those of a list."""
+"""Copies topic settings from the source to mirrors: all that are set on the topic there, or those of a list."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Changes = dict[str, str | None]
 
 
 class TopicSettingsFollower:
-    """What the one broker does that looks after the mirrors' topics."""
+    """Copies topic settings; one broker is responsible for this."""
 
     def __init__(self, image: Callable[[], MetadataImage | None], ask: AskController) -> None:
         """`image` is None on all other brokers."""
@@ -33,14 +33,14 @@ class TopicSettingsFollower:
         self._ask = ask
 
     async def follow(self, source: Cluster, present: Callable[[], Link]) -> None:
-        """One round. `present` is the link as it is now.
+        """One round. `present` returns the present state of the link.
 
-        Raises OdradekError: the first topic that the source, or our controller, refuses.
+        Raises OdradekError: the first error of the source or of the controller here.
         """
         image = self._image()
         seen = [mirror for mirror in present().mirrors.values() if mirror.source_id is not None]
         there_are = [mirror for mirror in seen if image is not None and image.topic(mirror.topic) is not None]
-        # By their names at the source, of which the answer is.
+        # By their names at the source, which the response has.
         topics = {mirror.source_topic: mirror.topic for mirror in there_are}
         if not topics:
             return
@@ -91,7 +91,7 @@ class TopicSettingsFollower:
 
 
 def changes_of(there: Sequence[DescribeConfigsResourceResult], ours: Mapping[str, str], wanted: TopicList) -> Changes:
-    """What is to be set on our topic, and (None) taken away, so that it has what the source's has."""
+    """The changes that give a topic here the settings of the source's; None deletes a setting."""
     on_topic = {each.name: each.value for each in there if each.config_source == ConfigSource.DYNAMIC_TOPIC_CONFIG}
     values = {
         each.name: each.value

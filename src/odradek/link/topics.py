@@ -1,4 +1,4 @@
-"""What is asked of our controller so that a mirror's topic is as the source's: partitions, and the floor of epochs."""
+"""Requests to the controller that bring a mirror's topic to the state of the source: partitions, minimum epochs."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=Message)
 SET = 0
 TIMEOUT_MS = 10_000
-# Elections at the source that cost one change of all leaderships of its mirror.
+# The minimum epoch is a multiple of this, so that so many elections at the source cost one new leadership here.
 FLOOR_STEP = 16
 
 
 def changes_of(mirror: Mirror, topic: MetadataResponseTopic) -> dict[str, str]:
-    """Settings of a mirror that are to be others. The floor of epochs is raised in steps: each time, leaderships of all
-    partitions of the mirror begin again.
+    """The settings of a mirror that must change. The minimum epoch is raised in steps, since each raise begins new
+    leaderships of all partitions of the mirror.
 
     Raises:
-        ApiError: INVALID_REQUEST, no cluster has had so many elections.
+        ApiError: INVALID_REQUEST, the source's epoch is above the limit.
     """
     changes: dict[str, str] = {}
     if mirror.source_id is None:
@@ -62,20 +62,20 @@ class AskController(Protocol):
 
 
 class TopicKeeper:
-    """What the one broker does that looks after the mirrors' topics, or another in its place."""
+    """Creates and grows the topics of mirrors, and sets their settings; one broker is responsible for this."""
 
     def __init__(self, image: Callable[[], MetadataImage], ask: AskController) -> None:
         self._image = image
         self._ask = ask
 
     def lacks(self, mirror: Mirror, topic: MetadataResponseTopic) -> bool:
-        """Whether there is something to follow. Raises ApiError as `changes_of`."""
+        """Whether the topic differs from the source's. Raises ApiError as `changes_of`."""
         own = self._image().topic(mirror.topic)
         return bool(changes_of(mirror, topic)) or own is None or len(own.partitions) < len(topic.partitions)
 
     async def follow(self, mirror: Mirror, topic: MetadataResponseTopic) -> None:
-        """Bring what we have of a topic to what the source has. What was asked shows in a later image, and may be asked
-        once more before.
+        """Bring a topic to the state of the source. A change shows in a later image; until then it may be requested
+        again.
 
         Raises:
             ApiError: the controller refuses it.
@@ -92,7 +92,7 @@ class TopicKeeper:
             await self._grow(mirror.topic, len(topic.partitions))
 
     async def set(self, changes: dict[str, str]) -> None:
-        """Have these settings of all brokers together. Raises ApiError."""
+        """Set cluster-wide settings. Raises ApiError."""
         resource = incremental_alter_configs_request.AlterConfigsResource(
             resource_type=ResourceType.BROKER,
             resource_name="",

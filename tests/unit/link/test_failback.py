@@ -223,7 +223,7 @@ def test_a_source_that_does_not_answer_for_a_partition_is_a_reason(world: World)
     world.odd = True
     world.round()
     assert world.end == 4
-    assert "does not answer where t-0 begins" in world.mirrored.reason.text
+    assert "did not return the log start offset of t-0" in world.mirrored.reason.text
 
 
 def test_settings_that_change_as_it_is_written_aside_are_heeded(world: World) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.link.measures import Why
-from odradek.link.mirroring import MirroredPartition, Step
+from odradek.link.mirroring import MirroredPartition
 from odradek.metadata.model import PartitionImage
 from odradek.protocol.messages.fetch_response import EpochEndOffset, PartitionData
 from odradek.record.batch import patch_base_offset, patch_leader_epoch
@@ -33,13 +33,13 @@ def sent(offset: int, leader_epoch: int, log_start_offset: int = 0) -> Partition
 
 def test_the_sources_epochs_are_kept_below_ours(mirrored: MirroredPartition) -> None:
     log = mirrored.partition.log
-    assert mirrored.take(sent(0, 3), 0, NOW_MS) is Step.GO_ON
+    assert not mirrored.take(sent(0, 3), 0, NOW_MS)
     # A leadership of ours begins, and is not noted where the source's next batch would be older.
     lead(mirrored.partition, leader_epoch=8, partition_epoch=1)
-    assert mirrored.take(sent(2, 5), 2, NOW_MS) is Step.GO_ON
+    assert not mirrored.take(sent(2, 5), 2, NOW_MS)
     assert log.epochs.entries() == [(3, 0), (5, 2)]
     assert log.log_end_offset == log.high_watermark == 4
-    asked = mirrored.ask()
+    asked = mirrored.fetch_partition()
     assert (asked.fetch_offset, asked.last_fetched_epoch, asked.current_leader_epoch) == (4, 5, 5)
 
 
@@ -74,32 +74,34 @@ def test_the_start_of_the_log_follows(mirrored: MirroredPartition) -> None:
 
 def test_an_answer_to_what_was_asked_before_is_left(mirrored: MirroredPartition) -> None:
     mirrored.take(sent(0, 3), 0, NOW_MS)
-    assert mirrored.take(sent(0, 3), 0, NOW_MS) is Step.GO_ON
+    assert not mirrored.take(sent(0, 3), 0, NOW_MS)
     assert mirrored.partition.log.log_end_offset == 2
 
 
 def test_another_history_stops_the_partition(mirrored: MirroredPartition) -> None:
     mirrored.take(sent(0, 3), 0, NOW_MS)
     parts = PartitionData(partition_index=0, diverging_epoch=EpochEndOffset(epoch=2, end_offset=1))
-    assert mirrored.take(parts, 2, NOW_MS) is Step.STOP
+    assert not mirrored.take(parts, 2, NOW_MS)
     assert "its epoch 2 ends at 1, ours is at 2" in mirrored.reason.text
     assert not mirrored.is_ready
     assert mirrored.partition.log.log_end_offset == 2
 
 
 @pytest.mark.parametrize(
-    ("code", "step"),
+    ("code", "is_out_of_range"),
     [
-        (ErrorCode.OFFSET_OUT_OF_RANGE, Step.LOCATE),
-        (ErrorCode.FENCED_LEADER_EPOCH, Step.REFRESH),
-        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, Step.REFRESH),
-        (12345, Step.REFRESH),
+        (ErrorCode.OFFSET_OUT_OF_RANGE, True),
+        (ErrorCode.FENCED_LEADER_EPOCH, False),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, False),
+        (12345, False),
     ],
 )
-def test_errors_of_the_source_lead_to_a_next_step(mirrored: MirroredPartition, code: int, step: Step) -> None:
-    assert mirrored.take(PartitionData(partition_index=0, error_code=code), 0, NOW_MS) is step
-    assert mirrored.is_ready == (step is Step.LOCATE)
-    assert bool(mirrored.reason.text) == (step is Step.REFRESH)
+def test_only_an_offset_out_of_range_keeps_the_leader(
+    mirrored: MirroredPartition, code: int, is_out_of_range: bool
+) -> None:
+    assert mirrored.take(PartitionData(partition_index=0, error_code=code), 0, NOW_MS) is is_out_of_range
+    assert mirrored.is_ready == is_out_of_range
+    assert bool(mirrored.reason.text) != is_out_of_range
 
 
 def test_a_mirror_skips_what_the_source_deleted_and_its_watermark_waits(mirrored: MirroredPartition) -> None:
@@ -109,7 +111,7 @@ def test_a_mirror_skips_what_the_source_deleted_and_its_watermark_waits(mirrored
     mirrored.take(sent(0, 3), 0, NOW_MS)
     take_image(partition, PartitionImage((ME, 2), (ME, 2), ME, 7, 1))
     mirrored.locate(9, 12, NOW_MS)
-    asked = mirrored.ask()
+    asked = mirrored.fetch_partition()
     # The source has dropped the epochs of what it deleted.
     assert (asked.fetch_offset, asked.last_fetched_epoch) == (9, -1)
     # Its start is in the middle of a batch.
@@ -117,7 +119,7 @@ def test_a_mirror_skips_what_the_source_deleted_and_its_watermark_waits(mirrored
     assert (log.log_end_offset, log.high_watermark, log.log_start_offset) == (10, 2, 2)
     assert mirrored.skipped == mirrored.paused().skipped == 7, "what comes with the rest of its batch, too"
     assert log.epochs.entries() == [(3, 2), (5, 8)]
-    asked = mirrored.ask()
+    asked = mirrored.fetch_partition()
     assert (asked.fetch_offset, asked.last_fetched_epoch) == (10, 5)
     # The source does not say again where it starts: in a fetch session that is no news.
     take_image(partition, PartitionImage((ME, 2), (ME,), ME, 7, 2))

@@ -50,7 +50,7 @@ async def test_another_broker_is_asked_where_a_leader_lacks_for_long(
     run = LinkRun(link, connect, clock, replicas, lambda: None, [])
     mirrored.wait(why, "none leads", clock.now_ms() - since_ms)
     run.partitions["t", 0] = mirrored
-    await run._look(dict(link.mirrors))
+    await run._refresh(dict(link.mirrors))
     await run.stop()
     assert source.turned == turned
     assert (len(made), source.connects) == (1, 1), "what the link connects with is read once"
