@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from odradek.admin.link_failbacks import FailbackPlan
@@ -16,12 +16,22 @@ from odradek.client.cluster import Cluster
 from odradek.testing.processes import ProcessCluster
 from tests.support.clients.cli import odradek, run_here
 from tests.support.clients.confluent import create_topic, produce_all, read_all, read_committed
-from tests.support.clients.links import describe, rows_of
+from tests.support.clients.links import (
+    TOPIC,
+    await_end,
+    describe,
+    log_of,
+    records,
+    rows_of,
+    transactional,
+    values,
+    write,
+)
 from tests.support.nodes.cluster import topic_at
 from tests.support.nodes.node import Node
 from tests.support.waiting import PATIENCE_S, eventually
 
-TOPIC, EMPTY = "orders", "empty"
+EMPTY = "empty"
 
 
 @pytest.fixture
@@ -37,14 +47,6 @@ def new(tmp_path: Path, old: Node) -> Iterator[Node]:
         yield node
 
 
-def records(prefix: str, count: int) -> list[tuple[bytes | None, bytes | None]]:
-    return [(b"k", f"{prefix}-{number}".encode()) for number in range(count)]
-
-
-def log_of(folder: Path, partition: str = f"{TOPIC}-0") -> bytes:
-    return b"".join(path.read_bytes() for path in sorted((folder / partition).glob("*.log")))
-
-
 def alike(first: Path, second: Path, partition: str = f"{TOPIC}-0") -> None:
     def logs() -> list[bytes]:
         return [log_of(folder, partition) for folder in (first, second)]
@@ -52,28 +54,10 @@ def alike(first: Path, second: Path, partition: str = f"{TOPIC}-0") -> None:
     eventually(lambda: len(set(logs())) == 1, lambda: f"{partition}: {[len(each) for each in logs()]} bytes")
 
 
-def values(messages: list[Message]) -> list[tuple[int | None, bytes | str | None]]:
-    return [(each.offset(), each.value()) for each in messages]
-
-
 def records_in(path: str) -> list[tuple[int, str]]:
     """Offsets and values of the records in a file, as the command prints them."""
     lines = run_here("dump-log", "--print-data-log", "--json", path).json_lines
     return [(each["offset"], each["value"]) for each in lines if each["kind"] == "record" and "value" in each]
-
-
-def transactional(node: Node, name: str) -> Producer:
-    config = {"bootstrap.servers": node.bootstrap, "transactional.id": name, "transaction.timeout.ms": 900_000}
-    producer = Producer(config)
-    producer.init_transactions(PATIENCE_S)
-    return producer
-
-
-def write(producer: Producer, prefix: str, count: int) -> None:
-    producer.begin_transaction()
-    for key, value in records(prefix, count):
-        producer.produce(TOPIC, value, key)
-    assert producer.flush(PATIENCE_S) == 0
 
 
 def commit(bootstrap: str, group: str, offset: int) -> None:
@@ -112,13 +96,6 @@ def new_values(count: int) -> list[bytes]:
     return [value or b"" for _, value in records("new", count)]
 
 
-def await_mirrored(bootstrap: str, end: int, link: str = "west") -> None:
-    def ends() -> list[tuple[Any, Any]]:
-        return [(row["end"], row["source_end"]) for row in rows_of(bootstrap, TOPIC, link)]
-
-    eventually(lambda: ends() == [(end, end)], ends)
-
-
 def fail_back(bootstrap: str, link: str, *more: str) -> dict[str, Any]:
     done: dict[str, Any] = odradek(bootstrap, "links", "failback", link, TOPIC, *more, "--yes", "--json").json
     return done
@@ -131,7 +108,7 @@ def test_what_only_the_old_source_has_goes_into_a_file(old: Node, new: Node) -> 
     there.commit_transaction(PATIENCE_S)
     write(there, "open", 2)
     odradek(new.bootstrap, "links", "mirror", "west", TOPIC)
-    await_mirrored(new.bootstrap, 8)
+    await_end(new.bootstrap, 8)
     odradek(new.bootstrap, "links", "failover", "west", "--yes")
     # Both go on: the old source's records are at offsets, and under epochs, that the new one has too.
     there.commit_transaction(PATIENCE_S)
@@ -194,7 +171,7 @@ def test_topics_without_a_common_history_are_refused(old: Node, new: Node) -> No
     eventually(
         lambda: odradek(new.bootstrap, "links", "mirror", "west", TOPIC, code=None).code == 0, "the name is free again"
     )
-    await_mirrored(new.bootstrap, 0)
+    await_end(new.bootstrap, 0)
     odradek(new.bootstrap, "links", "promote", "west", "--yes")
     odradek(old.bootstrap, "topics", "delete", "--topic", TOPIC)
     create_topic(old.bootstrap, TOPIC)
@@ -207,7 +184,7 @@ def test_what_cannot_be_compared_starts_over(old: Node, new: Node) -> None:
     create_topic(old.bootstrap, TOPIC)
     produce_all(old.bootstrap, TOPIC, records("shared", 10))
     odradek(new.bootstrap, "links", "mirror", "west", TOPIC)
-    await_mirrored(new.bootstrap, 10)
+    await_end(new.bootstrap, 10)
     odradek(new.bootstrap, "links", "promote", "west", "--yes")
     produce_all(old.bootstrap, TOPIC, records("lost", 3))
     produce_all(new.bootstrap, TOPIC, records("new", 9))
@@ -221,7 +198,7 @@ def test_what_cannot_be_compared_starts_over(old: Node, new: Node) -> None:
     assert cut["offset"] == 15
     expected = [*records("shared", 10), *records("lost", 3)]
     assert records_in(cut["file"]) == [(number, (value or b"").decode()) for number, (_, value) in enumerate(expected)]
-    await_mirrored(old.bootstrap, 20, "back")
+    await_end(old.bootstrap, 20, "back")
     assert values(read_all(old.bootstrap, TOPIC)) == [
         (15 + number, f"new-{4 + number}".encode()) for number in range(5)
     ]
@@ -240,7 +217,7 @@ def test_a_failback_whose_source_is_gone_ends_with_what_is_here(
     create_topic(old.bootstrap, TOPIC)
     produce_all(old.bootstrap, TOPIC, records("shared", 5))
     odradek(new.bootstrap, "links", "mirror", "west", TOPIC)
-    await_mirrored(new.bootstrap, 5)
+    await_end(new.bootstrap, 5)
     odradek(new.bootstrap, "links", "promote", "west", "--yes")
     produce_all(old.bootstrap, TOPIC, records("lost", 2))
     writer = transactional(old, "writer")
@@ -301,7 +278,7 @@ def test_brokers_die_amid_a_failback_and_it_goes_there_and_back(tmp_path: Path) 
         create_topic(here, EMPTY, 2, copies=3)
         produce_all(here, TOPIC, records("shared", 50))
         odradek(new.bootstrap, "links", "mirror", "west", TOPIC, EMPTY)
-        await_mirrored(new.bootstrap, 50)
+        await_end(new.bootstrap, 50)
         odradek(new.bootstrap, "links", "failover", "west", "--yes")
         # Leader epochs of the old source get the numbers that those of the new one have.
         in_sync(old, 3)

@@ -11,15 +11,10 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from odradek.testing.processes import NodeProcess, ProcessCluster
 from tests.support.clients.cli import odradek
 from tests.support.clients.confluent import create_topic, produce_all, read_all
+from tests.support.clients.links import TOPIC, log_of, records
 from tests.support.nodes.cluster import topic_at
 from tests.support.nodes.node import Node
 from tests.support.waiting import PATIENCE_S, eventually
-
-TOPIC = "orders"
-
-
-def log_of(folder: Path) -> bytes:
-    return b"".join(path.read_bytes() for path in sorted((folder / f"{TOPIC}-0").glob("*.log")))
 
 
 def leader_of(cluster: ProcessCluster, *, other_than: int = -1) -> int:
@@ -32,10 +27,6 @@ def leader_of(cluster: ProcessCluster, *, other_than: int = -1) -> int:
         return leader if leader not in (-1, other_than) else 0
 
     return eventually(found, "somebody leads")
-
-
-def records(prefix: str, count: int) -> list[tuple[bytes | None, bytes | None]]:
-    return [(b"k", f"{prefix}-{number}".encode()) for number in range(count)]
 
 
 def test_leaders_of_a_mirror_die_and_every_replica_is_the_source(tmp_path: Path) -> None:
