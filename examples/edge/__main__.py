@@ -77,7 +77,7 @@ class Site:
     def __str__(self) -> str:
         return (
             f"{self.name}: {len(self.made):,} made, {len(self.arrived):,} at the centre, {len(self.missing):,} missing "
-            f"({self.skipped:,} offsets deleted at the edge before they came)"
+            f"({self.skipped:,} offsets deleted at the edge before they were fetched)"
         )
 
 

@@ -81,7 +81,7 @@ class Demo:
         self.feed: Feed | None = None
         self.pipeline: Pipeline | None = None
         self.interrupted = False
-        self._told = -1
+        self._reported = -1
         self._batches_at_kill: dict[str, int] = {}
 
     def run(self) -> Proof:
@@ -225,8 +225,8 @@ class Demo:
             self._batches_at_kill = {}
             self.tell("producer and all four queries have gone on by themselves")
         tenth = int(self.feed.done_ratio * 10)
-        if not self.console.is_terminal and tenth != self._told:
-            self._told = tenth
+        if not self.console.is_terminal and tenth != self._reported:
+            self._reported = tenth
             self.console.print(self.frame())
 
     def frame(self) -> Any:

@@ -382,7 +382,7 @@ class TestIdempotence:
     def test_batches_behind_one_of_an_unknown_topic_wait_for_its_retry(
         self, calls: Calls, producer: int, *, by_id: bool
     ) -> None:
-        """A broker that has not heard of a partition yet; where the topic has an id, it is known before that."""
+        """A broker whose image lacks a partition; where the topic has an id, it is known before that."""
         topic = fresh_name()
         assert self.send(calls, topic, producer, 0)[0] == "UNKNOWN_TOPIC_OR_PARTITION"
         calls.create_topic(name=topic)

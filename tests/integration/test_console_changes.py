@@ -288,9 +288,9 @@ async def test_mirrors_are_paused_resumed_promoted_and_failed_over(node: Node, t
             await asyncio.to_thread(odradek, node.bootstrap, "links", "mirror", "west", "boats")
             plan = await plan_end(cluster, "west", [], is_reached=False)
             assert plan.lines[:3] == (
-                "trains: topics of this cluster from then on, for good; nothing that is known of is missing.",
-                "The source is not asked: what it got since it was last heard of is not known here.",
-                "boats was never made here, and is left out.",
+                "trains: topics of this cluster from then on; this cannot be undone; no missing offsets are known.",
+                "No request is sent to the source: records that it got after its last known end are not known here.",
+                "boats was never created here, and is left out.",
             )
             await plan.work(cluster)
             produce_all(node.bootstrap, "trains", [(b"k", b"written here")])

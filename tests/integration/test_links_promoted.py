@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 
 from odradek.record.batch import BatchHeader
 from odradek.testing.processes import ProcessCluster
 from tests.support.clients.cli import odradek
 from tests.support.clients.confluent import create_topic, produce_all, read_all, read_committed
-from tests.support.clients.links import describe, rows_of
+from tests.support.clients.links import (
+    TOPIC,
+    await_end,
+    describe,
+    log_of,
+    records,
+    rows_of,
+    transactional,
+    values,
+    write,
+)
 from tests.support.nodes.cluster import topic_at
 from tests.support.nodes.node import Node
 from tests.support.waiting import PATIENCE_S, eventually
-
-TOPIC = "orders"
 
 
 @pytest.fixture
@@ -34,40 +41,10 @@ def here(tmp_path: Path, source: Node) -> Iterator[Node]:
         yield node
 
 
-def records(prefix: str, count: int) -> list[tuple[bytes | None, bytes | None]]:
-    return [(b"k", f"{prefix}-{number}".encode()) for number in range(count)]
-
-
 def mirror_to(bootstrap: str, end: int) -> None:
     """Mirror the topic, and wait until it is here up to `end`."""
     odradek(bootstrap, "links", "mirror", "west", TOPIC)
     await_end(bootstrap, end)
-
-
-def await_end(bootstrap: str, end: int) -> None:
-    def ends() -> list[tuple[Any, Any]]:
-        return [(row["end"], row["source_end"]) for row in rows_of(bootstrap, TOPIC)]
-
-    eventually(lambda: ends() == [(end, end)], ends)
-
-
-def transactional(node: Node, name: str) -> Producer:
-    # A transaction that stays open does so however slow the machine is.
-    config = {"bootstrap.servers": node.bootstrap, "transactional.id": name, "transaction.timeout.ms": 900_000}
-    producer = Producer(config)
-    producer.init_transactions(PATIENCE_S)
-    return producer
-
-
-def write(producer: Producer, prefix: str, count: int) -> None:
-    producer.begin_transaction()
-    for key, value in records(prefix, count):
-        producer.produce(TOPIC, value, key)
-    assert producer.flush(PATIENCE_S) == 0
-
-
-def values(messages: list[Message]) -> list[tuple[int | None, bytes | str | None]]:
-    return [(each.offset(), each.value()) for each in messages]
 
 
 class Reader:
@@ -146,7 +123,7 @@ def test_failover_says_what_may_be_missing(source: Node, here: Node) -> None:
     assert "not here yet" in odradek(here.bootstrap, "links", "failover", "west", "never-made", "--yes", code=2).err
     asked = odradek(here.bootstrap, "links", "failover", "west", code=2)
     assert "never-made is not here yet" in asked.out
-    assert "7 offsets of the source are not here" in asked.err
+    assert "7 offsets of the source are missing here" in asked.err
     done = odradek(here.bootstrap, "links", "failover", "west", "--yes", "--json").json
     assert (done["topics"], done["left_out"]) == ([TOPIC], ["never-made"])
     assert [(row["end"], row["source_end"], row["missing"]) for row in done["partitions"]] == [(10, 17, 7)]
@@ -175,10 +152,6 @@ def test_a_topic_that_was_promoted_is_an_ordinary_one(source: Node, here: Node) 
 
     eventually(mirrored_again, "its settings went with the topic")
     await_end(here.bootstrap, 3)
-
-
-def log_of(folder: Path) -> bytes:
-    return b"".join(path.read_bytes() for path in sorted((folder / f"{TOPIC}-0").glob("*.log")))
 
 
 def ends_of_mirror(folder: Path) -> int:

@@ -354,7 +354,7 @@ class TestWhoMayAcknowledge:
         assert await self.refused(cluster, earlier, **reported) == ErrorCode.NOT_LEADER_OR_FOLLOWER
         nameless = {"replica_id": 2, "replica_epoch": -1}
         assert await self.refused(cluster, nameless, **reported) == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        # One that we have not heard of may be news: it is served, and acknowledges nothing.
+        # An epoch that this broker does not know may be newer: it is served, and acknowledges nothing.
         assert await self.refused(cluster, {"replica_id": 2, "replica_epoch": epoch + 1}, **reported) == 0
         own = {"replica_id": 2, "replica_epoch": epoch}
         assert await self.refused(cluster, own, current_leader_epoch=1) == ErrorCode.UNKNOWN_LEADER_EPOCH

@@ -128,7 +128,7 @@ _COMMITS = {
     "ILLEGAL_GENERATION": f"a rebalance began after it had read. If that happens often: {_POLL}",
     "UNKNOWN_MEMBER_ID": _TOO_LATE,
     "FENCED_MEMBER_EPOCH": _TOO_LATE,
-    "STALE_MEMBER_EPOCH": "its assignment had changed since it read, and it has not heard of it yet. A client commits "
+    "STALE_MEMBER_EPOCH": "its assignment had changed since it read, and it has not received it yet. A client commits "
     "again by itself; if it does not, update it",
 }
 _REFUSALS = {

@@ -1,4 +1,4 @@
-"""The end of mirrors: they become topics of this cluster; what may be missing is known before."""
+"""Ends mirrors: promotes them to topics of this cluster, after it has reported the records that may be missing."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Rows = list[Row]
 
 
 def chosen(link: Link, topics: list[str], *, is_reached: bool) -> list[str]:
-    """The mirrors that are meant: all where none is named. What was promoted before is left out.
+    """The selected mirrors: all if `topics` is empty. Promoted topics are left out.
 
     Args:
-        is_reached: the source must answer, as for `promote`. A failback is then ended by itself alone; without the
-            source, only where its topic is named.
+        is_reached: the source must respond, as for `promote`; then topics in a failback are left out. Without the
+            source they are included if they are named.
     Raises:
         UnknownLinkError: a topic never was a mirror of the link.
-        PlanError: a topic is being failed back.
+        PlanError: a topic is in a failback.
     """
     for topic in topics:
         if topic not in link.mirrors and topic not in link.promoted:
@@ -40,13 +40,13 @@ def chosen(link: Link, topics: list[str], *, is_reached: bool) -> list[str]:
 
 
 async def missing(cluster: Cluster, link: Link, topics: list[str], *, leaves_out: bool) -> Rows:
-    """Of each partition, where it ends here, where the source ended when it was last heard of, and how many offsets are
-    between them: None where that is not known.
+    """A row for each partition: its end offset here, the source's last known end offset, and the number of missing
+    offsets; None if unknown.
 
     Args:
-        leaves_out: mirrors that were not made yet have no rows; there is nothing to promote.
+        leaves_out: skip mirrors whose topic is not created yet.
     Raises:
-        PlanError: there is one, and none is to be left out.
+        PlanError: there is such a mirror, and `leaves_out` is false.
     """
     rows = [row for row in (await described(cluster, link))["partitions"] if row["topic"] in topics]
     for row in rows:
@@ -56,40 +56,40 @@ async def missing(cluster: Cluster, link: Link, topics: list[str], *, leaves_out
 
 
 def check_reached(rows: Rows) -> None:
-    """Whether the source answers for all partitions. Raises PlanError."""
+    """Check that the source responds for all partitions. Raises PlanError."""
     for row in rows:
         if row["reason"] or row["missing"] is None:
-            reason = row["reason"] or "no broker has heard of the source yet"
+            reason = row["reason"] or "no broker has reached the source yet"
             where = f"{row['topic']}-{row['partition']}"
             raise PlanError(f"{where}: {reason}; `odradek links failover` promotes without the source")
 
 
 def what_is_missing(rows: Rows) -> str:
-    """How much of the source is not here, in words."""
+    """The missing offsets as text."""
     count = sum(row["missing"] or 0 for row in rows)
     unknown = sum(row["missing"] is None for row in rows)
-    what = f"{count:,} offsets of the source are not here" if count else "nothing that is known of is missing"
+    what = f"{count:,} offsets of the source are missing here" if count else "no missing offsets are known"
     if unknown:
-        what += f", of {unknown} partitions it is not known"
+        what += f"; unknown for {unknown} partitions"
     return what
 
 
 async def promote(cluster: Cluster, link: Link, topics: list[str]) -> None:
-    """Make them topics, and wait until all leaders know it. Raises ApiError."""
+    """Promote the mirrors, and wait until all their leaders have applied it. Raises ApiError."""
     await set_mirror_states(cluster, link.name, topics, MirrorState.PROMOTED)
 
     async def first_epochs() -> dict[str, int]:
         (found,) = await describe_configs(cluster, ResourceType.BROKER, [""])
         ended = ended_mirrors({entry.name: entry.value or "" for entry in found.configs})
         if not ended.keys() >= set(topics):
-            raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, "the broker has not heard of the promotion")
+            raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, "the broker has not applied the promotion yet")
         return {topic: ended[topic] for topic in topics}
 
     await _await_leaders(cluster, await cluster.retried(first_epochs))
 
 
 async def _await_leaders(cluster: Cluster, first_epochs: dict[str, int]) -> None:
-    """Return when each leader leads in an epoch of this cluster's own."""
+    """Wait until each leader leads in an epoch of this cluster."""
 
     async def ask(leader: int, topic: str, partition: asked.OffsetForLeaderPartition) -> None:
         request = asked.OffsetForLeaderEpochRequest(

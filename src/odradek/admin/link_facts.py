@@ -1,4 +1,4 @@
-"""Links to other clusters, and what the brokers that lead their mirrors say of them."""
+"""Reads links to other clusters, and the state of their mirrors from the brokers that lead them."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _REASON = ("why", "reason", "since_ms")
 
 
 class UnknownLinkError(PlanError):
-    """There is no such link, or it has no such mirror."""
+    """There is no such link, or the link has no such mirror."""
 
 
 async def link_settings(cluster: Cluster) -> dict[str, str]:
-    """The settings of all brokers together; of a secret is only known that it is kept. Raises ApiError."""
+    """The cluster-wide dynamic settings; secrets have no value. Raises ApiError."""
     (found,) = await describe_configs(cluster, ResourceType.BROKER, [""])
     return {entry.name: SEALED_PREFIX if entry.is_sensitive else entry.value or "" for entry in found.configs}
 
@@ -66,30 +66,30 @@ async def link_of_cluster(cluster: Cluster, name: str) -> Link:
 
 
 def found_link(name: str, links: Mapping[str, Link]) -> Link:
-    """One of these. Raises UnknownLinkError."""
+    """The link with this name. Raises UnknownLinkError."""
     if name not in links:
         raise UnknownLinkError(f"there is no link {name}")
     return links[name]
 
 
 async def set_mirror_states(cluster: Cluster, link: str, topics: Sequence[str], state: MirrorState) -> None:
-    """What is wanted of mirrors from now on. Raises ApiError."""
+    """Set the target state of mirrors. Raises ApiError."""
     changes = [(mirror_key(link, "mirror", topic), ConfigOperation.SET, str(state)) for topic in topics]
     await alter_configs(cluster, ResourceType.BROKER, "", changes)
 
 
 async def described_links(cluster: Cluster) -> list[Row]:
-    """All links, as `described`; each broker is asked once. Raises ApiError."""
+    """All links, as `described`; one request to each broker. Raises ApiError."""
     links = await links_of_cluster(cluster)
     answers = await describe_links(cluster) if links else {}
     return [await described(cluster, link, answers) for _, link in sorted(links.items())]
 
 
 async def described(cluster: Cluster, link: Link, answers: Mapping[int, list[Row]] | None = None) -> Row:
-    """The link, with a row for each partition of its mirrors, or for a mirror that has none yet.
+    """The link, with a row for each partition of its mirrors, or one row for a mirror without a topic.
 
     Args:
-        answers: what brokers said; else they are asked.
+        answers: responses of the brokers; requested if None.
     """
     if answers is None:
         answers = await describe_links(cluster)
@@ -116,7 +116,7 @@ async def described(cluster: Cluster, link: Link, answers: Mapping[int, list[Row
 
 
 async def _partitions(cluster: Cluster, link: Link) -> list[tuple[Mirror, int]]:
-    """Those that there are here; -1 of a mirror that was not made yet."""
+    """The partitions of the mirrors in this cluster; -1 for a mirror without a topic."""
     if not link.mirrors:
         return []
     topics = {each.name or "": each for each in (await cluster.metadata(sorted(link.mirrors))).topics}

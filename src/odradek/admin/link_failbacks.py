@@ -1,8 +1,7 @@
-"""Topics of an old source become mirrors of those that were promoted from them (ADR 0021): what is compared before it,
-and what is asked of the brokers, step by step.
+"""Fails topics of an old source back: they become mirrors of the topics that were promoted from them (ADR 0021).
 
-The brokers write aside and cut (`odradek.link.failback`). Each step may be taken again: who was interrupted, or lost an
-answer, begins at the first one, and finds what is done. `here` is the old source's cluster, `source` the other one.
+The brokers write the end of the log to a file and cut the log (`odradek.link.failback`). Each step is idempotent: after
+an interruption or a lost response all steps are run again. `here` is the old source's cluster, `source` the other one.
 """
 
 from __future__ import annotations
@@ -40,23 +39,23 @@ MOST_PASSES = 5
 
 
 class UnknownTopicError(PlanError):
-    """A topic that is named is not there, or may not be seen."""
+    """A topic does not exist, or the client may not describe it."""
 
 
 class UnfinishedError(PlanError):
-    """It was begun, and does not go on by itself now; what to do is in the text."""
+    """A failback has begun, and cannot continue now; the text says what to do."""
 
 
 @dataclass(slots=True)
 class FailbackPlan:
-    """What is to be done.
+    """The remaining steps of a failback.
 
     Attributes:
-        done: topics that were failed back before.
-        going: those of which it was begun.
-        changes: settings of all brokers together that begin it for the others; None takes one away.
-        rows: of the others, a row for each partition.
-        sources: the names at the source.
+        done: topics whose failback is complete.
+        going: topics whose failback is in progress.
+        changes: the cluster-wide settings that begin the failback of the other topics; None deletes a setting.
+        rows: a row for each partition of the other topics.
+        sources: the names of the topics at the source.
     """
 
     link: Link
@@ -68,7 +67,7 @@ class FailbackPlan:
 
     @property
     def topics(self) -> list[str]:
-        """Those of which something is left to do."""
+        """The topics whose failback is not complete."""
         return sorted({*self.going, *(row["topic"] for row in self.rows)})
 
 
@@ -76,10 +75,10 @@ class FailbackPlan:
 
 
 async def known_plan(here: Cluster, name: str, topics: list[str]) -> tuple[FailbackPlan, list[str]]:
-    """What is known without the source, and the topics that are to be compared with it.
+    """The part of the plan that needs no source, and the topics to compare with the source.
 
     Raises:
-        UnknownLinkError, ApiError. PlanError: a topic is a mirror that was none before.
+        UnknownLinkError, ApiError. PlanError: a topic is a mirror of the link already.
     """
     link = await link_of_cluster(here, name)
     mirrors = {topic: link.mirrors[topic] for topic in topics if topic in link.mirrors}
@@ -93,10 +92,10 @@ async def known_plan(here: Cluster, name: str, topics: list[str]) -> tuple[Failb
 
 
 async def compare(here: Cluster, source: Cluster, plan: FailbackPlan, topics: list[str]) -> None:
-    """Add to a plan what begins it for these topics, and what will be cut.
+    """Add the changes and the cuts of these topics to a plan.
 
     Raises:
-        PlanError: they have no history in common with the source's. ApiError.
+        PlanError: a topic has no common history with that of the source. ApiError.
     """
     plan.changes, names = await _changes(here, source, plan.link, topics)
     plan.sources |= names
@@ -110,7 +109,7 @@ async def compare(here: Cluster, source: Cluster, plan: FailbackPlan, topics: li
 async def _changes(
     here: Cluster, source: Cluster, link: Link, topics: list[str]
 ) -> tuple[dict[str, str | None], dict[str, str]]:
-    """The settings that begin it, and the names of the topics at the source."""
+    """The settings that begin the failback, and the names of the topics at the source."""
     settings = await _settings(here)
     promoted_here, promoted = promotions_of(settings), promotions_of(await _settings(source))
     ours = await _topics(here, topics, "here")
@@ -147,11 +146,10 @@ async def _changes(
 
 
 def _name_at_source(link: Link, topic: str, topic_id: UUID, promoted: Mapping[str, Promotion]) -> str:
-    """The topic that was promoted from this one, which has another name where it was a mirror with a prefix; that of
-    the link where there is none.
+    """The topic of the source that was promoted from this one; the name by the link's prefix if there is none.
 
     Raises:
-        PlanError: there are several, and none has the name of the link.
+        PlanError: there are several, and none has the name by the prefix.
     """
     name = source_name(link.prefix, topic) or topic
     found = sorted(other for other, each in promoted.items() if each.source_id == topic_id)
@@ -168,11 +166,11 @@ def _name_at_source(link: Link, topic: str, topic_id: UUID, promoted: Mapping[st
 def changes_of(
     link: str, topic: str, source_id: UUID, first_epoch: int, promoted_by: str | None, partitions: Iterable[int]
 ) -> dict[str, str | None]:
-    """The settings that begin it, in one change.
+    """The settings that begin the failback, in one change.
 
     Args:
-        first_epoch: under which the source was promoted.
-        promoted_by: the link that the topic here was a mirror of before, and is remembered by.
+        first_epoch: the leader epoch in which the source was promoted.
+        promoted_by: the link of which the topic here was a mirror before, and under which its settings are stored.
     """
     changes: dict[str, str | None] = {}
     if promoted_by not in (None, link):
@@ -269,10 +267,10 @@ def _leader(topic: MetadataResponseTopic, number: int) -> int:
 
 
 async def begin(here: Cluster, source: Cluster, plan: FailbackPlan) -> None:
-    """Make it read-only, and have the brokers cut, as long as the source is what it was compared with.
+    """Begin the failback: make the topics read-only and let the brokers cut them, unless the source has changed since.
 
     Raises:
-        PlanError: it is another topic by now, or another promotion. ApiError.
+        PlanError: the source's topic or its promotion has changed. ApiError.
     """
     topics = sorted({row["topic"] for row in plan.rows})
     if not topics:
@@ -294,7 +292,7 @@ async def begin(here: Cluster, source: Cluster, plan: FailbackPlan) -> None:
 
 
 async def _has_begun(here: Cluster, plan: FailbackPlan) -> bool:
-    """Whether the change was made, and its answer lost."""
+    """Whether the change was applied, though its response was lost."""
     settings = await _settings(here)
     return all(settings.get(key) == text for key, text in plan.changes.items())
 
@@ -302,12 +300,10 @@ async def _has_begun(here: Cluster, plan: FailbackPlan) -> bool:
 async def cuts(
     here: Cluster, name: str, topics: list[str], tell: Callable[[str], None] = lambda text: None
 ) -> dict[PartitionKey, int]:
-    """Wait until all replicas are cut; returns where.
+    """Wait until all replicas are cut; returns the offset of each cut.
 
     Args:
-        tell: takes what it waits for, each time when that is news.
-    Raises:
-        UnfinishedError: nothing changes for as long as the cluster's time-out. ApiError.
+        tell: called with the reason of the wait, when it changes.
     """
     loop, last, said = asyncio.get_running_loop(), None, ""
     while True:
@@ -331,12 +327,12 @@ async def cuts(
 
 
 async def _progress(here: Cluster, name: str, topics: list[str]) -> tuple[dict[PartitionKey, int], set[PartitionKey]]:
-    """Where partitions were cut, and those that were not."""
+    """The offsets of completed cuts, and the partitions without one."""
 
     async def attempt() -> Link:
         link = found_link(name, links_of(await _settings(here)))
         if any(topic not in link.mirrors for topic in topics):
-            raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, "the broker has not heard of the failback")
+            raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, "the broker has not applied the failback yet")
         return link
 
     link = await here.retried(attempt)
@@ -347,12 +343,12 @@ async def _progress(here: Cluster, name: str, topics: list[str]) -> tuple[dict[P
 
 
 async def move_groups(here: Cluster, cut_to: dict[PartitionKey, int]) -> Rows:
-    """Set groups without members to the cut where they are further; those with members are left to these.
+    """Reset groups without members whose offsets are beyond the cut; members of other groups reset their own.
 
-    Transactions that are open, and may commit such an offset, are waited for (KIP-447).
+    It waits for open transactions that may commit such an offset (KIP-447).
 
     Raises:
-        UnfinishedError: one does not end, or clients commit such offsets again and again. ApiError.
+        UnfinishedError: a transaction does not end, or clients commit such offsets repeatedly. ApiError.
     """
     rows: Rows = []
     for _ in range(MOST_PASSES):
@@ -415,7 +411,7 @@ async def _stable_offsets(here: Cluster, group: str, wanted: dict[PartitionKey, 
 
 
 async def check_source(here: Cluster, source: Cluster, plan: FailbackPlan) -> None:
-    """Whether the source's topics are its own still: of two that fail back to each other, neither ends.
+    """Check that the source's topics are no mirrors: if both clusters fail back to each other, neither failback ends.
 
     Raises:
         UnfinishedError, ApiError.
@@ -433,12 +429,12 @@ async def check_source(here: Cluster, source: Cluster, plan: FailbackPlan) -> No
 
 
 async def end(here: Cluster, name: str, topics: list[str]) -> None:
-    """They are mirrors from now on: their records come. Raises ApiError."""
+    """End the failback: the topics are mirrors, and fetch records. Raises ApiError."""
     changes = [(mirror_key(name, "mirror", topic), ConfigOperation.SET, str(MirrorState.ACTIVE)) for topic in topics]
     await alter_configs(here, ResourceType.BROKER, "", changes)
 
 
 async def report(here: Cluster, name: str, topics: list[str]) -> list[dict[str, Any]]:
-    """A row of `links describe` for each partition. Raises ApiError."""
+    """The rows of `links describe` for these topics. Raises ApiError."""
     found = await described(here, await link_of_cluster(here, name))
     return [row for row in found["partitions"] if row["topic"] in topics]

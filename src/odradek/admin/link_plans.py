@@ -1,4 +1,4 @@
-"""Changes of mirrors, as plans: paused, resumed, promoted, failed over."""
+"""Plans for changes of mirrors: pause, resume, promote, fail over."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHOWN_PARTITIONS = 200
 
 
 async def plan_state(cluster: Cluster, name: str, topics: Sequence[str], state: MirrorState) -> Plan:
-    """Mirrors that are paused, or go on. Raises PlanError, ApiError."""
+    """Pause or resume mirrors. Raises PlanError, ApiError."""
     link = await link_of_cluster(cluster, name)
     wanted = _mirrors(link, topics)
     changed = [topic for topic in wanted if link.mirrors[topic].state is not state]
@@ -29,10 +29,10 @@ async def plan_state(cluster: Cluster, name: str, topics: Sequence[str], state: 
 
 
 async def plan_end(cluster: Cluster, name: str, topics: Sequence[str], *, is_reached: bool) -> Plan:
-    """Mirrors that become topics of this cluster, for good.
+    """Promote mirrors to topics of this cluster; this cannot be undone.
 
     Args:
-        is_reached: the source must answer. Else mirrors that were never made are left out, unless they are named.
+        is_reached: the source must respond. Otherwise mirrors without a topic are left out, unless they are named.
     Raises:
         PlanError, ApiError.
     """
@@ -45,11 +45,12 @@ async def plan_end(cluster: Cluster, name: str, topics: Sequence[str], *, is_rea
     if not names:
         raise PlanError(f"{name} has no mirror here that could be promoted")
     lines = [
-        f"{_names(names)}: topics of this cluster from then on, for good; {link_ends.what_is_missing(rows)}.",
-        "Who writes to the source writes to another topic then: stop that first."
+        f"{_names(names)}: topics of this cluster from then on; this cannot be undone; "
+        f"{link_ends.what_is_missing(rows)}.",
+        "Stop the producers of the source first: they write to another topic after the promotion."
         if is_reached
-        else "The source is not asked: what it got since it was last heard of is not known here.",
-        *(f"{topic} was never made here, and is left out." for topic in asked if topic not in names),
+        else "No request is sent to the source: records that it got after its last known end are not known here.",
+        *(f"{topic} was never created here, and is left out." for topic in asked if topic not in names),
         *map(_partition_in_words, rows[:SHOWN_PARTITIONS]),
     ]
     if len(rows) > SHOWN_PARTITIONS:
@@ -64,7 +65,7 @@ async def plan_end(cluster: Cluster, name: str, topics: Sequence[str], *, is_rea
 
 
 def _mirrors(link: Link, topics: Sequence[str]) -> list[str]:
-    """Those that are meant, all where none is named. Raises PlanError."""
+    """The named mirrors; all if `topics` is empty. Raises PlanError."""
     wanted = link_ends.chosen(link, list(topics), is_reached=False)
     for topic in wanted:
         if link.mirrors[topic].state is MirrorState.FAILBACK:

@@ -23,7 +23,7 @@ class Administration:
     command_config: CommandConfigOption = None
     as_json: JsonOption = False
 
-    def ask(self, work: Callable[[Cluster], Awaitable[T]]) -> T:
+    def run(self, work: Callable[[Cluster], Awaitable[T]]) -> T:
         """Run `work` with the cluster and return its result. Raises as `administer`."""
         return administer(target(self.bootstrap_server, self.command_config), work)
 

@@ -1,7 +1,7 @@
-"""`odradek links failback`: topics become mirrors of those that were promoted from them in another cluster.
+"""`odradek links failback`: topics become mirrors of the topics that were promoted from them in another cluster.
 
-What goes is said before. `odradek.admin.link_failbacks` has the steps. A command that is ended in between is given
-again, and goes on.
+The command shows the records to be cut before it begins. `odradek.admin.link_failbacks` has the steps. After an
+interruption the same command continues.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def fail_back(
 ) -> None:
     """
     Args:
-        source_properties: settings of the client by which the link's source is asked.
+        source_properties: client settings for connections to the link's source.
     Raises:
         CliError, ApiError.
     """
@@ -62,7 +62,7 @@ def fail_back(
 
 @contextmanager
 def _errors() -> Iterator[None]:
-    """What the steps raise, as errors of the command."""
+    """Convert the errors of the steps to errors of the command."""
     from odradek.admin.link_facts import UnknownLinkError
     from odradek.admin.link_failbacks import UnfinishedError, UnknownTopicError
     from odradek.admin.plan import PlanError
@@ -86,7 +86,7 @@ def _errors() -> Iterator[None]:
 async def _with_source(
     link: Link, source_properties: dict[str, str], advice: str, work: Callable[[Cluster], Awaitable[T]]
 ) -> T:
-    """What `work` returns of the link's source. Raises CliError where that does not answer, with what to do."""
+    """The result of `work` with the link's source. Raises CliError with advice if the source does not respond."""
     from odradek.client.connection import RequestTimeoutError, UnreachableError
 
     try:
@@ -126,8 +126,8 @@ def _show(rows: Rows) -> None:
         [["-" if row[name] is None else str(row[name]).lower() for name in _SHOWN] for row in rows],
     )
     if any(row["starts_over"] for row in rows):
-        say("A partition that starts over has nothing left that both have: all of it goes aside, and comes again.")
-    say("What is cut is written to files beside the logs first. What is written here until then goes with it.")
+        say("A partition that starts over has no records in common: its log is written to a file, and mirrored again.")
+    say("Records are written to files beside the logs before they are cut, those produced until then included.")
 
 
 def _question(plan: FailbackPlan) -> str:

@@ -1,4 +1,4 @@
-"""What `odradek links describe`, `promote` and `failover` print."""
+"""The output of `odradek links describe`, `promote` and `failover`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _MISSING = ("topic", "partition", "end", "source_end", "missing", "reason")
 
 
 def show(found: Row) -> None:
-    """Print it for a person."""
+    """Print a link and its mirrors."""
     say(f"{found['link']} mirrors from {found['source']}")
     for key, value in sorted(found["settings"].items()):
         say(f"  {key}={'(hidden)' if value is None else value}")
     if found["reason"]:
-        say(f"nothing comes {_since(found)}: {found['reason']}")
+        say(f"mirrors nothing {_since(found)}: {found['reason']}")
     for what, reason in sorted(found["beside"].items()):
-        say(f"{what} do not follow {_since(reason)}: {reason['reason']}")
+        say(f"{what} are not copied {_since(reason)}: {reason['reason']}")
     names = ["topic", "partition", "state", "end", "source_end", "lag", "lag_seconds", "bytes"]
     if any(row["source_topic"] != row["topic"] for row in found["partitions"]):
         names.insert(1, "source_topic")
@@ -28,16 +28,17 @@ def show(found: Row) -> None:
     print_table(headings, [[*_cells(row[name] for name in names), _why(row)] for row in found["partitions"]])
     for row in found["partitions"]:
         if row["skipped"]:
-            say(f"{row['topic']}-{row['partition']}: the source had deleted {row['skipped']} offsets before they came")
+            where = f"{row['topic']}-{row['partition']}"
+            say(f"{where}: the source deleted {row['skipped']} offsets before they were fetched")
         if row["cut"]:
             say(cut_line(row))
 
 
 def cut_line(row: Row) -> str:
-    """What was done to a partition as it was failed back."""
+    """The cut of a partition in a failback."""
     cut = row["cut"]
-    # A leader that found nothing to cut has not heard of what one before it wrote aside.
-    what = "what was there is not known; a broker that led it before may have a .failback- file in its log.dirs"
+    # A leader that found nothing to cut does not know the failback file of an earlier leader.
+    what = "the removed records are not known; an earlier leader may have a .failback- file in its log.dirs"
     if cut["file"]:
         what = f"its {cut['bytes']} bytes from there on are in {cut['file']}"
     return f"{row['topic']}-{row['partition']} was cut to {cut['offset']} on broker {cut['broker']}: {what}"
@@ -56,7 +57,7 @@ def _since(row: Row) -> str:
 
 
 def show_missing(rows: list[Row]) -> None:
-    """Print, before mirrors end, what is not here."""
+    """Print the missing offsets before mirrors are promoted."""
     headings = [name.upper().replace("_", "-") for name in _MISSING]
     print_table(headings, [_cells(row[name] for name in _MISSING) for row in rows])
-    say("Missing counts to where the source ended when it was last heard of; what it got later is not known here.")
+    say("Missing offsets are counted up to the last known end of the source; later records are not known here.")

@@ -7,25 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from odradek.cli.administration import Administration
 from odradek.cli.confirmation import YesOption, confirm
-from odradek.cli.connect import (
-    DEFAULT_BOOTSTRAP,
-    BootstrapOption,
-    CommandConfigOption,
-    administer,
-    parse_assignments,
-    read_properties,
-    target,
-)
+from odradek.cli.connect import parse_assignments, read_properties, target
 from odradek.cli.errors import NOT_FOUND, USAGE, CliError
-from odradek.cli.output import JsonOption, print_json, print_table, say
+from odradek.cli.option_groups import with_option_groups
+from odradek.cli.output import print_json, print_table, say
 
 if TYPE_CHECKING:
     from odradek.client.cluster import Cluster
     from odradek.settings.links import Link, Mirror
 
 app = typer.Typer(
-    add_completion=False, no_args_is_help=True, help="Mirror topics of other clusters: make, list, describe, delete."
+    add_completion=False, no_args_is_help=True, help="Mirror topics of other clusters: create, list, describe, delete."
 )
 LinkArgument = Annotated[str, typer.Argument(metavar="LINK", help="The link's name: letters, digits, - and _.")]
 SourceTopicsArgument = Annotated[
@@ -35,7 +29,7 @@ TopicsArgument = Annotated[
     list[str], typer.Argument(metavar="TOPIC…", help="Topics of this cluster, with the link's prefix.")
 ]
 SomeTopicsArgument = Annotated[
-    list[str] | None, typer.Argument(metavar="[TOPIC…]", help="Mirrors of the link; all where none is named.")
+    list[str] | None, typer.Argument(metavar="[TOPIC…]", help="Mirrors of the link; all if none is named.")
 ]
 SettingsOption = Annotated[
     list[str] | None,
@@ -48,6 +42,7 @@ Rows = list[dict[str, object]]
 
 
 @app.command("create")
+@with_option_groups
 def create(
     link: LinkArgument,
     source: Annotated[str, typer.Option("--source", help="Brokers of the source, host:port,…")],
@@ -57,134 +52,134 @@ def create(
     ] = None,
     settings: SettingsOption = None,
     settings_file: SettingsFileOption = None,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfigOption = None,
-    as_json: JsonOption = False,
+    *,
+    cluster: Administration,
 ) -> None:
-    """Make a link to another cluster; it mirrors nothing yet."""
+    """Create a link to another cluster, without mirrors."""
 
     from odradek.settings.link_names import PREFIX
 
     given = _given(settings, settings_file) | ({} if prefix is None else {PREFIX: prefix})
 
-    async def work(cluster: Cluster) -> bool:
+    async def work(connected: Cluster) -> bool:
         from odradek.settings.links import bootstrap_key, setting_key
 
-        if link in await links_here(cluster):
+        if link in await links_here(connected):
             return False
-        await _set(cluster, {bootstrap_key(link): source, **{setting_key(link, key): given[key] for key in given}})
+        await _set(connected, {bootstrap_key(link): source, **{setting_key(link, key): given[key] for key in given}})
         return True
 
-    if not administer(target(bootstrap_server, command_config), work):
+    if not cluster.run(work):
         raise CliError(f"there is a link {link} already", code=USAGE)
-    _report(link, "created", [], as_json=as_json)
+    _report(cluster, link, "created", [])
 
 
 @app.command("alter")
+@with_option_groups
 def alter(
     link: LinkArgument,
     settings: SettingsOption = None,
     settings_file: SettingsFileOption = None,
     unset: Annotated[list[str] | None, typer.Option("--unset", help="A setting to take away; may be repeated.")] = None,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfigOption = None,
-    as_json: JsonOption = False,
+    *,
+    cluster: Administration,
 ) -> None:
-    """Change settings of a link: how it connects, how much it may fetch, what else follows."""
+    """Change settings of a link: its connections, its rate, what it copies besides records."""
     given = _given(settings, settings_file)
     if not given and not unset:
         raise CliError("give --set, --settings or --unset", code=USAGE)
 
-    async def work(cluster: Cluster) -> None:
+    async def work(connected: Cluster) -> None:
         from odradek.client.admin import ConfigOperation, ResourceType, alter_configs
         from odradek.settings.links import setting_key
 
-        await _known_link(cluster, link)
+        await _known_link(connected, link)
         changes = [(setting_key(link, key), ConfigOperation.SET, value) for key, value in given.items()]
         gone = [(setting_key(link, key), ConfigOperation.DELETE, None) for key in unset or ()]
-        await alter_configs(cluster, ResourceType.BROKER, "", [*changes, *gone])
+        await alter_configs(connected, ResourceType.BROKER, "", [*changes, *gone])
 
-    administer(target(bootstrap_server, command_config), work)
-    _report(link, "altered", [], as_json=as_json)
+    cluster.run(work)
+    _report(cluster, link, "altered", [])
 
 
 @app.command("mirror")
+@with_option_groups
 def mirror(
     link: LinkArgument,
     topics: SourceTopicsArgument,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfigOption = None,
-    as_json: JsonOption = False,
+    *,
+    cluster: Administration,
 ) -> None:
-    """Mirror topics of the source: they are made here, with the link's prefix, and only the link writes to them."""
+    """Mirror topics of the source: they are created here with the link's prefix, and only the link writes to them."""
 
-    async def work(cluster: Cluster) -> list[str]:
+    async def work(connected: Cluster) -> list[str]:
         from odradek.settings.link_names import mirror_name
         from odradek.settings.links import MirrorState, mirror_key
 
-        found = await _known_link(cluster, link)
+        found = await _known_link(connected, link)
         mirrors, names = found.mirrors, [mirror_name(found.prefix, topic) for topic in topics]
         for topic in names:
             if topic in mirrors and mirrors[topic].state is MirrorState.PAUSED:
                 raise CliError(f"{topic} is paused: `odradek links resume` goes on with it", code=USAGE)
             _check_not_failing_back(mirrors.get(topic))
-        await _set(cluster, {mirror_key(link, "mirror", topic): MirrorState.ACTIVE for topic in names})
+        await _set(connected, {mirror_key(link, "mirror", topic): MirrorState.ACTIVE for topic in names})
         return names
 
-    _report(link, "mirrors", administer(target(bootstrap_server, command_config), work), as_json=as_json)
+    _report(cluster, link, "mirrors", cluster.run(work))
 
 
 @app.command("pause")
+@with_option_groups
 def pause(
     link: LinkArgument,
     topics: TopicsArgument,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfigOption = None,
-    as_json: JsonOption = False,
+    *,
+    cluster: Administration,
 ) -> None:
-    """Fetch nothing more of these topics for now; they stay read-only."""
-    _change_state(link, topics, "paused", bootstrap_server, command_config, as_json=as_json)
+    """Pause mirrors; they stay read-only."""
+    _change_state(cluster, link, topics, "paused")
 
 
 @app.command("resume")
+@with_option_groups
 def resume(
     link: LinkArgument,
     topics: TopicsArgument,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfigOption = None,
-    as_json: JsonOption = False,
+    *,
+    cluster: Administration,
 ) -> None:
-    """Go on with topics that were paused."""
-    _change_state(link, topics, "active", bootstrap_server, command_config, as_json=as_json)
+    """Resume paused mirrors."""
+    _change_state(cluster, link, topics, "active")
 
 
 @app.command("promote")
+@with_option_groups
 def promote(
     link: LinkArgument,
     topics: SomeTopicsArgument = None,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfigOption = None,
     yes: YesOption = False,
-    as_json: JsonOption = False,
+    *,
+    cluster: Administration,
 ) -> None:
-    """Make mirrors topics of this cluster, for good: stop those who write to the source first."""
-    _end_mirrors(link, topics or [], bootstrap_server, command_config, yes=yes, as_json=as_json, is_reached=True)
+    """Promote mirrors to topics of this cluster; this cannot be undone. Stop the producers of the source first."""
+    _end_mirrors(cluster, link, topics or [], yes=yes, is_reached=True)
 
 
 @app.command("failover")
+@with_option_groups
 def failover(
     link: LinkArgument,
     topics: SomeTopicsArgument = None,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfigOption = None,
     yes: YesOption = False,
-    as_json: JsonOption = False,
+    *,
+    cluster: Administration,
 ) -> None:
-    """Make mirrors topics of this cluster though the source does not answer, and say what may be missing."""
-    _end_mirrors(link, topics or [], bootstrap_server, command_config, yes=yes, as_json=as_json, is_reached=False)
+    """Promote mirrors without the source, and list the records that may be missing."""
+    _end_mirrors(cluster, link, topics or [], yes=yes, is_reached=False)
 
 
 @app.command("failback")
+@with_option_groups
 def failback(
     link: LinkArgument,
     topics: TopicsArgument,
@@ -192,37 +187,36 @@ def failback(
         Path | None,
         typer.Option("--source-config", help="Properties file to reach the link's source with.", metavar="FILE"),
     ] = None,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfigOption = None,
     yes: YesOption = False,
-    as_json: JsonOption = False,
+    *,
+    cluster: Administration,
 ) -> None:
-    """Make topics mirrors of what was promoted from them elsewhere: what only this cluster has goes into files."""
+    """Make topics mirrors of those promoted from them; records that only this cluster has are written to files."""
     from odradek.cli.link_failback import fail_back
 
     fail_back(
         link,
         topics,
-        target(bootstrap_server, command_config),
+        target(cluster.bootstrap_server, cluster.command_config),
         {} if source_config is None else read_properties(source_config),
         yes=yes,
-        as_json=as_json,
+        as_json=cluster.as_json,
     )
 
 
 @app.command("list")
+@with_option_groups
 def list_links(
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfigOption = None,
-    as_json: JsonOption = False,
+    *,
+    cluster: Administration,
 ) -> None:
     """Show all links."""
-    links = administer(target(bootstrap_server, command_config), links_here)
+    links = cluster.run(links_here)
     rows: Rows = [
         {"link": each.name, "source": each.bootstrap_servers, "prefix": each.prefix, "topics": len(each.mirrors)}
         for each in sorted(links.values(), key=lambda link: link.name)
     ]
-    if as_json:
+    if cluster.as_json:
         print_json(rows)
     else:
         headings = ["LINK", "SOURCE", "PREFIX", "TOPICS"]
@@ -230,74 +224,72 @@ def list_links(
 
 
 @app.command("describe")
+@with_option_groups
 def describe(
     link: LinkArgument,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfigOption = None,
-    as_json: JsonOption = False,
+    *,
+    cluster: Administration,
 ) -> None:
-    """Show a link's mirrors: how far each partition is, and what keeps it, as the brokers that lead them say."""
+    """Show a link's mirrors: the position of each partition, its lag, and the reason if it is not mirrored."""
     from odradek.admin.link_facts import described
     from odradek.cli.link_state import show
 
-    async def work(cluster: Cluster) -> dict[str, object]:
-        return await described(cluster, await _known_link(cluster, link))
+    async def work(connected: Cluster) -> dict[str, object]:
+        return await described(connected, await _known_link(connected, link))
 
-    found = administer(target(bootstrap_server, command_config), work)
-    if as_json:
+    found = cluster.run(work)
+    if cluster.as_json:
         print_json(found)
     else:
         show(found)
 
 
 @app.command("delete")
+@with_option_groups
 def delete(
     link: LinkArgument,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
-    command_config: CommandConfigOption = None,
     yes: YesOption = False,
-    as_json: JsonOption = False,
+    *,
+    cluster: Administration,
 ) -> None:
-    """Delete a link that has no mirrors any more: a mirror ends with its topic."""
+    """Delete a link without mirrors: a mirror ends with its topic."""
     confirm(f"delete the link {link}?", yes=yes)
 
-    async def work(cluster: Cluster) -> Link:
+    async def work(connected: Cluster) -> Link:
         from odradek.admin.link_facts import found_link, link_settings
         from odradek.client.admin import ConfigOperation, ResourceType, alter_configs
         from odradek.settings.links import links_of, split_key
 
-        await _known_link(cluster, link)
-        settings = await link_settings(cluster)
+        await _known_link(connected, link)
+        settings = await link_settings(connected)
         found = found_link(link, links_of(settings))
         if not found.mirrors:
             # Those of promoted topics stay as long as the topics.
             parts = [(key, split_key(key)) for key in settings]
             of_link = [key for key, each in parts if each is not None and each[0] == link and not each[2]]
             changes = [(key, ConfigOperation.DELETE, None) for key in of_link]
-            await alter_configs(cluster, ResourceType.BROKER, "", changes)
+            await alter_configs(connected, ResourceType.BROKER, "", changes)
         return found
 
-    found = administer(target(bootstrap_server, command_config), work)
+    found = cluster.run(work)
     if found.mirrors:
         raise CliError(f"{link} mirrors {', '.join(sorted(found.mirrors))}: delete these topics first", code=USAGE)
-    _report(link, "deleted", [], as_json=as_json)
+    _report(cluster, link, "deleted", [])
 
 
-def _change_state(
-    link: str, topics: list[str], state: str, bootstrap_server: str, command_config: object, *, as_json: bool
-) -> None:
-    async def work(cluster: Cluster) -> None:
+def _change_state(cluster: Administration, link: str, topics: list[str], state: str) -> None:
+    async def work(connected: Cluster) -> None:
         from odradek.settings.links import mirror_key
 
-        mirrors = (await _known_link(cluster, link)).mirrors
+        mirrors = (await _known_link(connected, link)).mirrors
         for topic in topics:
             if topic not in mirrors:
                 raise CliError(f"{link} does not mirror {topic}", code=NOT_FOUND)
             _check_not_failing_back(mirrors[topic])
-        await _set(cluster, {mirror_key(link, "mirror", topic): state for topic in topics})
+        await _set(connected, {mirror_key(link, "mirror", topic): state for topic in topics})
 
-    administer(target(bootstrap_server, command_config), work)  # type: ignore[arg-type]
-    _report(link, state, topics, as_json=as_json)
+    cluster.run(work)
+    _report(cluster, link, state, topics)
 
 
 def _check_not_failing_back(mirror: Mirror | None) -> None:
@@ -305,34 +297,24 @@ def _check_not_failing_back(mirror: Mirror | None) -> None:
         raise CliError(f"{mirror.topic} is not a mirror yet: `odradek links failback` goes on with it", code=USAGE)
 
 
-def _end_mirrors(
-    name: str,
-    topics: list[str],
-    bootstrap_server: str,
-    command_config: Path | None,
-    *,
-    yes: bool,
-    as_json: bool,
-    is_reached: bool,
-) -> None:
+def _end_mirrors(cluster: Administration, name: str, topics: list[str], *, yes: bool, is_reached: bool) -> None:
     """
     Args:
-        is_reached: the source must answer. Else mirrors that were never made are left out, unless they are named.
+        is_reached: the source must respond. Otherwise mirrors without a topic are left out, unless they are named.
     """
     from odradek.admin import link_ends
     from odradek.admin.link_facts import UnknownLinkError
     from odradek.admin.plan import PlanError
     from odradek.cli.link_state import show_missing
 
-    async def look(cluster: Cluster) -> tuple[Link, list[str], link_ends.Rows]:
-        link = await _known_link(cluster, name)
+    async def look(connected: Cluster) -> tuple[Link, list[str], link_ends.Rows]:
+        link = await _known_link(connected, name)
         names = link_ends.chosen(link, topics, is_reached=is_reached)
         leaves_out = not is_reached and not topics
-        return link, names, await link_ends.missing(cluster, link, names, leaves_out=leaves_out)
+        return link, names, await link_ends.missing(connected, link, names, leaves_out=leaves_out)
 
-    where = target(bootstrap_server, command_config)
     try:
-        link, wanted, rows = administer(where, look)
+        link, wanted, rows = cluster.run(look)
         if is_reached:
             link_ends.check_reached(rows)
     except UnknownLinkError as error:
@@ -341,15 +323,15 @@ def _end_mirrors(
         raise CliError(str(error), code=USAGE) from None
     names = [topic for topic in wanted if any(row["topic"] == topic for row in rows)]
     left_out = [topic for topic in wanted if topic not in names]
-    for topic in left_out if not as_json else ():
+    for topic in left_out if not cluster.as_json else ():
         say(f"{topic} is not here yet, as the source was never reached: it is left out")
     if names:
-        if not as_json:
+        if not cluster.as_json:
             show_missing(rows)
         what = link_ends.what_is_missing(rows)
-        confirm(f"make {', '.join(names)} topics of this cluster for good? ({what})", yes=yes)
-        administer(where, lambda cluster: link_ends.promote(cluster, link, names))
-    if as_json:
+        confirm(f"promote {', '.join(names)} ({what})? This cannot be undone.", yes=yes)
+        cluster.run(lambda connected: link_ends.promote(connected, link, names))
+    if cluster.as_json:
         print_json({"link": name, "done": "promoted", "topics": names, "left_out": left_out, "partitions": rows})
     else:
         say(f"{name}: promoted {', '.join(names) or 'nothing: there is no mirror left'}")
@@ -362,7 +344,7 @@ async def links_here(cluster: Cluster) -> dict[str, Link]:
 
 
 def _given(settings: list[str] | None, file: Path | None) -> dict[str, str]:
-    """What the options say of a link's settings. Raises CliError."""
+    """The settings of a link in the options. Raises CliError."""
     of_file = {} if file is None else read_properties(file)
     return of_file | parse_assignments(settings, "--set")
 
@@ -384,8 +366,6 @@ async def _set(cluster: Cluster, values: dict[str, str]) -> None:
     await alter_configs(cluster, ResourceType.BROKER, "", changes)
 
 
-def _report(link: str, done: str, topics: list[str], *, as_json: bool) -> None:
-    if as_json:
-        print_json({"link": link, "done": done, "topics": topics})
-    else:
-        say(f"{link}: {done} {', '.join(topics)}" if topics else f"{link}: {done}")
+def _report(cluster: Administration, link: str, done: str, topics: list[str]) -> None:
+    text = f"{link}: {done} {', '.join(topics)}" if topics else f"{link}: {done}"
+    cluster.report({"link": link, "done": done, "topics": topics}, text)

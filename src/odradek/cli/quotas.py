@@ -82,7 +82,7 @@ def set_quotas(
 
         await of_clients.set_quotas(connected, entity, values)
 
-    cluster.ask(work)
+    cluster.run(work)
     _report(cluster, entity, "set", sorted(values))
 
 
@@ -111,7 +111,7 @@ def remove(
 
         await of_clients.remove_quotas(connected, entity, gone)
 
-    cluster.ask(work)
+    cluster.run(work)
     _report(cluster, entity, "removed", gone)
 
 
@@ -158,7 +158,7 @@ def _known(cluster: Administration, entity: Entity) -> list[tuple[Entity, dict[s
 
         return await of_clients.list_quotas(connected, entity)
 
-    return cluster.ask(work)
+    return cluster.run(work)
 
 
 def _shown(entity: Entity, kind: str) -> str | None:

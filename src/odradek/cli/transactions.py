@@ -1,4 +1,4 @@
-"""`odradek transactions`: list and describe transactions, find those that hang, and end them."""
+"""`odradek transactions`: list and describe transactions, find hanging ones, and end them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`odradek up`: a cluster of real processes on this machine, on one screen, with failures to play with."""
+"""`odradek up`: runs a cluster of processes on this machine, with a screen and commands to cause failures."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _act(action: str, node: int, data: Path, *, as_json: bool) -> None:
 
 
 def _start(supervisor: Supervisor, data: Path) -> None:
-    """Start the nodes. Raises CliError, one line, where one does not come up; none of them runs then."""
+    """Start the nodes. Raises CliError if one does not start; then all are stopped."""
     from odradek.testing.processes import NodeFailedError, PortTakenError
 
     try:
@@ -151,7 +151,7 @@ def _interrupt(number: int, frame: object) -> None:
 
 
 def _look_after(supervisor: Supervisor, *, on_screen: bool) -> None:
-    """Until Ctrl-C."""
+    """Watch the nodes until Ctrl-C."""
     if not on_screen:
         while True:
             supervisor.wait(REFRESH_S)

@@ -60,7 +60,7 @@ def add(
     *,
     cluster: Administration,
 ) -> None:
-    """Add a user; who exists stays as it is."""
+    """Add a user; an existing one is not changed."""
     wanted = _mechanisms(mechanism)
     has = _known(cluster).get(name, {})
     if any(each.name in has for each in wanted):
@@ -79,7 +79,7 @@ def password(
     *,
     cluster: Administration,
 ) -> None:
-    """Give a user another password; who is logged in stays so."""
+    """Set another password of a user; connections that are logged in stay open."""
     has = _known(cluster).get(name)
     if has is None:
         raise CliError(f"there is no user {name}; add it with `odradek users add {name}`", code=NOT_FOUND)
@@ -96,7 +96,7 @@ def remove(
     *,
     cluster: Administration,
 ) -> None:
-    """Remove a user, or one of its mechanisms; who is logged in stays so."""
+    """Remove a user, or one of its mechanisms; connections that are logged in stay open."""
     has = _known(cluster).get(name, {})
     wanted = [each for each in _mechanisms(mechanism) if each.name in has]
     if not wanted:
@@ -107,7 +107,7 @@ def remove(
 
         await users.remove_user(connected, name, wanted)
 
-    cluster.ask(work)
+    cluster.run(work)
     _report(cluster, name, wanted, f"user {name} removed: {', '.join(each.name for each in wanted)}")
 
 
@@ -121,7 +121,7 @@ def _known(cluster: Administration) -> dict[str, dict[str, int]]:
 
         return await users.list_users(connected)
 
-    return cluster.ask(work)
+    return cluster.run(work)
 
 
 def _set(
@@ -141,7 +141,7 @@ def _set(
 
         await users.set_password(connected, name, given, salts, iterations)
 
-    cluster.ask(work)
+    cluster.run(work)
 
 
 def _mechanisms(names: list[str] | None) -> list[ScramMechanism]:

@@ -11,7 +11,7 @@ from odradek.cli.link_state import cut_line
     ("file", "said"),
     [
         ("/logs/t-0.failback-7.log", "its 70 bytes from there on are in /logs/t-0.failback-7.log"),
-        (None, "is not known"),
+        (None, "are not known"),
     ],
 )
 def test_without_a_file_it_is_not_known_what_was_there(file: str | None, said: str) -> None:

@@ -1,5 +1,5 @@
-"""What `odradek doctor` looks at: a machine, a configuration file, a running cluster.
+"""The checks of `odradek doctor`: a machine, a configuration file, a running cluster.
 
-Facts are gathered first (`machine`, `cluster_facts`); what is wrong with them is decided without looking anywhere
-(`machine`, `configuration`, `cluster_checks`), as findings.
+Facts are collected first (`machine`, `cluster_facts`); the checks (`machine`, `configuration`, `cluster_checks`) derive
+findings from them without I/O.
 """

@@ -1,4 +1,4 @@
-"""`odradek doctor`: what to fix, worst first, on a machine, in a configuration file, in a running cluster."""
+"""`odradek doctor`: lists problems of a machine, a configuration file or a running cluster, most severe first."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def doctor(
 
 
 def _look_at_configuration(config: Path, report: Report) -> list[Path]:
-    """Check a properties file; returns its directories. Raises ConfigError with what is wrong in it."""
+    """Check a properties file; returns its log directories. Raises ConfigError if it is invalid."""
     from odradek.cli.doctor.configuration import check_settings
     from odradek.common.real_io import RealDisk
     from odradek.server.startup.honoured_settings import honoured_settings

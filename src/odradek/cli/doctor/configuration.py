@@ -1,4 +1,4 @@
-"""A node's properties file: what it sets that loses records, and what it sets for nothing."""
+"""Checks a node's properties file: settings that risk records, and settings without effect."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FACTORS = (
 
 
 def check_settings(settings: BrokerSettings, now: datetime) -> Iterator[Finding]:
-    """What to fix in a configuration; `now` is for certificates that expire."""
+    """The findings for a configuration; `now` is compared with the expiry of certificates."""
     if "broker" in settings.roles:
         yield from _check_copies(settings)
     yield from _check_quorum(settings)

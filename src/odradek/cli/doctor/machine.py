@@ -1,4 +1,4 @@
-"""A machine that runs a broker, or shall: its limits, its swap, and the disks below its log directories."""
+"""Checks a machine for a broker: its limits, its swap space, and the disks of its log directories."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ BLOCK_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class DirectoryFacts:
-    """One log directory.
+    """The facts of one log directory.
 
     Attributes:
-        problem: why nothing could be written there; "" where it could.
-        device: two directories of the same number share a disk.
+        problem: the error of a write; "" if it succeeded.
+        device: the number of the disk.
         free_share: of the space that its file system has.
         sync_ms: each of some small writes with an fsync; write_bytes_s: of one long write, its fsync included.
     """
@@ -47,7 +47,7 @@ class DirectoryFacts:
 
 @dataclass(frozen=True, slots=True)
 class MachineFacts:
-    """What one machine is.
+    """The facts of one machine.
 
     Attributes:
         descriptors: the most that a process of this user may have; a node raises its own limit to it.
@@ -68,10 +68,10 @@ def look_at_machine(
     sync: Callable[[int], None] = os.fsync,
     written_bytes: int = WRITTEN_BYTES,
 ) -> MachineFacts:
-    """Read the limits of this machine, and write a little into each directory. Blocks.
+    """Read the limits of this machine, and time writes to each directory. Blocks.
 
     Args:
-        proc: where the kernel says what it does.
+        proc: the mount point of procfs.
         descriptors: instead of this user's own limit.
         sync: makes a file durable.
         written_bytes: for how fast the disk is; the file is removed.
@@ -146,7 +146,7 @@ def _time_writes(descriptor: int, sync: Callable[[int], None], size: int) -> flo
 
 
 def check_machine(facts: MachineFacts) -> Iterator[Finding]:
-    """What to fix on a machine."""
+    """The findings for a machine."""
     yield from _check_limits(facts)
     for directory in facts.directories:
         yield from _check_directory(directory)

@@ -1,1 +1,1 @@
-"""What `odradek lab` shows: `scenes`, each of which does something to a cluster, and says what is expected of it."""
+"""`odradek lab`: each of its `scenes` changes a cluster, and states the expected result."""

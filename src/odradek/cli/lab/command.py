@@ -1,4 +1,5 @@
-"""`odradek lab`: a cluster on this machine, and each idea shown by doing it, beside what is expected."""
+"""`odradek lab`: demonstrates Kafka's guarantees on a cluster of this machine, with the expected and the actual
+results."""
 
 from __future__ import annotations
 

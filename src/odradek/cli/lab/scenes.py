@@ -1,4 +1,4 @@
-"""The scenes: each does one thing to a cluster, and says what Kafka's rules make of it."""
+"""The scenes: each changes a cluster, and states the result that Kafka's rules define."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Scene = Callable[[Workbench], None]
 
 
 def three_consumers(bench: Workbench) -> None:
-    """Three consumers of a group share the partitions; when one is killed the others get its share."""
+    """Three consumers of a group share the partitions; if one is killed, the others get its partitions."""
     bench.make_topic("shared", [1, 2, 3], [2, 3, 1], [3, 1, 2])
     with bench.consumers("shared", "readers", 3) as processes:
         bench.step("three consumers read three partitions", "1, 1, 1", lambda: bench.shares("readers"))
@@ -20,7 +20,7 @@ def three_consumers(bench: Workbench) -> None:
 
 
 def consumer_dies(bench: Workbench) -> None:
-    """What a consumer has committed is where the next one begins."""
+    """The next consumer of a group begins at the committed offset."""
     bench.make_topic("committed", [1, 2, 3])
     bench.write("committed", "a", "b", "c")
     bench.note(
@@ -30,7 +30,7 @@ def consumer_dies(bench: Workbench) -> None:
 
 
 def _read_some(bench: Workbench, count: int, *, commit: int) -> list[str]:
-    """What one consumer of a group is given; it commits after so many, and goes."""
+    """Read with one consumer of a group; it commits after `commit` records, and ends."""
     from confluent_kafka import Consumer
 
     consumer = Consumer(
@@ -57,7 +57,7 @@ def _read_some(bench: Workbench, count: int, *, commit: int) -> list[str]:
 
 
 def in_sync_set(bench: Workbench) -> None:
-    """A broker that is killed falls out of the in-sync set; writing goes on; it comes back and catches up."""
+    """A killed broker is removed from the ISR; producers continue; after its restart it catches up."""
     bench.make_topic("replicated", [1, 2, 3], min_isr=2)
     bench.step("three copies, all in sync", "1, 2, 3", lambda: bench.in_sync("replicated"))
     bench.cluster[3].kill()
@@ -68,7 +68,7 @@ def in_sync_set(bench: Workbench) -> None:
 
 
 def min_insync_replicas(bench: Workbench) -> None:
-    """Below min.insync.replicas a producer with acks=all is refused, and nothing that was acknowledged is in danger."""
+    """Below min.insync.replicas a producer with acks=all is refused, and acknowledged records are not at risk."""
     bench.make_topic("careful", [1, 2], min_isr=2)
     bench.note("two copies, min.insync.replicas=2", "acknowledged", bench.write("careful", "a"))
     bench.cluster[2].kill()
@@ -85,7 +85,7 @@ def min_insync_replicas(bench: Workbench) -> None:
 
 
 def unclean_election(bench: Workbench) -> None:
-    """Where all that are in sync are gone, a partition waits; to elect another one all the same loses records."""
+    """Without an in-sync replica a partition has no leader; an unclean election loses records."""
     bench.make_topic("risky", [1, 2], min_isr=1)
     bench.write("risky", "a")
     bench.step("two copies, min.insync.replicas=1", "1, 2", lambda: bench.in_sync("risky"))
@@ -103,7 +103,7 @@ def unclean_election(bench: Workbench) -> None:
 
 
 def producer_dies(bench: Workbench) -> None:
-    """A transaction whose producer died is rolled back by its successor, and the dead one can do nothing any more."""
+    """A successor aborts the transaction of a producer that died, and fences that producer."""
     from confluent_kafka import KafkaException
 
     bench.make_topic("payments", [1, 2, 3], min_isr=2)
@@ -129,7 +129,7 @@ def producer_dies(bench: Workbench) -> None:
 
 
 def exactly_once(bench: Workbench) -> None:
-    """A transaction is read as a whole or not at all: what was tried and rolled back is not there."""
+    """Readers get all records of a transaction or none: those of aborted transactions are not returned."""
     bench.make_topic("results", [1, 2, 3], min_isr=2)
     producer = bench.producer(transactional_id="copier")
     producer.init_transactions(PATIENCE_S)

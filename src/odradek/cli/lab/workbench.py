@@ -1,4 +1,4 @@
-"""What scenes work with: a cluster of processes, topics, writers and readers."""
+"""The tools of scenes: a cluster of processes, topics, producers and consumers."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ SESSION_MS = 6_000
 
 
 # Otherwise the client prints on standard error that a producer was fenced.
-_QUIET = {"error_cb": lambda error: None}
+_NO_ERRORS = {"error_cb": lambda error: None}
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What was done, what is expected of it, and what was seen."""
+    """One step: the action, the expected and the actual result."""
 
     did: str
     expected: str
@@ -44,7 +44,7 @@ class Step:
 
 @dataclass
 class Workbench:
-    """A running cluster of three brokers, and the steps of the scene that runs."""
+    """A running cluster of three brokers, and the steps of the present scene."""
 
     cluster: ProcessCluster
     steps: list[Step] = field(default_factory=list)
@@ -54,20 +54,20 @@ class Workbench:
         return Target(self.cluster.bootstrap_servers)
 
     def step(self, did: str, expected: str, look: Callable[[], str]) -> None:
-        """Look until it is as expected, or patience ends."""
+        """Add a step: repeat `look` until its result is the expected one, or the time is over."""
         deadline = time.monotonic() + PATIENCE_S
         while (seen := look()) != expected and time.monotonic() < deadline:
             time.sleep(POLL_S)
         self.steps.append(Step(did, expected, seen))
 
     def note(self, did: str, expected: str, seen: str) -> None:
-        """What was seen once."""
+        """Add a step with a result that was observed once."""
         self.steps.append(Step(did, expected, seen))
 
     # -- topics -------------------------------------------------------------------------------------------------------
 
     def make_topic(self, name: str, *placed: list[int], min_isr: int = 1) -> None:
-        """A topic with these replicas for each partition."""
+        """Create a topic with the given replicas of each partition."""
 
         async def work(cluster: Cluster) -> None:
             from odradek.client.admin import create_topic
@@ -79,7 +79,7 @@ class Workbench:
             self._await(partial(self._is_led, name, number))
 
     def _is_led(self, topic: str, number: int) -> bool:
-        """Whether every broker that runs knows the partition, and its leader."""
+        """Whether every running broker knows the partition and its leader."""
         from odradek.common.errors import ApiError, ErrorCode
 
         try:
@@ -90,7 +90,7 @@ class Workbench:
             return False  # a broker applies the metadata of a new topic a moment after the controller has answered
 
     def _seen(self, topic: str, number: int = 0) -> list[MetadataResponsePartition]:
-        """A partition, as each broker knows it that runs."""
+        """The state of a partition in the metadata of each running broker."""
 
         async def work(cluster: Cluster) -> list[MetadataResponsePartition]:
             found = (await cluster.topic(topic)).partitions
@@ -101,11 +101,11 @@ class Workbench:
         ]
 
     def in_sync(self, topic: str) -> str:
-        """`1, 2`; where brokers differ, what each says."""
+        """The ISR, as `1, 2`; one for each broker if they differ."""
         return _one({", ".join(map(str, sorted(each.isr_nodes))) or "none" for each in self._seen(topic)})
 
     def leader(self, topic: str) -> str:
-        """`1`; -1 where there is none."""
+        """The leader, as `1`; -1 if there is none."""
         return _one({str(each.leader_id) for each in self._seen(topic)})
 
     def elect_unclean(self, topic: str) -> None:
@@ -128,10 +128,10 @@ class Workbench:
         from confluent_kafka import Producer
 
         given = {key.replace("_", "."): value for key, value in settings.items()}
-        return Producer({"bootstrap.servers": self.cluster.bootstrap_servers, "log_level": 0, **_QUIET, **given})
+        return Producer({"bootstrap.servers": self.cluster.bootstrap_servers, "log_level": 0, **_NO_ERRORS, **given})
 
     def write(self, topic: str, *values: str, **settings: Any) -> str:
-        """`acknowledged`, or the name of the error."""
+        """Produce a record; returns `acknowledged`, or the name of the error."""
         producer = self.producer(acks="all", **settings)
         answers: list[str] = []
         for value in values:
@@ -142,7 +142,7 @@ class Workbench:
         return ", ".join(sorted(set(answers))) or "no answer"
 
     def read(self, topic: str, *, committed: bool = True) -> str:
-        """All values that are there now: `a, b`."""
+        """The values of all present records, as `a, b`."""
         from confluent_kafka import Consumer, KafkaError, TopicPartition
 
         level = "read_committed" if committed else "read_uncommitted"
@@ -173,7 +173,7 @@ class Workbench:
 
     @contextmanager
     def consumers(self, topic: str, group: str, count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
-        """Processes that read in one group."""
+        """Start consumer processes of one group."""
         session = f"session.timeout.ms={SESSION_MS}"
         command = [sys.executable, "-m", "odradek", "consume", topic, "--group", group, "--command-property", session]
         processes = [
@@ -193,7 +193,7 @@ class Workbench:
                 process.wait()
 
     def shares(self, group: str) -> str:
-        """How many partitions each member of a group has: `1, 1, 1`."""
+        """The partition counts of the members of a group, as `1, 1, 1`."""
 
         async def work(cluster: Cluster) -> str:
             from odradek.client.groups import describe_group

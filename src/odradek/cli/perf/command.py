@@ -1,4 +1,5 @@
-"""`odradek perf`: how fast records are written and read, and how long they take, at a rate that no stall slows down."""
+"""`odradek perf`: measures throughput and latency of producers and consumers. Load follows a schedule, so that stalls
+of the brokers count as latency."""
 
 from __future__ import annotations
 
@@ -58,7 +59,7 @@ SvgOption = Annotated[Path | None, typer.Option("--svg", help="Draw rates and la
 
 @dataclass(frozen=True)
 class Place:
-    """Which topic, where, and with what settings of the clients."""
+    """The topic, the cluster, and the settings of the clients."""
 
     name: TopicArgument = None
     topic: TopicOption = None
@@ -69,7 +70,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Written:
-    """What is written, and by which producers."""
+    """The records to produce, and the producers."""
 
     size: SizeOption = "1024"
     keys: KeysOption = 0
@@ -78,7 +79,7 @@ class Written:
     compression_codec: CodecOption = "none"
 
     def load(self, rate: float, records: int, seconds: float) -> Load:
-        """Raises CliError for a load without an end."""
+        """The load; raises CliError if it has no end."""
         from odradek.cli.perf.load import Load, parse_sizes
 
         if not records and not seconds:
@@ -89,7 +90,7 @@ class Written:
 
 @dataclass(frozen=True)
 class Output:
-    """Where the results go."""
+    """The output formats and files."""
 
     csv: CsvOption = None
     svg: SvgOption = None
@@ -207,7 +208,7 @@ def soak(
 def _write_and_read(
     place: Place, written: Written, output: Output, load: Load, linger_ms: float, interval: float
 ) -> None:
-    """Write and read at once, and say what got lost."""
+    """Produce and consume at the same time, and report lost records."""
     test = _Test(place)
     test.check_topic()
     output.check()
@@ -221,7 +222,7 @@ def _write_and_read(
 
 
 class _Test:
-    """Which topic, where, and the clients for it."""
+    """A topic, and clients for it."""
 
     def __init__(self, place: Place) -> None:
         self.topic = one_topic(place.name, place.topic)
@@ -231,7 +232,7 @@ class _Test:
         self._run = SystemRandom().getrandbits(63)
 
     def check_topic(self) -> None:
-        """Raises CliError where there is no such topic: none is made by measuring."""
+        """Raises CliError if the topic does not exist: measurements create no topics."""
         from odradek.cli.kafka_client import client_settings, topic_exists
 
         settings, troubles = client_settings(self._where, {}, {})
@@ -275,7 +276,7 @@ class _Test:
         return consumer, topic_partitions(consumer, self._where, self.topic, troubles)
 
     def reader_from_now(self) -> Reader:
-        """One consumer of what comes from now on."""
+        """One consumer that begins at the present ends of all partitions."""
         from odradek.cli.perf.consuming import Reader
 
         consumer, partitions = self._consumer()
@@ -283,7 +284,7 @@ class _Test:
         return Reader(consumer, ends, self.topic, run=self._run)
 
     def readers_of_all(self, threads: int) -> tuple[list[Reader], list[dict[int, int]]]:
-        """Consumers that share the partitions, and where each is to end."""
+        """Consumers that share the partitions, and the end offset of each partition."""
         from odradek.cli.perf.consuming import Reader
 
         readers, ends = [], []
@@ -314,7 +315,7 @@ class _Test:
 
 
 def _refused(error: Exception) -> CliError:
-    """One line of what the C client raised."""
+    """An error of the C client as one line."""
     return CliError(error.args[0].str() if error.args else str(error), code=FAILED)
 
 

@@ -1,4 +1,4 @@
-"""A thread that reads partitions: up to their ends, or what a run of ours sends from now on."""
+"""A thread that consumes partitions: up to their present ends, or the records of this run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BATCH = 1_000
 
 
 class Reader(Counting):
-    """One consumer over partitions of its own."""
+    """One consumer of its own partitions."""
 
     def __init__(self, consumer: Any, offsets: Mapping[int, int], topic: str, *, run: int | None = None) -> None:
         """
@@ -32,11 +32,11 @@ class Reader(Counting):
         consumer.assign([TopicPartition(topic, partition, offset) for partition, offset in offsets.items()])
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._consumer.close()
 
     def work(self, ends: Mapping[int, int] | None = None) -> None:
-        """Read until it is stopped, or up to these ends. An error ends it and is kept."""
+        """Consume up to the ends, or until stopped. An error ends it and is stored."""
         try:
             while not self.stopping.is_set() and not self._is_at(ends):
                 # A batch is waited for until it is full, one record is not: so one, and what has come with it.

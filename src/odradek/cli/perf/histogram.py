@@ -1,4 +1,4 @@
-"""Latencies in buckets: 64 for each power of two, so that what is read off is at most 1.6 % too high."""
+"""Histograms of latencies with 64 buckets for each power of two: percentiles are at most 1.6 % too high."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SUB_COUNT = 1 << SUB_BITS
 
 
 class Histogram:
-    """Counts of values (whole numbers from 0 on) by size; sparse, and can be added to another."""
+    """A sparse histogram of whole numbers from 0 on."""
 
     __slots__ = ("_buckets", "count", "greatest", "total")
 
@@ -23,7 +23,7 @@ class Histogram:
             self.add(value)
 
     def add(self, value: int) -> None:
-        """Count one value; below 0 is 0."""
+        """Count one value; negative values count as 0."""
         value = max(0, value)
         shift = max(0, value.bit_length() - SUB_BITS - 1)
         bucket = (shift << (SUB_BITS + 1)) | (value >> shift)
@@ -33,7 +33,7 @@ class Histogram:
         self.greatest = max(self.greatest, value)
 
     def merge(self, other: Histogram) -> None:
-        """Count all that another has counted."""
+        """Add the counts of another histogram."""
         for bucket, count in list(other._buckets.items()):
             self._buckets[bucket] = self._buckets.get(bucket, 0) + count
         self.count += other.count
@@ -45,7 +45,7 @@ class Histogram:
         return self.total / self.count if self.count else 0.0
 
     def percentile(self, percent: float) -> int:
-        """The smallest value, rounded up to its bucket's end, that so many percent of all do not exceed."""
+        """The percentile, rounded up to the end of its bucket."""
         wanted = max(1, math.ceil(self.count * percent / 100))
         seen = 0
         for bucket in sorted(self._buckets):
@@ -55,7 +55,7 @@ class Histogram:
         return self.greatest
 
     def above(self, value: int) -> int:
-        """How many are greater, by whole buckets: none that is not is counted."""
+        """The number of values in the buckets above that of `value`."""
         return sum(count for bucket, count in self._buckets.items() if _first_of(bucket) > value)
 
 

@@ -1,4 +1,4 @@
-"""What is sent, when, and what was counted of it in a span of time."""
+"""The load of a run, and the counts of one interval."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PAYLOADS = 64
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What to send.
+    """The records to send.
 
     Attributes:
         sizes: least and greatest size of a value in bytes.
@@ -36,12 +36,12 @@ class Load:
     threads: int = 1
 
     def of_thread(self, thread: int) -> int:
-        """How many records this thread sends; 0 where only the time ends it."""
+        """The number of records of one thread; 0 if only the time limits it."""
         each, more = divmod(self.records, self.threads)
         return each + (thread < more)
 
     def interval_ns(self) -> float:
-        """Between two records of one thread; 0 where there is no rate."""
+        """The time between two records of one thread; 0 without a rate."""
         return 1e9 * self.threads / self.rate if self.rate else 0.0
 
 
@@ -55,7 +55,7 @@ def parse_sizes(text: str) -> tuple[int, int]:
 
 
 def payloads(sizes: tuple[int, int], seed: int) -> list[bytes]:
-    """Some values of upper-case letters, as Kafka's tools send them: codecs take a third or so off."""
+    """Random values of upper-case letters, as Kafka's tools send them: codecs save about a third."""
     drawn = random.Random(seed)
     letters = string.ascii_uppercase.encode()
     return [
@@ -64,13 +64,13 @@ def payloads(sizes: tuple[int, int], seed: int) -> list[bytes]:
 
 
 def marked(payload: bytes, run: int, thread: int, number: int, due_ns: int) -> bytes:
-    """A value that says which record it is, and when it was due; no shorter than that takes."""
+    """A value with the number of its record and the time at which it was due; at least as long as these."""
     return MARK.pack(run, thread, number, due_ns) + payload[MARK.size :]
 
 
 @dataclass(slots=True)
 class Window:
-    """What happened in a span of time; latencies in microseconds."""
+    """The counts of one interval; latencies in microseconds."""
 
     sent: int = 0
     acked: int = 0
@@ -84,7 +84,7 @@ class Window:
     errors: dict[str, int] = field(default_factory=dict)
 
     def merge(self, other: Window) -> None:
-        """Add another span."""
+        """Add the counts of another interval."""
         for name in ("sent", "acked", "acked_bytes", "failed", "read", "read_bytes"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for mine, theirs in (
@@ -98,7 +98,7 @@ class Window:
 
 
 class Counting:
-    """A thread's counts of the present span of time, which another thread takes away; both hold the lock meanwhile."""
+    """A thread's counts of the present interval, which another thread collects; both hold the lock meanwhile."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -107,18 +107,18 @@ class Counting:
         self.stopping = threading.Event()
 
     def take(self) -> Window:
-        """What was counted since the last time."""
+        """Return the counts since the last call, and reset them."""
         with self.lock:
             taken, self.window = self.window, Window()
         return taken
 
     def stop(self) -> None:
-        """End the thread's work, and let it end well."""
+        """End the thread after its present work."""
         self.stopping.set()
 
 
 class Seen:
-    """Which numbers have come, each of 0, 1, 2, …; keeps only what is out of order."""
+    """A set of received numbers 0, 1, 2, …; stores only those that are out of order."""
 
     __slots__ = ("_ahead", "below", "count", "repeated")
 
@@ -129,6 +129,7 @@ class Seen:
         self._ahead: set[int] = set()
 
     def add(self, number: int) -> None:
+        """Add a received number."""
         if number < self.below or number in self._ahead:
             self.repeated += 1
             return
@@ -139,5 +140,5 @@ class Seen:
             self.below += 1
 
     def missing(self, end: int) -> Iterator[int]:
-        """Numbers below `end` that have not come."""
+        """The numbers below `end` that were not received."""
         return (number for number in range(self.below, end) if number not in self._ahead)

@@ -1,4 +1,4 @@
-"""A run as a picture: records a second over time, and below it latencies, on a scale of powers of ten."""
+"""Draws a run: records per second over time, and latencies on a logarithmic scale."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Points = list[tuple[float, float]]
 
 
 def draw(outcome: Outcome, title: str) -> str:
-    """SVG, readable without anything else."""
+    """The run as a self-contained SVG."""
     rates: dict[str, Points] = {"acknowledged": [], "read": []}
     latencies: dict[str, Points] = {}
     before_s = 0.0
@@ -45,7 +45,7 @@ def draw(outcome: Outcome, title: str) -> str:
 
 
 class Scale:
-    """Where a value is between the foot (0) and the top (1), and which values get a line."""
+    """Maps values to positions between the bottom (0) and the top (1), and names the values of grid lines."""
 
     def __init__(self, place: Callable[[float], float], ticks: Sequence[float]) -> None:
         self.place = place

@@ -1,4 +1,4 @@
-"""A thread that sends on schedule, and takes the acknowledgements."""
+"""A thread that sends records on schedule, and counts acknowledgements."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Sender(Counting):
         self._payloads = payloads(load.sizes, thread)
 
     def work(self, start_ns: int) -> None:
-        """Send until the end, and wait for what is under way. An error ends it and is kept."""
+        """Send all records, and wait for outstanding acknowledgements. An error ends it and is stored."""
         try:
             self._send_all(start_ns)
             self._await_answers()
@@ -41,7 +41,7 @@ class Sender(Counting):
             self.failure = error
 
     def _await_answers(self) -> None:
-        """Until nothing is under way; the client's delivery time-out ends what is never answered, Ctrl-C sooner."""
+        """Wait until no request is outstanding; at most until the client's delivery timeout, or Ctrl-C."""
         given_up_at = None
         while self._producer.flush(FLUSH_STEP_S):
             if self.stopping.is_set() and given_up_at is None:

@@ -1,4 +1,4 @@
-"""What a run prints: Kafka's lines, a table, JSON, and CSV."""
+"""The output of a run: the lines of Kafka's tools, a table, JSON, and CSV."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def ms(value_us: float) -> float:
 
 
 def producer_line(window: Window, seconds: float) -> str:
-    """As Kafka's producer test prints a span of time."""
+    """An interval, in the format of Kafka's producer test."""
     seconds = max(seconds, 1e-6)
     return (
         f"{window.acked} records sent, {window.acked / seconds:.1f} records/sec "
@@ -44,13 +44,13 @@ def producer_line(window: Window, seconds: float) -> str:
 
 
 def producer_summary(window: Window, seconds: float) -> str:
-    """As Kafka's producer test prints the whole."""
+    """The whole run, in the format of Kafka's producer test."""
     shown = ", ".join(f"{window.ack_us.percentile(p) / 1000:.1f} ms {p:g}th" for p in PERCENTILES)
     return f"{producer_line(window, seconds)}, {shown}."
 
 
 def consumer_line(outcome: Outcome, started: datetime.datetime) -> str:
-    """As Kafka's consumer test prints the whole; without a group nothing is rebalanced."""
+    """The whole run, in the format of Kafka's consumer test; without a group there are no rebalances."""
     total, seconds = outcome.total, outcome.seconds
     megabytes = total.read_bytes / MIB
     ended = started + datetime.timedelta(seconds=seconds)
@@ -69,7 +69,7 @@ def consumer_line(outcome: Outcome, started: datetime.datetime) -> str:
 
 
 def latency_rows(total: Window) -> list[list[object]]:
-    """A row for each way that was timed."""
+    """One row for each kind of latency."""
     rows = []
     for name, timed in _timed(total):
         shown = [timed.mean, *(timed.percentile(percent) for percent in PERCENTILES), timed.greatest]
@@ -87,7 +87,7 @@ def _timed(total: Window) -> list[tuple[str, Histogram]]:
 
 
 def as_json(outcome: Outcome) -> dict[str, Any]:
-    """The whole run."""
+    """The whole run as JSON."""
     total, seconds = outcome.total, outcome.seconds
     return {
         "seconds": round(seconds, 3),
@@ -111,7 +111,7 @@ def _latency_json(timed: Histogram) -> dict[str, float]:
 
 
 def write_csv(path: Path, outcome: Outcome) -> None:
-    """A line for each span of time; percentiles of those that were acknowledged, or read, in it."""
+    """Write a line for each interval; percentiles are of the records acknowledged or read in it."""
     percents = [f"p{percent:g}" for percent in PERCENTILES]
     heading = ["end_s", "seconds", "sent", "acknowledged", "acknowledged_bytes", "failed", "read", "read_bytes"]
     heading += [f"{way}_{what}_ms" for way in ("late", "ack", "read") for what in ("avg", *percents, "max")]

@@ -1,4 +1,4 @@
-"""A run: threads that send and read, spans of time that are shown while it goes on, and what came of it all."""
+"""Runs the threads of a measurement: shows intervals while it runs, and returns the outcome."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ QUIET_S = 30.0
 
 @dataclass
 class Outcome:
-    """What came of a run.
+    """The outcome of a run.
 
     Attributes:
         windows: (seconds from the start to its end, what happened in it).
@@ -37,10 +37,10 @@ class Outcome:
 
 @dataclass
 class Run:
-    """Producers, and one reader of what they write or several of what is there.
+    """Producers, and either one consumer of their records or several consumers of present records.
 
     Attributes:
-        show: called with each span: seconds from the start, its length, and what happened.
+        show: called with each interval: seconds from the start, its length, and its counts.
     """
 
     senders: Sequence[Sender]
@@ -52,7 +52,7 @@ class Run:
     outcome: Outcome = field(default_factory=Outcome)
 
     def go(self, seconds: float = 0.0, records: int = 0) -> Outcome:
-        """Run to the end; Ctrl-C ends it early, with what there is.
+        """Run to the end; Ctrl-C ends it early, with the results so far.
 
         Args:
             seconds, records: when readers without producers end; 0 is at the ends.
@@ -111,7 +111,7 @@ class Run:
         return bool((seconds and passed_s >= seconds) or (records and self.outcome.total.read + here >= records))
 
     def _await_read(self) -> None:
-        """Until all that was acknowledged is read, or nothing comes any more."""
+        """Wait until all acknowledged records are read, or no more arrive."""
         if not self.senders or not self.readers:
             return
         self._take_windows(self._passed_s())
@@ -154,7 +154,7 @@ class Run:
 
 
 def unread(seen: Mapping[int, Seen], sent: Sequence[tuple[int, Collection[int]]]) -> Iterator[int]:
-    """Numbers of records that were acknowledged and have not been read.
+    """The numbers of acknowledged records that were not read.
 
     Args:
         seen: what was read, by the thread that sent it.

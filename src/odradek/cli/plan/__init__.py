@@ -1,4 +1,4 @@
-"""What `odradek plan` works out: how many brokers, how large, and their settings, from what a topic has to carry.
+"""`odradek plan`: computes the number and size of brokers, and their settings, from the load of a topic.
 
 `figures` are what this project has measured, `sizing` what follows from them, `profiles` the settings.
 """

@@ -1,4 +1,4 @@
-"""`odradek plan`: how many brokers of what size, and their settings, from what a topic has to carry."""
+"""`odradek plan`: computes the number and size of brokers, and their settings, from the load of a topic."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _write(texts: dict[str, str], directory: Path) -> None:
 
 
 def _amount(option: str, text: str, units: dict[str, float], *, upper: bool = False) -> float:
-    """A number with its unit. Raises CliError."""
+    """Parse a number with a unit. Raises CliError."""
     found = _NUMBER.fullmatch(text.strip())
     unit = (found[2].upper() if upper else found[2]) if found else ""
     if found is None or unit not in units or float(found[1]) <= 0:

@@ -1,4 +1,4 @@
-"""What was measured, and where it stands: the pages are written by `make bench` and `make bench-cluster`."""
+"""Measurements of Odradek, and the pages with them: `make bench` and `make bench-cluster` write these pages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COPIES = 3
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One cell of a page: the row's name, its unit, what Odradek came to."""
+    """One cell of a page: the name of the row, the unit, and the value."""
 
     page: str
     row: str
@@ -56,17 +56,17 @@ FIGURES = (
 
 
 def nearest(size: int) -> Figure:
-    """The measurement whose size is nearest."""
+    """The measurement with the nearest record size."""
     return REPLICATED[min(REPLICATED, key=lambda known: abs(math.log(known) - math.log(max(1, size))))]
 
 
 def is_measured(size: int) -> bool:
-    """Whether records of this size are between two that were measured."""
+    """Whether the record size is between two measured ones."""
     return min(REPLICATED) <= size <= max(REPLICATED)
 
 
 def records_per_core(size: int) -> float:
-    """Records a second that a core takes with three copies, made by all brokers together; between sizes by the logs."""
+    """Records per second and core with three replicas; interpolated between measured sizes on a logarithmic scale."""
     sizes = list(REPLICATED)
     place = min(max(1, bisect.bisect_left(sizes, size)), len(sizes) - 1)
     low, high = sizes[place - 1], sizes[place]

@@ -1,4 +1,4 @@
-"""Ready settings for a plan: of brokers, of Java clients, and of clients of librdkafka."""
+"""Settings for a plan: of brokers, of Java clients, and of clients of librdkafka."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OVERHEAD = 1_024
 
 
 def settings(profile: Profile, demand: Demand, sizing: Sizing) -> dict[str, Properties]:
-    """Files by name, each with its settings."""
+    """The files by name, each with its settings."""
     broker, producer, consumer = _common(demand, sizing)
     if profile == "resilience":
         producer |= {"linger.ms": "5", "max.in.flight.requests.per.connection": "5"}
@@ -85,7 +85,7 @@ def _batch(sizing: Sizing, least: int) -> int:
 
 
 def of_librdkafka(java: Mapping[str, str]) -> Properties:
-    """The same in the names of librdkafka; what only Java's clients have is left out."""
+    """The same settings in the names of librdkafka, without those that only Java clients have."""
     found: Properties = {}
     for key, value in java.items():
         if key == "buffer.memory":
@@ -100,5 +100,5 @@ def of_librdkafka(java: Mapping[str, str]) -> Properties:
 
 
 def as_text(properties: Mapping[str, str]) -> str:
-    """A file of them."""
+    """The text of a properties file."""
     return "".join(f"{key}={value}\n" for key, value in properties.items())

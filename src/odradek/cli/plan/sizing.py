@@ -1,4 +1,4 @@
-"""Brokers, partitions, disks, memory, network and buffers, from what a topic has to carry. Pure arithmetic."""
+"""Computes brokers, partitions, disks, memory, network and buffers from the load of a topic. Pure arithmetic."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BATCH_FLOOR = 16_384
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What has to be carried.
+    """The load of a topic.
 
     Attributes:
         size: bytes of an event; rate: events a second, now; growth: what both may become, as a factor of the rate.
@@ -54,16 +54,16 @@ class Demand:
 
     @property
     def bytes_s(self) -> float:
-        """What producers send, compressed."""
+        """Compressed bytes that producers send per second."""
         return self.events_s * self.size / self.compression
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One result.
+    """One line of the result.
 
     Attributes:
-        why: how it comes about; sure: "arithmetic", "measured", "scaled" (from what was measured), "rule" (of thumb) or
+        why: its derivation; sure: "arithmetic", "measured", "scaled" (from what was measured), "rule" (of thumb) or
             "doubtful".
     """
 
@@ -75,7 +75,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
-    """All results, in bytes, seconds and numbers."""
+    """The result, in bytes, seconds and numbers."""
 
     brokers: int
     controllers: int
@@ -94,7 +94,7 @@ class Sizing:
 
 
 def plan(demand: Demand) -> Sizing:
-    """What it takes.
+    """Compute the sizing for a load.
 
     With as many brokers away as are to be outlived, min.insync.replicas of each partition are there: a record that was
     acknowledged is on one more broker than may fail, and producers go on.
@@ -129,25 +129,25 @@ def plan(demand: Demand) -> Sizing:
 
 
 def _cores(demand: Demand, copies: int) -> float:
-    """Cores that brokers keep busy: writing all copies, and reading."""
+    """The cores that brokers use to write all replicas, and to serve consumers."""
     writing = demand.events_s / figures.records_per_core(demand.size) * copies / figures.COPIES
     return writing + demand.bytes_s / 1e9 * figures.CONSUME_CPU_S_PER_GB.value * demand.readers
 
 
 def _partitions(demand: Demand, brokers: int) -> int:
-    """As many as consumers and bytes take, and as many on each broker as on another."""
+    """The number of partitions for the consumers and the bytes, a multiple of the number of brokers."""
     needed = max(demand.events_s / demand.consumer_rate, demand.bytes_s / PARTITION_BYTES_S)
     return math.ceil(max(1, math.ceil(needed)) / brokers) * brokers
 
 
 def _batch_bytes(demand: Demand, partitions: int) -> int:
-    """What comes for a partition in a tenth of the latency, in whole powers of two."""
+    """The bytes of a partition in a tenth of the latency, as a power of two."""
     comes = demand.events_s * demand.size * demand.latency_ms / 1000 / 10 / partitions
     return min(1 << 20, max(BATCH_FLOOR, 1 << math.ceil(math.log2(max(1.0, comes, demand.size)))))
 
 
 def lines(demand: Demand, sizing: Sizing) -> Iterator[Line]:
-    """What to tell a person, each with where it comes from."""
+    """The lines of the result, each with its derivation."""
     measured = figures.nearest(demand.size)
     scaled = "scaled" if figures.is_measured(demand.size) else "doubtful"
     yield Line(
@@ -204,7 +204,7 @@ def lines(demand: Demand, sizing: Sizing) -> Iterator[Line]:
 
 
 def warnings(demand: Demand, sizing: Sizing) -> Iterator[str]:
-    """What speaks against the plan."""
+    """The risks of the plan."""
     if demand.latency_ms < figures.LATENCY_P99_MS.value:
         yield f"{demand.latency_ms:g} ms is less than was measured: run `odradek perf latency` on your machines first"
     if not figures.is_measured(demand.size):
@@ -222,7 +222,7 @@ def warnings(demand: Demand, sizing: Sizing) -> Iterator[str]:
 
 
 def shown_bytes(count: float) -> str:
-    """`3.1 MB`, `7.8 TB`: powers of a thousand."""
+    """A size as text, as `3.1 MB`: powers of a thousand."""
     for unit in ("bytes", "kB", "MB", "GB", "TB"):
         if count < 1000 or unit == "TB":
             return f"{count:,.0f} {unit}" if unit == "bytes" else f"{count:,.1f} {unit}"

@@ -1,1 +1,1 @@
-"""What `odradek rebalance` does: `balance` plans how brokers get even, and is pure; `carry_out` does it."""
+"""`odradek rebalance`: `balance` plans the moves, and is pure; `carry_out` executes them."""

@@ -1,4 +1,4 @@
-"""Which replicas and leaders change places, so that brokers have as much to do as each other, with little copied.
+"""Plans moves of replicas and leaders that even out the load of brokers, with few bytes copied.
 
 Pure: what lies where goes in, what shall lie where comes out. Four things are counted for each broker: replicas,
 leaders, bytes on disk, and traffic (what is written to its replicas, and what its leaders send to followers). First
@@ -26,7 +26,7 @@ LEAST_GAIN = 1e-9
 
 
 class Load(IntEnum):
-    """What is counted."""
+    """The kinds of load."""
 
     REPLICAS = 0
     LEADERS = 1
@@ -39,7 +39,7 @@ Vector = tuple[float, float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Of a partition: bytes of one replica, and bytes that are written to it each second."""
+    """The weights of a partition: bytes of one replica, and bytes written to it per second."""
 
     disk: float = 0.0
     traffic: float = 0.0
@@ -47,7 +47,7 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One change: `new` in the place of `old`, or (where `new` holds a replica already) before it as leader."""
+    """One change: `new` replaces `old`, or (if `new` has a replica already) becomes the leader in its place."""
 
     key: TopicPartition
     old: int
@@ -58,7 +58,7 @@ class _Step:
 
 @dataclass
 class Balance:
-    """A plan in the making.
+    """A plan that is being computed.
 
     Attributes:
         racks, hosts: of all brokers; see `FailureDomains`.
@@ -90,7 +90,7 @@ class Balance:
                     self._held[broker].add(key)
 
     def run(self) -> None:
-        """Make the whole plan."""
+        """Compute the whole plan."""
         self._spread_domains()
         while step := self._best_step():
             self._take(step)
@@ -98,7 +98,7 @@ class Balance:
     # -- what is counted ----------------------------------------------------------------------------------------------
 
     def _vector(self, key: TopicPartition, *, leads: bool) -> Vector:
-        """What one replica adds to its broker."""
+        """The load that one replica adds to its broker."""
         found = self.weights.get(key, Weights())
         sent = found.traffic * (len(self.assignment[key]) - 1) if leads else 0.0
         return (1.0, 1.0 if leads else 0.0, found.disk, found.traffic + sent)
@@ -118,11 +118,11 @@ class Balance:
 
     @property
     def unevenness(self) -> float:
-        """How far all is from even: the squares of every broker's distance from the mean, as a share of the mean."""
+        """The sum of the squares of every broker's relative distance from the mean."""
         return sum(self._square(load, loads[load]) for loads in self.loads.values() for load in Load)
 
     def spread(self, load: Load) -> float:
-        """How far the broker that is farthest is from the mean, as a share of it."""
+        """The relative distance from the mean of the broker that is farthest from it."""
         if not self.means[load]:
             return 0.0
         return max(abs(loads[load] / self.means[load] - 1) for loads in self.loads.values())
@@ -132,7 +132,7 @@ class Balance:
         return (amount / mean - 1) ** 2 if mean else 0.0
 
     def _allowed(self, load: int) -> float:
-        """How far from the mean a broker may be: a whole number of replicas cannot be nearer than one."""
+        """The allowed distance of a broker from the mean: at least one, since replicas are whole numbers."""
         mean = self.means[load]
         if load in (Load.REPLICAS, Load.LEADERS) and mean:
             return max(self.tolerance * mean, 1.0)
@@ -146,7 +146,7 @@ class Balance:
                 self._take(step)
 
     def _domain_step(self, key: TopicPartition) -> _Step | None:
-        """A replica that shares its rack, or its machine, goes to one without any; the leader last."""
+        """Move a replica that shares its rack or its machine to one without a replica; the leader last."""
         replicas = self.assignment[key]
         free = sorted(
             (broker for broker in self.loads if broker not in replicas),
@@ -173,7 +173,7 @@ class Balance:
         return _Step(key, old, new, REPLICA_COST + self.weights.get(key, Weights()).disk, is_leader=False)
 
     def _best_step(self) -> _Step | None:
-        """Of the worst thing that a step helps, the step that gains most for what it costs."""
+        """The step with the best ratio of gain to cost, for the most uneven load that a step can improve."""
         for load, broker in self._worst_first():
             for old, new in self._pairs(load, broker):
                 best, gained = None, 0.0
@@ -186,7 +186,7 @@ class Balance:
         return None
 
     def _worst_first(self) -> list[tuple[Load, int]]:
-        """What is outside of what it may be, with its broker."""
+        """The loads out of bounds with their brokers, most uneven first."""
         found = []
         for broker, loads in self.loads.items():
             for load in Load:
@@ -196,7 +196,7 @@ class Balance:
         return [(load, broker) for _, broker, load in sorted(found)]
 
     def _pairs(self, load: Load, broker: int) -> list[tuple[int, int]]:
-        """Who may give to whom, so that this broker gets nearer to the mean; the one that is farthest first."""
+        """The pairs of brokers between which a move brings this broker closer to the mean; the farthest first."""
         amounts = {other: loads[load] for other, loads in self.loads.items()}
         others = sorted((other for other in amounts if other != broker), key=lambda other: (amounts[other], other))
         if amounts[broker] > self.means[load]:
@@ -204,7 +204,7 @@ class Balance:
         return [(other, broker) for other in reversed(others) if amounts[other] > amounts[broker]]
 
     def _steps_between(self, old: int, new: int) -> Iterator[_Step]:
-        """All leaders and replicas that one could give to the other."""
+        """All moves of leaders and replicas from one broker to the other."""
         for key in sorted(self._held[old]):
             replicas = self.assignment[key]
             if new in replicas:
@@ -214,7 +214,7 @@ class Balance:
                 yield self._replica_step(key, old, new)
 
     def _changes(self, step: _Step) -> Iterator[tuple[int, int, float]]:
-        """(broker, load, its amount after the step) of what changes."""
+        """The changes of a step, as (broker, load, its amount after the step)."""
         leads = self.assignment[step.key][0] == step.old
         given = self._vector(step.key, leads=leads)
         if step.is_leader:
@@ -232,7 +232,8 @@ class Balance:
         )
 
     def _may(self, step: _Step) -> bool:
-        """Whether a step copies no more than it may, and makes nothing worse that is not well within its bounds."""
+        """Whether a step stays within the limit of bytes, and moves no load farther from its mean than before or than
+        allowed."""
         if not step.is_leader and self.copied_bytes + self.weights.get(step.key, Weights()).disk > self.limit_bytes:
             return False
         by_load: dict[int, tuple[float, float]] = {}
@@ -266,7 +267,7 @@ def rebalance(
     limit_bytes: float = float("inf"),
     hosts: Mapping[int, str | None] | None = None,
 ) -> tuple[dict[TopicPartition, Replicas], Balance, Balance]:
-    """What changes, and how brokers are loaded before and after."""
+    """The changes, and the loads of brokers before and after."""
 
     before, after = (
         Balance(

@@ -1,4 +1,4 @@
-"""A rebalancing at work: some partitions at a time, throttled. What is in place is left out, so it can go on later."""
+"""Executes a plan: some partitions at a time, throttled. Completed moves are skipped, so that it can be resumed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOST_IDLE_POLLS = 60
 
 
 async def weigh(cluster: Cluster, view: View, watch_s: float) -> dict[TopicPartition, Weights]:
-    """Bytes of each partition, and how fast they grow: its leader's size, looked at twice. Raises ApiError."""
+    """The bytes of each partition and their growth, from two samples of the leader's size. Raises ApiError."""
     awake = sorted(view.racks.keys() - view.resting)
     before = await replica_sizes(cluster, awake)
     await asyncio.sleep(watch_s)
@@ -43,7 +43,7 @@ async def weigh(cluster: Cluster, view: View, watch_s: float) -> dict[TopicParti
 
 
 async def left_of(cluster: Cluster, wanted: Assignment) -> dict[TopicPartition, Replicas]:
-    """What of a plan is not so yet."""
+    """The moves of a plan that are not complete."""
     rows = await progress(cluster, wanted)
     return {
         key: wanted[key]
@@ -60,14 +60,14 @@ async def carry_out(
     at_once: int,
     note: Callable[[str], None],
 ) -> dict[TopicPartition, Any]:
-    """Move what has not moved yet, and let first replicas lead; returns why leaders could not be elected.
+    """Execute the remaining moves, then elect preferred leaders; returns the errors of failed elections.
 
     Args:
         throttle: bytes a second that each broker copies at most.
         at_once: partitions whose replicas are copied at the same time.
         note: takes a line of progress.
     Raises:
-        CliError: a partition was refused; what moves goes on.
+        CliError: a partition was refused; moves in progress continue.
         ApiError.
     """
     known = (await look(cluster)).partitions
@@ -102,12 +102,12 @@ async def _move(cluster: Cluster, batch: dict[TopicPartition, Replicas], throttl
 
 
 def _goal(move: Move) -> Replicas:
-    """Where a move under way goes."""
+    """The target replicas of a move in progress."""
     return tuple(broker for broker in move.replicas if broker not in move.removing)
 
 
 async def _await_moved(cluster: Cluster, batch: dict[TopicPartition, Replicas]) -> None:
-    """Until all are in place. Raises CliError where their moves were called off."""
+    """Wait until all moves are complete. Raises CliError if they were cancelled."""
     idle = 0
     while idle < MOST_IDLE_POLLS:
         states = [row["state"] for row in await progress(cluster, batch)]

@@ -1,4 +1,4 @@
-"""`odradek rebalance`: brokers get as much to do as each other; shown first, then done little by little."""
+"""`odradek rebalance`: evens out the load of brokers; shows the plan first, then executes it in steps."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ async def _look(cluster: Cluster, topic: str | None, watch_s: float) -> tuple[Vi
 
 
 def _carry_out(where: Target, changes: Changes, file: Path, throttle: int, at_once: int) -> None:
-    """Run it, and remove its file once it is done; Ctrl-C, or an error, leaves the file for --resume."""
+    """Execute the plan, and remove its file after the last move; Ctrl-C or an error leaves the file for --resume."""
 
     async def work(cluster: Cluster) -> dict[TopicPartition, Any]:
         from odradek.cli.rebalance.carry_out import carry_out
