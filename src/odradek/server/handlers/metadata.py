@@ -7,7 +7,7 @@ that gets a retriable error waits longer. Only brokers that are not fenced are n
 ago; and where it is not known whether a leader is still there, the answer waits a moment (see
 `server.lifecycle.suspected_brokers`).
 
-A broker that is cut off from the quorum and from its followers does not name leaders that are others' by now.
+A broker that is isolated from the quorum and from its followers returns no metadata of former leaders.
 
 Versions: 1 controller, rack; 2 cluster id; 4 allow_auto_topic_creation; 5 offline replicas; 7 leader epochs; 8-10
 authorized operations of the cluster; 9 flexible; 10 topic ids; 12 topics may be asked for by id, and where one is, all
@@ -61,7 +61,7 @@ _log = get_logger("server.metadata")
 
 
 class _RequestedTopics(NamedTuple):
-    """What a request names, each once.
+    """The topics of a request without duplicates.
 
     Attributes:
         misplaced: it has a null name or an id, in a version that has the field and gives it no meaning yet.
@@ -75,7 +75,7 @@ class _RequestedTopics(NamedTuple):
 def handle(
     context: RequestContext, request: MetadataRequest
 ) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
-    """Answer from the image; only where topics must be created, or are many, is there something to wait for."""
+    """Respond from the image; a coroutine if topics must be created, or are many."""
     image = context.broker.image
     _check_not_isolated(context, request)
     if len(image.topics_by_name if request.topics is None else request.topics) > TOPICS_PER_TURN:
@@ -94,8 +94,8 @@ def handle(
 
 
 def _check_not_isolated(context: RequestContext, request: MetadataRequest) -> None:
-    """A leader that is cut off knows leaders of another time: who goes by them comes back here for as long as the cut
-    lasts. Before version 13 the connection ends, which makes a client ask another broker."""
+    """Raise REBOOTSTRAP_REQUIRED on an isolated leader: its metadata names former leaders, and clients would return.
+    Before version 13 the connection is closed, so that the client tries another broker."""
     names = context.broker.replicas.isolation.topics
     if not names:
         return
@@ -105,7 +105,7 @@ def _check_not_isolated(context: RequestContext, request: MetadataRequest) -> No
     ]
     is_isolated = names if request.topics is None else names.intersection(requested)
     if any(is_listed(context, name) for name in is_isolated):
-        raise ApiError(ErrorCode.REBOOTSTRAP_REQUIRED, "this broker is cut off: another one knows who leads")
+        raise ApiError(ErrorCode.REBOOTSTRAP_REQUIRED, "this broker is isolated: its metadata is outdated")
 
 
 def _requested_topics(request: MetadataRequest, version: int) -> Generator[None, None, _RequestedTopics]:
@@ -134,12 +134,12 @@ def _may_create(context: RequestContext, name: str) -> bool:
 
 
 def _is_missing(image: MetadataImage, name: str) -> bool:
-    """Whether there is no such topic, and could be."""
+    """Whether the topic does not exist, and its name is valid."""
     return name not in image.topics_by_name and name != METADATA_TOPIC and is_legal_topic_name(name)
 
 
 def _leaders(image: MetadataImage, request: MetadataRequest, requested: _RequestedTopics) -> set[int]:
-    """Who leads what is asked for."""
+    """The leaders of the requested topics."""
     if request.topics is None:
         topics = list(image.topics_by_name.values())
     else:
@@ -164,7 +164,7 @@ async def _create_first(
 
 
 async def _create(context: RequestContext, names: Iterable[str]) -> dict[str, ErrorCode]:
-    """Create topics; returns why some could not be."""
+    """Create topics; returns the errors."""
     errors: dict[str, ErrorCode] = {}
     for name in names:
         if not is_listed(context, name):
@@ -176,7 +176,7 @@ async def _create(context: RequestContext, names: Iterable[str]) -> dict[str, Er
             await context.broker.topic_creator.create(name, context)
         except ApiError as error:
             if error.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED:
-                errors[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # until then, and the client asks again
+                errors[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # until the quota allows it; the client retries
             elif error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 errors[name] = error.code
                 _log.warning("auto-creation refused", alike=error.code.name, topic=name, error=error)
@@ -184,7 +184,7 @@ async def _create(context: RequestContext, names: Iterable[str]) -> dict[str, Er
 
 
 async def _respond_in_turns(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
-    """The same for thousands of topics: others are served in between."""
+    """As `handle`, for thousands of topics: other requests are handled in between."""
     requested = await in_turns(_requested_topics(request, context.api_version))
     turns = Turns(TOPICS_PER_TURN)
     missing: list[str] = []
@@ -214,7 +214,7 @@ def _respond(
 def _begin_response(
     context: RequestContext, request: MetadataRequest, requested: _RequestedTopics, errors: dict[str, ErrorCode]
 ) -> tuple[MetadataResponse, Iterator[MetadataResponseTopic]]:
-    """All but the topics, and the topics one by one, out of one image."""
+    """The response without topics, and an iterator of its topics; both from one image."""
     image = context.broker.image
     response = MetadataResponse(
         cluster_id=context.broker.cluster_id, controller_id=advertised_controller(context, image)
@@ -294,14 +294,14 @@ def _by_name(
 
 
 def _operations(context: RequestContext, name: str, operations: int) -> int:
-    """Those that the client may do to a topic, there or not, where it asked for them."""
+    """The authorized operations of the client on a topic, if it requested them."""
     if operations == NO_OPERATIONS:
         return operations
     return allowed_operations(context, AclResourceType.TOPIC, name, operations)
 
 
 def _topic(image: MetadataImage, topic: TopicImage, operations: int, context: RequestContext) -> MetadataResponseTopic:
-    # Thousands of partitions lie on a few brokers in a few directories: what is asked of those is asked once.
+    # Thousands of partitions share a few brokers and directories: cache the state of these.
     leaders: dict[int, ErrorCode] = {}
     online: dict[tuple[int, UUID], bool] = {}
     return MetadataResponseTopic(
@@ -324,7 +324,7 @@ def _partition(
     leaders: dict[int, ErrorCode],
     online: dict[tuple[int, UUID], bool],
 ) -> MetadataResponsePartition:
-    """`leaders` and `online` take, and keep, what was found out of brokers and of directories."""
+    """`leaders` and `online` are caches of the state of brokers and directories."""
     code = leaders.get(partition.leader)
     if code is None:
         code = leaders[partition.leader] = _leader_error(image, partition.leader, listener_name)
@@ -355,7 +355,7 @@ def _leader_error(image: MetadataImage, leader: int, listener_name: str) -> Erro
 
 
 def holds_online(image: MetadataImage, partition: PartitionImage, broker_id: int) -> bool:
-    """Whether a replica's broker is there, and its directory too (KIP-112, KIP-858)."""
+    """Whether a replica's broker is not fenced, and its directory is online (KIP-112, KIP-858)."""
     return is_online(image, broker_id) and image.brokers[broker_id].has_online(partition.directory(broker_id))
 
 

@@ -150,7 +150,7 @@ class BrokerLifecycle:
             ) from None
 
     async def join(self, publisher: MetadataPublisher) -> None:
-        """Wait until the controller counts this broker as caught up and our own view says so, and keep beating.
+        """Wait until the controller and this broker's own image report that it has caught up; heartbeats continue.
 
         A client that asks for metadata as soon as we serve must get a broker: with none, librdkafka asks no more.
 
@@ -193,7 +193,7 @@ class BrokerLifecycle:
         self._shutdown_wait_skipped.set()
 
     async def leave(self) -> None:
-        """Ask the controller to take all leadership away, and stop beating. Never raises: we stop in any case."""
+        """Controlled shutdown: resign all leaderships, stop the heartbeats. Never raises: the broker stops anyway."""
         if self._heartbeat_task is None:
             return
         await self.stop()
@@ -210,7 +210,7 @@ class BrokerLifecycle:
         await asyncio.gather(shutdown, skipped, return_exceptions=True)
 
     async def _await_controlled_shutdown(self) -> None:
-        """Return when the controller says that this broker may stop, or does not say so in time."""
+        """Return when the controller allows the shutdown, or after the timeout."""
         try:
             async with asyncio.timeout(LEAVE_TIMEOUT_MS / 1000):
                 answer = await self._heartbeat(want_shut_down=True)
@@ -221,7 +221,7 @@ class BrokerLifecycle:
             _log.warning("controlled shutdown failed", error=error)
 
     async def stop(self) -> None:
-        """Stop beating, without a word."""
+        """Stop the heartbeats, without a controlled shutdown."""
         if self._heartbeat_task is not None:
             self._heartbeat_task.cancel()
             await asyncio.gather(self._heartbeat_task, return_exceptions=True)

@@ -1,7 +1,7 @@
 """The last moments of a broker that stops in good order, as its clients see them: silence, then a closed connection.
 
 When the leaders have moved, this broker knows it before others do. A client that gets NOT_LEADER_OR_FOLLOWER in
-that instant finds the new leader and comes too early, as that one has not heard yet that it leads; or it gets the
+that instant finds the new leader and comes too early, as that one has not applied its leadership yet; or it gets the
 new leader while other requests of its own are still on their way here, which librdkafka waits for, and then looks at
 the new leader a second later. A closed connection ends all requests of a client at once; it asks another broker then.
 
