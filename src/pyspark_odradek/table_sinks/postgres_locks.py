@@ -1,8 +1,8 @@
-"""Locks of the PostgreSQL sink: no transaction waits for one without end and without a word, or keeps one for ever.
+"""Locks of the PostgreSQL sink: no transaction waits for a lock silently and forever, or keeps one forever.
 
-A machine that loses power takes no leave. Its session stays, with all its locks, for as long as the server's TCP
-believes in it, which is two hours by default. So each transaction asks the server to look after
-its peer while it lasts; and where a lock is not granted, the error names its holder.
+A machine that loses power does not close its connections. Its session keeps all its locks until the server's TCP
+notices, by default after two hours. So each transaction sets TCP keepalives on the server. If a lock is not granted,
+the error names its holder.
 """
 
 from __future__ import annotations

@@ -304,7 +304,7 @@ class MarkerTopic:
             if parts or not answer.throttle_time_ms:
                 break
             if time.monotonic() > deadline:
-                raise RetriableError(f"{where} is put off by a quota again and again")
+                raise RetriableError(f"{where} is throttled by a quota in every attempt")
             time.sleep(answer.throttle_time_ms / 1000)
         if len(parts) != 1:
             raise ProtocolError(f"{where} was answered with {len(parts)} partitions")

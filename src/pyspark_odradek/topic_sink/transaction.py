@@ -156,7 +156,7 @@ class TransactionalCommit:
         self.transaction_timeout_ms = transaction_timeout_ms
         self.marker_topic = marker_topic
         self.checkpoint = checkpoint
-        self._told_doubt = False
+        self._doubt_reported = False
 
     def commit(self, work: Work) -> bool:
         """Write the batch and its marker; False where it is there already.
@@ -463,7 +463,7 @@ class TransactionalCommit:
 
     def _warn_of_doubt(self, batch_id: int) -> None:
         """Say so where an earlier run may have written a batch whose marker has expired since."""
-        planned = None if self._told_doubt else planned_ms(self.checkpoint, batch_id)
+        planned = None if self._doubt_reported else planned_ms(self.checkpoint, batch_id)
         if planned is None:
             return
         try:
@@ -472,7 +472,7 @@ class TransactionalCommit:
             log.debug("the retention of offsets in this cluster is not known: %s", error)
             return
         if 0 < kept_min * 60_000 < time.time_ns() // 1_000_000 - planned:
-            self._told_doubt = True
+            self._doubt_reported = True
             advice = "" if self.marker_topic is not None else ". With the option markerTopic markers do not expire"
             log.warning(
                 "batch %d was planned at %s UTC, longer ago than the cluster keeps markers (offsets.retention.minutes="

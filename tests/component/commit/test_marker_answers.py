@@ -295,7 +295,7 @@ def test_an_answer_that_a_quota_puts_off_is_asked_for_again(played: PlayedCluste
     assert positions(played) == [0, 0]
     played.log, played.topic_id = (0, 1), UUID(int=9)
     played.fetched = [FetchResponse(throttle_time_ms=1)] * 99
-    with pytest.raises(RetriableError, match="is put off by a quota again and again"):
+    with pytest.raises(RetriableError, match="is throttled by a quota in every attempt"):
         read(played, default_api_timeout_ms="20")
 
 

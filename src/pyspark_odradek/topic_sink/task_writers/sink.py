@@ -113,13 +113,14 @@ class TaskWritersStreamWriter(ExactWriter, DataSourceStreamArrowWriter):
             transaction.abandon(prepared, batchId)
 
     def _tell_of_order(self, handed: list[Handed], run_id: str) -> None:
-        """Say once in a run where the rows of a key may come from several tasks, which have no order among them."""
-        if "key" not in self.columns or _TOLD.get(self.options.topic) == run_id:
+        """Log once in a run that several tasks write rows of one partition: rows of a key in several tasks have no
+        order."""
+        if "key" not in self.columns or _ORDER_REPORTED.get(self.options.topic) == run_id:
             return
         writers = Counter(partition for each in handed for partition in each.partitions)
         shared = sorted(partition for partition, count in writers.items() if count > 1)
         if shared:
-            _TOLD[self.options.topic] = run_id
+            _ORDER_REPORTED[self.options.topic] = run_id
             log.warning(
                 "several tasks write to %s-%d: rows with one key keep their order where one task has all of them, as "
                 "with one partition of the source or behind repartition(…, 'key'); see docs/spark-sink.md",
@@ -127,8 +128,8 @@ class TaskWritersStreamWriter(ExactWriter, DataSourceStreamArrowWriter):
             )
 
 
-# The last run in which this process has said so, by topic.
-_TOLD: dict[str | None, str] = {}
+# The last run in which this process has logged that, by topic.
+_ORDER_REPORTED: dict[str | None, str] = {}
 
 
 def _handed(messages: list[WriterCommitMessage | None]) -> list[Handed]:
