@@ -13,7 +13,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 WORDS = re.compile(
     r"\b(told|tells|whoever|nobody|anew|reigns?|obeys?|meddl\w*|strangers?|hurry|lies (?:on|in|there)|left away"
-    r"|leave \w+ away|not to be had|cannot be had|stands still|put aside|put right|shut out)\b",
+    r"|leave \w+ away|not to be had|cannot be had|stands still|put aside|put right|shut out|put off|without a word"
+    r"|went another way|(?:came|come|comes) to nothing|of another time|not heard of|stop beating)\b"
+    # Names of functions and attributes.
+    r"|\b_(?:hear|learn|obey|stand|wish|heard|told|untold|promised|quiet)(?:_\w+)?\b",
     re.IGNORECASE,
 )
 # Words in names of functions and classes of tests; in prose, "door" is a thing and "who" a question.
@@ -24,7 +27,7 @@ NAMES = re.compile(
 )
 LONGEST_NAME = 70
 # Lines, by room.
-LEFT: dict[str, int] = {}
+LEFT: dict[str, int] = {"src/odradek/server": 2}
 
 
 # Names, by room.

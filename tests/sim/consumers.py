@@ -3,7 +3,7 @@
 A copier does what a consume-transform-produce application does with the clients of Kafka 4: it joins by heartbeats, is
 given partitions and gives them up as the coordinator asks, reads each from the group's offset, writes the records to
 another topic under one transaction with the new offset, and starts again from the committed offset whenever the
-transaction did not come about. Some leave, some die without a word, some fall silent for longer than their session.
+transaction did not come about. Some leave, some die without LeaveGroup, some pause for longer than their session.
 """
 
 from __future__ import annotations

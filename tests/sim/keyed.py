@@ -142,7 +142,7 @@ class KeyReader(FollowingReader):
         super().__init__(*arguments, **settings)
         self._account = account
         self._found: dict[Key, int] = {}
-        self._told_to: dict[tuple[str, int], int] = {}
+        self._reported_lso: dict[tuple[str, int], int] = {}
         self._suspected: set[str] = set()
 
     async def run(self) -> None:
@@ -159,7 +159,7 @@ class KeyReader(FollowingReader):
         before = {key: [*allowed] for key, allowed in self._account.allowed.items()}
         target = {(TOPIC, partition): end for partition, end in self._account.ends.items()}
         self._begin()
-        while any(at < max(target.get(key, 0), self._told_to.get(key, 1)) for key, at in self.positions.items()):
+        while any(at < max(target.get(key, 0), self._reported_lso.get(key, 1)) for key, at in self.positions.items()):
             if is_over():
                 return
             try:
@@ -198,7 +198,7 @@ class KeyReader(FollowingReader):
     def _committed(self, topic: str, answer: PartitionData) -> list[tuple[int, int]]:
         key = (topic, answer.partition_index)
         found = super()._committed(topic, answer)
-        self._told_to[key] = max(self._told_to.get(key, 0), answer.last_stable_offset)
+        self._reported_lso[key] = max(self._reported_lso.get(key, 0), answer.last_stable_offset)
         for offset, number in found:
             known = self._account.offsets.get((answer.partition_index, number), offset)
             if known != offset:

@@ -282,7 +282,7 @@ class SimLoop(asyncio.BaseEventLoop):
             return
         self.steps += 1
         if self.steps - self._steps_when_time_moved > MAX_STEPS_WITHOUT_TIME:
-            self._stand_still(handle)
+            self._raise_stalled(handle)
         self.trace.step(self._now, queue.name)
         handle._run()
         if self._escape is not None:
@@ -308,7 +308,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._now = when
         self._steps_when_time_moved = self.steps
 
-    def _stand_still(self, handle: asyncio.Handle) -> NoReturn:
+    def _raise_stalled(self, handle: asyncio.Handle) -> NoReturn:
         self._steps_when_time_moved = self.steps
         text = f"{MAX_STEPS_WITHOUT_TIME} callbacks ran and no time went by, the last of them {handle!r}; waiting are:"
         raise SimulationStalledError(f"{text}\n{self.who_waits()}")

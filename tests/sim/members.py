@@ -1,9 +1,9 @@
 """Members of consumer groups in the box: they join, are given partitions, read, commit, and lose them again.
 
 A member does what an application with `subscribe()` does through the classic protocol: JoinGroup, SyncGroup, then
-Fetch, Heartbeat and OffsetCommit until the coordinator says that the group rebalances. Some die without a word and come
-back as somebody new or, where they have an instance id, as who they were (KIP-345); some fall silent for longer than
-their session and commit when they wake, as an application does that was busy with its records.
+Fetch, Heartbeat and OffsetCommit until the coordinator says that the group rebalances. Some die without LeaveGroup and
+return as a new member or, with an instance id, as the same member (KIP-345); some pause for longer than their session
+and commit afterwards, as an application does that was busy with its records.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PARKED_S = 8.0
 PROTOCOL = "range"
 CONSUMER = "consumer"
 SUBSCRIPTION_VERSION = 1
-# How often, at each step, a member leaves, dies without a word, falls silent.
+# How often, at each step, a member leaves, dies without LeaveGroup, pauses.
 LEAVES, DIES, STALLS = 0.005, 0.01, 0.015
 STALL_S = (0.5, 7.0)
 # What says for certain that a commit did not take effect.
@@ -115,7 +115,7 @@ class Member(Reader):
             return
 
     def die(self) -> None:
-        """Its host is gone for good, without a word to anybody."""
+        """Its host has failed for good; no LeaveGroup is sent."""
         self.world.report(f"{self.name} dies for good")
         if self._open is not None:
             self.recorder.complete(self._open)

@@ -273,7 +273,7 @@ class OneNode(Scenario):
         return members
 
     def _dies(self, member: Member) -> bool:
-        """Let the first member of each group die without a word, so that the others must get what it had."""
+        """Let the first member of each group die without LeaveGroup, so that the others must get what it had."""
         if member.name not in [f"{group}-1" for group in GROUPS]:
             return False
         member.die()

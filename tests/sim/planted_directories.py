@@ -35,7 +35,7 @@ DIRECTORY_BUGS = (
         "replica.log_dir_move:LogDirMove.begin_read",
         "if self._cut_count != source.truncation_count or not _is_within(future, source):",
         "if not _is_within(future, source):",
-        "the copy keeps what an election took from the log, and what came in its place lies behind it",
+        "the copy keeps records that an election removed from the log, before those that replaced them",
     ),
     Bug(
         "the log that was replaced keeps its name",

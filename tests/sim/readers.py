@@ -285,7 +285,7 @@ class Reader(Client):
                 idle = 0
                 continue
             idle += 1
-            # A broker that has not heard of the newest leader yet sends us to an older one, and that refuses at once.
+            # A broker that does not know the newest leader yet names an older one, and that refuses at once.
             await asyncio.sleep(0.1)
             if idle > 20:
                 missing = {f"{key[0]}-{key[1]}": (self.positions[key], end) for key, end in ends.items()}

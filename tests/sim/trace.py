@@ -1,5 +1,5 @@
 """A run's events as one number: every callback with its host and its time, responses of clients, every byte
-that a disk took or a wire carried. Equal for equal seeds, and different where anything at all went another way.
+that a disk took or a wire carried. Equal for equal seeds, and different if any event differs.
 
 Facts are gathered and hashed in large pieces: hashing each would cost as much as what it stands for.
 """

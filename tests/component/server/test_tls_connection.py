@@ -74,7 +74,7 @@ def tls_objects() -> int:
     return sum(type(each).__name__ == "_GuardedObject" for each in gc.get_objects())
 
 
-# On the loop that a node has; the version that ends without a word of TLS, and handshakes that come to nothing.
+# On the loop that a node has; the version that ends without close_notify, and handshakes that fail.
 @pytest.mark.parametrize("ends", ["a connection", "a handshake"])
 def test_what_tls_had_of_a_peer_goes_with_it(tmp_path: Path, ends: str) -> None:
     """Python's collector looks at what is old once in a million objects: until then a flood would keep its memory."""

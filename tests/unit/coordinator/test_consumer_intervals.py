@@ -1,4 +1,4 @@
-"""How often a group's assignment is made, and which commits count while a member has not heard of it."""
+"""How often a group's assignment is made, and which commits count while a member has not received it."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class TestClassic:
             shard.advance(4_000)
             shard.heartbeat(leader, generation_id)
         assert last(shard) == f"the session of member {follower} timed out"
-        assert last(shard, "removed") == "it was not heard of for its session timeout of 10000 ms"
+        assert last(shard, "removed") == "it sent no heartbeat within its session timeout of 10000 ms"
 
     def test_a_member_does_not_join_the_rebalance(self, shard: Any) -> None:
         (leader, follower), generation_id = shard.stable(2, rebalance_ms=6_000)

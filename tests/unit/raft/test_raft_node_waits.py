@@ -286,7 +286,7 @@ def test_the_end_of_another_leadership_is_no_news(ended: EpochEnded) -> None:
 
 
 def test_a_leadership_that_ended_is_not_followed_again() -> None:
-    """Another replica, which has not heard of its end, still names it."""
+    """Another replica, which has not learned of its resignation, still names it."""
     node = follower(Least())
     node.step(EpochEnded(2, 4, (3, 1)), 100)
     node.tick(300)

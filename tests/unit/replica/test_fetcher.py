@@ -440,7 +440,7 @@ def answer_that_crosses_is_no_reason_to_stop_asking(directory: Path) -> None:
         node.change(1, leader_epoch=4)
         node.asked()  # a second one: now two are under way
         node.answer(data(0, error_code=ErrorCode.UNKNOWN_LEADER_EPOCH))
-        assert forgotten(node.asked()) == [0], "it is put off"
+        assert forgotten(node.asked()) == [0], "the partition is removed from the session"
         node.now += 1000
         assert node.fetcher.has_work(node.now), "the pause is over"
         node.answer(data(0, high_watermark=0))

@@ -217,7 +217,7 @@ BUGS: tuple[tuple[Catcher, Bug], ...] = (
             "replica.fetcher:Fetcher.next_request",
             "fetch_state.requested_offset = -1",
             "pass",
-            "a follower that was put off never asks again",
+            "a follower after a backoff never fetches again",
         ),
     ),
     (

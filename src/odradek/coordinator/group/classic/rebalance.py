@@ -263,7 +263,7 @@ class Rebalance:
         member = group.members.get(member_id)
         if member is None or member.satisfies_heartbeat:
             return []
-        reason = f"it was not heard of for its session timeout of {member.session_timeout_ms} ms"
+        reason = f"it sent no heartbeat within its session timeout of {member.session_timeout_ms} ms"
         self.record_removal(group, member, "removed", reason, now)
         self.remove_member(group, member)
         return self.after_removal(group, now, f"the session of member {member_id} timed out")
