@@ -16,6 +16,7 @@ import pytest
 import uvloop
 
 from odradek.common.errors import ErrorCode
+from odradek.metadata.model import quota_entity
 from odradek.protocol import codec
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
@@ -23,7 +24,12 @@ from odradek.protocol.messages.describe_configs_request import DescribeConfigsRe
 from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
 from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
 from odradek.protocol.messages.sync_group_request import SyncGroupRequest
-from odradek.server.network.connection import MAX_OVERLAPPING, MAX_UNSENT_BYTES, Connection
+from odradek.server.network.connection import (
+    MAX_OVERLAPPING,
+    MAX_UNSENT_BYTES,
+    METERED_REQUESTS_PER_TURN,
+    Connection,
+)
 from odradek.server.network.connection_quotas import ConnectionQuotas
 from odradek.server.network.dispatch import Dispatcher
 from odradek.server.network.listeners import ConnectionConfig, ListenerSpec
@@ -202,6 +208,30 @@ class TestBounds:
                 assert await flood.numbers(total) == [1] * total
                 await sending
                 flood.close()
+                other.close()
+
+        run(test())
+
+    def test_a_client_whose_time_is_metered_has_shorter_turns(self, run: Run) -> None:
+        async def test() -> None:
+            async with ScriptedListener() as listener:
+                ample = {quota_entity([("client-id", None)]): {"request_percentage": 100_000.0}}
+                listener.dispatcher.quotas.change_quotas(ample)
+                metered, other = await listener.client(), await listener.client()
+                await metered.beat(0)
+                await metered.answer()
+                total = 8 * METERED_REQUESTS_PER_TURN
+                # A response that names a throttle time would mute the channel.
+                frames = [metered.frame(ApiKey.HEARTBEAT, HEARTBEAT_VERSION, _beat(0)) for _ in range(total)]
+                # Both have sent before the loop looks at its sockets again.
+                metered.socket.sendall(b"".join(frames))
+                other.socket.sendall(other.frame(ApiKey.HEARTBEAT, HEARTBEAT_VERSION, _beat(-1)))
+                await other.answer()
+                for _ in range(total):
+                    await metered.answer()
+                before_other = listener.begun[1:].index(-1)
+                assert before_other <= METERED_REQUESTS_PER_TURN
+                metered.close()
                 other.close()
 
         run(test())
