@@ -6,7 +6,9 @@ with the frame that is arriving and no faster, so that a connection that announc
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Generator
+from functools import lru_cache
 from typing import Any, Final
 
 from odradek.common.errors import ProtocolError
@@ -19,9 +21,14 @@ from odradek.protocol.messages.response_header import ResponseHeader
 LENGTH_BYTES: Final = 4
 # Key and version of the API, correlation id: the part of a request's header that no version may change.
 FIXED_HEADER_BYTES: Final = 8
+# Where the correlation id is in a request frame, behind its length and the key and version of the API.
+_CORRELATION_ID_POSITION: Final = LENGTH_BYTES + 4
 INITIAL_BUFFER_BYTES: Final = 4096
 # A peer that has sent a large frame gets room for the next one at once, up to this.
 MAX_TRUSTED_BYTES: Final = 1 << 20
+# More heads of frames than clients of this process and versions of APIs need.
+MAX_CACHED_HEADS: Final = 1024
+_INT32 = struct.Struct(">i")
 
 
 class FrameReader:
@@ -141,12 +148,18 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
 
 def encode_request(key: int, version: int, correlation_id: int, client_id: str | None, request: Message) -> list[Any]:
     """A whole request frame in pieces, its length included."""
-    header = RequestHeader(
-        request_api_key=key, request_api_version=version, correlation_id=correlation_id, client_id=client_id
-    )
+    out = bytearray(_request_head(key, version, client_id))
+    _INT32.pack_into(out, _CORRELATION_ID_POSITION, correlation_id)
+    return _framed(*append_to(out, request, version))
+
+
+@lru_cache(MAX_CACHED_HEADS)
+def _request_head(key: int, version: int, client_id: str | None) -> bytes:
+    """Room for the length, and the header with 0 as its correlation id: a client repeats all the rest of it."""
+    header = RequestHeader(request_api_key=key, request_api_version=version, client_id=client_id)
     out = bytearray(LENGTH_BYTES)
     append_to(out, header, API[key].request_header_version(version))
-    return _framed(*append_to(out, request, version))
+    return bytes(out)
 
 
 def encode_response(key: int, version: int, correlation_id: int, response: Message) -> list[Any]:
@@ -163,11 +176,13 @@ def encode_response_in_steps(
 
 
 def _response_head(key: int, version: int, correlation_id: int) -> bytearray:
-    out = bytearray(LENGTH_BYTES)
-    out += correlation_id.to_bytes(4, "big", signed=True)
-    if API[key].response_header_version(version):
-        out.append(0)  # no tagged fields
-    return out
+    return bytearray(_response_head_layout(key, version).pack(0, correlation_id))
+
+
+@lru_cache(MAX_CACHED_HEADS)
+def _response_head_layout(key: int, version: int) -> struct.Struct:
+    """Length, correlation id, and in flexible versions a byte 0 for no tagged fields."""
+    return struct.Struct(">iix" if API[key].response_header_version(version) else ">ii")
 
 
 def decode_response_header(key: int, version: int, frame: Buffer) -> tuple[ResponseHeader, int]:
@@ -180,5 +195,5 @@ def decode_response_header(key: int, version: int, frame: Buffer) -> tuple[Respo
 
 
 def _framed(pieces: list[Any], size_bytes: int) -> list[Any]:
-    pieces[0][:LENGTH_BYTES] = (size_bytes - LENGTH_BYTES).to_bytes(LENGTH_BYTES, "big")
+    _INT32.pack_into(pieces[0], 0, size_bytes - LENGTH_BYTES)
     return pieces

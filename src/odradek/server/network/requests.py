@@ -67,7 +67,7 @@ class Requests:
                     route.times.untimed -= 1
                 else:
                     context.times = begin_timing(context, route.times, len(frame))
-            if context.api_version not in route.versions:
+            if not route.versions.first <= context.api_version <= route.versions.last:
                 answer = refused_version(self._dispatcher, context, route)
                 if answer is not None:
                     self._send_response(None, context, route, answer)

@@ -36,18 +36,15 @@ MAX_VECTORS = 64
 # How often a peer is offered more where no descriptor is left to watch it by.
 RETRY_S = 0.01
 
+# A tuple: `isinstance` with a union of types takes several times as long, most of it to make the union.
+_IN_MEMORY = (bytes, bytearray, memoryview)
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
 _HAS_SENDFILE = hasattr(os, "sendfile")
 
 
 def is_file_slice(chunk: Any) -> bool:
     """Whether a piece of a response is still in a file."""
-    return not isinstance(chunk, bytes | bytearray | memoryview)
-
-
-def chunk_bytes(chunk: Any) -> int:
-    """Length of a piece of a response, in bytes."""
-    return chunk.length if is_file_slice(chunk) else len(chunk)
+    return not isinstance(chunk, _IN_MEMORY)
 
 
 class ResponseWriter:
@@ -82,7 +79,7 @@ class ResponseWriter:
         """Queue the pieces of one response; nothing is sent before `flush`. `times` gets to know when all is."""
         before = self.pending_bytes
         for chunk in chunks:
-            size = chunk.length if is_file_slice(chunk) else len(chunk)
+            size = len(chunk)
             if size:
                 self._queue.append(chunk)
                 self.pending_bytes += size
@@ -110,7 +107,7 @@ class ResponseWriter:
         self.sent_bytes += count
         count += self._sent_of_head
         queue = self._queue
-        while queue and count >= (size := chunk_bytes(queue[0])):
+        while queue and count >= (size := len(queue[0])):
             count -= size
             queue.popleft()
         self._sent_of_head = count
@@ -160,7 +157,8 @@ class SocketWriter(ResponseWriter):
         budget = TURN_BYTES
         while self._queue and not self._transport.is_closing():
             try:
-                sent, wanted = self._send_file(budget) if self._head_is_large_file() else self._send_bytes()
+                use_sendfile = self._uses_sendfile(self._queue[0])
+                sent, wanted = self._send_file(budget) if use_sendfile else self._send_bytes()
             except (BlockingIOError, InterruptedError):
                 self._wait_until_writable()
                 return
@@ -183,11 +181,11 @@ class SocketWriter(ResponseWriter):
             self._socket.close()
             self._socket = None
 
-    def _head_is_large_file(self) -> bool:
-        return _HAS_SENDFILE and self._is_large_file(self._queue[0])
-
-    def _is_large_file(self, chunk: Any) -> bool:
-        return is_file_slice(chunk) and chunk.length >= SENDFILE_MIN_BYTES and chunk.file.fileno() is not None
+    def _uses_sendfile(self, chunk: Any) -> bool:
+        """Whether a piece is a large slice of a file that has a descriptor."""
+        if len(chunk) < SENDFILE_MIN_BYTES or not _HAS_SENDFILE or not is_file_slice(chunk):
+            return False
+        return chunk.file.fileno() is not None
 
     def _send_file(self, budget: int) -> tuple[int, int]:
         """Send of the file slice at the head; how many bytes were taken, and how many were offered."""
@@ -208,7 +206,7 @@ class SocketWriter(ResponseWriter):
             if len(vectors) == MAX_VECTORS:
                 break
             if is_file_slice(chunk):
-                if _HAS_SENDFILE and self._is_large_file(chunk):
+                if self._uses_sendfile(chunk):
                     more = True
                     break
                 if not vectors:
