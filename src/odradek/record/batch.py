@@ -117,12 +117,12 @@ class BatchHeader(NamedTuple):
 
     def with_offset(self, base_offset: int, leader_epoch: int) -> BatchHeader:
         """This header as a leader writes it."""
-        return BatchHeader(base_offset, self.batch_length, leader_epoch, *self[3:])
+        return tuple.__new__(BatchHeader, (base_offset, self.batch_length, leader_epoch, *self[3:]))
 
     @classmethod
     def read(cls, data: Buffer, position: int = 0) -> BatchHeader:
         """The header at `position`; struct.error where fewer than 61 bytes are there."""
-        return cls._make(_HEADER.unpack_from(data, position))
+        return tuple.__new__(cls, _HEADER.unpack_from(data, position))
 
 
 def total_bytes(headers: Sequence[BatchHeader]) -> int:

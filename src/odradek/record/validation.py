@@ -26,7 +26,6 @@ from odradek.record.batch import (
     crc_is_valid,
     pack_header,
     read_max_timestamp,
-    read_size,
     seal,
 )
 from odradek.record.reader import RecordOutline, outline_records, records_bytes
@@ -137,16 +136,16 @@ def validate_produced(
         TooLongForLoopError: only where it is `on_loop`.
     """
     header = _read_single_header(data)
-    if header.size_bytes > rules.max_message_bytes:
+    if len(data) > rules.max_message_bytes:
         raise ApiError(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"The record batch size in the append is {header.size_bytes} bytes which exceeds the maximum configured "
+            f"The record batch size in the append is {len(data)} bytes which exceeds the maximum configured "
             f"value of {rules.max_message_bytes}.",
         )
     if not crc_is_valid(data, header):
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"Record is corrupt (stored crc = {header.crc})")
     _check_header(header, api_version, from_client=from_client)
-    if from_client and (rules.must_see_records or not rules.trusted):
+    if from_client and (not rules.trusted or rules.must_see_records):
         return _check_records(data, header, rules, now_ms, on_loop=on_loop)
     if rules.create_time and header.max_timestamp > now_ms + rules.after_max_ms:
         message = _too_late(header.max_timestamp, now_ms + rules.after_max_ms)
@@ -172,14 +171,15 @@ def _read_single_header(data: Buffer) -> BatchHeader:
     magic = data[16]
     if magic != MAGIC:
         raise _other_format(magic)
-    _, size = read_size(data)
+    header = BatchHeader.read(data)
+    size = header.size_bytes
     if size < HEADER_BYTES:
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"a record batch says that it has {size} bytes")
     if size > len(data):
         raise _invalid(f"a record batch says that it has {size} bytes, {len(data)} came")
     if size < len(data):
         raise ApiError(ErrorCode.INVALID_RECORD, "Produce requests must contain exactly one record batch per partition")
-    return BatchHeader.read(data)
+    return header
 
 
 def _other_format(magic: int) -> ApiError:
@@ -231,7 +231,7 @@ def _check_records(data: Buffer, header: BatchHeader, rules: BatchRules, now_ms:
     """Look at each record of a batch whose header is right; returns the header with the largest timestamp."""
     payload = _payload(data, header, rules, on_loop=on_loop)
     deltas = walk(payload, header.record_count, keyed=rules.compacted)
-    if deltas is None or (header.compression and len(payload) > rules.max_record_bytes):
+    if deltas is None or (len(payload) > rules.max_record_bytes and header.compression):
         deltas = _validate_records(payload, header, rules)
     first_ms, last_ms = header.base_timestamp + deltas.first, header.base_timestamp + deltas.last
     if not -(2**63) <= first_ms <= last_ms < 2**63:
@@ -258,7 +258,7 @@ def _payload(data: Buffer, header: BatchHeader, rules: BatchRules, *, on_loop: b
             # Its checksum is right: to send it again, as clients do where it is not, would not help.
             raise _invalid(error.message) from None
         raise
-    is_copied = isinstance(payload, memoryview) and len(payload) < header.record_count * COPIED_RECORD_BYTES
+    is_copied = len(payload) < header.record_count * COPIED_RECORD_BYTES and isinstance(payload, memoryview)
     return bytes(payload) if is_copied else payload
 
 

@@ -55,6 +55,8 @@ def walk(data: bytes | bytearray | memoryview, count: int, *, keyed: bool = Fals
     position, delta, block = 0, 0, _FIRST_BLOCK
     has_columns = not isinstance(data, memoryview)
     try:
+        if count == 1:  # no run of equal records begins with it
+            position, delta = _walk_plain(data, position, delta, count, keyed, times)
         while delta < count:
             behind = _walk_one(data, position, delta, keyed, times)
             run = 0
