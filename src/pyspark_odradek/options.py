@@ -111,7 +111,7 @@ REFUSED = {
     "partition says otherwise",
 }
 # Names, in small letters, of options whose values are written down nowhere.
-SECRET = re.compile(r"password|secret|jaas|token|credential")
+SECRET = re.compile(r"password|passphrase|secret|jaas|token|credential")
 # Settings of Kafka's Java clients that the reading side honours.
 READ_SETTINGS = [
     "bootstrap.servers",
@@ -142,10 +142,32 @@ READ_SETTINGS = [
     "sasl.mechanism",
     "sasl.jaas.config",
     "sasl.login.callback.handler.class",
+    "sasl.login.connect.timeout.ms",
+    "sasl.login.read.timeout.ms",
+    "sasl.login.refresh.buffer.seconds",
+    "sasl.login.refresh.min.period.seconds",
+    "sasl.login.refresh.window.factor",
+    "sasl.login.refresh.window.jitter",
+    "sasl.login.retry.backoff.max.ms",
+    "sasl.login.retry.backoff.ms",
+    "sasl.oauthbearer.assertion.algorithm",
+    "sasl.oauthbearer.assertion.claim.aud",
+    "sasl.oauthbearer.assertion.claim.exp.seconds",
+    "sasl.oauthbearer.assertion.claim.iss",
+    "sasl.oauthbearer.assertion.claim.jti.include",
+    "sasl.oauthbearer.assertion.claim.nbf.seconds",
+    "sasl.oauthbearer.assertion.claim.sub",
+    "sasl.oauthbearer.assertion.file",
+    "sasl.oauthbearer.assertion.jwt.template.file",
+    "sasl.oauthbearer.assertion.private.key.file",
+    "sasl.oauthbearer.assertion.private.key.passphrase",
+    "sasl.oauthbearer.assertion.template.file",
     "sasl.oauthbearer.client.credentials.client.id",
     "sasl.oauthbearer.client.credentials.client.secret",
     "sasl.oauthbearer.client.id",
     "sasl.oauthbearer.client.secret",
+    "sasl.oauthbearer.grant.type",
+    "sasl.oauthbearer.jwt.retriever.class",
     "sasl.oauthbearer.method",
     "sasl.oauthbearer.scope",
     "sasl.oauthbearer.token.endpoint.url",

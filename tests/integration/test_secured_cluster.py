@@ -19,10 +19,12 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
+from odradek.cli import errors
 from odradek.testing import AsyncSecuredCluster, SecuredCluster
 from odradek.testing.secured import LOGINS, Login
-from tests.support.clients.cli import odradek
+from tests.support.clients.cli import odradek, odradek_process
 from tests.support.clients.confluent import produce_all, read_all
+from tests.support.clients.signing import signing
 from tests.support.waiting import eventually
 
 
@@ -46,6 +48,20 @@ def test_our_commands_take_the_settings_of_java(cluster: SecuredCluster, login: 
     settings = cluster.java_client(login)
     config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
     odradek(settings["bootstrap.servers"], "cluster", "id", "--command-config", config)
+
+
+def test_our_commands_sign_for_their_tokens(cluster: SecuredCluster, tmp_path: Path) -> None:
+    config = tmp_path / "client.properties"
+    settings = signing(cluster, "robot", tmp_path)
+    config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    where = settings["bootstrap.servers"]
+    odradek(where, "topics", "create", "signed", "--command-config", config)
+    odradek_process(where, "produce", "signed", "--command-config", config, stdin=b"one\n")
+    words = ("signed", "--command-config", config, "--from-beginning", "--max-messages", 1)
+    assert odradek_process(where, "consume", *words).stdout == b"one\n"
+    config.write_text(config.read_text().replace("claim.sub=robot", "claim.sub=alice"))
+    refused = odradek(where, "topics", "list", "--command-config", config, code=errors.BAD_CONFIG)
+    assert f"{cluster.issuer.token_url} answered 401" in refused.err and refused.err.count("\n") == 1
 
 
 @pytest.mark.parametrize("login", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])

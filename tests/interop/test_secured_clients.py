@@ -20,6 +20,7 @@ from odradek.testing import SecuredCluster
 from odradek.testing.secured import LOGINS, Login
 from tests.interop.packages import MissingError
 from tests.interop.test_other_languages import HERE, build_go_program, install_node_program, run_program
+from tests.support.clients.signing import signing
 from tests.support.nodes.apache_kafka import TOOL_JVM_OPTIONS, java_command, require_kafka
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
@@ -72,13 +73,23 @@ def test_java_is_refused_with_a_wrong_password(cluster: SecuredCluster, tmp_path
     assert "SaslAuthenticationException" in done.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.java
+def test_java_signs_for_its_tokens(cluster: SecuredCluster, tmp_path: Path) -> None:
+    """KIP-1139, by the settings with which our own clients do so."""
+    require_kafka()
+    done = run_java(cluster, "signed", signing(cluster, "java", tmp_path), tmp_path)
+    assert done.stdout.split()[-2:] == ["ok", str(COUNT)], done.stdout[-2000:] + done.stderr[-3000:]
+
+
 def run_java(
     cluster: SecuredCluster, topic: str, settings: dict[str, str], directory: Path
 ) -> subprocess.CompletedProcess[str]:
     file = directory / "client.properties"
     file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-    allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={cluster.issuer.token_url}"
-    command = java_command(str(HERE / "java" / "Secured.java"), [file, f"java-{topic}"], [*TOOL_JVM_OPTIONS, allowed])
+    allowed = {"urls": cluster.issuer.token_url, "files": str(directory / "key")}
+    options = [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.{kind}={text}" for kind, text in allowed.items()]
+    command = java_command(str(HERE / "java" / "Secured.java"), [file, f"java-{topic}"], [*TOOL_JVM_OPTIONS, *options])
     return subprocess.run(command, capture_output=True, text=True, timeout=240)
 
 

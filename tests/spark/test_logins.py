@@ -22,6 +22,7 @@ from pyspark_odradek.client.connection import security_from
 from pyspark_odradek.client.librdkafka import client_config, producer_config
 from pyspark_odradek.errors import OptionError
 from tests.spark.queries import values
+from tests.support.clients.signing import signing
 from tests.support.nodes.apache_kafka import find_java
 
 
@@ -118,6 +119,18 @@ def test_an_issuer_is_trusted_by_the_names_of_librdkafka(secured: SecuredCluster
     del settings["sasl.oauthbearer.method"]  # by which librdkafka would fetch the token itself
     token, _ = client_config(settings)["oauth_cb"]("")
     assert token.count(".") == 2
+
+
+def test_a_client_signs_for_its_tokens(secured: SecuredCluster, tmp_path: Path) -> None:
+    settings = signing(secured, "signer", tmp_path)
+    cluster = Cluster(ClientSettings.parse(settings))
+    assert cluster.partitions(["no-topic"]) == {}
+    cluster.close()
+    token, _ = client_config(settings)["oauth_cb"]("")
+    assert token.count(".") == 2
+    (tmp_path / "key").write_text("no key")
+    with pytest.raises(OptionError, match=r"private.key.file=\S+: holds no private key in PKCS#8"):
+        security_from(settings | {"sasl.oauthbearer.scope": "another"})
 
 
 def test_an_issuer_that_is_not_trusted_or_not_there(secured: SecuredCluster, tmp_path: Path) -> None:

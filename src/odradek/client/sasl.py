@@ -49,6 +49,8 @@ MOST_ITERATIONS = 100_000
 NONCE_BYTES = 24
 # Hashing takes milliseconds, and nodes connect often with the same password.
 _salted_password = lru_cache(maxsize=8)(salted_password)
+# What is sent to a broker must be a token (RFC 6750): no other file is, that a setting may name.
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 # An option of a JAAS entry; the value is quoted, or a word.
 _JAAS_OPTION = re.compile(r"""([\w.]+)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;'"]+)""")
 
@@ -161,15 +163,18 @@ def read_token(settings: Mapping[str, str]) -> str:
     """The token of OAUTHBEARER, from a file that another process renews (KIP-768).
 
     Raises:
-        SaslSettingError: no file is configured, or it cannot be read.
+        SaslSettingError: no file is configured, or it cannot be read, or holds no token; never with its content.
     """
     url = settings.get(ENDPOINT_KEY, "")
     if not url.startswith(_FILE):
         raise SaslSettingError(f"{ENDPOINT_KEY} must name the file with the token: file:///path")
     try:
-        return Path(url.removeprefix(_FILE)).read_text(encoding="ascii").strip()
-    except (OSError, ValueError) as error:
+        found = Path(url.removeprefix(_FILE)).read_bytes().decode("latin-1").strip()
+    except OSError as error:
         raise SaslSettingError(f"{ENDPOINT_KEY}: the file with the token cannot be read: {error}") from None
+    if not _TOKEN.fullmatch(found):
+        raise SaslSettingError(f"{ENDPOINT_KEY}: {url} holds no token")
+    return found
 
 
 def _unquoted(value: str) -> str:

@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+# Kafka's modules and Java's for Kerberos. Nothing is loaded by a module's name: it says which options to expect.
+LOGIN_MODULES = ("PlainLoginModule", "ScramLoginModule", "OAuthBearerLoginModule", "Krb5LoginModule")
 _FLAGS = ("required", "requisite", "sufficient", "optional")
 _TOKEN = re.compile(
     r"""\s*(?:(?P<end>;)|(?P<quoted>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(?P<word>[^\s;='"]+)|(?P<is>=))"""
@@ -21,6 +23,11 @@ class JaasEntry:
 
     module: str
     options: Mapping[str, str] = field(repr=False)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether its module is one of LOGIN_MODULES; Kafka forbids JndiLoginModule and LdapLoginModule by name."""
+        return self.module.rpartition(".")[2] in LOGIN_MODULES
 
     @property
     def is_plain(self) -> bool:

@@ -4,7 +4,8 @@ It speaks OpenID Connect as well: `/authorize` lets in whom the test has set as 
 with a code, for which `/token` gives an ID token (with PKCE); `/logout` sends it back to where it wishes.
 
 Clients of Kafka that fetch tokens (KIP-768, `sasl.oauthbearer.method=oidc`) ask for one with their id and secret
-(`grant_type=client_credentials`); for other clients, and for tokens that a broker is to refuse, there is `token`.
+(`grant_type=client_credentials`), or with an assertion that they sign (KIP-1139, KIP-1258) by a key that the test has
+given to `trust`; for other clients, and for tokens that a broker is to refuse, there is `token`.
 """
 
 from __future__ import annotations
@@ -23,8 +24,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import parse_qs, unquote, urlencode
 
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from joserfc import jwt
-from joserfc.jwk import RSAKey
+from joserfc.errors import JoseError
+from joserfc.jwk import ECKey, RSAKey
 
 from odradek.testing.control_socket import HOST
 
@@ -32,6 +36,7 @@ KEY_BITS = 2048
 # A request for a token is a few words.
 MAX_REQUEST_BYTES = 65_536
 TIMEOUT_S = 30.0
+_BY_ASSERTION = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
 
 class TokenIssuer:
@@ -60,6 +65,8 @@ class TokenIssuer:
         self.logouts: list[dict[str, str]] = []
         self._refresh_tokens: dict[str, str] = {}
         self._codes: dict[str, dict[str, str]] = {}
+        self._signers: dict[str, RSAKey | ECKey] = {}
+        self._assertion_ids: set[str] = set()
         self._key = _new_key()
         self._server = _Server(self, context)
         self._thread = threading.Thread(target=self._server.serve_forever, name="odradek-issuer", daemon=True)
@@ -84,6 +91,11 @@ class TokenIssuer:
         now = int(time.time())
         accepted = {"sub": subject, "iss": self.url, "aud": self.audience, "iat": now, "exp": now + self._lifetime_s}
         return jwt.encode({"alg": "RS256", "kid": self._key.kid}, accepted | claims, self._key)
+
+    def trust(self, client_id: str, public_key: bytes) -> None:
+        """Give tokens for assertions of this client that its key signs, of RSA or the curve P-256, in PEM."""
+        is_rsa = isinstance(load_pem_public_key(public_key), rsa.RSAPublicKey)
+        self._signers[client_id] = (RSAKey if is_rsa else ECKey).import_key(public_key)
 
     def rotate(self) -> None:
         """Sign with a new key from now on; the old one is not served any more."""
@@ -155,6 +167,28 @@ class TokenIssuer:
         known = self._clients.get(client_id)
         if known is None or not secrets.compare_digest(known.encode(), secret.encode()):
             return None
+        return self._granted(client_id)
+
+    def grant_to_signer(self, assertion: str) -> dict[str, object] | None:
+        """The answer to a client that shows an assertion: for this issuer, now, and once where it has an id."""
+        for client_id, key in self._signers.items():
+            try:
+                claims = jwt.decode(assertion, key, algorithms=["RS256", "ES256"]).claims
+            except (JoseError, ValueError):
+                continue
+            if claims.get("sub") == client_id:
+                return self._granted(client_id) if self._takes(claims) else None
+        return None
+
+    def _takes(self, claims: Mapping[str, Any]) -> bool:
+        """Whether an assertion is for this issuer, holds now, and was not shown before."""
+        now, assertion_id = int(time.time()), claims.get("jti")
+        is_new = assertion_id is None or assertion_id not in self._assertion_ids
+        self._assertion_ids.add(str(assertion_id))
+        is_ours = claims.get("aud") in (self.url, self.token_url)
+        return is_new and is_ours and bool(claims.get("nbf", now) <= now < claims.get("exp", 0))
+
+    def _granted(self, client_id: str) -> dict[str, object]:
         token = self.token(client_id, client_id=client_id)  # RFC 9068 wants both
         return {"access_token": token, "token_type": "Bearer", "expires_in": self._lifetime_s}
 
@@ -207,6 +241,10 @@ class _Handler(BaseHTTPRequestHandler):
             granted = self.server.issuer.exchange(*credentials, form)
         elif form.get("grant_type") == "refresh_token":
             granted = self.server.issuer.refresh(credentials[0], form.get("refresh_token", ""))
+        elif form.get("grant_type") == _BY_ASSERTION:
+            granted = self.server.issuer.grant_to_signer(form.get("assertion", ""))
+        elif form.get("grant_type") == "client_credentials" and "client_assertion" in form:
+            granted = self.server.issuer.grant_to_signer(form["client_assertion"])
         elif form.get("grant_type") == "client_credentials":
             granted = self.server.issuer.grant(*credentials)
         else:

@@ -23,6 +23,7 @@ import pytest
 
 from odradek.client.sasl import ENDPOINT_KEY, SaslSettingError
 from odradek.security.client import tokens
+from odradek.security.sasl.config import OwnTokenConfig
 from tests.support.waiting import PATIENCE_S, eventually
 
 _numbers = count()
@@ -197,6 +198,7 @@ FORKING = """
 import json, os, sys, threading, time
 from dataclasses import replace
 from odradek.security.client import tokens
+from odradek.security.sasl.config import OwnTokenConfig
 
 settings = json.loads(sys.argv[1])
 assert tokens.current_token(settings) == "good"
@@ -251,12 +253,12 @@ def test_another_token_is_there_before_a_login_wants_it() -> None:
             make_due(settings)
             grant, due = kept_of(settings)
             tokens._unused[grant] = int(asked) - 2
-            tokens._renew_in_time(grant, tokens._config_of(settings), due)
+            tokens._renew_in_time(grant, tokens._built(OwnTokenConfig, settings), due)
             eventually(partial(has_asked, settings, asked), "the issuer is asked")
             eventually(lambda: kept_of(settings)[1].text == "next")
         make_due(settings)
         grant, due = kept_of(settings)
-        tokens._renew_in_time(grant, tokens._config_of(settings), due)
+        tokens._renew_in_time(grant, tokens._built(OwnTokenConfig, settings), due)
         eventually(lambda: not tokens._renewals)
         assert settings["asked"] == "3"
         assert tokens.current_token(settings) == "next", "which a login has at once"

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import sys
 from functools import partial
 from pathlib import Path
 from random import Random
 
 import pytest
+from joserfc.jwk import ECKey
 
 from odradek.client.sasl import sasl_exchange
 from odradek.common.errors import ConfigError
 from odradek.common.ports import NO_LIMITS
 from odradek.common.real_io import RealClock, RealDisk, RealNetwork
 from odradek.metadata.image import MetadataImage
+from odradek.security.sasl.exchange import AuthenticationError
+from odradek.security.sasl.tokens import TokenChecks
 from odradek.server.network.login_gate import LoginGate
 from odradek.server.parts.logins import Logins, own_credentials
 from odradek.server.parts.ports import Ports
@@ -108,6 +113,14 @@ def test_hashes_of_delegation_tokens_are_made_beside_the_loop(secret: dict[str, 
         (OAUTH | {"sasl.oauthbearer.expected.issuer": "i"}, "sasl.oauthbearer.expected.audience: is not set"),
         (OAUTH | {"sasl.oauthbearer.expected.audience": "a"}, "sasl.oauthbearer.expected.issuer: is not set"),
         (
+            OAUTH | CLAIMS | {"sasl.oauthbearer.jwt.validator.class": "com.example.Mine"},
+            "sasl.oauthbearer.jwt.validator.class: there is no Mine here, and tokens would be taken without it",
+        ),
+        (
+            {"sasl.enabled.mechanisms": "SCRAM-SHA-256", "sasl.jaas.config": 'x.JndiLoginModule required a="geheim";'},
+            "scram-sha-256.sasl.jaas.config: the login module must be one of PlainLoginModule, ScramLoginModule, OA",
+        ),
+        (
             {"sasl.enabled.mechanisms": "SCRAM-SHA-256", "sasl.server.callback.handler.class": "com.example.Mine"},
             "there is no Mine here",
         ),
@@ -122,15 +135,43 @@ def test_unsupported_sasl_settings_are_refused(given: dict[str, str], said: str)
     assert "geheim" not in problem
 
 
-def test_options_of_kafkas_validator_of_unsigned_tokens() -> None:
-    entry = (
-        f'{BEARER} unsecuredValidatorPrincipalClaimName="name" unsecuredValidatorScopeClaimName="scp"'
-        ' unsecuredValidatorRequiredScope="read write";'
-    )
+def unsigned_checks(options: str) -> TokenChecks:
+    """How a listener checks unsigned tokens whose JAAS entry has these options."""
     given = {"sasl.enabled.mechanisms": "OAUTHBEARER", "sasl.server.callback.handler.class": UNSECURED}
-    listener = Logins(settings(**given, **{"sasl.jaas.config": entry}), MetadataImage, PORTS, ()).listeners["EXTERNAL"]
-    checks = listener.tokens
+    given |= {"sasl.jaas.config": f"{BEARER} {options};"}
+    checks = Logins(settings(**given), MetadataImage, PORTS, ()).listeners["EXTERNAL"].tokens
     assert checks is not None
+    return checks
+
+
+def unsigned(**claims: object) -> str:
+    parts = (base64.urlsafe_b64encode(json.dumps(each).encode()).decode() for each in ({"alg": "none"}, claims))
+    return ".".join((*parts, ""))
+
+
+@pytest.mark.parametrize(("skew_ms", "beyond_ms"), [("", 0), ("0", 0), (" 3000 ", 3000)])
+def test_the_clock_of_unsigned_tokens_may_be_off_by_an_option(skew_ms: str, beyond_ms: int) -> None:
+    checks = unsigned_checks(f'unsecuredValidatorAllowableClockSkewMs="{skew_ms}"')
+    assert checks.check(unsigned(sub="alice", exp=1000), 999_999 + beyond_ms).name == "alice"
+    with pytest.raises(AuthenticationError, match="has expired"):
+        checks.check(unsigned(sub="alice", exp=1000), 1_000_000 + beyond_ms)
+    early = unsigned(sub="alice", iat=1000, exp=2000)
+    assert checks.check(early, 1_000_000 - beyond_ms).name == "alice"
+    with pytest.raises(AuthenticationError, match="does not hold yet"):
+        checks.check(early, 999_999 - beyond_ms)
+
+
+@pytest.mark.parametrize("skew_ms", ["-1", "soon", "1.5", "4294967296"])
+def test_a_skew_that_cannot_be_is_refused(skew_ms: str) -> None:
+    with pytest.raises(ConfigError, match="unsecuredValidatorAllowableClockSkewMs must be a number of milliseconds"):
+        unsigned_checks(f'unsecuredValidatorAllowableClockSkewMs="{skew_ms}"')
+
+
+def test_options_of_kafkas_validator_of_unsigned_tokens() -> None:
+    checks = unsigned_checks(
+        'unsecuredValidatorPrincipalClaimName="name" unsecuredValidatorScopeClaimName="scp"'
+        ' unsecuredValidatorRequiredScope="read write"'
+    )
     assert (checks.settings.subject_claim, checks.settings.scope_claim) == ("name", "scp")
     assert checks.scopes == ("read", "write")
 
@@ -205,6 +246,10 @@ BEARER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule re
         ({ENDPOINT: "ftp://issuer"}, f"{ENDPOINT} must name the issuer of tokens"),
         ({ENDPOINT: "https://issuer/token"}, "clientId and clientSecret in the JAAS entry"),
         (
+            {ENDPOINT: "https://issuer/token", "sasl.oauthbearer.jwt.retriever.class": "a.JwtBearerJwtRetriever"},
+            "sasl.oauthbearer.assertion.private.key.file must name the key that signs assertions",
+        ),
+        (
             {ENDPOINT: "https://issuer/token", "sasl.jaas.config": f'{BEARER} clientId="geheim";'},
             "clientId and clientSecret in the JAAS entry",
         ),
@@ -234,6 +279,28 @@ def test_a_node_asks_an_issuer_for_its_tokens(given: dict[str, str]) -> None:
     assert who is not None
     assert who.token is not None
     assert "geheim" not in repr(who)
+
+
+SIGNS = {
+    ENDPOINT: "https://issuer/token",
+    "sasl.oauthbearer.jwt.retriever.class": "org.apache.kafka.common.security.oauthbearer.JwtBearerJwtRetriever",
+}
+
+
+def test_a_node_signs_for_its_tokens(tmp_path: Path) -> None:
+    """KIP-1139, by settings of its listener."""
+    file = tmp_path / "key"
+    file.write_text(ECKey.generate_key("P-256").as_pem(private=True).decode())
+    own = {
+        "listener.name.external.sasl.oauthbearer.assertion.private.key.file": str(file),
+        "listener.name.external.oauthbearer.sasl.oauthbearer.assertion.algorithm": "ES256",
+    }
+    who = own_credentials(settings(**BETWEEN, **SIGNS, **own), "EXTERNAL", Random(1))
+    assert who is not None
+    assert who.token is not None
+    file.write_text("no key")
+    with pytest.raises(ConfigError, match=rf"private.key.file={file}: holds no private key in PKCS#8"):
+        own_credentials(settings(**BETWEEN, **SIGNS, **own), "EXTERNAL", Random(1))
 
 
 def test_a_node_reads_its_token_for_each_login(tmp_path: Path) -> None:

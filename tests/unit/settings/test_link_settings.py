@@ -73,6 +73,10 @@ def test_settings_that_fit_together_are_taken() -> None:
         ({"odradek.link.west.sasl.mechanism": "OAUTHBEARER"}, "must be one of PLAIN, SCRAM"),
         ({"odradek.link.west.sasl.jaas.config": "x"}, "must be one entry"),
         (
+            {"odradek.link.west.sasl.jaas.config": 'a.LdapLoginModule required username="u" password="p";'},
+            "the login module must be one of PlainLoginModule",
+        ),
+        (
             {"odradek.link.east.bootstrap.servers": "b:1", "odradek.link.east.mirror.a.b": "active"},
             "a.b is a mirror of link west already",
         ),

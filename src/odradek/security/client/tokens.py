@@ -1,4 +1,4 @@
-"""Tokens for OAUTHBEARER: out of a file, or from an issuer by the grant of client credentials (KIP-768, RFC 6749 4.4).
+"""Tokens for OAUTHBEARER: out of a file, or from an issuer, by client credentials (KIP-768) or an assertion (KIP-1139).
 
 When another token is due, and for how long an issuer is asked again that has trouble, is said by `sasl.login.*`; a file
 is read each time. A thread asks for it, so that no login waits but the first; it stops where no login wants a token any
@@ -22,12 +22,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from odradek.client.sasl import ENDPOINT_KEY, SaslSettingError, jaas_options, read_token
 from odradek.common.log_lines import get_logger
 from odradek.common.real_https import TIMEOUT_S, Patience, exchange
-from odradek.security.sasl.config import OwnTokenConfig
+from odradek.security.client.assertions import Assertion, assertion_of, known_names
+from odradek.security.sasl.config import AssertionConfig, OwnTokenConfig
 from odradek.security.tls.config import TlsConfig, TlsSettingError
 from odradek.security.tls.contexts import client_context
 from odradek.settings.broker import build_from
@@ -47,6 +48,18 @@ _RETRIED = frozenset({408, 429, 500, 502, 503, 504})
 _ID, _SECRET = "sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret"
 _CREDENTIALS = "sasl.oauthbearer.client.credentials"
 
+_RETRIEVER_KEY = "sasl.oauthbearer.jwt.retriever.class"
+_BEARER = "JwtBearerJwtRetriever"
+# Classes of Kafka's, each with the beginnings of addresses that it takes.
+_WEB, _FILES = ("https:", "http:"), ("file:",)
+_RETRIEVERS = {
+    "DefaultJwtRetriever": (*_WEB, *_FILES),
+    "FileJwtRetriever": _FILES,
+    "ClientCredentialsJwtRetriever": _WEB,
+    _BEARER: _WEB,
+}
+
+T = TypeVar("T")
 _log = get_logger("security.tokens")
 
 
@@ -76,6 +89,7 @@ class _Grant:
     secret: str = field(repr=False)
     scope: str
     authorities: tuple[str | None, str | None, str] = field(repr=False)  # a file, its password, its type
+    assertion: Assertion | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +128,15 @@ def current_token(settings: Mapping[str, str]) -> str:
     Args:
         settings: by the names of Kafka's Java clients or of librdkafka. The client's id, secret and scope may stand
             in the JAAS entry (`clientId`, `clientSecret`, `scope`), as may `ssl.truststore.*` for the issuer's own
-            certificate, which is `https.ca.location` by librdkafka's names.
+            certificate, which is `https.ca.location` by librdkafka's names. See `assertions` for clients that sign.
     Raises:
         SaslSettingError: a setting is missing, or the issuer gives no token; never with the secret in it.
     """
-    if not settings.get(ENDPOINT_KEY, "").startswith(("https:", "http:")):
+    settings = known_names(settings)
+    config = _built(OwnTokenConfig, settings)
+    _check_retriever(config)
+    if not settings.get(ENDPOINT_KEY, "").startswith(_WEB):
         return read_token(settings)
-    config = _config_of(settings)
     grant = _grant_of(settings, config)
     # One asks for all who want the same token; a slow issuer keeps none waiting who ask another one, or have one.
     lock = _lock_of(grant)
@@ -186,16 +202,30 @@ def check_token_settings(settings: Mapping[str, str]) -> None:
     """Whether a token could be asked for by these settings.
 
     Raises:
-        SaslSettingError: no place is named from where tokens come, or no client's id and secret.
+        SaslSettingError: no place is named from where tokens come, no client's id and secret, or an assertion that
+            cannot be made.
     """
+    settings = known_names(settings)
+    config = _built(OwnTokenConfig, settings)
     url = settings.get(ENDPOINT_KEY, "")
-    if url.startswith(("https:", "http:")):
-        _grant_of(settings, _config_of(settings))
-    elif not url.startswith("file://"):
+    if not url.startswith((*_WEB, "file://")):
         raise SaslSettingError(f"{ENDPOINT_KEY} must name the issuer of tokens (https://…) or a file (file:///path)")
+    _check_retriever(config)
+    if url.startswith(_WEB) and (assertion := _grant_of(settings, config).assertion) is not None:
+        assertion.text()
 
 
-def _config_of(settings: Mapping[str, str]) -> OwnTokenConfig:
+def _check_retriever(config: OwnTokenConfig) -> None:
+    """Raises SaslSettingError."""
+    name = config.retriever.strip().rpartition(".")[2]
+    if name not in _RETRIEVERS:
+        raise SaslSettingError(f"{_RETRIEVER_KEY}: there is no {name} here; there are {', '.join(_RETRIEVERS)}")
+    if config.endpoint_url and not config.endpoint_url.startswith(_RETRIEVERS[name]):
+        kind = " or ".join(f"{each}//…" for each in _RETRIEVERS[name])
+        raise SaslSettingError(f"{ENDPOINT_KEY}: must be {kind} for {name}")
+
+
+def _built(kind: type[T], settings: Mapping[str, str]) -> T:
     values = {}
     for key, text in settings.items():
         row = setting(Scope.BROKER, key) if key.startswith("sasl.") else None
@@ -204,14 +234,16 @@ def _config_of(settings: Mapping[str, str]) -> OwnTokenConfig:
                 values[key] = row.parse(text)
             except ValueError as error:
                 raise SaslSettingError(f"{key}: {error}") from None
-    return build_from(OwnTokenConfig, values, settings)
+    return build_from(kind, values, settings)
 
 
 def _grant_of(settings: Mapping[str, str], config: OwnTokenConfig) -> _Grant:
     options = jaas_options(settings)
     client_id = config.client_id or settings.get(_ID) or options.get("clientid", "")
     secret = config.client_secret or settings.get(_SECRET) or options.get("clientsecret", "")
-    if not client_id or not secret:
+    is_grant = config.retriever.endswith(_BEARER)
+    assertion = assertion_of(_built(AssertionConfig, settings), is_grant=is_grant)
+    if assertion is None and (not client_id or not secret):
         raise SaslSettingError(
             f"{_CREDENTIALS}.client.id and {_CREDENTIALS}.client.secret must be set, or clientId and clientSecret"
             " in the JAAS entry"
@@ -223,6 +255,7 @@ def _grant_of(settings: Mapping[str, str], config: OwnTokenConfig) -> _Grant:
         secret,
         config.scope or options.get("scope", ""),
         (file, options.get("ssl.truststore.password"), options.get("ssl.truststore.type", "")),
+        assertion,
     )
 
 
@@ -276,13 +309,7 @@ def _ask(grant: _Grant, config: OwnTokenConfig) -> Token:
     patience = Patience(
         TIMEOUT_S if connect_ms is None else connect_ms / 1000, TIMEOUT_S if read_ms is None else read_ms / 1000
     )
-    form = {"grant_type": "client_credentials"} | ({"scope": grant.scope} if grant.scope else {})
-    pair = f"{urllib.parse.quote_plus(grant.client_id)}:{urllib.parse.quote_plus(grant.secret)}"
-    request = urllib.request.Request(  # noqa: S310 - `current_token` takes http and https alone
-        grant.url,
-        urllib.parse.urlencode(form).encode(),
-        {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}", "Accept": "application/json"},
-    )
+    request = _request_of(grant)
     try:
         text, lifetime_s = _read(json.loads(exchange(request, _context(grant.authorities), patience)))
     except urllib.error.HTTPError as error:
@@ -301,6 +328,21 @@ def _ask(grant: _Grant, config: OwnTokenConfig) -> Token:
     lives_s = lifetime_s if 0 < lifetime_s < LONGEST_LIFETIME_S else UNKNOWN_LIFETIME_S
     now_s = time.monotonic()
     return Token(text, now_s + _kept_s(lives_s, config), now_s + lives_s)
+
+
+def _request_of(grant: _Grant) -> urllib.request.Request:
+    """Raises SaslSettingError where an assertion cannot be made."""
+    headers = {"Accept": "application/json"}
+    if grant.assertion is not None:
+        form = grant.assertion.form(grant.client_id)
+    else:
+        form = {"grant_type": "client_credentials"}
+        pair = f"{urllib.parse.quote_plus(grant.client_id)}:{urllib.parse.quote_plus(grant.secret)}"
+        headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+    if grant.scope:
+        form["scope"] = grant.scope
+    data = urllib.parse.urlencode(form).encode()
+    return urllib.request.Request(grant.url, data, headers)  # noqa: S310 - `current_token` takes http and https alone
 
 
 def _kind_of(status: int) -> type[SaslSettingError]:

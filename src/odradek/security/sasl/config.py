@@ -111,7 +111,7 @@ class TokenConfig:
         default=False,
         doc="Whether tokens for any audience are taken where sasl.oauthbearer.expected.audience is not set.",
     )
-    skew_s: int = option(
+    skew_s: float = option(
         "sasl.oauthbearer.clock.skew.seconds",
         default=30,
         doc="How far the issuer's clock may be from ours, in seconds.",
@@ -122,12 +122,24 @@ class TokenConfig:
     subject_claim: str = option(
         "sasl.oauthbearer.sub.claim.name", default="sub", doc="The claim that has the user's name."
     )
+    validator: str = option(
+        "sasl.oauthbearer.jwt.validator.class",
+        default="org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator",
+        doc="Of Kafka's classes that check tokens: DefaultJwtValidator or BrokerJwtValidator, which are the same here."
+        " A node with another one does not start.",
+    )
 
 
 @config
 class OwnTokenConfig:
     """From where a node, or a client of ours, gets the tokens by which it logs in, and how it asks for them."""
 
+    retriever: str = option(
+        "sasl.oauthbearer.jwt.retriever.class",
+        default="org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever",
+        doc="Of Kafka's classes that get tokens: DefaultJwtRetriever (a file, or client credentials, as the URL says),"
+        " FileJwtRetriever, ClientCredentialsJwtRetriever, JwtBearerJwtRetriever (a signed assertion, KIP-1139).",
+    )
     endpoint_url: str | None = option(
         "sasl.oauthbearer.token.endpoint.url",
         default=None,
@@ -194,4 +206,61 @@ class OwnTokenConfig:
         default=300,
         doc="How long before a token ends another one is fetched at the latest, where it lives for longer than this and"
         " the shortest period together.",
+    )
+
+
+@config
+class AssertionConfig:
+    """By which assertion a node, or a client of ours, proves to an issuer who it is (RFC 7523, KIP-1139, KIP-1258)."""
+
+    file: str | None = option(
+        "sasl.oauthbearer.assertion.file",
+        default=None,
+        doc="File with a signed assertion, which another process keeps fresh; no other setting of assertions counts.",
+    )
+    key_file: str | None = option(
+        "sasl.oauthbearer.assertion.private.key.file",
+        default=None,
+        doc="File with the private key that signs assertions: PKCS#8 in PEM, or in base64 alone.",
+    )
+    passphrase: str | None = option(
+        "sasl.oauthbearer.assertion.private.key.passphrase",
+        default=None,
+        doc="Password of an encrypted key.",
+    )
+    algorithm: str = option(
+        "sasl.oauthbearer.assertion.algorithm",
+        default="RS256",
+        doc="Algorithm of the signature: RS256 for RSA keys, ES256 for keys of the curve P-256.",
+    )
+    template_file: str | None = option(
+        "sasl.oauthbearer.assertion.template.file",
+        default=None,
+        doc="JSON file with further parts of assertions, under header (as kid) and payload.",
+    )
+    issuer: str | None = option(
+        "sasl.oauthbearer.assertion.claim.iss", default=None, doc="Who makes the assertion (iss)."
+    )
+    subject: str | None = option(
+        "sasl.oauthbearer.assertion.claim.sub", default=None, doc="For whom a token is asked (sub)."
+    )
+    audience: str | None = option(
+        "sasl.oauthbearer.assertion.claim.aud",
+        default=None,
+        doc="The issuer of tokens that the assertion is for (aud).",
+    )
+    lifetime_s: int = option(
+        "sasl.oauthbearer.assertion.claim.exp.seconds",
+        default=300,
+        doc="For how long an assertion holds (exp); each request to the issuer has a new one.",
+    )
+    began_s: int = option(
+        "sasl.oauthbearer.assertion.claim.nbf.seconds",
+        default=60,
+        doc="How long before now an assertion has begun to hold (nbf), as clocks differ.",
+    )
+    has_id: bool = option(
+        "sasl.oauthbearer.assertion.claim.jti.include",
+        default=False,
+        doc="Whether each assertion has an id of its own (jti), by which an issuer takes it once.",
     )

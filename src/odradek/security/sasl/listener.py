@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from odradek.common.errors import OdradekError
+from odradek.common.numbers import INT32_MAX, parse_natural
 from odradek.common.real_kerberos import (
     Acceptor,
     KerberosError,
@@ -26,7 +27,7 @@ from odradek.security.sasl.oauthbearer import oauthbearer
 from odradek.security.sasl.scram import NONCE_BYTES, FindToken, ScramUsers, scram
 from odradek.security.sasl.tokens import TokenChecks
 from odradek.settings.broker import BrokerSettings
-from odradek.settings.jaas import JaasEntry, parse_jaas
+from odradek.settings.jaas import LOGIN_MODULES, JaasEntry, parse_jaas
 
 if TYPE_CHECKING:
     from random import Random
@@ -39,6 +40,9 @@ SERVED = (PLAIN, *SCRAM_MECHANISMS, OAUTHBEARER, GSSAPI)
 _HANDLER_KEY = "sasl.server.callback.handler.class"
 # Kafka's own name for tokens that no one signed, for development; without it there must be keys.
 _UNSIGNED = "OAuthBearerUnsecuredValidatorCallbackHandler"
+# Classes of Kafka's that check signatures, times, issuer and audience, as is done here.
+_VALIDATOR_KEY = "sasl.oauthbearer.jwt.validator.class"
+_VALIDATORS = ("", "DefaultJwtValidator", "BrokerJwtValidator")
 _HANDLERS = {
     PLAIN: ("PlainServerCallbackHandler",),
     OAUTHBEARER: ("OAuthBearerValidatorCallbackHandler", _UNSIGNED),
@@ -128,6 +132,7 @@ def build_listener_sasl(name: str, settings: BrokerSettings, node: Surroundings)
     for each in wanted:
         if (handler := _handler(settings, each)) not in ("", *_HANDLERS.get(each, ())):
             raise SaslSettingError(f"{_HANDLER_KEY}: there is no {handler} here, and {each} would be served without it")
+        jaas_entry(settings, each)  # SCRAM reads nothing of it, and a wrong one is refused nevertheless
         if each == PLAIN:
             mechanisms[each] = _plain(settings)
         elif each in SCRAM_MECHANISMS:
@@ -225,6 +230,8 @@ def _token_checks(name: str, settings: BrokerSettings) -> TokenChecks:
     url = config.jwks_url or ""
     if _handler(settings, OAUTHBEARER) == _UNSIGNED:
         return _unsigned_checks(name, config, jaas_entry(settings, OAUTHBEARER))
+    if (validator := config.validator.strip().rpartition(".")[2]) not in _VALIDATORS:
+        raise SaslSettingError(f"{_VALIDATOR_KEY}: there is no {validator} here, and tokens would be taken without it")
     if not url.startswith(("file://", "https://")):
         raise SaslSettingError(
             "sasl.oauthbearer.jwks.endpoint.url: OAUTHBEARER needs it, as file:///path or https://…, to check tokens"
@@ -243,15 +250,29 @@ def _token_checks(name: str, settings: BrokerSettings) -> TokenChecks:
 
 
 def _unsigned_checks(name: str, config: TokenConfig, entry: JaasEntry | None) -> TokenChecks:
-    """By the options of Kafka's validator of tokens that no one signed, which stand above the settings."""
+    """By the options of Kafka's validator of tokens that no one signed, which stand above the settings.
+
+    Raises:
+        SaslSettingError: an option that cannot be.
+    """
     options: Mapping[str, str] = {} if entry is None else entry.options
     named = replace(
         config,
         subject_claim=options.get("unsecuredValidatorPrincipalClaimName") or config.subject_claim,
         scope_claim=options.get("unsecuredValidatorScopeClaimName") or config.scope_claim,
+        skew_s=_allowed_skew_ms(options) / 1000,
     )
     scopes = options.get("unsecuredValidatorRequiredScope", "")
     return TokenChecks(name, named, unsigned=True, scopes=tuple(scopes.split()))
+
+
+def _allowed_skew_ms(options: Mapping[str, str]) -> int:
+    """How far the clock of a token's maker may be from ours; as in Kafka not at all, where the option is not set."""
+    name = "unsecuredValidatorAllowableClockSkewMs"
+    skew_ms = parse_natural(options.get(name, "").strip() or "0", INT32_MAX)
+    if skew_ms is None:
+        raise SaslSettingError(f"{_key(OAUTHBEARER)}: {name} must be a number of milliseconds")
+    return skew_ms
 
 
 def own_name(settings: BrokerSettings, mechanism: str) -> tuple[str, str]:
@@ -274,15 +295,18 @@ def jaas_entry(settings: BrokerSettings, mechanism: str) -> JaasEntry | None:
     """What a listener's JAAS configuration says for a mechanism; that of the mechanism stands over the general one.
 
     Raises:
-        SaslSettingError: it cannot be read.
+        SaslSettingError: it cannot be read, or names another login module.
     """
     text = settings.explicit.get(f"{mechanism.lower()}.{JAAS_KEY}", settings.build(SaslConfig).jaas_config)
     if text is None:
         return None
     try:
-        return parse_jaas(text)
+        entry = parse_jaas(text)
     except ValueError as error:
         raise SaslSettingError(f"{_key(mechanism)}: {error}") from None
+    if not entry.is_known:
+        raise SaslSettingError(f"{_key(mechanism)}: the login module must be one of {', '.join(LOGIN_MODULES)}")
+    return entry
 
 
 def _key(mechanism: str) -> str:

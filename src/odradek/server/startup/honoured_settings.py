@@ -19,7 +19,7 @@ from odradek.replica.config import FetcherConfig, ReplicaConfig
 from odradek.replica.throttle import ThrottleConfig
 from odradek.security.acl.config import AuthorizerConfig
 from odradek.security.quota.config import MutationQuotaConfig, QuotaConfig
-from odradek.security.sasl.config import OwnTokenConfig, SaslConfig, TokenConfig
+from odradek.security.sasl.config import AssertionConfig, OwnTokenConfig, SaslConfig, TokenConfig
 from odradek.security.sealing import SecretsConfig
 from odradek.security.tls.config import TlsConfig
 from odradek.server.auto_topic_creation import AutoCreateConfig
@@ -38,6 +38,7 @@ from odradek.settings.table import Scope
 
 # A test holds this list complete.
 CONFIG_CLASSES: tuple[type, ...] = (
+    AssertionConfig,
     AuthorizerConfig,
     AutoCreateConfig,
     ChannelConfig,
