@@ -190,6 +190,10 @@ def test_a_topic_that_exists_becomes_no_mirror(source: Node, here: Node) -> None
     refused = odradek(here.bootstrap, "links", "mirror", "west", "own", code=None)
     assert refused.code
     assert "records of its own" in refused.err
+
+
+def test_a_link_with_mirrors_is_not_deleted(here: Node) -> None:
+    mirror(here, "not-created-yet")
     assert odradek(here.bootstrap, "links", "delete", "west", "--yes", code=2).err.count("delete these topics first")
 
 

@@ -241,5 +241,5 @@ def test_what_the_source_refuses_is_said(tmp_path: Path) -> None:
         everything = json.dumps({"aclFilters": [{"accessFilter": {"operation": "any"}}]})
         alter(here, acl_sync_enable="true", acl_filters=everything)
         eventually(lambda: "ACLs" in describe(here.bootstrap)["beside"], lambda: describe(here.bootstrap))
-        assert "ACLs do not follow" in odradek(here.bootstrap, "links", "describe", "west").out
+        assert "ACLs are not copied" in odradek(here.bootstrap, "links", "describe", "west").out
         assert rules_of(here) == {rule("bob", "orders")}
