@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import threading
@@ -22,7 +23,7 @@ from tests.support.waiting import eventually
 psycopg: Any = pytest.importorskip("psycopg", reason='needs psycopg: pip install "odradek[postgres]"')
 capture: Any = pytest.importorskip("odradek.capture.capture")
 shop: Any = pytest.importorskip("examples.cdc.shop")
-from odradek.capture.database import Database  # noqa: E402
+from odradek.capture.database import CaptureError, Database  # noqa: E402
 from odradek.capture.formats import DebeziumFormat, RowFormat  # noqa: E402
 
 LARGE = 15_000  # more than the producer's queue takes
@@ -37,7 +38,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Postgres]:
-    with Postgres("wal_level=logical", "max_slot_wal_keep_size=64MB") as running:
+    with Postgres("wal_level=logical", "max_slot_wal_keep_size=64MB", "max_replication_slots=60") as running:
         yield running
 
 
@@ -65,6 +66,7 @@ class Captured:
         self.name = f"c_{database.info.dbname}"
         self.tables = tuple(tables)
         self.open = ExitStack()
+        self.snapshots: list[int] = []  # rows of each
 
     def database(self) -> Database:
         """A connection of the capture's, closed at the end of the test."""
@@ -80,7 +82,13 @@ class Captured:
             return DebeziumFormat(keys, self.name, "db", schemas=schemas) if debezium else RowFormat(keys)
 
         clients = {"bootstrap.servers": self.node.bootstrap}
-        return capture.Capture(self.database(), clients, given, make_format)
+        return capture.Capture(self.database(), clients, given, make_format, self.snapshots.append)
+
+    def catch_up(self, **options: Any) -> int:
+        """A capture in this process that writes all that there is; returns the number of changes."""
+        changes = self.start(**options).catch_up(self.database().flushed_lsn())
+        assert isinstance(changes, int)
+        return changes
 
     def run(self, *arguments: str, code: int = 0) -> Any:
         """`odradek capture run --until-idle`, and its output."""
@@ -151,7 +159,8 @@ def test_changes_that_the_database_repeats_are_written_once(captured: Captured, 
 def test_a_snapshot_and_the_log_have_each_transaction_once(captured: Captured, server: Postgres, database: Any) -> None:
     """Transactions that are open while the slot is created, and while the snapshot is taken."""
     insert = "INSERT INTO public.stock VALUES (%s, 'lamp', 1)"
-    captured.database().publish(shop.TABLES)  # locks the tables, and has to be there before the slot
+    own = captured.database()
+    own.publish(own.tables(shop.TABLES))  # locks the tables, and has to be there before the slot
     database.execute(insert, [1])
     with psycopg.connect(captured.url) as open_before:
         open_before.execute(insert, [2])
@@ -166,6 +175,113 @@ def test_a_snapshot_and_the_log_have_each_transaction_once(captured: Captured, s
     while first.step():
         pass
     assert [row["shop"] for row in captured.values("public.stock")] == ["1", "2", "3", "4"]
+
+
+def kept(captured: Captured, table: str) -> list[Any]:
+    """The rows that a compacted topic keeps, in the order of their keys."""
+    newest = {message.key(): message.value() for message in captured.records(table)}
+    rows = [json.loads(value) for value in newest.values() if value is not None]
+    return sorted(tuple(row.values()) for row in rows)
+
+
+def rows_of(database: Any, table: str) -> list[Any]:
+    with database.cursor() as cursor, cursor.copy(f"COPY {table} TO STDOUT") as rows:
+        return sorted(rows.rows())
+
+
+# Ends itself by SIGKILL when five rows of the snapshot are committed.
+KILLED = """
+import os, signal, sys
+from odradek.capture import capture
+from odradek.capture.database import Database
+from odradek.capture.formats import RowFormat
+bootstrap, url, name = sys.argv[1:]
+capture.SNAPSHOT_TRANSACTION_S = 0.0
+options = capture.Options(name, ("public.stock",), topic_prefix=name, partitions=1)
+end = lambda rows: rows == 5 and os.kill(os.getpid(), signal.SIGKILL)
+capture.Capture(Database(url, name), {"bootstrap.servers": bootstrap}, options, RowFormat, end)
+"""
+
+
+def test_rows_of_a_killed_snapshot_that_are_deleted_since_go(
+    captured: Captured, database: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those that are deleted right before the second snapshot, and by a transaction that is open meanwhile."""
+    captured.tables = ("public.stock",)
+    database.execute("INSERT INTO public.stock SELECT g, 'lamp', 0 FROM generate_series(1, 10) g")
+    command = [sys.executable, "-c", KILLED, captured.node.bootstrap, captured.url, captured.name]
+    assert subprocess.run(command).returncode == -signal.SIGKILL
+    database.execute("DELETE FROM public.stock WHERE shop = 1")
+    database.execute("UPDATE public.stock SET shop = shop + 100 WHERE shop IN (2, 8)")
+    database.execute("UPDATE public.stock SET pieces = 7 WHERE shop IN (3, 9)")
+    database.execute("INSERT INTO public.stock VALUES (11, 'chair', 1)")
+    taken = Database.snapshot
+
+    def snapshot(self: Database, tables: Any) -> Any:
+        database.execute("SET synchronous_commit = off")  # visible before it is in the log on the disk
+        database.execute("DELETE FROM public.stock WHERE shop = 4")
+        return taken(self, tables)
+
+    monkeypatch.setattr(Database, "snapshot", snapshot)
+    with psycopg.connect(captured.url) as open_meanwhile:
+        open_meanwhile.execute("DELETE FROM public.stock WHERE shop = 5")
+        again = captured.start()
+        assert ("5", "lamp", "0.00") in kept(captured, "public.stock")
+        open_meanwhile.commit()
+    again.catch_up(captured.database().flushed_lsn())
+    assert kept(captured, "public.stock") == rows_of(database, "public.stock")
+
+
+def test_a_snapshot_that_is_asked_for_again_leaves_no_deleted_row(captured: Captured, database: Any) -> None:
+    database.execute("INSERT INTO public.stock SELECT g, 'lamp', 0 FROM generate_series(1, 4) g")
+    captured.catch_up()
+    database.execute("DELETE FROM public.stock WHERE shop = 1")
+    database.execute("UPDATE public.stock SET shop = 20 WHERE shop = 2")
+    captured.catch_up(snapshot_again=True)
+    assert kept(captured, "public.stock") == rows_of(database, "public.stock")
+
+
+def test_a_table_that_is_added_has_a_snapshot_and_later_changes(
+    captured: Captured, database: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    captured.tables = ("public.customers",)
+    database.execute("INSERT INTO public.customers VALUES (1, 'first')")
+    captured.catch_up()
+    database.execute(LAST)
+    database.execute("INSERT INTO public.customers VALUES (2, 'second')")
+    with psycopg.connect(captured.url) as writer:  # its row is written before the table is published
+        captured.tables = tuple(shop.TABLES)
+        database.execute("ALTER TABLE public.stock REPLICA IDENTITY FULL")
+        writer.execute("INSERT INTO public.stock VALUES (1, 'lamp', 2)")
+        monkeypatch.setattr("odradek.capture.database.LOCK_TIMEOUT_MS", 100)
+        with pytest.raises(CaptureError, match=r"an open transaction locks public\.stock"):
+            captured.catch_up()
+    captured.catch_up()
+    assert captured.snapshots == [1, 2]
+    database.execute("DELETE FROM public.stock WHERE shop = 99")
+    captured.catch_up()
+    assert kept(captured, "public.stock") == rows_of(database, "public.stock") == [("1", "lamp", "2.00")]
+    assert [row["id"] for row in captured.values("public.customers")] == ["1", "2"], "no second snapshot of it"
+
+
+def test_a_table_that_is_left_out_for_a_while_has_a_new_snapshot(captured: Captured, database: Any) -> None:
+    captured.catch_up()
+    database.execute(LAST)
+    database.execute("INSERT INTO public.customers VALUES (1, 'first')")
+    captured.tables = ("public.customers",)
+    assert captured.catch_up() == 1
+    captured.tables = tuple(shop.TABLES)
+    captured.catch_up()
+    assert captured.snapshots == [0, 1]
+    assert [row["shop"] for row in captured.values("public.stock")] == ["99"]
+
+
+def test_ctrl_c_in_a_snapshot_ends_the_capture(captured: Captured, database: Any, monkeypatch: Any) -> None:
+    """And not only after all rows are read."""
+    database.execute(f"INSERT INTO public.stock SELECT 1, g, 1 FROM generate_series(1, {LARGE}) g")
+    monkeypatch.setattr(RowFormat, "read", lambda *row: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        captured.start()
 
 
 def test_debeziums_events(captured: Captured, database: Any) -> None:
@@ -255,11 +371,15 @@ def test_tables_that_cannot_be_captured_are_refused(
     assert text in refused.err
 
 
-def test_a_table_that_is_locked_is_an_error_and_not_a_wait(captured: Captured, database: Any) -> None:
+def test_a_table_that_is_locked_is_an_error_and_not_a_wait(
+    captured: Captured, database: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A lock that is waited for would hold up the application."""
     with psycopg.connect(captured.url) as writer:
         writer.execute(LAST)
-        assert "an open transaction locks public.stock" in captured.run(code=1).err
+        monkeypatch.setattr("odradek.capture.database.LOCK_TIMEOUT_MS", 100)
+        with pytest.raises(CaptureError, match=r"an open transaction locks public\.stock"):
+            captured.start()
 
 
 def test_a_wrong_command_line_is_one_line(captured: Captured) -> None:

@@ -1,34 +1,39 @@
 """A capture: changes of the database in Kafka transactions, each once, with the position that they reach.
 
 The position in the database's log is a record of a topic of its own, in the same transaction as the changes. The slot
-is confirmed afterwards. After a kill in between, the slot has changes again, and the stored position identifies them.
+is confirmed afterwards, and never further: a process that was fenced cannot commit a position, so it confirms nothing
+that its successor has not written. After a kill in between, the slot has changes again, and the stored position
+identifies them.
 """
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from odradek.capture.database import CaptureError, Database, Visible
+from odradek.capture.database import CaptureError, Database, Snapshot, Table
 from odradek.capture.formats import Format, Record
-from odradek.capture.pgoutput import Begin, Change, Commit, Decoder, Relation, Truncate
+from odradek.capture.pgoutput import Begin, Change, Commit, Decoder, Message, Relation, Truncate
+from odradek.capture.positions import TIMEOUT_S, Position, read_position
 
 CHANGES_AT_ONCE = 500
 PAUSE_S = 0.1
-TIMEOUT_S = 30.0
+# A position is written for log without changes of these tables after so much of it, or so long.
+IDLE_BYTES = 1 << 20
+IDLE_S = 10.0
 # A transaction of the database is one of Kafka's, however large. Brokers allow it a quarter of an hour by default.
 TRANSACTION_MS = 900_000
 # A snapshot is several transactions of this length: a kill repeats all of it.
 SNAPSHOT_TRANSACTION_S = 60.0
 QUEUE = 10_000  # records that wait in memory for the broker; a transaction may have any number
 COMPACTED = {"cleanup.policy": "compact"}
+ANY_PARTITION = -1  # the key decides
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,27 +67,6 @@ class Options:
         return f"odradek-capture.{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
-    """How far the topics go in the database's log.
-
-    Attributes:
-        lsn: all transactions that committed before it are in the topics.
-        visible: the snapshot that they began with, as `Visible.parse` reads it.
-        snapshot_lsn: transactions that committed before it may be in the snapshot.
-    """
-
-    lsn: int
-    visible: str
-    snapshot_lsn: int
-
-    def has(self, transaction: Begin) -> bool:
-        """Whether the topics have the changes of a transaction."""
-        if transaction.commit_lsn < self.lsn:
-            return True
-        return transaction.commit_lsn < self.snapshot_lsn and Visible.parse(self.visible).has(transaction.xid)
-
-
 class Capture:
     """The one process that captures under a name; a second one that starts fences the first.
 
@@ -93,7 +77,8 @@ class Capture:
         on_snapshot: is called with the number of rows after each transaction of a snapshot.
 
     Raises:
-        CaptureError: the slot is lost, or there is a position and no slot.
+        CaptureError: a table cannot be captured, the slot is lost, there is a position and no slot, or the topics have
+            records of another format.
         KafkaException, psycopg.Error: the cluster or the database refuses, or does not answer.
     """
 
@@ -109,6 +94,9 @@ class Capture:
         self._options = options
         self._decoder = Decoder()
         self.last_commit_us = 0
+        tables = database.tables(options.tables)  # before a capture that runs is fenced
+        self._names = {table.oid: name for name, table in tables.items()}
+        self._format = make_format({name: table.key for name, table in tables.items()})
         create_topics(clients, options)
         self._producer = Producer(
             {
@@ -119,10 +107,11 @@ class Capture:
             }
         )
         self._producer.init_transactions(TIMEOUT_S)
-        found = read_position(clients, options)
-        self._format = make_format(database.publish(options.tables))
         self._confirmed_lsn = 0
-        self._position = self._begin(found, on_snapshot)
+        self._read_lsn = 0
+        self._positioned_s = time.monotonic()
+        self._position = Position(format=self._format.name)
+        self._begin(read_position(clients, options.positions_topic), tables, on_snapshot)
 
     def step(self) -> int:
         """Write the next transactions of the database; returns the number of changes, 0 if there are none.
@@ -130,35 +119,53 @@ class Capture:
         Changes are sent as they are read, so a transaction of millions of rows is never in memory as a whole.
         """
         end = self._database.flushed_lsn()
+        if end <= self._read_lsn:  # a look would cost the database work, and lines of its own log
+            return 0
         lsn, written, has_messages, is_new = self._position.lsn, 0, False, False
         transaction = Begin(0, 0, 0)
-        with self._no_open_transaction(), self._database.changes(CHANGES_AT_ONCE) as messages:
-            for message in map(self._decoder.decode, messages):
-                has_messages = True
-                if isinstance(message, Begin):
-                    transaction, is_new = message, not self._position.has(message)
-                elif isinstance(message, Commit):
-                    lsn = max(lsn, message.end_lsn)
-                elif message is not None and is_new:
-                    if not written:
-                        self._producer.begin_transaction()
-                    self._write(message, transaction)
-                    written += 1
+        with self._no_open_transaction():
+            with self._database.changes(limit=CHANGES_AT_ONCE) as messages:
+                for message in map(self._decoder.decode, messages):
+                    has_messages = True
+                    if isinstance(message, Begin):
+                        transaction, is_new = message, not self._position.has(message)
+                    elif isinstance(message, Commit):
+                        lsn = max(lsn, message.end_lsn)
+                    elif is_new and (ours := self._ours(message)) is not None:
+                        if not written:
+                            self._producer.begin_transaction()
+                        self._write(ours, transaction)
+                        written += 1
+            # Without a message there is no change of these tables up to `end`; else the database would keep its log
+            # for as long as only other tables change.
+            self._read_lsn = lsn if has_messages else max(lsn, end)
+            self._store_position(is_open=bool(written), has_messages=has_messages)
         if written:
-            self._end_transaction(Position(lsn, self._position.visible, self._position.snapshot_lsn))
             self.last_commit_us = transaction.commit_us
-        # Without a message there is no change of these tables up to `end`; else the database would keep its log
-        # for as long as only other tables change.
-        self._confirm(lsn if has_messages else max(lsn, end))
+        if self._position.lsn > self._confirmed_lsn:
+            self._database.confirm(self._position.lsn)
+            self._confirmed_lsn = self._position.lsn
         return written
 
-    def _confirm(self, lsn: int) -> None:
-        if lsn > self._confirmed_lsn:
-            self._database.confirm(lsn)
-            self._confirmed_lsn = lsn
+    def catch_up(self, end: int) -> int:
+        """Write all that the database has committed before this position of its log; returns the number of changes."""
+        written = 0
+        while self._read_lsn < end:
+            written += self.step()
+        return written
 
-    def _begin(self, found: Position | None, on_snapshot: Callable[[int], None]) -> Position:
-        """The position to start from, of the topics or of a new snapshot."""
+    def _store_position(self, *, is_open: bool, has_messages: bool) -> None:
+        """Commit what was read, with the transaction that has the changes; without changes, not at each look."""
+        beyond = self._read_lsn - self._position.lsn
+        if not is_open:
+            is_due = beyond >= IDLE_BYTES or time.monotonic() - self._positioned_s >= IDLE_S
+            if not beyond or not (has_messages or is_due):
+                return
+            self._producer.begin_transaction()
+        self._end_transaction(replace(self._position, lsn=self._read_lsn))
+
+    def _begin(self, found: Position | None, tables: Mapping[str, Table], on_snapshot: Callable[[int], None]) -> None:
+        """Go on at the position of the topics, after a snapshot of the tables whose rows they do not have."""
         slot, again = self._database.slot(), self._options.snapshot_again
         if slot is not None and slot.wal_status == "lost":
             raise CaptureError(
@@ -170,29 +177,82 @@ class Capture:
                 f"the topics have a position, and the database has no slot {self._options.name}: changes in between are"
                 " lost; --snapshot-again reads all rows again, and deletions in between are missed"
             )
+        if found is not None and found.format != self._format.name:
+            raise CaptureError(
+                f"the topics have records of the format {found.format}, not {self._format.name}: choose another --name"
+                " and --topic-prefix"
+            )
+        if found is not None:
+            start = replace(found, tables=self._complete(found, tables)) if slot is not None else self._position
+            self._store_start(found, start)
+        self._database.publish(tables)
         if slot is None:
             self._database.create_slot()
-        if found is not None and not again:
-            return found
-        return self._write_snapshot(on_snapshot)
+        missing = [name for name in tables if self._options.topic_of(name) not in self._position.tables]
+        if missing:
+            self._write_snapshot(missing, tables, on_snapshot, is_empty=found is None or slot is None)
 
-    def _write_snapshot(self, on_snapshot: Callable[[int], None]) -> Position:
-        with self._no_open_transaction(), self._database.snapshot(self._options.tables) as snapshot:
+    def _complete(self, found: Position, tables: Mapping[str, Table]) -> dict[str, int]:
+        """By its topic, the oid of each table whose rows and changes up to this position are all in the topic."""
+        if self._options.snapshot_again:
+            return {}
+        published = self._database.published()
+        oids = {self._options.topic_of(name): table.oid for name, table in tables.items() if name in published}
+        return {topic: oid for topic, oid in oids.items() if found.tables.get(topic) == oid}
+
+    def _store_start(self, found: Position, start: Position) -> None:
+        """Store which tables have no snapshot, before slot and publication change: a kill may come in between."""
+        self._position = found
+        if start != found:
+            with self._no_open_transaction():
+                self._producer.begin_transaction()
+                self._end_transaction(start)
+
+    def _write_snapshot(
+        self, missing: list[str], tables: Mapping[str, Table], on_snapshot: Callable[[int], None], *, is_empty: bool
+    ) -> None:
+        """Write all rows of these tables.
+
+        Rows that the topics have from an earlier snapshot may have been deleted since, and then this one does not
+        have them. So all changes that this snapshot has go before its rows, unless the topics are empty.
+        """
+        if not is_empty:
+            self.catch_up(self._database.flushed_lsn())
+        with self._no_open_transaction(), self._database.snapshot(missing) as snapshot:
             self._producer.begin_transaction()
+            if not is_empty:
+                self._write_changes_before(snapshot)
+            topics = {self._options.topic_of(name): tables[name].oid for name in missing}
+            complete = {topic: oid for topic, oid in self._position.tables.items() if topic not in topics}
+            position = replace(self._position, visible=snapshot.visible, snapshot_lsn=snapshot.lsn, tables=complete)
             began_s, count = time.monotonic(), 0
             for relation, row in snapshot.rows:
                 for record in self._format.read(relation, row, snapshot.lsn, snapshot.time_us):
                     self._produce(self._options.topic_of(relation.name), record)
                 count += 1
                 if time.monotonic() - began_s > SNAPSHOT_TRANSACTION_S:
-                    self._commit()
+                    self._end_transaction(position)
                     on_snapshot(count)
                     self._producer.begin_transaction()
                     began_s = time.monotonic()
-            position = Position(0, snapshot.visible, snapshot.lsn)
-            self._end_transaction(position)
+            self._end_transaction(replace(position, tables={**complete, **topics}))
             on_snapshot(count)
-            return position
+
+    def _write_changes_before(self, snapshot: Snapshot) -> None:
+        """Write the transactions that the snapshot has and the topics lack.
+
+        One that it does not have may commit among them. It comes after the rows of the snapshot; it shares no row with
+        those that come before it here, because they would have waited for its end.
+        """
+        seen = replace(self._position, visible=snapshot.visible, snapshot_lsn=snapshot.lsn)
+        self._database.flush()
+        transaction, is_new = Begin(0, 0, 0), False
+        with self._database.changes(upto_lsn=snapshot.lsn) as messages:
+            for message in map(self._decoder.decode, messages):
+                if isinstance(message, Begin):
+                    transaction, is_new = message, seen.has(message) and not self._position.has(message)
+                elif is_new and (ours := self._ours(message)) is not None:
+                    self._write(ours, transaction)
 
     @contextmanager
     def _no_open_transaction(self) -> Iterator[None]:
@@ -205,6 +265,17 @@ class Capture:
                 self._producer.abort_transaction(TIMEOUT_S)
             raise
 
+    def _ours(self, message: Message | None) -> Change | Truncate | None:
+        """A change under the names that its tables had at the start; None for tables that are captured no more."""
+        if isinstance(message, Change):
+            name = self._names.get(message.relation.oid)
+            return None if name is None else replace(message, relation=message.relation.named(name))
+        if isinstance(message, Truncate):
+            names = [(relation, self._names.get(relation.oid)) for relation in message.relations]
+            relations = tuple(relation.named(name) for relation, name in names if name is not None)
+            return Truncate(relations) if relations else None
+        return None
+
     def _write(self, message: Change | Truncate, transaction: Begin) -> None:
         if isinstance(message, Change):
             for record in self._format.changed(message, transaction):
@@ -214,8 +285,6 @@ class Capture:
             self._write_truncate(relation, transaction)
 
     def _write_truncate(self, relation: Relation, transaction: Begin) -> None:
-        if relation.name not in self._options.tables:
-            return
         records = list(self._format.truncated(relation, transaction))
         if not records and not self._options.skip_truncate:
             raise CaptureError(
@@ -225,25 +294,22 @@ class Capture:
         for record in records:
             self._produce(self._options.topic_of(relation.name), record)
 
-    def _produce(self, topic: str, record: Record) -> None:
+    def _produce(self, topic: str, record: Record, partition: int = ANY_PARTITION) -> None:
         """Give one record to the producer; waits while its queue is full."""
         while True:
             try:
-                self._producer.produce(topic, record.value, record.key)
+                self._producer.produce(topic, record.value, record.key, partition)
                 break
             except BufferError:
                 self._producer.poll(0.1)
         self._producer.poll(0)
 
     def _end_transaction(self, position: Position) -> None:
-        value = {"lsn": position.lsn, "visible": position.visible, "snapshot_lsn": position.snapshot_lsn}
-        self._produce(self._options.positions_topic, Record(self._options.name, json.dumps(value)))
-        self._commit()
-        self._position = position
-
-    def _commit(self) -> None:
+        self._produce(self._options.positions_topic, Record(self._options.name, position.to_json()), 0)
         self._producer.flush()  # may take long after a large transaction; a record that is not stored fails the commit
         self._producer.commit_transaction(TIMEOUT_S)
+        self._position = position
+        self._positioned_s = time.monotonic()
 
 
 def create_topics(clients: Mapping[str, Any], options: Options) -> None:
@@ -258,29 +324,3 @@ def create_topics(clients: Mapping[str, Any], options: Options) -> None:
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
-
-
-def read_position(clients: Mapping[str, Any], options: Options) -> Position | None:
-    """The last committed position; None if nothing was captured. Raises KafkaException."""
-    settings = {"enable.partition.eof": True, "isolation.level": "read_committed", "enable.auto.commit": False}
-    consumer = Consumer({**clients, **settings, "group.id": "odradek-capture-without-a-group"})
-    found: Position | None = None
-    deadline = time.monotonic() + TIMEOUT_S
-    try:
-        consumer.assign([TopicPartition(options.positions_topic, 0, OFFSET_BEGINNING)])
-        while True:
-            if time.monotonic() > deadline:
-                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-            message = consumer.poll(1.0)
-            if message is None:
-                continue
-            error = message.error()
-            if error is None:
-                found = Position(**json.loads(message.value() or b"{}"))
-                deadline = time.monotonic() + TIMEOUT_S
-            elif error.code() == KafkaError._PARTITION_EOF:
-                return found
-            else:
-                raise KafkaException(error)
-    finally:
-        consumer.close()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -15,17 +15,21 @@ from odradek.common.errors import OdradekError
 
 # Values are texts in these forms, whatever the database, the role or the connection says.
 _SESSION = (
+    "SET client_encoding = 'UTF8'",
     "SET datestyle = 'ISO, YMD'",
     "SET timezone = 'UTC'",
     "SET intervalstyle = 'postgres'",
     "SET bytea_output = 'hex'",
     "SET extra_float_digits = 1",
     "SET statement_timeout = 0",
-    # A lock that is waited for holds up all who come later: the application of the database.
-    "SET lock_timeout = '5s'",
+    "SET synchronous_commit = 'local'",
+    # A policy that hides rows from the role is an error, and not an incomplete snapshot.
+    "SET row_security = off",
 )
+# A lock that is waited for holds up all who come later: the application of the database.
+LOCK_TIMEOUT_MS = 5000
 _TABLES = """
-SELECT n.nspname || '.' || c.relname, c.relkind::text, c.relreplident = 'f',
+SELECT n.nspname || '.' || c.relname, c.oid::bigint, c.relkind::text, c.relreplident = 'f',
        (SELECT array_agg(a.attname::text ORDER BY array_position(i.indkey::int[], a.attnum::int))
           FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey)
          WHERE i.indrelid = c.oid AND i.indisprimary)
@@ -38,7 +42,14 @@ SELECT plugin, active, coalesce(wal_status, 'lost'), pg_wal_lsn_diff(pg_current_
   FROM pg_replication_slots WHERE slot_name = %s
 """
 _CHANGES = """
-SELECT data FROM pg_logical_slot_peek_binary_changes(%s, NULL, %s, 'proto_version', '1', 'publication_names', %s)
+SELECT data FROM pg_logical_slot_peek_binary_changes(
+    %s, '0/0'::pg_lsn + %s::bigint, %s, 'proto_version', '1', 'publication_names', %s)
+"""
+_PUBLISHED = "SELECT schemaname || '.' || tablename FROM pg_publication_tables WHERE pubname = %s"
+# Columns that PostgreSQL generates are not in the messages of pgoutput; the oid of a domain is, not that of its base.
+_COLUMNS = """
+SELECT attname::text, atttypid::bigint FROM pg_attribute
+ WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum
 """
 _LSN = "SELECT pg_wal_lsn_diff({}, '0/0')::bigint"
 _ORDINARY, _PARTITIONED = "r", "p"
@@ -63,6 +74,21 @@ class Slot:
     wal_status: str
     behind_bytes: int | None
     retained_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table that can be captured.
+
+    Attributes:
+        oid: which another table of the same name has not.
+        key: the columns of its primary key, in their order.
+        is_logged_whole: whether the log has whole rows before each change (`REPLICA IDENTITY FULL`).
+    """
+
+    oid: int
+    key: list[str]
+    is_logged_whole: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +151,7 @@ class Database:
         )
         for statement in _SESSION:
             connection.execute(statement)
+        connection.execute(f"SET lock_timeout = {LOCK_TIMEOUT_MS}")
         return connection
 
     def __enter__(self) -> Self:
@@ -137,53 +164,64 @@ class Database:
     def database_name(self) -> str:
         return self._connection.info.dbname
 
-    def publish(self, tables: Sequence[str]) -> dict[str, list[str]]:
-        """Publish the tables with whole rows before each change.
-
-        Args:
-            tables: as schema.table.
-
-        Returns:
-            the columns of the primary key of each table, in its order.
+    def tables(self, names: Sequence[str]) -> dict[str, Table]:
+        """The tables of these names, which are schema.table; changes nothing.
 
         Raises:
             CaptureError: a table does not exist, is no ordinary table, or has no primary key; logical decoding is off.
-            psycopg.Error: the role may not do this.
         """
         (level,) = self._one("SHOW wal_level")
         if level != "logical":
             raise CaptureError(f"the database has wal_level={level}; set wal_level=logical and restart it")
-        keys = self._primary_keys(tables)
-        names = [sql.Identifier(*table.split(".", 1)) for table in tables]
-        known = self._rows("SELECT 1 FROM pg_publication WHERE pubname = %s", self._name)
-        statement = "ALTER PUBLICATION {} SET TABLE {}" if known else "CREATE PUBLICATION {} FOR TABLE {}"
-        listed = sql.SQL(", ").join(names)
-        self._connection.execute(sql.SQL(statement).format(sql.Identifier(self._name), listed))
-        return keys
-
-    def _primary_keys(self, tables: Sequence[str]) -> dict[str, list[str]]:
-        found = {name: rest for name, *rest in self._rows(_TABLES, list(tables))}
-        for table in tables:
-            kind, is_full, key = found.get(table, (None, False, None))
+        found = {name: rest for name, *rest in self._rows(_TABLES, list(names))}
+        tables = {}
+        for name in names:
+            oid, kind, is_logged_whole, key = found.get(name, (0, None, False, None))
             if kind is None:
-                raise CaptureError(f"there is no table {table}; name tables as schema.table")
+                raise CaptureError(f"there is no table {name}; name tables as schema.table")
             if kind != _ORDINARY:
                 advice = "name its partitions" if kind == _PARTITIONED else "only tables have changes"
-                raise CaptureError(f"{table} is no ordinary table; {advice}")
+                raise CaptureError(f"{name} is no ordinary table; {advice}")
             if not key:
-                raise CaptureError(f"{table} has no primary key, which keys its records; add one")
-            if not is_full:
-                self._log_whole_rows(table)
-        return {table: found[table][2] for table in tables}
+                raise CaptureError(f"{name} has no primary key, which keys its records; add one")
+            tables[name] = Table(oid, key, is_logged_whole)
+        return tables
 
-    def _log_whole_rows(self, table: str) -> None:
-        """Let the log have whole rows before each change; without them large values that did not change are missing."""
-        statement = sql.SQL("ALTER TABLE {} REPLICA IDENTITY FULL").format(sql.Identifier(*table.split(".", 1)))
+    def published(self) -> set[str]:
+        """The tables of the publication, as schema.table; none if there is no publication."""
+        return {name for (name,) in self._rows(_PUBLISHED, self._name)}
+
+    def publish(self, tables: Mapping[str, Table]) -> None:
+        """Publish these tables alone, with whole rows before each change.
+
+        Raises:
+            CaptureError: an open transaction locks a table.
+            psycopg.Error: the role may not do this.
+        """
+        for name, table in tables.items():
+            if not table.is_logged_whole:
+                # Without whole rows large values that did not change are missing.
+                statement = sql.SQL("ALTER TABLE {} REPLICA IDENTITY FULL").format(_identifier(name))
+                self._with_lock(name, statement)
+        published = self.published()
+        if published == set(tables):  # a statement that changes nothing would still wait for a VACUUM of the tables
+            return
+        known = self._rows("SELECT 1 FROM pg_publication WHERE pubname = %s", self._name)
+        change = sql.SQL("ALTER PUBLICATION {} SET TABLE {}" if known else "CREATE PUBLICATION {} FOR TABLE {}")
+        listed = sql.SQL(", ").join(sql.SQL("ONLY {}").format(_identifier(name)) for name in tables)
+        with self._connection.transaction():
+            # What a transaction has written before its table is published is not in the changes. Behind the lock no
+            # such transaction is open, so that a snapshot has it.
+            for name in set(tables) - published:
+                self._with_lock(name, sql.SQL("LOCK TABLE ONLY {} IN SHARE MODE").format(_identifier(name)))
+            self._connection.execute(change.format(sql.Identifier(self._name), listed))
+
+    def _with_lock(self, table: str, statement: sql.Composed) -> None:
         try:
             self._connection.execute(statement)
         except psycopg.errors.LockNotAvailable:
             raise CaptureError(
-                f"an open transaction locks {table}: end it, or run `ALTER TABLE {table} REPLICA IDENTITY FULL` first"
+                f"an open transaction locks {table}, or VACUUM or CREATE INDEX does: start again when it has ended"
             ) from None
 
     def slot(self) -> Slot | None:
@@ -224,7 +262,14 @@ class Database:
             visible, time_us = connection.execute(asked).fetchone() or ("", 0)
             # Behind the snapshot, so behind the commit of everything in it.
             (lsn,) = self._one(_LSN.format("pg_current_wal_insert_lsn()"))
-            yield Snapshot(visible, lsn, time_us, _rows_of(connection, tables))
+            # A connection does not close while a COPY is read, as it may be at an error or Ctrl-C.
+            with closing(_rows_of(connection, tables)) as rows:
+                yield Snapshot(visible, lsn, time_us, rows)
+
+    def flush(self) -> None:
+        """Put what is in the write-ahead log on the disk: only then the slot has it."""
+        # A commit does; that of a transaction that has written nothing does not.
+        self._one("SELECT pg_logical_emit_message(true, 'odradek capture', '')")
 
     def flushed_lsn(self) -> int:
         """The end of the write-ahead log that is on the disk."""
@@ -232,14 +277,15 @@ class Database:
         return int(lsn)
 
     @contextmanager
-    def changes(self, limit: int) -> Iterator[Iterator[bytes]]:
+    def changes(self, limit: int | None = None, upto_lsn: int | None = None) -> Iterator[Iterator[bytes]]:
         """The messages of whole transactions behind the confirmed position, in the order of commits.
 
         Args:
-            limit: no transaction begins after so many changes; one that has begun is complete.
+            limit: no transaction begins after so many messages; one that has begun is complete.
+            upto_lsn: all transactions that committed before it are among them, and perhaps some behind it.
         """
         with self._connection.cursor() as cursor:
-            yield (data for (data,) in cursor.stream(_CHANGES, [self._name, limit, self._name]))
+            yield (data for (data,) in cursor.stream(_CHANGES, [self._name, upto_lsn, limit, self._name]))
 
     def confirm(self, lsn: int) -> None:
         """Let the database drop what is before this position of its log."""
@@ -252,12 +298,18 @@ class Database:
         return self._rows(statement, *values)[0]
 
 
-def _rows_of(connection: psycopg.Connection[Any], tables: Sequence[str]) -> Iterator[tuple[Relation, Row]]:
+def _identifier(table: str) -> sql.Identifier:
+    return sql.Identifier(*table.split(".", 1))
+
+
+def _rows_of(connection: psycopg.Connection[Any], tables: Sequence[str]) -> Generator[tuple[Relation, Row], None, None]:
     for table in tables:
         schema, _, name = table.partition(".")
-        rows = sql.SQL("SELECT * FROM {}").format(sql.Identifier(schema, name))
-        described = connection.execute(rows + sql.SQL(" LIMIT 0")).description or []
-        relation = Relation(0, schema, name, tuple(Column(each.name, each.type_code) for each in described))
+        place = _identifier(table)
+        columns = [Column(*found) for found in connection.execute(_COLUMNS, [place.as_string(connection)])]
+        listed = sql.SQL(", ").join(sql.Identifier(column.name) for column in columns)
+        rows = sql.SQL("SELECT {} FROM ONLY {}").format(listed, place)
+        relation = Relation(0, schema, name, tuple(columns))
         # COPY has PostgreSQL's texts, as the messages of pgoutput have, and is read row by row.
         with connection.cursor() as cursor, cursor.copy(sql.SQL("COPY ({}) TO STDOUT").format(rows)) as copied:
             for values in copied.rows():

@@ -28,6 +28,10 @@ class Record:
 class Format(Protocol):
     """Makes records of changes. `keys` has the columns of the primary key of each table, as schema.table."""
 
+    @property
+    def name(self) -> str:
+        """Of the format: records of another name are not readable as records of this one."""
+
     def changed(self, change: Change, transaction: Begin) -> Iterator[Record]:
         """The records of one change, in order."""
 
@@ -43,6 +47,8 @@ class RowFormat:
 
     The key has the primary key. A row whose key changes is a deletion and a new row, as in a compacted topic.
     """
+
+    name = "row"
 
     def __init__(self, keys: Mapping[str, Sequence[str]]) -> None:
         self._keys = keys
@@ -82,6 +88,7 @@ class DebeziumFormat:
         self._prefix = prefix
         self._database = database
         self._schemas = schemas
+        self.name = "debezium with schemas" if schemas else "debezium"
 
     def changed(self, change: Change, transaction: Begin) -> Iterator[Record]:
         relation = change.relation

@@ -6,7 +6,7 @@ Source: PostgreSQL's manual, "Logical Replication Message Formats". All numbers 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 Row = dict[str, str | None]
 # PostgreSQL counts microseconds from 2000-01-01, Unix from 1970-01-01, both in UTC.
@@ -34,6 +34,11 @@ class Relation:
     def name(self) -> str:
         """As schema.table."""
         return f"{self.schema}.{self.table}"
+
+    def named(self, name: str) -> Relation:
+        """The same under another name, which is schema.table."""
+        schema, _, table = name.partition(".")
+        return self if (schema, table) == (self.schema, self.table) else replace(self, schema=schema, table=table)
 
 
 @dataclass(frozen=True, slots=True)

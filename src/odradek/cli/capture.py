@@ -196,9 +196,13 @@ class _Run:
             self._was_connected = True
             # Once it is taken, a lost connection does not ask for another one.
             self._options = replace(self._options, snapshot_again=False)
-            self._follow(capture, until_idle=until_idle)
+            if until_idle:
+                self._changes += capture.catch_up(database.flushed_lsn())
+                say(f"{self._changes:,} changes written")
+                return
+            self._follow(capture)
 
-    def _follow(self, capture: Capture, *, until_idle: bool) -> None:
+    def _follow(self, capture: Capture) -> None:
         from odradek.capture.capture import PAUSE_S
 
         reported_s = time.monotonic()
@@ -211,9 +215,6 @@ class _Run:
                 note(f"{self._changes:,} changes written, {behind_s:.1f} s behind the database")
                 reported_s = began_s
             if not written:
-                if until_idle:
-                    say(f"{self._changes:,} changes written")
-                    return
                 # Each look decodes the log since the oldest open transaction: a slow one is not repeated at once.
                 time.sleep(max(PAUSE_S, time.monotonic() - began_s))
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.capture.capture import Position
 from odradek.capture.database import Visible
 from odradek.capture.pgoutput import Begin
+from odradek.capture.positions import Position
 
 WRAP = 2**32
 

@@ -1,0 +1,74 @@
+"""How far the topics of a capture go in the database's log: a record of a topic of its own, `odradek-capture.NAME`."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+
+from odradek.capture.database import Visible
+from odradek.capture.pgoutput import Begin
+
+TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far the topics go in the database's log; by default, that they are empty.
+
+    Attributes:
+        lsn: all transactions that committed before it are in the topics.
+        visible: the last snapshot that was begun, as `Visible.parse` reads it. No row that it does not have is in the
+            topics, except of transactions that it does not have either.
+        snapshot_lsn: transactions that committed before it may be in the snapshot.
+        tables: by its topic, the oid of each table whose rows are all in the topic. While a snapshot of a table has
+            begun and not ended, the table is not among them.
+        format: of the records; empty if there are none.
+    """
+
+    lsn: int = 0
+    visible: str = "0:0:"
+    snapshot_lsn: int = 0
+    tables: Mapping[str, int] = field(default_factory=dict)
+    format: str = ""
+
+    def has(self, transaction: Begin) -> bool:
+        """Whether the topics have the changes of a transaction."""
+        if transaction.commit_lsn < self.lsn:
+            return True
+        return transaction.commit_lsn < self.snapshot_lsn and Visible.parse(self.visible).has(transaction.xid)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+
+def read_position(clients: Mapping[str, Any], topic: str) -> Position | None:
+    """The last committed position; None if nothing was captured. Raises KafkaException."""
+    settings: dict[str, Any] = {"enable.partition.eof": True, "isolation.level": "read_committed"}
+    # The end of a short topic is reported after one fetch.
+    settings |= {"enable.auto.commit": False, "fetch.wait.max.ms": 10}
+    consumer = Consumer({**clients, **settings, "group.id": "odradek-capture-without-a-group"})
+    found: Position | None = None
+    deadline = time.monotonic() + TIMEOUT_S
+    try:
+        consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+        while True:
+            if time.monotonic() > deadline:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            message = consumer.poll(1.0)
+            if message is None:
+                continue
+            error = message.error()
+            if error is None:
+                found = Position(**json.loads(message.value() or b"{}"))
+                deadline = time.monotonic() + TIMEOUT_S
+            elif error.code() == KafkaError._PARTITION_EOF:
+                return found
+            else:
+                raise KafkaException(error)
+    finally:
+        consumer.close()
