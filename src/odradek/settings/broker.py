@@ -28,13 +28,13 @@ from odradek.settings.listeners import (
 from odradek.settings.options import OptionSpec
 from odradek.settings.rules import (
     READ_BY_THE_NODE,
-    REASONS,
     check_quorum,
     check_relations,
     quorum_warnings,
     unserved_security,
 )
 from odradek.settings.table import OWN, Scope, Setting, Value, broker_synonyms, setting, table
+from odradek.settings.unused import reason_unused
 
 T = TypeVar("T")
 
@@ -44,6 +44,7 @@ METRICS_LISTENER = "odradek.metrics.listener"
 # -1; and "true" where it shall stop then. Both end with its next start. See docs/adr/0006-drain.md.
 DRAIN_KEY = "odradek.drain.until.ms"
 DRAIN_STOP_KEY = "odradek.drain.stop"
+_NO_PART = "no part of this node reads it"
 # Families of keys that Kafka takes without listing each: per provider, per plugin.
 _PREFIXES = ("config.providers.", "metrics.jmx.", "rlmm.config.", "rsm.config.")
 # Keys of old clusters that Kafka 4 ignores quietly, because so many files still have them.
@@ -246,8 +247,7 @@ def _parse_values(
             problems.append(f"{key}={_shown(row, text)}: {error}")
         # Files list many defaults: a value that changes nothing is worth no line.
         if not _is_honoured(key, honoured) and values[key] != row.default_value():
-            why = REASONS.get(key)
-            warnings.append(f"{key} is {f'ignored: {why}' if why else 'known but not honoured yet: it is ignored'}")
+            warnings.append(f"{key} is ignored: {reason_unused(key) or _NO_PART}")
     return values
 
 
@@ -265,7 +265,7 @@ def _check_listener_key(
     except ValueError as error:
         problems.append(f"{key}={_shown(row, text)}: {error}")
     if not _is_honoured(plain, honoured):
-        warnings.append(f"{key} is known but not honoured yet: it is ignored")
+        warnings.append(f"{key} is ignored: {reason_unused(plain) or _NO_PART}")
 
 
 def _is_honoured(key: str, honoured: frozenset[str] | None) -> bool:

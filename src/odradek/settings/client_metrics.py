@@ -9,6 +9,11 @@ from odradek.common.numbers import parse_natural
 
 # With their defaults.
 KEYS = {"interval.ms": "300000", "match": "", "metrics": ""}
+DOCS = {
+    "interval.ms": "How often clients push.",
+    "match": "Which clients push, as `client_id=app.*`; all without.",
+    "metrics": "Beginnings of names of metrics that clients push; `*` is all, none where it is empty.",
+}
 INTERVAL_MS = range(100, 3_600_001)
 # What a match may look at.
 SELECTORS = (

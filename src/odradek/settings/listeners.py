@@ -18,16 +18,22 @@ _LISTENER = re.compile(
 # Hosts that bind all interfaces, and that no client can dial.
 WILDCARDS = ("", "0.0.0.0", "::")  # noqa: S104 - recognized, not bound
 LISTENER_PREFIX = "listener.name."
-# What Kafka reads under the prefix of a listener: how a connection is made secure, and who its client is.
-_OF_LISTENERS = (
+# What Kafka reads under the prefix of a listener: how a connection is made secure, who its client is, and limits.
+OF_LISTENERS = (
     "ssl.",
     "sasl.",
     "connections.max.reauth.ms",
     "max.connections",
     "max.connection.creation.rate",
+    "num.network.threads",
     "principal.builder.class",
 )
-_NOT_OF_LISTENERS = ("max.connections.per.ip",)
+# By which mechanism a node logs in is said once, whatever the listener is called.
+NOT_OF_LISTENERS = (
+    "max.connections.per.ip",
+    "sasl.mechanism.inter.broker.protocol",
+    "sasl.mechanism.controller.protocol",
+)
 # A mechanism has settings of its own below a listener's; its name is written in lower case.
 MECHANISMS = ("plain", "scram-sha-256", "scram-sha-512", "oauthbearer", "gssapi")
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -65,7 +71,7 @@ def split_listener_key(key: str) -> tuple[str, str, str]:
 
 def is_listener_key(key: str) -> bool:
     """Whether a broker setting can be set for one listener."""
-    return key.startswith(_OF_LISTENERS) and not key.startswith(_NOT_OF_LISTENERS)
+    return key.startswith(OF_LISTENERS) and not key.startswith(NOT_OF_LISTENERS)
 
 
 def listener_values(name: str, given: Mapping[str, str]) -> dict[str, str]:

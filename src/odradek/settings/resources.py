@@ -20,8 +20,9 @@ from odradek.settings.link_settings import LINK_SECRETS
 from odradek.settings.links import link_problems, split_key
 from odradek.settings.listeners import LISTENER_PREFIX, split_listener_key
 from odradek.settings.options import OptionSpec
-from odradek.settings.rules import check_relations, unserved_guards
+from odradek.settings.rules import READ_BY_THE_NODE, check_relations, unserved_guards
 from odradek.settings.table import (
+    DYNAMIC_ONLY_DOCS,
     GROUP_SYNONYM_PREFIX,
     OWN,
     Scope,
@@ -35,11 +36,10 @@ from odradek.settings.table import (
     setting,
     table,
 )
+from odradek.settings.unused import reason_unused
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 _SCOPES = {TOPIC: Scope.TOPIC, BROKER: Scope.BROKER, GROUP: Scope.GROUP}
-# What Kafka's brokers change while they run, and ours do not: a value that is described must be the one that counts.
-_FIXED_HERE = frozenset({"listeners", "listener.security.protocol.map"})
 _NO_LAYER: Mapping[str, str] = {}
 
 
@@ -132,15 +132,18 @@ def combined_list(old: str, given: str, *, append: bool) -> str:
 
 
 def option_docs(config_classes: Iterable[type[Any]]) -> dict[str, str]:
-    """Our sentence for each broker, topic and group key that classes of `option()` fields declare."""
-    docs: dict[str, str] = {}
+    """Our sentence for each key that classes of `option()` fields declare, or that the node reads itself."""
+    docs: dict[str, str] = {**READ_BY_THE_NODE, **DYNAMIC_ONLY_DOCS}
     for config_class in config_classes:
         for item in fields(config_class):
             spec: OptionSpec | None = item.metadata.get("option")
             if spec is not None:
-                for key in (spec.key, spec.topic_key, spec.group_key):
-                    if key:
-                        docs[key] = spec.doc
+                behind = [key for key, _ in broker_synonyms(spec.topic_key)] if spec.topic_key else []
+                if spec.group_key:
+                    behind.append(GROUP_SYNONYM_PREFIX + spec.group_key)
+                own = (spec.key, spec.topic_key, spec.group_key)
+                docs |= {key: docs.get(key, spec.doc) for key in (*spec.synonyms, *behind)}
+                docs |= {key: spec.doc for key in own if key}
     return docs
 
 
@@ -156,7 +159,7 @@ def with_dynamic(settings: BrokerSettings, layers: BrokerLayers) -> BrokerSettin
             if key.startswith(LISTENER_PREFIX) and _is_readable(key, text):
                 explicit[key] = text
             row = setting(Scope.BROKER, key)
-            if row is None or row.mode is UpdateMode.READ_ONLY:
+            if row is None or row.is_fixed:
                 continue
             try:
                 values[key] = row.parse(text)
@@ -170,7 +173,7 @@ def _is_readable(key: str, text: str) -> bool:
     """Whether a setting of one listener may change at run time, and its value can be read."""
     row = setting(Scope.BROKER, split_listener_key(key)[2])
     try:
-        return row is not None and row.mode is not UpdateMode.READ_ONLY and row.parse(text) is not None
+        return row is not None and not row.is_fixed and row.parse(text) is not None
     except ValueError:
         return False
 
@@ -292,7 +295,7 @@ class SettingRules:
         known = table(Scope.BROKER) | OWN
         for name, row in known.items():
             synonyms = self._broker_layers(name, layers)
-            entries.append(self._entry(row, synonyms, read_only=row.mode is UpdateMode.READ_ONLY))
+            entries.append(self._entry(row, synonyms, read_only=row.is_fixed))
         for key in sorted({*self._settings.explicit, *layers.broker} - known.keys()):
             dynamic = key in layers.broker
             only_dynamic = setting(Scope.BROKER, key)
@@ -376,7 +379,7 @@ class SettingRules:
             sensitive=row.sensitive,
             type=ConfigType[row.type.upper()],
             synonyms=tuple(synonyms),
-            documentation=self._docs.get(row.name, ""),
+            documentation=self._docs.get(row.name) or _without_effect(row.name),
         )
 
     def _topic_problems(self, _name: str, settings: Mapping[str, str]) -> list[str]:
@@ -442,7 +445,7 @@ def _broker_value_problems(name: str, settings: Mapping[str, str]) -> list[str]:
         row = setting(Scope.BROKER, base) or OWN.get(base)
         if row is None:
             continue
-        if row.mode is UpdateMode.READ_ONLY or base in _FIXED_HERE:
+        if row.is_fixed:
             problems.append(f"Cannot update these configs dynamically: {key}")
         elif row.mode is UpdateMode.PER_BROKER and not name:
             problems.append(f"Cannot update these configs at default cluster level, broker configs must be used: {key}")
@@ -478,6 +481,11 @@ def _is_secret(key: str) -> bool:
     """The settings of a mirror end with the name of its topic, which may look like that of a secret."""
     of_link = split_key(key)
     return is_secret(key) if of_link is None else of_link[1] in LINK_SECRETS
+
+
+def _without_effect(key: str) -> str:
+    reason = reason_unused(key)
+    return f"Has no effect: {reason}." if reason else ""
 
 
 def _own_layer(row: Setting, overrides: Mapping[str, str], source: ConfigSource) -> list[ConfigSynonym]:

@@ -54,14 +54,16 @@ READ_BY_THE_NODE = {
     "advertised.listeners": "Addresses that clients and brokers connect to, where they are not those of listeners.",
     "broker.id": "Older name of node.id.",
     "broker.rack": "Rack of the broker: replicas are spread over racks, and consumers may read in theirs.",
-    "config.providers": "Providers of ${…} values in the file: file, directory and env, each with its class.",
+    "config.providers": "Providers of ${…} values in the file: file, directory and env, each with its class."
+    " Values that are set at run time are taken as they are.",
     "controller.listener.names": "Listeners of the controllers, by name; brokers connect to the first one.",
     "controller.quorum.bootstrap.servers": "Controllers to ask for the members of a dynamic quorum (KIP-853).",
     "controller.quorum.voters": "The voters of a static quorum, id@host:port each.",
     "early.start.listeners": "Listeners that serve before the permissions are known, the controllers' by default;"
     " without those a quorum of several controllers elects none. Those of brokers serve once all is known.",
     "inter.broker.listener.name": "Listener over which brokers replicate.",
-    "listener.security.protocol.map": "Protocol of each listener, NAME:PROTOCOL; PLAINTEXT is served.",
+    "listener.security.protocol.map": "Protocol of each listener, NAME:PROTOCOL:"
+    " PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.",
     "listeners": "Addresses on which the node accepts connections, NAME://host:port each.",
     "log.dir": "The log directory where log.dirs is not set.",
     "log.dirs": "Log directories, by comma; each on a disk of its own.",
@@ -70,44 +72,19 @@ READ_BY_THE_NODE = {
     "process.roles": "broker, controller, or both.",
     "security.inter.broker.protocol": "Protocol between brokers where inter.broker.listener.name is not set.",
 }
-_THREADS = "one event loop does this work; there is no pool to size"
-_REPORTERS = "metrics are served in Prometheus' format (odradek.metrics.listener); there are no Java classes to load"
-_PURGATORY = "waiting requests leave nothing behind that would have to be purged"
-_SLICES = "coordinators load in slices so small that no other request waits for them"
-_TICKETS = "tickets are asked for as logins need them: no program and no thread renews them"
-_TOKENS = "the kind of login follows from sasl.mechanism and sasl.oauthbearer.*; there are no Java classes to load"
-# What these tune does not exist here, and leaving it out changes nothing for a client.
-WITHOUT_MEANING = {
-    "background.threads": _THREADS,
-    "group.coordinator.background.threads": _THREADS,
-    "group.coordinator.threads": _THREADS,
-    "num.io.threads": _THREADS,
-    "num.network.threads": _THREADS,
-    "num.replica.alter.log.dirs.threads": _THREADS,
-    "share.coordinator.threads": _THREADS,
-    "delete.records.purgatory.purge.interval.requests": _PURGATORY,
-    "fetch.purgatory.purge.interval.requests": _PURGATORY,
-    "producer.purgatory.purge.interval.requests": _PURGATORY,
-    "share.fetch.purgatory.purge.interval.requests": _PURGATORY,
-    "offsets.load.buffer.size": _SLICES,
-    "transaction.state.log.load.buffer.size": _SLICES,
-    "sasl.kerberos.kinit.cmd": _TICKETS,
-    "sasl.login.callback.handler.class": _TOKENS,
-    "sasl.login.class": _TOKENS,
-    "sasl.kerberos.min.time.before.relogin": _TICKETS,
-    "sasl.kerberos.ticket.renew.jitter": _TICKETS,
-    "sasl.kerberos.ticket.renew.window.factor": _TICKETS,
-}
-# These are set so that something happens, which does not: a warning gives the reason.
-NOT_LOADED = {"metric.reporters": _REPORTERS, "kafka.metrics.reporters": _REPORTERS}
-# Why a setting is ignored, for the one line that says that it is.
-REASONS = WITHOUT_MEANING | NOT_LOADED
+_NO_CLASS = "there are no Java classes to load, and"
 # What guards a cluster and is not served. A warning would be read too late: the node would serve everybody meanwhile.
 GUARDS = {
-    "principal.builder.class": "this release has no classes that say who a client is: all are ANONYMOUS",
+    "principal.builder.class": "this release has no classes that say who a client is: all are ANONYMOUS; take it out"
+    " only where a firewall keeps others away",
+    "create.topic.policy.class.name": f"{_NO_CLASS} topics would be created without this policy; take it out, and let"
+    " ACLs say who may create topics",
+    "alter.config.policy.class.name": f"{_NO_CLASS} settings would be changed without this policy; take it out, and let"
+    " ACLs say who may change settings",
+    "client.quota.callback.class": f"{_NO_CLASS} its quotas would not hold; take it out, and set quotas"
+    " (odradek quotas, kafka-configs)",
 }
 _DEFAULT_PRINCIPALS = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
-_REMOVE = "take it out only where a firewall keeps others away"
 
 
 def unserved_security(given: Mapping[str, str], protocols: Container[str], honoured: Container[str]) -> list[str]:
@@ -129,7 +106,7 @@ def unserved_security(given: Mapping[str, str], protocols: Container[str], honou
 def unserved_guards(given: Mapping[str, str], honoured: Container[str]) -> list[str]:
     """One line for each setting that says who may do what, in a file or at run time, and that is not acted on."""
     return [
-        f"{key}={given[key]}: {reason}; {_REMOVE}"
+        f"{key}={given[key]}: {reason}"
         for key, reason in GUARDS.items()
         if key not in honoured and given.get(key, "").strip() not in ("", _DEFAULT_PRINCIPALS)
     ]

@@ -36,6 +36,8 @@ class UpdateMode(Enum):
     ALWAYS = "-"
 
 
+# What Kafka's brokers change while they run, and ours do not: a value that is described must be the one that counts.
+_FIXED_HERE = frozenset({"listeners", "listener.security.protocol.map", "config.providers"})
 _INTEGER_LIMITS = {"int": 2**31, "long": 2**63, "short": 2**15}
 _RANGE = re.compile(r"^\[(-?\d+),\.\.\.(?:,(-?\d+))?\](?: or (-?\d+))?$")
 _CHOICE = re.compile(r"^(\(case insensitive\) )?\[([A-Za-z0-9_, ]+)\]$")
@@ -62,6 +64,11 @@ class Setting:
     default: str | None
     required: bool
     valid: str
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether a running broker refuses another value: Kafka's does, or ours."""
+        return self.mode is UpdateMode.READ_ONLY or (self.scope is Scope.BROKER and self.name in _FIXED_HERE)
 
     @property
     def sensitive(self) -> bool:
@@ -182,6 +189,12 @@ DYNAMIC_ONLY = {
         "follower.replication.throttled.rate",
         "replica.alter.log.dirs.io.max.bytes.per.second",
     )
+}
+
+DYNAMIC_ONLY_DOCS = {
+    "leader.replication.throttled.rate": "Bytes per second that the broker sends to throttled followers (KIP-73).",
+    "follower.replication.throttled.rate": "Bytes per second that the broker fetches as a throttled follower (KIP-73).",
+    "replica.alter.log.dirs.io.max.bytes.per.second": "Bytes per second of moves between log directories (KIP-113).",
 }
 
 

@@ -30,7 +30,7 @@ from odradek.settings.broker import BrokerSettings, resolve
 from odradek.settings.config_providers import Sources
 from odradek.settings.node import zero_config
 from tests.sim.disk import DiskFaults, SimDisk
-from tools.generate_docs import config_classes
+from tools.configuration_page import config_classes
 
 DISK = RealDisk()
 DYNAMIC = {"controller.quorum.bootstrap.servers": "localhost:9093"}

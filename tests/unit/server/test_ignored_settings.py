@@ -22,6 +22,8 @@ OURS = IgnoredSettings(1)
         (BROKER, "1", {"remote.fetch.max.wait.ms": "1"}, ["remote.fetch.max.wait.ms"]),
         (BROKER, "", {"a.plugin.of.ours": "x", "num.io.threads": "3"}, ["a.plugin.of.ours", "num.io.threads"]),
         (BROKER, "1", {"log.retention.ms": "9", "leader.replication.throttled.rate": "5"}, []),
+        (BROKER, "1", {"replica.alter.log.dirs.io.max.bytes.per.second": "5"}, []),
+        (BROKER, "1", {"listener.name.x.num.network.threads": "8"}, ["listener.name.x.num.network.threads"]),
         (BROKER, "1", {"odradek.drain.until.ms": "-1"}, []),
         (BROKER, "2", {"remote.fetch.max.wait.ms": "1"}, []),
         (GROUP, "g", {"consumer.session.timeout.ms": "50000", "share.isolation.level": "read_committed"},

@@ -14,8 +14,10 @@ from odradek.settings.broker import BrokerSettings, build_from, honoured_keys, r
 from odradek.settings.config_providers import Sources
 from odradek.settings.node import ZERO_CONFIG, parse_overrides, zero_config
 from odradek.settings.options import OptionSpec, config, option
+from odradek.settings.rules import GUARDS, READ_BY_THE_NODE
 from odradek.settings.table import OWN, Scope, table
-from tools.generate_docs import config_classes, configuration_page
+from odradek.settings.unused import reason_unused
+from tools.configuration_page import config_classes, configuration_page, options
 
 FILES = {"/secrets/db.properties": "user=me\npassword=p=1\n", "/keys/token": "t0k3n"}
 SOURCES = Sources({"RETENTION": "1234"}, lambda path: FILES[str(path)])
@@ -71,6 +73,31 @@ def test_the_page_of_settings_describes_each_honoured_one() -> None:
     assert all(f"| `{name}` |" in page for name in OWN)
     assert all(f"`{name}`" in page for scope in Scope for name in table(scope))
     assert not re.search(r"^\| `[^|]*\|(?:[^|]*\|){4} *\|$", page, re.MULTILINE), "a row without a description"
+
+
+def test_each_setting_that_nothing_reads_has_a_reason() -> None:
+    read = {key for _, key in options(config_classes())} | READ_BY_THE_NODE.keys()
+    unread = [name for scope in Scope for name in table(scope) if name not in read]
+    assert not [name for name in unread if not reason_unused(name)]
+    assert not [name for name in read if reason_unused(name)]
+    page = configuration_page()
+    assert all(re.search(rf"^\| `{re.escape(name)}` \| [a-z -]+ \| \S", page, re.MULTILINE) for name in unread)
+    assert "| `listeners` | list | `PLAINTEXT://:9092` |  | at start |" in page
+
+
+def test_threads_of_one_listener_are_ignored_with_the_reason() -> None:
+    """Kafka has such pools for each listener."""
+    given = zero_config({"listener.name.plaintext.num.network.threads": "8"})
+    (line,) = (each for each in resolve(given, SOURCES, honoured=frozenset()).warnings if "threads" in each)
+    assert line.startswith("listener.name.plaintext.num.network.threads is ignored: one event loop does this work")
+
+
+@pytest.mark.parametrize("key", GUARDS)
+def test_a_class_that_guards_a_cluster_stops_the_start(key: str) -> None:
+    with pytest.raises(ConfigError) as failure:
+        resolve(zero_config({key: "com.example.Mine"}), SOURCES, honoured=frozenset())
+    (problem,) = failure.value.problems
+    assert problem.startswith(f"{key}=com.example.Mine: ") and "take it out" in problem
 
 
 def test_nothing_given_is_one_node() -> None:
@@ -198,7 +225,7 @@ def test_unknown_and_ignored_keys_warn() -> None:
     warned = "\n".join(node.warnings)
     assert "log.retention.mss is ignored; did you mean log.retention.ms?" in warned
     assert "log.cleaner.threads" in warned
-    assert "num.io.threads is ignored: one event loop does this work; there is no pool to size" in warned
+    assert "num.io.threads is ignored: one event loop does this work, and there is no pool to size" in warned
     assert len([line for line in node.warnings if "log.retention.ms " in line]) == 0
 
 
@@ -208,6 +235,10 @@ def test_unknown_and_ignored_keys_warn() -> None:
         ("ssl.keystore.locatoin", "is ignored; did you mean ssl.keystore.location?"),
         ("sasl.enabled.mechanism", "is ignored; did you mean sasl.enabled.mechanisms?"),
         ("listener.name.plaintext.log.dirs", "is ignored: log.dirs is no setting that one listener can have"),
+        (
+            "listener.name.plaintext.sasl.mechanism.inter.broker.protocol",
+            "is ignored: sasl.mechanism.inter.broker.protocol is no setting that one listener can have",
+        ),
     ],
 )
 def test_misspelt_secrets_and_settings_of_one_listener_warn(key: str, warning: str) -> None:

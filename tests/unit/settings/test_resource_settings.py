@@ -8,6 +8,7 @@ import pytest
 
 from odradek.common.errors import ConfigError
 from odradek.security.sealing import SecretKeys
+from odradek.server.startup.honoured_settings import CONFIG_CLASSES
 from odradek.settings.broker import resolve
 from odradek.settings.config_providers import Sources
 from odradek.settings.node import zero_config
@@ -21,6 +22,7 @@ from odradek.settings.resources import (
     ConfigSource,
     ConfigType,
     SettingRules,
+    option_docs,
     with_dynamic,
 )
 from odradek.settings.table import OWN
@@ -57,6 +59,8 @@ def one(entries: list[ConfigEntry], name: str) -> ConfigEntry:
         (TOPIC, "t", {"leader.replication.throttled.replicas": "1:x"}, "partitionId"),
         (BROKER, "1", {"node.id": "2"}, "Cannot update these configs dynamically: node.id"),
         (BROKER, "1", {"listeners": "PLAINTEXT://:1"}, "Cannot update these configs dynamically: listeners"),
+        (BROKER, "", {"config.providers": "file"}, "Cannot update these configs dynamically: config.providers"),
+        (BROKER, "1", {"create.topic.policy.class.name": "x.P"}, "Cannot update these configs dynamically: create"),
         (
             BROKER,
             "",
@@ -104,6 +108,16 @@ def test_a_setting_that_contradicts_the_file_is_refused(resource_type: int, sett
 )
 def test_right_settings_are_taken(resource_type: int, name: str, settings: dict[str, str]) -> None:
     rules().validate(resource_type, name, settings)
+
+
+def test_each_described_setting_says_what_it_does_or_why_not() -> None:
+    settings = resolve(zero_config({}), Sources({}, lambda path: ""))
+    described = SettingRules(settings, option_docs(CONFIG_CLASSES), sealer=SecretKeys()).describe_broker()
+    found = {each.name: each for each in described}
+    assert not [name for name, each in found.items() if not each.documentation]
+    assert found["num.io.threads"].documentation.startswith("Has no effect: one event loop does this work")
+    assert found["log.retention.hours"].documentation.startswith("Delete segments whose newest record is older")
+    assert found["listeners"].read_only and not found["max.connections"].read_only
 
 
 def test_layers_of_a_topic_setting_in_order() -> None:

@@ -13,20 +13,20 @@ from odradek.common.log_lines import get_logger
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.model import ConfigResource, ResourceType
-from odradek.replica.throttle import FOLLOWER_RATE, LEADER_RATE
 from odradek.server.startup.honoured_settings import honoured_overrides, honoured_settings
 from odradek.settings.broker import DRAIN_KEY, DRAIN_STOP_KEY
 from odradek.settings.links import split_key
 from odradek.settings.listeners import LISTENER_PREFIX, split_listener_key
-from odradek.settings.rules import READ_BY_THE_NODE, REASONS
-from odradek.settings.table import Scope, setting
+from odradek.settings.rules import READ_BY_THE_NODE
+from odradek.settings.table import DYNAMIC_ONLY, Scope, setting
+from odradek.settings.unused import reason_unused
 
 _SCOPES = {
     int(ResourceType.TOPIC): Scope.TOPIC,
     int(ResourceType.BROKER): Scope.BROKER,
     int(ResourceType.GROUP): Scope.GROUP,
 }
-_OTHER_BROKER_KEYS = frozenset({LEADER_RATE, FOLLOWER_RATE, DRAIN_KEY, DRAIN_STOP_KEY})
+_OTHER_BROKER_KEYS = frozenset({*DYNAMIC_ONLY, DRAIN_KEY, DRAIN_STOP_KEY})
 _log = get_logger("server.settings")
 
 
@@ -57,13 +57,14 @@ class IgnoredSettings:
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Tell of what was set and is not acted on."""
         for (scope, key), names in self.find(delta.changed_configs, image.configs).items():
+            reason = reason_unused(_plain(key))
             _log.warning(
                 "unsupported dynamic setting ignored",
                 setting=key,
                 of=scope.value,
                 name=names[0] or "(all brokers)",
                 others=len(names) - 1,
-                **({"reason": REASONS[key]} if key in REASONS else {}),
+                **({"reason": reason} if reason else {}),
             )
 
     def find(
