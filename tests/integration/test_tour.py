@@ -87,7 +87,7 @@ def test_a_produce_and_a_fetch_pass_what_the_page_names(broker: EmbeddedBroker, 
     calls.produce(topic, first)
     produced = Trace(broker).during(lambda: calls.produce(topic, second))
     assert missing(on_the_page("Produce"), produced.calls) is None
-    fetched = Trace(broker).during(lambda: calls.read(topic, 1))
+    fetched = Trace(broker).during(lambda: calls.read(topic, 0))
     waited = Trace(broker).during(lambda: calls.read(topic, 2, max_wait_ms=10))
     assert missing(on_the_page("Fetch"), fetched.calls) is None
     assert_most_is_on_the_way(produced, fetched, waited)

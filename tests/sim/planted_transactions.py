@@ -29,7 +29,7 @@ TRANSACTIONS = (
     Bug(
         "stable offset past an open transaction",
         "log.log:Log.last_stable_offset",
-        "unstable = self.producers.first_unstable_offset(self._high_watermark)",
+        "unstable = self.producers.first_unstable_offset(self.high_watermark)",
         "unstable = None",
         "read_committed sees what may yet be aborted",
     ),

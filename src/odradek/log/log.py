@@ -86,7 +86,7 @@ class Log:
         self.damage = DamageReports(topic_partition, self.segments.summary)
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
-        self._high_watermark = loaded.log_start_offset
+        self.high_watermark = loaded.log_start_offset
         self.cleaned_offset = 0
         self.truncation_count = 0
         self._jitter = jitter
@@ -115,16 +115,12 @@ class Log:
     # -- marks --------------------------------------------------------------------------------------------------
 
     @property
-    def high_watermark(self) -> int:
-        return self._high_watermark
-
-    @property
     def last_stable_offset(self) -> int:
         """The end (exclusive) for READ_COMMITTED, computed from the open transactions, of which most logs have none."""
-        unstable = self.producers.first_unstable_offset(self._high_watermark)
+        unstable = self.producers.first_unstable_offset(self.high_watermark)
         if unstable is None:
-            return self._high_watermark
-        return min(max(unstable, self.log_start_offset), self._high_watermark)
+            return self.high_watermark
+        return min(max(unstable, self.log_start_offset), self.high_watermark)
 
     @property
     def recovery_point(self) -> int:
@@ -139,9 +135,9 @@ class Log:
     def update_high_watermark(self, offset: int) -> bool:
         """Move the high watermark forward, never past the log's end; returns whether it moved."""
         offset = min(offset, self.log_end_offset)
-        if offset <= self._high_watermark:
+        if offset <= self.high_watermark:
             return False
-        self._high_watermark = offset
+        self.high_watermark = offset
         return True
 
     def advance_log_start(self, offset: int) -> bool:
@@ -150,10 +146,10 @@ class Log:
         Raises:
             ApiError: OFFSET_OUT_OF_RANGE above the high watermark.
         """
-        if offset > self._high_watermark:
+        if offset > self.high_watermark:
             raise ApiError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"log start {offset} would pass the high watermark {self._high_watermark} of {self.topic_partition}",
+                f"log start {offset} would pass the high watermark {self.high_watermark} of {self.topic_partition}",
             )
         if offset <= self.log_start_offset:
             return False
@@ -167,14 +163,14 @@ class Log:
         """Set the log start and end offsets after `truncation` has truncated the segments."""
         self.log_start_offset, self.log_end_offset = start_offset, end_offset
         self.flush_state.cut(end_offset)
-        self._high_watermark = min(max(self._high_watermark, start_offset), end_offset)
+        self.high_watermark = min(max(self.high_watermark, start_offset), end_offset)
         self._check_offsets()
 
     def _check_offsets(self) -> None:
         """Assert the order of the offsets; appends and advances of the high watermark cannot break it."""
         end = self.log_end_offset
         assert self.segments.bases[-1] <= end, "the active segment begins inside the log"
-        assert self.log_start_offset <= end and self._high_watermark <= end, "marks lie inside the log"
+        assert self.log_start_offset <= end and self.high_watermark <= end, "marks lie inside the log"
         assert self.flush_state.recovery_point <= end, "only what is in the log is durable"
 
     # -- appending ----------------------------------------------------------------------------------------------
@@ -350,7 +346,7 @@ class Log:
         for segment in self.segments.from_offset(offset):
             if segment.base_offset >= upper:
                 break
-            found = segment.locate(offset)
+            found = segment.last_batch_with(offset) or segment.locate(offset)
             if found is None:
                 if segment.scan_end < segment.size_bytes:
                     raise DamagedBatchError(segment, segment.scan_end)

@@ -382,6 +382,8 @@ class ProducerState:
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """The first offset of the oldest transaction that is open, or whose marker is not below the high watermark;
         None if there is none."""
+        if not self._unreplicated and not self._open_transactions:
+            return None  # most logs have no transactions
         while self._unreplicated and self._unreplicated[0][1] < high_watermark:
             self._unreplicated.popleft()
         ended = self._unreplicated[0][0] if self._unreplicated else None

@@ -49,7 +49,8 @@ class Segment:
         self.scan_end = 0
         self.has_unsynced_indexes = False
         self._first_timestamp_ms: int | None = None
-        self._last_batch: tuple[int, int] | None = None  # (base offset, position)
+        # (position, header) of the last batch that was appended since the start.
+        self._last_batch: tuple[int, BatchHeader] | None = None
 
     def open(self, *, create: bool = False) -> None:
         """Read the size of the file, which stays closed until its first use; raises OSError."""
@@ -100,7 +101,7 @@ class Segment:
     def index_batch(self, header: BatchHeader, position: int, index_interval_bytes: int) -> None:
         """Add a batch that was written to the indexes; its header has its offset."""
         self.indexes.add(header, position, index_interval_bytes)
-        self._last_batch = (header.base_offset, position)
+        self._last_batch = (position, header)
 
     def first_timestamp_ms(self) -> int | None:
         """The first batch's timestamp, from which segment.ms counts the age; None where the segment is empty."""
@@ -147,13 +148,24 @@ class Segment:
     def batch_bytes(self, position: int, header: BatchHeader) -> bytes:
         return self.open_shared().file.read_at(position, header.size_bytes)
 
+    def last_batch_with(self, offset: int) -> tuple[int, BatchHeader] | None:
+        """(position, header) of the last batch, if it was appended since the start and holds `offset`.
+
+        Most readers are at the end: for them the file is not read, as `locate` does, which also detects damage.
+        """
+        if self._last_batch is None:
+            return None
+        position, header = self._last_batch
+        is_at_end = position + header.size_bytes == self.batches.size_bytes
+        return self._last_batch if is_at_end and header.base_offset <= offset <= header.last_offset else None
+
     def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
         """(position, header) of the first batch that holds `offset` or a later one; None where there is none.
 
         Recovery verifies no index below the recovery point: a damaged one is detected and rebuilt here.
         """
-        if self._last_batch is not None and offset >= self._last_batch[0]:
-            start = self._last_batch[1]  # most readers are at the end, and need no index
+        if self._last_batch is not None and offset >= self._last_batch[1].base_offset:
+            start = self._last_batch[0]
         else:
             self.indexes.load()
             start = self.indexes.offsets.position_for(offset)

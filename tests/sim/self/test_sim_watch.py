@@ -141,7 +141,7 @@ def start_above_the_watermark(scene: Scene) -> None:
 
 
 def watermark_above_the_end(scene: Scene) -> None:
-    scene.log._high_watermark = scene.log.log_end_offset + 1
+    scene.log.high_watermark = scene.log.log_end_offset + 1
 
 
 def stable_above_the_watermark(scene: Scene) -> AbstractContextManager[Any]:
@@ -153,7 +153,7 @@ def recovery_point_above_the_end(scene: Scene) -> None:
 
 
 def watermark_goes_back(scene: Scene) -> None:
-    scene.log._high_watermark -= 1
+    scene.log.high_watermark -= 1
 
 
 def stable_goes_back(scene: Scene) -> AbstractContextManager[Any]:
@@ -161,7 +161,7 @@ def stable_goes_back(scene: Scene) -> AbstractContextManager[Any]:
 
 
 def end_of_a_leader_goes_back(scene: Scene) -> None:
-    scene.log._high_watermark = scene.log.log_end_offset = scene.log.log_end_offset - 4
+    scene.log.high_watermark = scene.log.log_end_offset = scene.log.log_end_offset - 4
 
 
 def epoch_goes_back(scene: Scene) -> None:
@@ -227,7 +227,7 @@ def another_value_is_there(scene: Scene) -> None:
 
 
 def acknowledged_above_the_watermark(scene: Scene) -> None:
-    scene.log._high_watermark = 3
+    scene.log.high_watermark = 3
     _acknowledge(scene, 4, 3)
 
 

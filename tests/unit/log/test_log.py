@@ -497,6 +497,24 @@ def test_the_high_watermark_moves_forward_to_the_end_at_most(home: Home) -> None
     assert moves == [False, True, False, False, True, False] and log.high_watermark == 2
 
 
+def test_the_last_batch_is_found_without_its_file(home: Home) -> None:
+    log = home.open()
+    segment = log.segments.active
+    assert segment.last_batch_with(0) is None
+    append(log, batch(b"a", b"b"))
+    append(log, batch(b"c", b"d"))
+    assert segment.last_batch_with(1) is None and segment.last_batch_with(4) is None
+    for offset in (2, 3):
+        assert segment.last_batch_with(offset) == segment.locate(offset)
+        assert segment.last_batch_with(offset) is not None
+    truncate_to(log, 2)
+    assert segment.last_batch_with(1) is None and segment.last_batch_with(2) is None
+    append(log, batch(b"e"))
+    assert segment.last_batch_with(2) == segment.locate(2)
+    segment.batches.size_bytes += 1
+    assert segment.last_batch_with(2) is None, "more was written that is not indexed"
+
+
 def test_damage_behind_what_a_reader_may_have_is_not_its_business(home: Home) -> None:
     """The batch before was compacted away, and the next segment begins where the reader's part ends."""
     log = home.open(cleanup_policy=("compact",))
