@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 INT32_MIN = -(2**31)
 
 
+# Each request of a group or a transaction looks for its partition by the hash of its id.
+@lru_cache(maxsize=10_000)
 def java_string_hash(text: str) -> int:
     """Java's String.hashCode: over UTF-16 code units, wrapping at 32 bits, signed."""
     value = 0

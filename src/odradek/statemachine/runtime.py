@@ -148,6 +148,9 @@ class _Parked:
         else:
             self.future.set_result(self.response)
 
+    def time_out(self, timeout_ms: int) -> None:
+        self.fail(ApiError(ErrorCode.REQUEST_TIMED_OUT, f"not committed within {timeout_ms} ms"))
+
     def fail(self, error: BaseException) -> None:
         if not self.future.done():
             # One exception object per caller: each grows a traceback of its own.
@@ -302,16 +305,18 @@ class Runtime(Generic[RecordT]):
         Concurrency: callers queue in the order of their calls. The queue is as long as there are callers waiting.
         """
         self._check_active()
-        future: asyncio.Future[ResponseT] = asyncio.get_running_loop().create_future()
-        self._queue.append((_Parked(future), operation))
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[ResponseT] = loop.create_future()
+        parked = _Parked(future)
+        self._queue.append((parked, operation))
         self._schedule_turn()
         if timeout_ms is None:
             return await future
+        timer = loop.call_later(max(0, timeout_ms) / 1000, parked.time_out, timeout_ms)
         try:
-            async with asyncio.timeout(max(0, timeout_ms) / 1000):
-                return await future
-        except TimeoutError:
-            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"not committed within {timeout_ms} ms") from None
+            return await future
+        finally:
+            timer.cancel()
 
     def unload(self, error: BaseException | None = None) -> None:
         """End the leadership: queued and parked callers get `error` (default: ApiError of `not_leader`). Idempotent."""
@@ -389,8 +394,12 @@ class Runtime(Generic[RecordT]):
             self._timeline.mark(next_offset)
             self._end_offset = next_offset
         self._parked.extend(group)
-        self._release()
-        self._appended.set()
+        if prepared and self._log.committed_offset >= next_offset:
+            self._committed()  # the log has one replica
+        else:
+            self._release()
+            if self._parked:
+                self._appended.set()
         return True
 
     def _restart(self) -> None:
@@ -512,11 +521,15 @@ class Runtime(Generic[RecordT]):
                 except Exception as error:
                     self._end(error)
                     return
-                committed, end_offset = self._log.committed_offset, self._log.end_offset
-                assert committed <= end_offset, f"{committed} is committed of a log that ends at {end_offset}"
-                self._committed_offset = max(self._committed_offset, committed)
-                self._timeline.forget_below(self._committed_offset)
-                self._release()
+                self._committed()
+
+    def _committed(self) -> None:
+        """Release all callers that waited for what the log has committed."""
+        committed, end_offset = self._log.committed_offset, self._log.end_offset
+        assert committed <= end_offset, f"{committed} is committed of a log that ends at {end_offset}"
+        self._committed_offset = max(self._committed_offset, committed)
+        self._timeline.forget_below(self._committed_offset)
+        self._release()
 
     def _end(self, error: BaseException, *, failed: bool = True) -> None:
         if self._state is State.ENDED:

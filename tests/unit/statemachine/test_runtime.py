@@ -161,6 +161,20 @@ async def test_no_response_is_sent_before_its_records_are_committed() -> None:
     await runtime.close()
 
 
+async def test_what_is_committed_with_its_append_is_answered_in_that_turn() -> None:
+    """As in a log of one replica: nothing is waited for."""
+
+    class CommittedLog(MemoryLog):
+        async def wait_committed(self, end_offset: int) -> None:
+            raise AssertionError("there is nothing to wait for")
+
+    runtime, machine, _ = await start(CommittedLog())
+    answers = await asyncio.gather(runtime.run(lambda: machine.add("a")), runtime.run(lambda: machine.read("a")))
+    assert answers == [1, 1]
+    assert runtime.committed_offset == 1 and not runtime.failures
+    await runtime.close()
+
+
 async def test_a_failed_append_is_taken_back_and_the_leader_epoch_goes_on() -> None:
     runtime, machine, log = await start()
     await runtime.run(lambda: machine.add("a"))
