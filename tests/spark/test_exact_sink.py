@@ -160,7 +160,7 @@ def test_large_batches_are_staged_and_swept(spark: Any, odradek: str, topic: str
 def test_attempts_that_are_not_committed_leave_nothing(
     odradek: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One task runs twice, another one died while it staged, an older run left a file: the committed attempt counts."""
+    """A task runs twice, one died while it staged, an older run left a file, one is late: committed attempts count."""
     monkeypatch.setattr(exact_sink, "CHUNK_BYTES", 1)  # rows are staged as they come
     create_topic(odradek, f"{topic}-copy", 2)
     options = {"kafka.bootstrap.servers": odradek, "topic": f"{topic}-copy", "stagingLocation": str(tmp_path)}
@@ -182,6 +182,11 @@ def test_attempts_that_are_not_committed_leave_nothing(
     made.commit([twice[1], other], 8)
     assert copied(odradek, topic) == list(range(1000))
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    late = made.stage(iter(rows[1:]), f"query-{topic}", "run", 8)
+    next_batch = [pa.record_batch({"value": [f"{n}" for n in range(1000, 1010)]})]
+    made.commit([made.stage(iter(next_batch), f"query-{topic}", "run", 9)], 9)
+    assert copied(odradek, topic) == list(range(1010))
+    assert not Path(late.file.path).exists(), "the next batch removes what was staged behind its own"
 
 
 def test_a_time_that_no_record_can_have(spark: Any, odradek: str, topic: str, tmp_path: Path) -> None:

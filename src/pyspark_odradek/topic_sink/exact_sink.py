@@ -300,20 +300,22 @@ def _named(batch: Any, columns: Mapping[str, str]) -> Any:
 
 
 def sweep(staging: Staging, query_id: str, run_id: str, batch_id: int | None) -> None:
-    """Remove what is committed. A failure costs only room.
+    """Remove what is staged up to this batch, by this run and by others. A failure costs only room.
 
-    Of other runs that is what they staged up to this batch. What is staged for a later one may be decided: then it is a
-    newer run's, and its rows may have to be written again.
+    A task that ran twice may stage when its batch has been removed already: the next batch of the run removes that. Of
+    other runs a process asks once in a run, since object stores keep their folders. What is staged for a later batch
+    may be decided: then it is a newer run's, and its rows may have to be written again.
     """
     try:
         if batch_id is None:
             staging.remove(query_id)
             return
-        staging.remove(f"{query_id}/{run_id}/{batch_id}")
+        _sweep_run(staging, f"{query_id}/{run_id}", batch_id)
         if _SWEPT.get((staging.place, query_id)) != run_id:
             for other in staging.folders(query_id):
                 if other != run_id:
                     _sweep_run(staging, f"{query_id}/{other}", batch_id)
+                    staging.remove_empty(f"{query_id}/{other}")
             _SWEPT[staging.place, query_id] = run_id
     except OSError as error:
         log.warning("staged files could not be removed: %s", error)
@@ -323,7 +325,6 @@ def _sweep_run(staging: Staging, run: str, batch_id: int) -> None:
     for batch in staging.folders(run):
         if not batch.isdecimal() or int(batch) <= batch_id:
             staging.remove(f"{run}/{batch}")
-    staging.remove_empty(run)
 
 
 # The last run of each query for which older runs' files were removed, by place and id.
