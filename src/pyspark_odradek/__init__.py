@@ -12,7 +12,7 @@ from __future__ import annotations
 try:
     from pyspark_odradek.data_source import OdradekDataSource as DefaultSource
     from pyspark_odradek.errors import ClusterError, DataLossError, LostRange, OptionError
-    from pyspark_odradek.last_words import reason
+    from pyspark_odradek.last_words import is_fenced, reason
     from pyspark_odradek.session import session
 except ModuleNotFoundError as missing:
     if missing.name == "pyspark.sql.datasource":
@@ -27,4 +27,13 @@ except ModuleNotFoundError as missing:
         name=missing.name,
     ) from None
 
-__all__ = ["ClusterError", "DataLossError", "DefaultSource", "LostRange", "OptionError", "reason", "session"]
+__all__ = [
+    "ClusterError",
+    "DataLossError",
+    "DefaultSource",
+    "LostRange",
+    "OptionError",
+    "is_fenced",
+    "reason",
+    "session",
+]

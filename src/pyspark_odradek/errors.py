@@ -59,6 +59,10 @@ class FencedError(ClusterError):
     """Another run of the same query writes to the sink; this one must end."""
 
 
+class AttemptFencedError(FencedError):
+    """Another attempt of the same task writes; this one must end, and the query goes on."""
+
+
 class LeaseError(ClusterError):
     """An output lease does not let this query go on: it would leave something out, or write it twice."""
 

@@ -11,7 +11,10 @@ import sys
 from collections.abc import Callable
 from types import TracebackType
 
+from pyspark_odradek.errors import FencedError
+
 _OURS = re.compile(r"^pyspark_odradek\.errors\.\w+: (.+)$", re.MULTILINE)
+_FENCED = re.compile(rf"^{FencedError.__module__}\.{FencedError.__name__}: ", re.MULTILINE)
 
 
 def reason(error: BaseException | None) -> str | None:
@@ -22,6 +25,17 @@ def reason(error: BaseException | None) -> str | None:
     """
     found = _OURS.findall(str(error))
     return found[-1] if found else None
+
+
+def is_fenced(error: BaseException | str | None) -> bool:
+    """Whether a query has ended because another driver runs on its checkpoint, or is ahead of it.
+
+    Do not start it again then: it would fence the other driver, and be fenced in turn.
+
+    Args:
+        error: what a query raised, its `exception()`, or the text of one.
+    """
+    return _FENCED.search(str(error)) is not None
 
 
 class _Hook:

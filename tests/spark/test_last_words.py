@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from pyspark_odradek.last_words import print_at_the_end, reason
+from pyspark_odradek.last_words import is_fenced, print_at_the_end, reason
 
 SPARKS = """[STREAM_FAILED] Query [id = 1] terminated with exception: Traceback (most recent call last):
   File "readers.py", line 137, in initialOffset
@@ -35,3 +35,9 @@ def test_an_error_of_somebody_else_has_no_reason_of_ours() -> None:
     assert reason(RuntimeError(SPARKS)) == OURS
     assert reason(ValueError("x")) is None
     assert reason(None) is None
+
+
+def test_a_fenced_driver_is_known_by_its_error() -> None:
+    assert is_fenced(RuntimeError(SPARKS.replace("ClusterError", "FencedError")))
+    assert not is_fenced(RuntimeError(SPARKS.replace("ClusterError", "AttemptFencedError")))
+    assert not is_fenced(RuntimeError(SPARKS)) and not is_fenced(None)

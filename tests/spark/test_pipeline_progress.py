@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
-from pyspark_odradek.pipelines import PipelineError, report
+from pyspark_odradek.pipelines import EXIT_FENCED, PipelineError, report
+from pyspark_odradek.pipelines import __main__ as pipelines_main
 from pyspark_odradek.pipelines.progress import Tally, lag_of
 from pyspark_odradek.pipelines.running import (
     FLOW_EVENT,
@@ -112,6 +114,29 @@ def test_a_failing_flow_restarts_a_few_times_and_again_after_a_batch() -> None:
     assert not again.due(70.0, batches=4)
     assert again.given_up
     assert not again.due(1000.0, batches=4)
+
+
+def test_a_flow_that_was_fenced_is_not_started_again() -> None:
+    """Else it would fence the driver that took over, and be fenced by that one's next start."""
+    trace = "[X] Query q: Traceback (most recent call last):\n  File y\n    raise FencedError(...)\n"
+    fenced = f"{trace}pyspark_odradek.errors.FencedError: another run of this query has taken over its sink"
+    assert is_final(fenced)
+    attempt = fenced.replace("errors.FencedError: ", "errors.AttemptFencedError: ")
+    assert not is_final(attempt), "that is a task's, which is tried again"
+
+
+def test_the_exit_code_of_a_fenced_run_reaches_its_supervisor(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fenced(*_: object) -> NoReturn:
+        raise PipelineError("a: another run of this query has taken over", code=EXIT_FENCED)
+
+    with pytest.raises(PipelineError) as raised:
+        again_while_it_passes(fenced, print, print)
+    assert raised.value.code == EXIT_FENCED
+    monkeypatch.setattr(pipelines_main, "_init", fenced)
+    assert pipelines_main.main(json.dumps({"command": "init", "json": True})) == 6
+    assert json.loads(capsys.readouterr().err)["exit_code"] == 6
 
 
 def test_a_flow_that_has_lost_records_is_not_started_again() -> None:

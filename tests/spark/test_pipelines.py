@@ -17,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Producer
 
 from tests.spark import jvm
 from tests.support.clients.confluent import create_topic, produce_all, read_committed
@@ -264,6 +265,30 @@ def test_a_jvm_that_is_killed_ends_a_continuous_run(java: None, odradek: str, tm
     assert ran.returncode == 0, ran.stderr
     pages = [row["page"] for row in made.rows("visits")]
     assert sorted(pages) == sorted(["/a", "/a", "/b", "/d", "/killed-0", "/killed-1"])
+
+
+@pytest.mark.slow
+def test_a_run_that_was_fenced_ends_with_a_code_of_its_own(java: None, odradek: str, tmp_path: Path) -> None:
+    """Started again it would fence the driver that took over, and be fenced by that one's next start."""
+    made = Shop(odradek, tmp_path, "fenced-visits")
+    arguments = command("run", "--continuous", "--master", "local[2]")
+    with subprocess.Popen(
+        arguments, cwd=made.folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        wait_for(process, lambda: (made.folder / "storage/_odradek/status.json").exists())
+        wait_for(process, lambda: noted(made) == ("continuous", "running"))
+        produce_all(odradek, "fenced-visits", [(None, b"/b 71")])
+        wait_for(process, lambda: len(read_committed(odradek, "fenced-visits-long")) == 3)
+        (checkpoint,) = (made.folder / "storage/_checkpoints").glob("**/tell_of_long_visits/**/metadata")
+        query = json.loads(checkpoint.read_text())["id"]
+        other = Producer({"bootstrap.servers": odradek, "transactional.id": f"odradek-sink.{query}"})
+        other.init_transactions(60)
+        produce_all(odradek, "fenced-visits", [(None, b"/b 72")])
+        _, err = process.communicate(timeout=500)
+    assert process.returncode == 6, err
+    assert "another run of this query has taken over its sink" in err.splitlines()[-1]
+    assert "starts again" not in err
+    assert len(read_committed(odradek, "fenced-visits-long")) == 3
 
 
 @pytest.mark.slow

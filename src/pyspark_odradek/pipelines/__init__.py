@@ -8,9 +8,15 @@ continuously, progress, the picture. Expectations, for definition files, are `py
 
 from __future__ import annotations
 
+EXIT_FAILED, EXIT_FENCED = 1, 6
+
 
 class PipelineError(Exception):
-    """What the user can mend, in one line."""
+    """What the user can mend, in one line, and the exit code of the command."""
+
+    def __init__(self, message: str, *, code: int = EXIT_FAILED) -> None:
+        super().__init__(message)
+        self.code = code
 
 
-__all__ = ["PipelineError"]
+__all__ = ["EXIT_FAILED", "EXIT_FENCED", "PipelineError"]

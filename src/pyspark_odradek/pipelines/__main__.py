@@ -17,13 +17,13 @@ from pathlib import Path
 from types import SimpleNamespace as Options
 from typing import Any
 
-from pyspark_odradek.pipelines import PipelineError, report
+from pyspark_odradek.pipelines import EXIT_FAILED, PipelineError, report
 from pyspark_odradek.pipelines.checkpoints import Checkpoints
 from pyspark_odradek.pipelines.graph import SINK
 from pyspark_odradek.pipelines.notes import GRAPH, STATUS, Notes
 from pyspark_odradek.pipelines.project import Project, find_spec, init, load
 
-OK, FAILED, INTERRUPTED = 0, 1, 130
+OK, INTERRUPTED = 0, 130
 NEEDED = ("pyspark", "grpc", "grpc_status", "google.rpc", "zstandard", "yaml", "pandas", "pyarrow")
 
 
@@ -39,7 +39,7 @@ def main(text: str) -> int:
             {"status": _status, "graph": _graph, "validate": _validate, "run": _run}[args.command](args, project)
         )
     except PipelineError as error:
-        return _failed(args, str(error))
+        return _failed(args, str(error), error.code)
     except KeyboardInterrupt:
         return INTERRUPTED
     except OSError as error:
@@ -47,13 +47,13 @@ def main(text: str) -> int:
         return _failed(args, f"{where}{error.strerror or error}")
 
 
-def _failed(args: Options, said: str) -> int:
+def _failed(args: Options, said: str, code: int = EXIT_FAILED) -> int:
     """Print an error as the other commands do, in a line or as JSON; returns the exit code."""
     if args.json:
-        sys.stderr.write(json.dumps({"error": said, "name": None, "exit_code": FAILED}) + "\n")
+        sys.stderr.write(json.dumps({"error": said, "name": None, "exit_code": code}) + "\n")
     else:
         sys.stderr.write(f"odradek pipeline: {said}\n")
-    return FAILED
+    return code
 
 
 def _check_libraries() -> None:
@@ -176,13 +176,13 @@ def _validate(args: Options, project: Project) -> int:
     if args.json:
         rows = [{"subject": each.subject, "text": each.text, "stops": each.stops} for each in findings]
         _print(json.dumps({"graph": graph.as_json(), "findings": rows}))
-        return FAILED if stops else OK
+        return EXIT_FAILED if stops else OK
     _print(text_of(graph))
     for finding in findings:
         _print(f"{'does not fit' if finding.stops else 'note'}: {finding}")
     if not stops:
         _print("valid: the graph resolves, and fits the tables and checkpoints that are there")
-    return FAILED if stops else OK
+    return EXIT_FAILED if stops else OK
 
 
 def _run(args: Options, project: Project) -> int:

@@ -21,7 +21,8 @@ from typing import Any, TypeVar
 from py4j.protocol import Py4JError
 
 from pyspark_odradek.errors import DataLossError
-from pyspark_odradek.pipelines import PipelineError, tables
+from pyspark_odradek.last_words import is_fenced
+from pyspark_odradek.pipelines import EXIT_FAILED, EXIT_FENCED, PipelineError, tables
 from pyspark_odradek.pipelines.checkpoints import Checkpoints
 from pyspark_odradek.pipelines.engine import Engine, Loaded
 from pyspark_odradek.pipelines.graph import TEMPORARY, VIEW, Graph
@@ -56,8 +57,12 @@ _STATUS = {
 
 
 def is_final(reason: str) -> bool:
-    """Whether a failed stream may not be started again, as records were lost: each start would fail alike."""
-    return _LOSS in reason
+    """Whether a failed stream may not be started again.
+
+    Where records were lost each start would fail alike; where another driver has the checkpoint, a start would fence
+    that one, and would be fenced in turn.
+    """
+    return _LOSS in reason or is_fenced(reason)
 
 
 class RetryPolicy:
@@ -110,7 +115,7 @@ def again_while_it_passes(
         except PipelineError as error:
             number += 1
             if number == STARTS or not is_passing(str(error)):
-                raise PipelineError(advised(str(error))) from None
+                raise PipelineError(advised(str(error)), code=error.code) from None
             say(f"starts again in {PAUSE_S * number:g} s after: {error}")
             pause(PAUSE_S * number)
 
@@ -218,7 +223,7 @@ class Run:
         self.failure = f"{tally.flow}: {tally.error}"
         if tally.streaming and is_final(reason):
             self._end()
-            raise PipelineError(self.failure)
+            raise PipelineError(self.failure, code=_exit_code(reason))
         if will_be_restarted:
             self.say(f"{tally.flow}: tried again after: {tally.error}")
 
@@ -350,7 +355,7 @@ class Run:
             self.say(f"{name}: starts again after: {tally.error}")
             return True
         if retries.given_up:
-            raise PipelineError(advised(f"{name}: {tally.error}"))
+            raise PipelineError(advised(f"{name}: {tally.error}"), code=_exit_code(why))
         return False
 
     def _views(self, views: list[str]) -> None:
@@ -432,6 +437,10 @@ class Ends:
         self._event.set()
         if self.at_once:
             raise KeyboardInterrupt
+
+
+def _exit_code(reason: str) -> int:
+    return EXIT_FENCED if is_fenced(reason) else EXIT_FAILED
 
 
 def _why_ended(writer: Any) -> str | None:

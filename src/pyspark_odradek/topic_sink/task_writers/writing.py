@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from pyspark_odradek.client.cluster import Cluster, RetriableError
 from pyspark_odradek.client.offsets import TopicPartition
-from pyspark_odradek.errors import FencedError
+from pyspark_odradek.errors import AttemptFencedError
 from pyspark_odradek.micro_batch.staging import StagedFile, Staging, StagingFile
 from pyspark_odradek.micro_batch.task import Task
 from pyspark_odradek.record.encode import EncodedBatch
@@ -108,7 +108,7 @@ class TaskTransaction(TransactionalCommit):
 
         Raises:
             KnownBatchError: the batch is decided, and nothing is left open.
-            FencedError: another attempt of this task, or the driver, has taken the transactional id over.
+            AttemptFencedError: another attempt of this task, or the driver, has taken the transactional id over.
             ClusterError: the cluster refused, or did not answer within `default.api.timeout.ms`.
             StagingError: the staged file cannot be read.
         """
@@ -144,6 +144,6 @@ class TaskTransaction(TransactionalCommit):
 
     def _raise_fenced_or_timeout(self, session: Session) -> NoReturn:
         if (time.monotonic() - session.transacting_since) * 1000 < self.transaction_timeout_ms:
-            raise FencedError(f"another attempt of this task has taken over {self.transactional_id}")
+            raise AttemptFencedError(f"another attempt of this task has taken over {self.transactional_id}")
         session.producer_id = session.producer_epoch = -1
         raise RetriableError("the transaction timed out (kafka.transaction.timeout.ms)")
