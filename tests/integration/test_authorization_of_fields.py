@@ -269,8 +269,8 @@ def test_a_transaction_takes_in_only_what_its_producer_may_write(node: NodeThrea
         transactional=True,
     )
 
-    def produce() -> list[ErrorCode]:
-        request = produce_request(mine, records, transactional_id=name)
+    def produce(transactional_id: str | None = name) -> list[ErrorCode]:
+        request = produce_request(mine, records, transactional_id=transactional_id)
         request.topic_data += produce_request(foreign, records).topic_data
         answer = calls.ask_until_loaded(ApiKey.PRODUCE, 12, request)
         return [ErrorCode(each.partition_responses[0].error_code) for each in answer.responses]
@@ -279,6 +279,7 @@ def test_a_transaction_takes_in_only_what_its_producer_may_write(node: NodeThrea
     allow_rules(node, (WRITE, TOPIC, mine), (WRITE, TOPIC, foreign))
     assert produce() == [refused, refused]
     allow_rules(node, (WRITE, ID, name), (WRITE, TOPIC, mine))
+    assert produce(None) == [refused, NO_TOPIC]  # of a batch that says so, whatever the request says (CVE-2018-17196)
     assert produce() == [ErrorCode.NONE, NO_TOPIC]
     remove_authorizer(node)
     (state,) = calls.ask(

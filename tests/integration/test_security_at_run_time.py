@@ -133,6 +133,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         (PROTOCOLS, "TLSv1.3,TLSv9", "TLSv9 is not served"),
         (MECHANISMS, "PLAIN,DIGEST-MD5", "DIGEST-MD5 is not served"),
         (USERS, "no entry", "must be one entry"),
+        (USERS, 'com.sun.security.auth.module.LdapLoginModule required user_alice="a";', "the login module must be"),
         (USERS, f'{PLAIN} user_alice="a";', "needs username and password, by which this node logs in to others"),
         ("sasl.mechanism.inter.broker.protocol", "NONE", "sasl.mechanism.inter.broker.protocol=NONE: must be PLAIN"),
     ],
