@@ -13,6 +13,7 @@ USAGE = 2
 UNREACHABLE = 3
 NOT_FOUND = 4
 BAD_CONFIG = 5
+FENCED = 6  # of `odradek pipeline`, which ends as pyspark_odradek.pipelines does
 INTERRUPTED = 130
 
 _MISSING = {
