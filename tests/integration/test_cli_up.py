@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from odradek.cli.app import run
-from odradek.testing.control_socket import STATE_FILE, RefusedActionError, ask
+from odradek.testing.control_socket import STATE_FILE, RefusedActionError, request
 from odradek.testing.processes import NodeFailedError, ProcessCluster, await_all_ready
 from tests.support.clients.cli import Ran
 from tests.support.clients.confluent import produce_all, read_all
@@ -154,7 +154,7 @@ def test_only_the_owner_may_play(up: Up) -> None:
     state.write_text(json.dumps(json.loads(text) | {"token": "guessed"}))
     try:
         with pytest.raises(RefusedActionError, match="the word is wrong"):
-            ask(up.data, "kill", 1)
+            request(up.data, "kill", 1)
     finally:
         state.write_text(text)
     assert up.states()[1] == "up"

@@ -360,8 +360,8 @@ class SimWorker:
         self._disk = disk
         self._answer = answer
 
-    async def ask(self, question: object) -> Any:
-        return await self._disk.run_blocking(lambda: self._answer(question))
+    async def call(self, argument: object) -> Any:
+        return await self._disk.run_blocking(lambda: self._answer(argument))
 
     async def close(self) -> None:
         """A process takes its time to end."""

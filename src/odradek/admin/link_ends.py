@@ -91,7 +91,7 @@ async def promote(cluster: Cluster, link: Link, topics: list[str]) -> None:
 async def _await_leaders(cluster: Cluster, first_epochs: dict[str, int]) -> None:
     """Wait until each leader leads in an epoch of this cluster."""
 
-    async def ask(leader: int, topic: str, partition: asked.OffsetForLeaderPartition) -> None:
+    async def send(leader: int, topic: str, partition: asked.OffsetForLeaderPartition) -> None:
         request = asked.OffsetForLeaderEpochRequest(
             replica_id=-1, topics=[asked.OffsetForLeaderTopic(topic=topic, partitions=[partition])]
         )
@@ -110,6 +110,6 @@ async def _await_leaders(cluster: Cluster, first_epochs: dict[str, int]) -> None
                 partition = asked.OffsetForLeaderPartition(
                     partition=each.partition_index, current_leader_epoch=each.leader_epoch, leader_epoch=first
                 )
-                await ask(each.leader_id, name, partition)
+                await send(each.leader_id, name, partition)
 
     await cluster.retried(attempt)

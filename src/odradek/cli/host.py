@@ -236,9 +236,9 @@ def _after_the_roll(running: Running, data: Path, rolls_before: int) -> dict[str
 def _status(running: Running) -> dict[str, Any] | None:
     import asyncio
 
-    from odradek.host.asking import HOST_PATIENCE_S, ask
+    from odradek.host.http_get import HOST_PATIENCE_S, get_json
 
-    return asyncio.run(ask(running.pages, "/status", patience_s=HOST_PATIENCE_S))
+    return asyncio.run(get_json(running.pages, "/status", patience_s=HOST_PATIENCE_S))
 
 
 def _ask(running: Running) -> dict[str, Any]:

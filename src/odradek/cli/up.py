@@ -106,9 +106,9 @@ def restart(node: NodeArgument, data: DataOption = DEFAULT_DATA, as_json: JsonOp
 @app.command("status")
 def status(data: DataOption = DEFAULT_DATA, as_json: JsonOption = False) -> None:
     """Show the nodes."""
-    from odradek.testing.control_socket import ask
+    from odradek.testing.control_socket import request
 
-    nodes = ask(data, "status")["nodes"]
+    nodes = request(data, "status")["nodes"]
     if as_json:
         print_json(nodes)
     else:
@@ -125,9 +125,9 @@ def _row(node: dict[str, Any]) -> list[object]:
 
 
 def _act(action: str, node: int, data: Path, *, as_json: bool) -> None:
-    from odradek.testing.control_socket import ask
+    from odradek.testing.control_socket import request
 
-    done = ask(data, action, node)["done"]
+    done = request(data, action, node)["done"]
     if as_json:
         print_json({"node": node, "done": done})
     else:

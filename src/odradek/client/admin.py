@@ -222,7 +222,7 @@ async def describe_links(cluster: Cluster) -> dict[int, list[dict[str, Any]]]:
     """The links to other clusters by broker id, as each broker reports them; empty for brokers that do not respond."""
     await cluster.metadata([])
 
-    async def ask(node_id: int) -> list[dict[str, Any]]:
+    async def send(node_id: int) -> list[dict[str, Any]]:
         request = DescribeClusterRequest(unknown_tagged_fields=(links_field(),))
         try:
             return read_links(await cluster.request(request, DescribeClusterResponse, node_id=node_id))
@@ -230,7 +230,7 @@ async def describe_links(cluster: Cluster) -> dict[int, list[dict[str, Any]]]:
             return []
 
     nodes = sorted(cluster.brokers)
-    return dict(zip(nodes, await asyncio.gather(*map(ask, nodes)), strict=True))
+    return dict(zip(nodes, await asyncio.gather(*map(send, nodes)), strict=True))
 
 
 async def describe_cluster(cluster: Cluster, *, fenced: bool = False) -> DescribeClusterResponse:

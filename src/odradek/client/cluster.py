@@ -228,7 +228,7 @@ class Cluster:
             ApiError: the last error of FindCoordinator at the timeout.
         """
 
-        async def ask() -> int:
+        async def send() -> int:
             connection = await self.any_connection()
             version = connection.version_for(ApiKey.FIND_COORDINATOR)
             message = FindCoordinatorRequest(key_type=GROUP_KEY_TYPE)
@@ -242,7 +242,7 @@ class Cluster:
             self.brokers.setdefault(found.node_id, (found.host, found.port))
             return int(found.node_id)
 
-        return await self.retried(ask)
+        return await self.retried(send)
 
     async def retried(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Retry an attempt until the timeout while it fails with a retriable error.

@@ -40,7 +40,7 @@ class KnownLeader(Protocol):
 
 
 class ControllerChannel:
-    """Requests to the active controller; each call of `ask` is one attempt."""
+    """Requests to the active controller; each call of `request` is one attempt."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class ControllerChannel:
         except TimeoutError:
             return
 
-    async def ask(self, request: Message, response: type[M], *, timeout_ms: int, version: int | None = None) -> M:
+    async def request(self, request: Message, response: type[M], *, timeout_ms: int, version: int | None = None) -> M:
         """Send a request to the active controller and return the response.
 
         Args:

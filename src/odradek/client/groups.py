@@ -93,7 +93,7 @@ async def list_groups(cluster: Cluster, *, silent: list[int] | None = None) -> l
     """
     await cluster.metadata([])
 
-    async def ask(node_id: int) -> list[ListedGroup]:
+    async def send(node_id: int) -> list[ListedGroup]:
         async def attempt() -> list[ListedGroup]:
             response = await cluster.request(ListGroupsRequest(), ListGroupsResponse, node_id=node_id)
             check(response.error_code, f"groups of broker {node_id}")
@@ -107,7 +107,7 @@ async def list_groups(cluster: Cluster, *, silent: list[int] | None = None) -> l
             silent.append(node_id)
             return []
 
-    answers = await asyncio.gather(*(ask(node_id) for node_id in sorted(cluster.brokers)))
+    answers = await asyncio.gather(*(send(node_id) for node_id in sorted(cluster.brokers)))
     return sorted((group for groups in answers for group in groups), key=lambda group: group.group_id)
 
 
@@ -118,7 +118,7 @@ async def describe_group(cluster: Cluster, group_id: str) -> GroupDescription:
         ApiError: GROUP_ID_NOT_FOUND, and other errors of the coordinator.
     """
 
-    async def ask(node_id: int) -> GroupDescription:
+    async def send(node_id: int) -> GroupDescription:
         try:
             request = ConsumerGroupDescribeRequest(group_ids=[group_id])
             response = await cluster.request(request, ConsumerGroupDescribeResponse, node_id=node_id)
@@ -134,7 +134,7 @@ async def describe_group(cluster: Cluster, group_id: str) -> GroupDescription:
             pass  # a broker from before KIP-848 has classic groups only
         return await _describe_classic(cluster, group_id, node_id)
 
-    return await _with_coordinator(cluster, group_id, ask)
+    return await _with_coordinator(cluster, group_id, send)
 
 
 def _described(member: Member) -> GroupMember:
@@ -209,7 +209,7 @@ async def group_timeline(cluster: Cluster, group_id: str) -> dict[str, Any] | No
         ApiError: errors of the coordinator.
     """
 
-    async def ask(node_id: int) -> dict[str, Any] | None:
+    async def send(node_id: int) -> dict[str, Any] | None:
         request = DescribeGroupsRequest(groups=[group_id], unknown_tagged_fields=[timelines_field()])
         connection = await cluster.connection_to(node_id)
         if connection.versions.get(DescribeGroupsRequest.KEY or 0, (0, 0))[1] < GROUP_TIMELINES_VERSION:
@@ -223,19 +223,19 @@ async def group_timeline(cluster: Cluster, group_id: str) -> dict[str, Any] | No
             return None
         return timelines[0] if timelines else {"group": group_id, "events": []}
 
-    return await _with_coordinator(cluster, group_id, ask)
+    return await _with_coordinator(cluster, group_id, send)
 
 
 async def delete_group(cluster: Cluster, group_id: str) -> None:
     """Delete a group without members. Raises ApiError: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, ..."""
 
-    async def ask(node_id: int) -> None:
+    async def send(node_id: int) -> None:
         request = DeleteGroupsRequest(groups_names=[group_id])
         response = await cluster.request(request, DeleteGroupsResponse, node_id=node_id)
         (result,) = response.results
         check(result.error_code, f"group {group_id}", result.error_message)
 
-    await _with_coordinator(cluster, group_id, ask)
+    await _with_coordinator(cluster, group_id, send)
 
 
 async def committed_offsets(
@@ -253,7 +253,7 @@ async def committed_offsets(
     for topic_name, number in only or ():
         asked.setdefault(topic_name, []).append(number)
 
-    async def ask(node_id: int) -> dict[TopicPartition, CommittedOffset]:
+    async def send(node_id: int) -> dict[TopicPartition, CommittedOffset]:
         connection = await cluster.connection_to(node_id)
         known = connection.versions.get(offset_fetch_request.OffsetFetchRequest.KEY or 0, (0, 0))[1]
         request = offset_fetch_request.OffsetFetchRequest(require_stable=stable)
@@ -283,7 +283,7 @@ async def committed_offsets(
                 )
         return found
 
-    return await _with_coordinator(cluster, group_id, ask)
+    return await _with_coordinator(cluster, group_id, send)
 
 
 async def commit_offsets(cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
@@ -302,7 +302,7 @@ async def commit_offsets(cluster: Cluster, group_id: str, offsets: Mapping[Topic
         )
     request = offset_commit_request.OffsetCommitRequest(group_id=group_id, topics=list(topics.values()))
 
-    async def ask(node_id: int) -> None:
+    async def send(node_id: int) -> None:
         response = await cluster.request(
             request, offset_commit_response.OffsetCommitResponse, node_id=node_id, at_most=_LAST_OFFSET_COMMIT_BY_NAME
         )
@@ -310,7 +310,7 @@ async def commit_offsets(cluster: Cluster, group_id: str, offsets: Mapping[Topic
             for partition in topic.partitions:
                 check(partition.error_code, f"group {group_id}, {topic.name}-{partition.partition_index}")
 
-    await _with_coordinator(cluster, group_id, ask)
+    await _with_coordinator(cluster, group_id, send)
 
 
 async def delete_offsets(
@@ -327,7 +327,7 @@ async def delete_offsets(
         entry.partitions.append(offset_delete_request.OffsetDeleteRequestPartition(partition_index=index))
     request = offset_delete_request.OffsetDeleteRequest(group_id=group_id, topics=list(topics.values()))
 
-    async def ask(node_id: int) -> dict[TopicPartition, int]:
+    async def send(node_id: int) -> dict[TopicPartition, int]:
         response = await cluster.request(request, offset_delete_response.OffsetDeleteResponse, node_id=node_id)
         check(response.error_code, f"group {group_id}")
         return {
@@ -336,7 +336,7 @@ async def delete_offsets(
             for partition in topic.partitions
         }
 
-    return await _with_coordinator(cluster, group_id, ask)
+    return await _with_coordinator(cluster, group_id, send)
 
 
 async def list_offsets(cluster: Cluster, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -360,7 +360,7 @@ async def list_offsets(cluster: Cluster, asked: Mapping[TopicPartition, int]) ->
             entry.partitions.append(
                 list_offsets_request.ListOffsetsPartition(partition_index=index, timestamp=timestamp)
             )
-        asked_of = (ask(leader, list(topics.values())) for leader, topics in requests.items())
+        asked_of = (send(leader, list(topics.values())) for leader, topics in requests.items())
         # Wait for all requests before an error is raised: none may continue in the background.
         found: dict[TopicPartition, int] = {}
         for answer in await asyncio.gather(*asked_of, return_exceptions=True):
@@ -369,7 +369,7 @@ async def list_offsets(cluster: Cluster, asked: Mapping[TopicPartition, int]) ->
             found |= answer
         return found
 
-    async def ask(leader: int, topics: list[list_offsets_request.ListOffsetsTopic]) -> dict[TopicPartition, int]:
+    async def send(leader: int, topics: list[list_offsets_request.ListOffsetsTopic]) -> dict[TopicPartition, int]:
         request = list_offsets_request.ListOffsetsRequest(replica_id=-1, topics=topics, timeout_ms=cluster.timeout_ms)
         response = await cluster.request(request, list_offsets_response.ListOffsetsResponse, node_id=leader)
         found = {}
@@ -391,9 +391,9 @@ async def _leaders(cluster: Cluster, topics: Iterable[str]) -> dict[TopicPartiti
     return found
 
 
-async def _with_coordinator(cluster: Cluster, group_id: str, ask: Callable[[int], Awaitable[T]]) -> T:
+async def _with_coordinator(cluster: Cluster, group_id: str, send: Callable[[int], Awaitable[T]]) -> T:
     async def attempt() -> T:
-        return await ask(await cluster.coordinator(group_id))
+        return await send(await cluster.coordinator(group_id))
 
     return await cluster.retried(attempt)
 

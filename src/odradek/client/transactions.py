@@ -79,7 +79,7 @@ async def list_transactions(
     """
     await cluster.metadata([])
 
-    async def ask(node_id: int) -> list[ListedTransaction]:
+    async def send(node_id: int) -> list[ListedTransaction]:
         async def attempt() -> list[ListedTransaction]:
             request = ListTransactionsRequest(
                 state_filters=list(states),
@@ -99,7 +99,7 @@ async def list_transactions(
 
         return await cluster.retried(attempt)
 
-    answers = await asyncio.gather(*(ask(node_id) for node_id in sorted(cluster.brokers)))
+    answers = await asyncio.gather(*(send(node_id) for node_id in sorted(cluster.brokers)))
     return sorted((each for listed in answers for each in listed), key=lambda each: each.transactional_id)
 
 

@@ -97,18 +97,18 @@ class Mutex(Protocol):
 
 
 class Worker(Protocol):
-    """Somebody with a disk and a processor of their own, who answers questions one after the other."""
+    """A process, or its simulation, that runs calls one after the other."""
 
-    async def ask(self, question: object) -> Any:
-        """The answer, or what answering raised.
+    async def call(self, argument: object) -> Any:
+        """Return the result of the worker's function for an argument, or raise its error.
 
         Raises:
-            WorkerError: the worker is gone.
+            WorkerError: the worker has ended.
         """
         ...
 
     async def close(self) -> None:
-        """End it, in the middle of an answer too; what it had open is closed."""
+        """End it, even during a call; its files are closed."""
         ...
 
 
@@ -199,12 +199,13 @@ class Disk(Protocol):
         ...
 
     async def start_worker(self, make: MakeAnswer, argument: object, *, bytes_per_second: float) -> Worker:
-        """Somebody for work that computes much: on a real machine a process, so that the event loop never waits for it.
+        """Start a worker for long computations: on a real machine a process, so that the event loop does not wait for
+        it.
 
         Args:
             make: a function of a module, called once by the worker with its disk, its pause and the argument; it
-                returns what answers the questions. Argument, questions and answers are plain values.
-            bytes_per_second: the pace; the simulator, where answers are given inline, knows none.
+                returns the function for calls. Arguments and results are plain values that can be pickled.
+            bytes_per_second: the limit of reads and writes; the simulator, which runs calls inline, ignores it.
         """
         ...
 

@@ -1,9 +1,9 @@
-"""A process of its own for work that computes much, on this machine's disk.
+"""A worker process for long computations with files of this machine.
 
-A thread would do for the disk, but not for the interpreter: a computing thread holds it for milliseconds, and
-the event loop waits. The process is this interpreter again, at low priority. It is asked through its standard input,
-answers on its standard output, and ends when its input does, so that it never outlives its broker, even one that was
-killed: two workers must not write the same files.
+A thread would hold the interpreter lock for milliseconds, while the event loop waits. The process is another
+interpreter, at low priority. It reads calls from its standard input, writes results to its standard output, and ends at
+the end of its input. So it never outlives its broker, even one that was killed: two workers must not write the same
+files.
 
 Frames are a length (uint32) and a pickle; both ends are ours.
 """
@@ -26,7 +26,7 @@ from odradek.common.ports import MakeAnswer, WorkerError
 
 _LENGTH = struct.Struct(">I")
 NICENESS = 10
-# Sleeping for less would cost more than it holds back.
+# A shorter sleep would cost more than it delays.
 MIN_SLEEP_S = 0.01
 
 
@@ -38,35 +38,35 @@ class ProcessWorker:
 
     @classmethod
     async def start(cls, make: MakeAnswer, argument: object, *, bytes_per_second: float) -> ProcessWorker:
-        """Raises OSError where the system starts no process, WorkerError where it ended at once."""
+        """Start a process. Raises OSError if the system starts none, WorkerError if it ends at once."""
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "odradek.common.real_worker", stdin=PIPE, stdout=PIPE, env=environment
         )
         worker = cls(process)
         try:
-            await worker.ask((make, argument, bytes_per_second))
+            await worker.call((make, argument, bytes_per_second))
         except BaseException:
             await worker.close()
             raise
         return worker
 
-    async def ask(self, question: object) -> Any:
+    async def call(self, argument: object) -> Any:
         assert self._process.stdin is not None and self._process.stdout is not None, "both are pipes"
-        data = pickle.dumps(question)
+        data = pickle.dumps(argument)
         try:
             self._process.stdin.write(_LENGTH.pack(len(data)) + data)
             await self._process.stdin.drain()
             (length,) = _LENGTH.unpack(await self._process.stdout.readexactly(_LENGTH.size))
-            answer, error = pickle.loads(await self._process.stdout.readexactly(length))  # noqa: S301 - our own child
+            result, error = pickle.loads(await self._process.stdout.readexactly(length))  # noqa: S301 - our own child
         except (asyncio.IncompleteReadError, ConnectionError) as gone:
             raise WorkerError(f"the worker ended: {gone}") from None
         if error is not None:
             raise error
-        return answer
+        return result
 
     async def close(self) -> None:
-        """Kill it: no reader relies on its files before their request is answered."""
+        """Kill the process: its files are not used before the result of a call is returned."""
         if self._process.returncode is None:
             try:
                 self._process.kill()
@@ -84,20 +84,20 @@ class Pace:
         self._total = 0
 
     def pause(self, size_bytes: int) -> None:
-        """So many bytes more; sleeps where that is too early."""
+        """Count more bytes, and sleep if they exceed the rate."""
         self._total += size_bytes
         ahead_s = self._total / self._rate - (time.monotonic() - self._start)
         if ahead_s > MIN_SLEEP_S:
             time.sleep(ahead_s)
 
 
-def _read_questions(source: BinaryIO, questions: queue.Queue[bytes]) -> None:
+def _read_calls(source: BinaryIO, calls: queue.Queue[bytes]) -> None:
     while True:
         head = source.read(_LENGTH.size)
         if len(head) < _LENGTH.size:
-            # The caller that would take the answer is gone.
+            # The parent has ended.
             os._exit(0)
-        questions.put(source.read(_LENGTH.unpack(head)[0]))
+        calls.put(source.read(_LENGTH.unpack(head)[0]))
 
 
 def _picklable(error: Exception) -> Exception:
@@ -109,29 +109,29 @@ def _picklable(error: Exception) -> Exception:
 
 
 def main() -> None:
-    """The child's side: the first question says what answers the others."""
+    """The child's side: the first call has the function that handles the others."""
     from odradek.common.real_io import RealDisk
 
     os.nice(NICENESS)
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever is printed does not come between frames
-    questions: queue.Queue[bytes] = queue.Queue()
-    threading.Thread(target=_read_questions, args=(sys.stdin.buffer, questions), daemon=True).start()
-    answer: Callable[[Any], Any] | None = None
+    results = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # printed text must not come between frames
+    calls: queue.Queue[bytes] = queue.Queue()
+    threading.Thread(target=_read_calls, args=(sys.stdin.buffer, calls), daemon=True).start()
+    handler: Callable[[Any], Any] | None = None
     while True:
-        question = pickle.loads(questions.get())  # noqa: S301 - our own parent
+        received = pickle.loads(calls.get())  # noqa: S301 - our own parent
         result, error = None, None
         try:
-            if answer is None:
-                make, argument, bytes_per_second = question
-                answer = make(RealDisk(), Pace(bytes_per_second).pause, argument)
+            if handler is None:
+                make, argument, bytes_per_second = received
+                handler = make(RealDisk(), Pace(bytes_per_second).pause, argument)
             else:
-                result = answer(question)
+                result = handler(received)
         except Exception as failure:
             error = _picklable(failure)
         data = pickle.dumps((result, error))
-        answers.write(_LENGTH.pack(len(data)) + data)
-        answers.flush()
+        results.write(_LENGTH.pack(len(data)) + data)
+        results.flush()
 
 
 if __name__ == "__main__":

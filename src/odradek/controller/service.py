@@ -260,7 +260,7 @@ class ControllerService:
         machine, runtime = self._serving()
         return await runtime.run(lambda: operation(machine), timeout_ms=timeout_ms)
 
-    async def ask(
+    async def request(
         self,
         request: Message,
         response: type[M],

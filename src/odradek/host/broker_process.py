@@ -15,7 +15,7 @@ from typing import Any
 
 from odradek.common.backoff import Backoff
 from odradek.common.log_lines import get_logger
-from odradek.host.asking import DRAIN_PATIENCE_S, ask
+from odradek.host.http_get import DRAIN_PATIENCE_S, get_json
 from odradek.host.lines import forward
 from odradek.host.plan import BrokerPlan
 
@@ -103,7 +103,7 @@ class BrokerProcess:
         self.signal(signal.SIGUSR1)
         deadline = time.monotonic() + DRAIN_S
         while self._process is not None and time.monotonic() < deadline:
-            said = await ask(self.plan.pages, "/drained", patience_s=DRAIN_PATIENCE_S)
+            said = await get_json(self.plan.pages, "/drained", patience_s=DRAIN_PATIENCE_S)
             if said is None or said.get("drained"):
                 return
             await asyncio.sleep(POLL_S)
@@ -112,7 +112,7 @@ class BrokerProcess:
         """Its state as of now: a process that runs is asked whether it is ready."""
         if self._process is None or self._state is State.STOPPING:
             return self._state
-        said = await ask(self.plan.pages, "/readyz")
+        said = await get_json(self.plan.pages, "/readyz")
         if self._process is None or self._stop_asked:
             return self._state
         if said is not None and said.get("ready"):

@@ -25,7 +25,7 @@ from odradek.settings.link_settings import ACL_FILTERS, ACLS
 
 if TYPE_CHECKING:
     from odradek.client.cluster import Cluster
-    from odradek.link.topics import AskController
+    from odradek.link.topics import SendToController
     from odradek.metadata.image import MetadataImage
     from odradek.settings.links import Link
 
@@ -36,10 +36,10 @@ AT_ONCE = 200
 class AclFollower:
     """Copies ACLs; one broker is responsible for this."""
 
-    def __init__(self, image: Callable[[], MetadataImage | None], ask: AskController) -> None:
+    def __init__(self, image: Callable[[], MetadataImage | None], send: SendToController) -> None:
         """`image` is None on all other brokers."""
         self._image = image
-        self._ask = ask
+        self._send = send
 
     async def follow(self, source: Cluster, present: Callable[[], Link]) -> None:
         """One round: removals come first, and an error does not stop the rest.
@@ -73,13 +73,13 @@ class AclFollower:
 
     async def _create(self, acls: list[Acl]) -> None:
         creations = [acl_creation(acl) for acl in acls]
-        answer = await self._ask(CreateAclsRequest(creations=creations), CreateAclsResponse)
+        answer = await self._send(CreateAclsRequest(creations=creations), CreateAclsResponse)
         for result in answer.results:
             check(result.error_code, "an ACL", result.error_message)
 
     async def _delete(self, acls: list[Acl]) -> None:
         filters = [filter_of_one(acl) for acl in acls]
-        answer = await self._ask(DeleteAclsRequest(filters=filters), DeleteAclsResponse)
+        answer = await self._send(DeleteAclsRequest(filters=filters), DeleteAclsResponse)
         for result in answer.filter_results:
             check(result.error_code, "an ACL", result.error_message)
 

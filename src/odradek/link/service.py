@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from odradek.common.ports import Clock
     from odradek.link.offsets import GroupsHere
-    from odradek.link.topics import AskController
+    from odradek.link.topics import SendToController
     from odradek.metadata.delta import MetadataDelta
     from odradek.metadata.image import MetadataImage
     from odradek.protocol.messages.metadata_response import MetadataResponseTopic
@@ -81,7 +81,7 @@ class LinkService:
         clock: Clock,
         connect: Connect,
         replicas: ReplicaManager,
-        ask: AskController,
+        send: SendToController,
         groups: GroupsHere,
         *,
         broker_id: int,
@@ -89,18 +89,18 @@ class LinkService:
         """
         Args:
             connect: returns a client of the link's source; raises OdradekError if its settings cannot be used.
-            ask: sends a request of this broker to the controller.
+            send: sends a request of this broker to the controller.
             groups: those that this broker coordinates.
         """
         self._duties: Duties = [
             (OFFSETS, OffsetFollower(groups).follow),
-            (ACLS, AclFollower(self._kept_image, ask).follow),
-            (TOPIC_SETTINGS, TopicSettingsFollower(self._kept_image, ask).follow),
+            (ACLS, AclFollower(self._kept_image, send).follow),
+            (TOPIC_SETTINGS, TopicSettingsFollower(self._kept_image, send).follow),
         ]
         self._clock = clock
         self._connect = connect
         self._replicas = replicas
-        self._ask = ask
+        self._send = send
         self._broker_id = broker_id
         self._image: MetadataImage | None = None
         self._runs: dict[str, LinkRun] = {}
@@ -138,7 +138,7 @@ class LinkService:
         image = self._image
         if image is None:
             return None
-        return TopicKeeper(lambda: self._image or image, self._ask), self._kept_image() is not None
+        return TopicKeeper(lambda: self._image or image, self._send), self._kept_image() is not None
 
     def _kept_image(self) -> MetadataImage | None:
         """The metadata if this broker is responsible for the topics and ACLs of all mirrors; None on other brokers."""

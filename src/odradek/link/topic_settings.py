@@ -17,7 +17,7 @@ from odradek.settings.resources import ConfigSource
 
 if TYPE_CHECKING:
     from odradek.client.cluster import Cluster
-    from odradek.link.topics import AskController
+    from odradek.link.topics import SendToController
     from odradek.metadata.image import MetadataImage
     from odradek.settings.links import Link
 
@@ -27,10 +27,10 @@ Changes = dict[str, str | None]
 class TopicSettingsFollower:
     """Copies topic settings; one broker is responsible for this."""
 
-    def __init__(self, image: Callable[[], MetadataImage | None], ask: AskController) -> None:
+    def __init__(self, image: Callable[[], MetadataImage | None], send: SendToController) -> None:
         """`image` is None on all other brokers."""
         self._image = image
-        self._ask = ask
+        self._send = send
 
     async def follow(self, source: Cluster, present: Callable[[], Link]) -> None:
         """One round. `present` returns the present state of the link.
@@ -86,7 +86,7 @@ class TopicSettingsFollower:
             for topic, some in changes.items()
         ]
         request = incremental_alter_configs_request.IncrementalAlterConfigsRequest(resources=resources)
-        for each in (await self._ask(request, IncrementalAlterConfigsResponse)).responses:
+        for each in (await self._send(request, IncrementalAlterConfigsResponse)).responses:
             check(each.error_code, f"settings of {each.resource_name}", each.error_message)
 
 

@@ -54,7 +54,7 @@ def changes_of(mirror: Mirror, topic: MetadataResponseTopic) -> dict[str, str]:
     return changes
 
 
-class AskController(Protocol):
+class SendToController(Protocol):
     """Sends a request of this broker to the active controller."""
 
     async def __call__(self, request: Message, response: type[M], /) -> M:
@@ -64,9 +64,9 @@ class AskController(Protocol):
 class TopicKeeper:
     """Creates and grows the topics of mirrors, and sets their settings; one broker is responsible for this."""
 
-    def __init__(self, image: Callable[[], MetadataImage], ask: AskController) -> None:
+    def __init__(self, image: Callable[[], MetadataImage], send: SendToController) -> None:
         self._image = image
-        self._ask = ask
+        self._send = send
 
     def lacks(self, mirror: Mirror, topic: MetadataResponseTopic) -> bool:
         """Whether the topic differs from the source's. Raises ApiError as `changes_of`."""
@@ -102,19 +102,19 @@ class TopicKeeper:
             ],
         )
         request = incremental_alter_configs_request.IncrementalAlterConfigsRequest(resources=[resource])
-        (answer,) = (await self._ask(request, IncrementalAlterConfigsResponse)).responses
+        (answer,) = (await self._send(request, IncrementalAlterConfigsResponse)).responses
         check(answer.error_code, "settings of a link", answer.error_message)
 
     async def _create(self, name: str, count: int) -> None:
         topic = create_topics_request.CreatableTopic(name=name, num_partitions=count, replication_factor=-1)
         request = create_topics_request.CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)
-        (answer,) = (await self._ask(request, CreateTopicsResponse)).topics
+        (answer,) = (await self._send(request, CreateTopicsResponse)).topics
         if answer.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
             check(answer.error_code, f"topic {name}", answer.error_message)
 
     async def _grow(self, name: str, count: int) -> None:
         topic = create_partitions_request.CreatePartitionsTopic(name=name, count=count, assignments=None)
         request = create_partitions_request.CreatePartitionsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)
-        (answer,) = (await self._ask(request, CreatePartitionsResponse)).results
+        (answer,) = (await self._send(request, CreatePartitionsResponse)).results
         if answer.error_code != ErrorCode.INVALID_PARTITIONS:
             check(answer.error_code, f"partitions of {name}", answer.error_message)

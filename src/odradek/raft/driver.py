@@ -488,9 +488,9 @@ class RaftDriver:
         self._publisher.controller_changed(leader.node_id if leader else NO_NODE)
         self._on_leader_change(leader)
 
-    async def ask(self, endpoint: Endpoint, request: WireMessage, response: type[M], min_version: int) -> M:
+    async def request(self, endpoint: Endpoint, request: WireMessage, response: type[M], min_version: int) -> M:
         """Send a request; raises LeaderChangedError if the leader changes first, else as `QuorumPeers.send`."""
-        return await self._outgoing.ask(endpoint, request, response, min_version)
+        return await self._outgoing.request(endpoint, request, response, min_version)
 
     # -- following, syncing, time -----------------------------------------------------------------------------------
 

@@ -56,7 +56,7 @@ class Host(Protocol):
         """Carry out what the node decided."""
         ...
 
-    async def ask(self, endpoint: Endpoint, request: Message, response: type[M], min_version: int) -> M:
+    async def request(self, endpoint: Endpoint, request: Message, response: type[M], min_version: int) -> M:
         """Send a request; raises LeaderChangedError if the leader changes first, else as `QuorumPeers.send`."""
         ...
 
@@ -180,7 +180,7 @@ class Follower:
         )
         try:
             fetched = wire.read_fetch_response(
-                await self._host.ask(endpoint, request, FetchResponse, wire.FETCH_VERSION)
+                await self._host.request(endpoint, request, FetchResponse, wire.FETCH_VERSION)
             )
             await buggify("raft: before an answer is taken")
         except LeaderChangedError:
@@ -341,7 +341,7 @@ class Follower:
             max_bytes=self._config.fetch_snapshot_max_bytes,
         )
         try:
-            chunk = wire.read_snapshot_chunk(await self._host.ask(endpoint, request, FetchSnapshotResponse, 0))
+            chunk = wire.read_snapshot_chunk(await self._host.request(endpoint, request, FetchSnapshotResponse, 0))
         except LeaderChangedError:
             return None
         except (UnreachableError, RequestTimeoutError, UnsupportedRequestError) as error:

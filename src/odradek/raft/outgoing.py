@@ -137,7 +137,7 @@ class OutgoingRequests:
         if posted:
             await asyncio.wait(posted, timeout=timeout_s)
 
-    async def ask(self, endpoint: Endpoint, request: WireMessage, response: type[M], min_version: int) -> M:
+    async def request(self, endpoint: Endpoint, request: WireMessage, response: type[M], min_version: int) -> M:
         """Send a request; raises LeaderChangedError if the leader changes first, else as `QuorumPeers.send`."""
         assert self._peers is not None
         sending = self.send(endpoint, request, response, min_version)

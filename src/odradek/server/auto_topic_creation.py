@@ -104,9 +104,9 @@ class TopicCreator:
         )
         request = CreateTopicsRequest(topics=[topic], timeout_ms=AUTO_CREATE_TIMEOUT_MS)
         if context is None:
-            response = await self._controller.ask(request, CreateTopicsResponse)
+            response = await self._controller.request(request, CreateTopicsResponse)
         else:
-            response = await context.broker.controller.ask(request, CreateTopicsResponse, _of_client(context))
+            response = await context.broker.controller.request(request, CreateTopicsResponse, _of_client(context))
         for result in response.topics:
             if result.error_code:
                 raise ApiError(ErrorCode(result.error_code), result.error_message or "")

@@ -54,7 +54,7 @@ async def alter_configs(
     if others or not answered:
         request.resources = others
         try:
-            found = await context.broker.controller.ask(request, response, context)
+            found = await context.broker.controller.request(request, response, context)
         except ApiError as error:
             found.responses = [answer(each, error.code, error.message or None) for each in others]
     found.responses = [*found.responses, *answered]

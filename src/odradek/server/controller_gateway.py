@@ -60,7 +60,7 @@ class ChannelConfig:
 class Controller(Protocol):
     """What answers the controller's APIs: the gateway, or a service that is known to be active."""
 
-    async def ask(self, request: Message, response: type[M], /) -> M:
+    async def request(self, request: Message, response: type[M], /) -> M:
         """Answer `request`; `response` is the class of its API's answer."""
 
 
@@ -105,7 +105,7 @@ class ControllerGateway:
         await self._own.close()
         await self._forwarding.close()
 
-    async def ask(
+    async def request(
         self,
         request: Message,
         response: type[M],
@@ -130,7 +130,7 @@ class ControllerGateway:
                     return await self._handle_locally(request, response, context)
                 left_ms = max(1, deadline_ms - self._clock.monotonic_ms())
                 if context is None:
-                    return _raise_top_level_error(await self._own.ask(request, response, timeout_ms=left_ms))
+                    return _raise_top_level_error(await self._own.request(request, response, timeout_ms=left_ms))
                 return await self._forward(request, response, context, left_ms)
             except ApiError as error:
                 if error.code not in _RETRIED:
@@ -154,16 +154,16 @@ class ControllerGateway:
 
     async def _forward(self, request: Message, response: type[M], context: RequestContext, timeout_ms: int) -> M:
         sealed = wrap(request, context)
-        answer = await self._forwarding.ask(sealed, EnvelopeResponse, timeout_ms=timeout_ms)
+        answer = await self._forwarding.request(sealed, EnvelopeResponse, timeout_ms=timeout_ms)
         return unwrap_answer(answer, response, context)
 
     async def _handle_locally(self, request: Message, response: type[M], context: RequestContext | None) -> M:
         if self._service is None:
             raise ApiError(ErrorCode.NOT_CONTROLLER, "this node is no controller")
         if context is None:
-            return await self._service.ask(request, response)
+            return await self._service.request(request, response)
         charge = self.mutations.charge_of(context)
-        answer = await self._service.ask(
+        answer = await self._service.request(
             request, response, context.api_version, context.principal, free if charge is None else charge
         )
         if charge is not None and charge.throttle_ms:

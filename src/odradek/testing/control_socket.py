@@ -24,22 +24,22 @@ class NoClusterError(OdradekError):
 
 
 class RefusedActionError(OdradekError):
-    """The cluster runs, and the action makes no sense as it is."""
+    """The cluster runs, and the action is invalid in its present state."""
 
 
-def ask(directory: Path, action: str, node_id: int = -1) -> dict[str, Any]:
-    """Ask the supervisor of the cluster in this directory.
+def request(directory: Path, action: str, node_id: int = -1) -> dict[str, Any]:
+    """Send an action to the supervisor of the cluster in this directory, and return its response.
 
     Raises:
         NoClusterError: there is none.
-        RefusedActionError: what was asked was not done; the text says why.
+        RefusedActionError: the action was refused; the text has the reason.
     """
     try:
         state = json.loads((directory / STATE_FILE).read_text())
         with socket.create_connection((HOST, int(state["port"])), timeout=5.0) as control:
             control.settimeout(ANSWER_TIMEOUT_S)
-            request = {"token": state["token"], "action": action, "node": node_id}
-            control.sendall(json.dumps(request).encode() + b"\n")
+            message = {"token": state["token"], "action": action, "node": node_id}
+            control.sendall(json.dumps(message).encode() + b"\n")
             answer: dict[str, Any] = json.loads(control.makefile("rb").readline())
     except (OSError, ValueError, KeyError):
         raise NoClusterError(f"no cluster runs in {directory}; start one with `odradek up`") from None

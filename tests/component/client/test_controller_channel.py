@@ -40,7 +40,7 @@ class Quorum:
 
     async def beat(self, number: int, what: str = "now", timeout_ms: int = 60_000) -> int:
         request = HeartbeatRequest(group_id=what, generation_id=number)
-        answer = await self.channel.ask(request, HeartbeatResponse, timeout_ms=timeout_ms)
+        answer = await self.channel.request(request, HeartbeatResponse, timeout_ms=timeout_ms)
         return answer.throttle_time_ms
 
 
@@ -133,7 +133,7 @@ async def test_a_request_that_the_controller_does_not_know(quorum: Quorum) -> No
     async with ScriptedListener() as listener:
         quorum.elect(1, listener.spec.port)
         with pytest.raises(ApiError) as caught:
-            await quorum.channel.ask(ListGroupsRequest(), ListGroupsResponse, timeout_ms=60_000)
+            await quorum.channel.request(ListGroupsRequest(), ListGroupsResponse, timeout_ms=60_000)
         assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from odradek.common.errors import ConfigError
-from odradek.host.asking import BROKER_PATIENCE_S, HOST_PATIENCE_S, ask
 from odradek.host.broker_process import BrokerProcess, State
+from odradek.host.http_get import BROKER_PATIENCE_S, HOST_PATIENCE_S, get_json
 from odradek.host.pages import HostPages
 from odradek.host.plan import HostPlan, plan_host, without_a_file
 from odradek.host.supervisor import Host
@@ -170,7 +170,7 @@ def test_a_host_answers_while_one_of_its_brokers_does_not(plan: HostPlan, interp
         host.start()
         try:
             await eventually_async(lambda: host.brokers[0].pid is not None)
-            found = await ask(plan.pages, "/status", patience_s=HOST_PATIENCE_S)
+            found = await get_json(plan.pages, "/status", patience_s=HOST_PATIENCE_S)
             assert found is not None and found["brokers"][0]["state"] == "starting"
         finally:
             await host.stop()

@@ -64,9 +64,9 @@ class Watched:
         self._disk = disk
         self._worker = worker
 
-    async def ask(self, question: object) -> object:
-        answer = await self._worker.ask(question)
-        if question == 0 and self._disk.before_answer:
+    async def call(self, argument: object) -> object:
+        answer = await self._worker.call(argument)
+        if argument == 0 and self._disk.before_answer:
             self._disk.before_answer.pop()()
         return answer
 

@@ -35,7 +35,7 @@ async def test_others_have_their_turn_while_a_ready_controller_refuses(tmp_path:
     counting = asyncio.get_running_loop().create_task(count_turns())
     await asyncio.sleep(0)
     with pytest.raises(ApiError) as refused:
-        await gateway.ask(AllocateProducerIdsRequest(broker_id=1), AllocateProducerIdsResponse, timeout_ms=300)
+        await gateway.request(AllocateProducerIdsRequest(broker_id=1), AllocateProducerIdsResponse, timeout_ms=300)
     had = turns
     counting.cancel()
     assert refused.value.code is ErrorCode.REQUEST_TIMED_OUT

@@ -129,7 +129,7 @@ async def test_a_full_disk_ends_no_job_of_a_controller_that_votes_alone(
     node = await start(config=config, tokens=replace(TOKENS, check_interval_ms=10))
     await node.add_broker(1)
     token = CreateDelegationTokenRequest(max_lifetime_ms=200)
-    await node.service.ask(token, CreateDelegationTokenResponse, principal=OWNER)
+    await node.service.request(token, CreateDelegationTokenResponse, principal=OWNER)
     left = full_for(node, 4, monkeypatch)
     await eventually_async(lambda: not left())
     await eventually_async(lambda: node.publisher.image.brokers[1].fenced and not tokens_of(node))
@@ -150,7 +150,7 @@ async def test_preferred_leaders_lead_again_in_time(
     epochs = {broker_id: await node.add_broker(broker_id) for broker_id in (1, 2)}
     replicas = CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 2])
     topic = wanted("t", -1, -1, assignments=[replicas])
-    await node.service.ask(CreateTopicsRequest(topics=[topic]), CreateTopicsResponse)
+    await node.service.request(CreateTopicsRequest(topics=[topic]), CreateTopicsResponse)
     await node.service.fence_dead(1, epochs[1])
     await node.beat(1, epochs[1])
     down = node.publisher.image.partition("t", 0)
@@ -193,7 +193,7 @@ async def test_tokens_whose_time_is_over_are_removed(start: Start) -> None:
     node = await start(tokens=replace(TOKENS, check_interval_ms=10))
     for lifetime_ms in (1, 1_000_000):
         request = CreateDelegationTokenRequest(max_lifetime_ms=lifetime_ms)
-        await node.service.ask(request, CreateDelegationTokenResponse, principal=OWNER)
+        await node.service.request(request, CreateDelegationTokenResponse, principal=OWNER)
     await eventually_async(lambda: len(tokens_of(node)) == 1)
     assert not node.failures
 
@@ -204,14 +204,14 @@ async def test_tokens_whose_time_is_over_are_removed(start: Start) -> None:
 async def test_a_controller_that_is_elected_again_goes_on_with_the_log(start: Start) -> None:
     node = await start(config=ControllerConfig(broker_session_timeout_ms=80))
     await node.add_broker(1)
-    await node.service.ask(CreateTopicsRequest(topics=[wanted("t")]), CreateTopicsResponse)
+    await node.service.request(CreateTopicsRequest(topics=[wanted("t")]), CreateTopicsResponse)
     first = node.service._runtime
     node.service.resigned()
     assert not node.service.is_ready
     node.service.elected(2)
     await asyncio.wait_for(node.service.wait_active(), 60)
     assert node.service._runtime is not first
-    answer = await node.service.ask(CreateTopicsRequest(topics=[wanted("t")]), CreateTopicsResponse)
+    answer = await node.service.request(CreateTopicsRequest(topics=[wanted("t")]), CreateTopicsResponse)
     assert answer.topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
     await eventually_async(lambda: node.publisher.image.brokers[1].fenced)
 
@@ -223,7 +223,7 @@ async def test_a_leadership_that_cannot_begin_stops_the_node(tmp_path: Path) -> 
     await eventually_async(lambda: node.failures)
     assert not node.service.is_ready
     with pytest.raises(ApiError) as caught:
-        await node.service.ask(CreateTopicsRequest(topics=[wanted("t")]), CreateTopicsResponse)
+        await node.service.request(CreateTopicsRequest(topics=[wanted("t")]), CreateTopicsResponse)
     assert caught.value.code is ErrorCode.NOT_CONTROLLER
     await node.stop()
 
@@ -235,17 +235,17 @@ async def test_security_and_settings_are_changed_by_their_requests(start: Start)
     node = await start()
     service = node.service
     await node.add_broker(1)
-    await service.ask(CreateTopicsRequest(topics=[wanted("t")]), CreateTopicsResponse)
+    await service.request(CreateTopicsRequest(topics=[wanted("t")]), CreateTopicsResponse)
     setting = AlterableConfig(name="x", value="1")
     resource = AlterConfigsResource(resource_type=2, resource_name="t", configs=[setting])
-    altered = await service.ask(AlterConfigsRequest(resources=[resource]), AlterConfigsResponse)
+    altered = await service.request(AlterConfigsRequest(resources=[resource]), AlterConfigsResponse)
     assert [(each.resource_name, each.error_code) for each in altered.responses] == [("t", 0)]
     assert node.publisher.image.config(2, "t") == {"x": "1"}
 
     password = ScramCredentialUpsertion(
         name="alice", mechanism=1, iterations=4096, salt=b"salt", salted_password=b"p" * 32
     )
-    scram = await service.ask(
+    scram = await service.request(
         AlterUserScramCredentialsRequest(upsertions=[password]), AlterUserScramCredentialsResponse
     )
     assert [(each.user, each.error_code) for each in scram.results] == [("alice", 0)]
@@ -253,7 +253,7 @@ async def test_security_and_settings_are_changed_by_their_requests(start: Start)
     entry = EntryData(
         entity=[EntityData(entity_type="user", entity_name="alice")], ops=[OpData(key="producer_byte_rate", value=7.0)]
     )
-    quotas = await service.ask(AlterClientQuotasRequest(entries=[entry]), AlterClientQuotasResponse)
+    quotas = await service.request(AlterClientQuotasRequest(entries=[entry]), AlterClientQuotasResponse)
     assert [each.error_code for each in quotas.entries] == [0]
     assert [dict(each) for each in node.publisher.image.client_quotas.values()] == [{"producer_byte_rate": 7.0}]
 
@@ -266,7 +266,7 @@ async def test_security_and_settings_are_changed_by_their_requests(start: Start)
         operation=AclOperation.READ,
         permission_type=PermissionType.ALLOW,
     )
-    created = await service.ask(CreateAclsRequest(creations=[acl]), CreateAclsResponse)
+    created = await service.request(CreateAclsRequest(creations=[acl]), CreateAclsResponse)
     assert [each.error_code for each in created.results] == [0]
     assert [each.principal for each in node.publisher.image.acls.values()] == [OWNER]
     every = DeleteAclsFilter(
@@ -278,7 +278,7 @@ async def test_security_and_settings_are_changed_by_their_requests(start: Start)
         operation=AclOperation.ANY,
         permission_type=PermissionType.ANY,
     )
-    deleted = await service.ask(DeleteAclsRequest(filters=[every]), DeleteAclsResponse)
+    deleted = await service.request(DeleteAclsRequest(filters=[every]), DeleteAclsResponse)
     assert [each.resource_name for each in deleted.filter_results[0].matching_acls] == ["t"]
     assert not node.publisher.image.acls
 
@@ -286,21 +286,21 @@ async def test_security_and_settings_are_changed_by_their_requests(start: Start)
 async def test_tokens_are_made_renewed_and_ended_by_their_owner(start: Start) -> None:
     node = await start(tokens=TOKENS)
     made = [
-        await node.service.ask(CreateDelegationTokenRequest(), CreateDelegationTokenResponse, principal=OWNER)
+        await node.service.request(CreateDelegationTokenRequest(), CreateDelegationTokenResponse, principal=OWNER)
         for _ in range(2)
     ]
     assert {each.error_code for each in made} == {0} and made[0].token_id != made[1].token_id
     assert all(UUID(each.token_id).version == 4 for each in made)
     assert {each.principal_name for each in made} == {"alice"}
     renew = RenewDelegationTokenRequest(hmac=made[0].hmac, renew_period_ms=50_000)
-    renewed = await node.service.ask(renew, RenewDelegationTokenResponse, principal=OWNER)
+    renewed = await node.service.request(renew, RenewDelegationTokenResponse, principal=OWNER)
     assert renewed.error_code == 0 and renewed.expiry_timestamp_ms < made[0].expiry_timestamp_ms
     end = ExpireDelegationTokenRequest(hmac=made[0].hmac, expiry_time_period_ms=-1)
     with pytest.raises(ApiError) as caught:
-        await node.service.ask(end, ExpireDelegationTokenResponse, principal="User:carol")
+        await node.service.request(end, ExpireDelegationTokenResponse, principal="User:carol")
     assert caught.value.code is ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
     assert len(tokens_of(node)) == 2
-    assert (await node.service.ask(end, ExpireDelegationTokenResponse, principal=OWNER)).error_code == 0
+    assert (await node.service.request(end, ExpireDelegationTokenResponse, principal=OWNER)).error_code == 0
     assert len(tokens_of(node)) == 1
 
 
@@ -308,7 +308,7 @@ async def test_requests_about_the_quorum_reach_it(start: Start) -> None:
     """A quorum of one that is static: it has no voter to remove, and becomes a dynamic one."""
     node = await start()
     with pytest.raises(ApiError) as caught:
-        await node.service.ask(RemoveRaftVoterRequest(cluster_id=CLUSTER, voter_id=1), RemoveRaftVoterResponse)
+        await node.service.request(RemoveRaftVoterRequest(cluster_id=CLUSTER, voter_id=1), RemoveRaftVoterResponse)
     assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION
     for level, validate_only, code, after in (
         (2, False, ErrorCode.INVALID_UPDATE_VERSION, 0),
@@ -317,5 +317,5 @@ async def test_requests_about_the_quorum_reach_it(start: Start) -> None:
     ):
         update = FeatureUpdateKey(feature="kraft.version", max_version_level=level, upgrade_type=1)
         request = UpdateFeaturesRequest(feature_updates=[update], validate_only=validate_only)
-        answer = await node.service.ask(request, UpdateFeaturesResponse)
+        answer = await node.service.request(request, UpdateFeaturesResponse)
         assert (answer.error_code, node.driver.changes.kraft_version) == (code, after)

@@ -243,25 +243,27 @@ async def test_a_request_is_answered_by_the_method_of_its_api(tmp_path: Path) ->
     assert (service.is_ready, service.active) == (True, True)
     epoch = await node.add_broker(1)
     charged: list[int] = []
-    answer = await service.ask(
+    answer = await service.request(
         CreateTopicsRequest(topics=[wanted("t", 3)]), CreateTopicsResponse, charge=charged.append
     )
     assert (answer.topics[0].error_code, sum(charged)) == (0, 3)
     service.update_config(ControllerConfig(num_partitions=2))
-    answer = await service.ask(CreateTopicsRequest(topics=[wanted("u", -1)]), CreateTopicsResponse)
+    answer = await service.request(CreateTopicsRequest(topics=[wanted("u", -1)]), CreateTopicsResponse)
     assert answer.topics[0].num_partitions == 2, "by the settings as they are now"
     key = FeatureUpdateKey(feature="group.version", max_version_level=1, upgrade_type=1)
     for version, named in ((1, ["group.version"]), (2, []), (None, [])):
-        updated = await service.ask(UpdateFeaturesRequest(feature_updates=[key]), UpdateFeaturesResponse, version)
+        updated = await service.request(UpdateFeaturesRequest(feature_updates=[key]), UpdateFeaturesResponse, version)
         assert (updated.error_code, [each.feature for each in updated.results]) == (0, named)
     await service.fence_dead(1, epoch)
     with pytest.raises(ApiError) as caught:
         await service.fence_dead(1, epoch + 1)
     assert caught.value.code is ErrorCode.STALE_BROKER_EPOCH
     supported = features(dict.fromkeys(node.publisher.image.features, (0, 100)))
-    registered = await service.ask(registration(controller_id=1, features=supported), ControllerRegistrationResponse)
+    registered = await service.request(
+        registration(controller_id=1, features=supported), ControllerRegistrationResponse
+    )
     assert registered.error_code == 0
-    gone = await service.ask(UnregisterBrokerRequest(broker_id=1), UnregisterBrokerResponse)
+    gone = await service.request(UnregisterBrokerRequest(broker_id=1), UnregisterBrokerResponse)
     assert gone.error_code == 0
     await service.stop()
     assert service._active_task is not None and service._active_task.done()
@@ -326,7 +328,7 @@ async def test_leaders_move_off_a_broker_before_its_drain_is_answered(tmp_path: 
     for broker_id in (1, 2):
         await node.add_broker(broker_id)
     replicas = CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 2])
-    await node.service.ask(
+    await node.service.request(
         CreateTopicsRequest(topics=[wanted("t", -1, -1, assignments=[replicas])]), CreateTopicsResponse
     )
     leaders = []

@@ -132,7 +132,7 @@ async def test_settings_of_a_topic_made_again_do_not_follow() -> None:
     source.settings = {"t": {"retention.ms": "1000"}, "kept": {"retention.ms": "2000"}}
     source.ids["t"] = ANOTHER
 
-    async def ask(request: Any, _: object) -> Any:
+    async def send(request: Any, _: object) -> Any:
         changed.extend(each.resource_name for each in request.resources)
         return IncrementalAlterConfigsResponse(
             responses=[
@@ -142,7 +142,7 @@ async def test_settings_of_a_topic_made_again_do_not_follow() -> None:
         )
 
     image = MetadataImage(topics_by_name={name: TopicImage(name, UUID(int=1), {}) for name in ("t", "kept")})
-    await TopicSettingsFollower(lambda: image, ask).follow(source, lambda: link)
+    await TopicSettingsFollower(lambda: image, send).follow(source, lambda: link)
     assert changed == ["kept"]
 
 
@@ -151,13 +151,13 @@ async def test_settings_follow_to_the_names_of_the_mirrors() -> None:
     source.settings = {"t": {"retention.ms": "1000"}}
     changed: list[tuple[str, dict[str, str]]] = []
 
-    async def ask(request: Any, _: object) -> Any:
+    async def send(request: Any, _: object) -> Any:
         for each in request.resources:
             changed.append((each.resource_name, {config.name: config.value for config in each.configs}))
         return IncrementalAlterConfigsResponse()
 
     topics = {name: TopicImage(name, UUID(int=1), {}) for name in ("t", "west.t")}
-    await TopicSettingsFollower(lambda: MetadataImage(topics_by_name=topics), ask).follow(source, lambda: link)
+    await TopicSettingsFollower(lambda: MetadataImage(topics_by_name=topics), send).follow(source, lambda: link)
     assert changed == [("west.t", {"retention.ms": "1000"})]
 
 
@@ -178,7 +178,7 @@ async def test_what_is_revoked_goes_though_another_cannot_be_made() -> None:
     deleted: list[str | None] = []
     source.acls = [rule("new")]
 
-    async def ask(request: Any, _: object) -> Any:
+    async def send(request: Any, _: object) -> Any:
         if isinstance(request, CreateAclsRequest):
             return CreateAclsResponse(results=[AclCreationResult(error_code=ErrorCode.INVALID_REQUEST)])
         assert isinstance(request, DeleteAclsRequest)
@@ -187,7 +187,7 @@ async def test_what_is_revoked_goes_though_another_cannot_be_made() -> None:
 
     image = MetadataImage(acls={UUID(int=1): rule("revoked")})
     with pytest.raises(ApiError) as caught:
-        await AclFollower(lambda: image, ask).follow(source, lambda: link)
+        await AclFollower(lambda: image, send).follow(source, lambda: link)
     assert (caught.value.code, deleted) == (ErrorCode.INVALID_REQUEST, ["revoked"])
 
 
@@ -217,7 +217,7 @@ async def test_a_link_with_a_prefix_changes_acls_of_its_mirrors_only() -> None:
     source, changed = AnsweringSource(), list[tuple[str, str | None]]()
     source.acls = [rule("t")]
 
-    async def ask(request: Any, _: object) -> Any:
+    async def send(request: Any, _: object) -> Any:
         if isinstance(request, CreateAclsRequest):
             changed.extend(("created", each.resource_name) for each in request.creations)
             return CreateAclsResponse()
@@ -225,5 +225,5 @@ async def test_a_link_with_a_prefix_changes_acls_of_its_mirrors_only() -> None:
         return DeleteAclsResponse()
 
     image = MetadataImage(acls={UUID(int=1): rule("t"), UUID(int=2): rule("west.gone"), UUID(int=3): rule("own")})
-    await AclFollower(lambda: image, ask).follow(source, lambda: link_with("t", prefix="west."))
+    await AclFollower(lambda: image, send).follow(source, lambda: link_with("t", prefix="west."))
     assert changed == [("deleted", "west.gone"), ("created", "west.t")]

@@ -50,8 +50,8 @@ def test_nothing_is_raised_for_a_source_that_never_moved() -> None:
 
 
 def test_a_topic_that_is_not_there_lacks() -> None:
-    async def ask(*_: object) -> object:
+    async def send(*_: object) -> object:
         raise AssertionError("it only looks")
 
-    keeper = TopicKeeper(MetadataImage, ask)  # type: ignore[arg-type]
+    keeper = TopicKeeper(MetadataImage, send)  # type: ignore[arg-type]
     assert keeper.lacks(mirror(), at_source(0))

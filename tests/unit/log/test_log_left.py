@@ -108,8 +108,8 @@ class InlineWorker:
         self._calls = calls
         self._answer = answer
 
-    async def ask(self, question: object) -> object:
-        return self._calls.run(lambda: self._answer(question))
+    async def call(self, argument: object) -> object:
+        return self._calls.run(lambda: self._answer(argument))
 
     async def close(self) -> None:
         """A process takes its time to end."""

@@ -57,7 +57,7 @@ class Home:
     def apply_ready(self, ready: Ready) -> None:
         """Nothing is persisted here."""
 
-    async def ask(self, endpoint: Any, request: Any, response: Any, min_version: int) -> Any:
+    async def request(self, endpoint: Any, request: Any, response: Any, min_version: int) -> Any:
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer

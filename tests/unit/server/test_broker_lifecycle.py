@@ -193,7 +193,7 @@ async def test_a_late_registration_of_the_process_before_is_replaced(node: Quoru
     joining = asyncio.ensure_future(member.join(incarnation=1))
     await eventually_async(lambda: 1 in node.publisher.image.brokers and member.is_fenced != serves)
     before = member.lifecycle.broker_epoch
-    await node.service.ask(Harness().registration(1, 0), BrokerRegistrationResponse)
+    await node.service.request(Harness().registration(1, 0), BrokerRegistrationResponse)
     await eventually_async(lambda: member.lifecycle.broker_epoch > before)
     member.metadata_offset = None
     await eventually_async(lambda: not member.is_fenced)
@@ -210,7 +210,7 @@ async def test_a_broker_whose_id_another_one_has_taken_stops(node: QuorumNode) -
     await silent.join()
     await eventually_async(lambda: silent.is_fenced)
     other = Harness().registration(1, 1, log_dirs=[UUID(int=77)])
-    await node.service.ask(other, BrokerRegistrationResponse)
+    await node.service.request(other, BrokerRegistrationResponse)
     await eventually_async(lambda: node.publisher.image.brokers[1].incarnation_id == other.incarnation_id)
     node.service.update_config(ControllerConfig(broker_session_timeout_ms=60_000))
     silent.lifecycle.heartbeat_now()

@@ -72,7 +72,7 @@ class _Asked:
 
     async def show(self, *, searched: bool) -> None:
         """Ask, and make the table."""
-        self._rows = await self._page.ask(Right.SEE, self._work)
+        self._rows = await self._page.run(Right.SEE, self._work)
         self._table = PagedTable(
             self._page,
             self._columns,
@@ -85,7 +85,7 @@ class _Asked:
     async def carry_out(self, planning: Callable[[Cluster], Awaitable[Plan]]) -> None:
         """A change, and the table as it is then."""
         if await self._page.carry_out(planning):
-            self._rows = await self._page.ask(Right.SEE, self._work)
+            self._rows = await self._page.run(Right.SEE, self._work)
             if self._table is not None:
                 self._table.show()
 

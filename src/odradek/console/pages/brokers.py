@@ -138,8 +138,8 @@ def _replication(page: Page) -> None:
     PagedTable(page, _PARTITIONS, lambda: page.view.not_in_sync, empty="All replicas are in sync.", searched=False)
     reasons = ui.column().classes("gap-0")
 
-    async def ask_why() -> None:
-        found = await page.ask(Right.SEE, lagging_replicas)
+    async def explain() -> None:
+        found = await page.run(Right.SEE, lagging_replicas)
         reasons.clear()
         with reasons:
             for row in found or ():
@@ -147,7 +147,7 @@ def _replication(page: Page) -> None:
             if found == []:
                 ui.label("All replicas are in sync.")
 
-    ui.button("Ask why", on_click=ask_why).props("outline")
+    ui.button("Explain", on_click=explain).props("outline")
     ui.label("Changes").classes("text-h6").props("role=heading aria-level=2")
     changes: list[Column[InSyncChange]] = [
         Column("at", "Time (UTC)", lambda row: time_text(row.at_ms), lambda row: row.at_ms),

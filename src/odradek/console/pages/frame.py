@@ -107,8 +107,8 @@ class Page:
         await client.connected()
         return not client.is_deleted
 
-    async def ask(self, right: Right, work: Callable[[Cluster], Awaitable[T]]) -> T | None:
-        """Ask the cluster for the user; None, and a line on the page, where that fails or is not allowed."""
+    async def run(self, right: Right, work: Callable[[Cluster], Awaitable[T]]) -> T | None:
+        """Run `work` with the cluster. On an error, or without the permission, notify the user and return None."""
         if not self.may(right):
             ui.notify(f"You may not {right.value} cluster {self.cluster}.", type="negative")
             return None
@@ -118,8 +118,8 @@ class Page:
             ui.notify(reason(error), type="negative", multi_line=True, timeout=10_000, close_button="Close")
             return None
 
-    async def ask_quietly(self, right: Right, work: Callable[[Cluster], Awaitable[T]]) -> T | None:
-        """The same for what a page asks by itself, again and again: what failed is asked again soon."""
+    async def run_quietly(self, right: Right, work: Callable[[Cluster], Awaitable[T]]) -> T | None:
+        """The same without a notification, for periodic requests, which are soon repeated."""
         if not self.may(right):
             return None
         try:
@@ -128,8 +128,8 @@ class Page:
             return None
 
     async def carry_out(self, planning: Callable[[Cluster], Awaitable[Plan]]) -> bool:
-        """Plan a change, say what it will do, ask, and do it; returns whether it was done."""
-        plan = await self.ask(Right.CHANGE, planning)
+        """Plan a change, show it, ask for confirmation, and make it; returns whether it was made."""
+        plan = await self.run(Right.CHANGE, planning)
         return plan is not None and await self.change(plan.title, plan.lines, plan.work, typed=plan.typed)
 
     async def change(
@@ -144,7 +144,7 @@ class Page:
             self.watch.look_soon()
             return True
 
-        done = await self.ask(Right.CHANGE, changing)
+        done = await self.run(Right.CHANGE, changing)
         if done:
             ui.notify(f"{title}: done.", type="positive")
         return bool(done)

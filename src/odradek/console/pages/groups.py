@@ -96,10 +96,10 @@ _MEMBERS: list[Column[GroupMember]] = [
 
 
 async def _group(page: Page, name: str) -> None:
-    async def ask(cluster: Cluster) -> tuple[GroupDescription, dict[str, Any] | None]:
+    async def fetch(cluster: Cluster) -> tuple[GroupDescription, dict[str, Any] | None]:
         return await describe_group(cluster, name), await group_timeline(cluster, name)
 
-    found = await page.ask(Right.SEE, ask)
+    found = await page.run(Right.SEE, fetch)
     if found is None:
         ui.label(f"Group {name[:260]} cannot be shown: it does not exist, or the cluster does not answer.")
         return
@@ -168,7 +168,7 @@ def _reset(page: Page, name: str) -> None:
             )
             return await plan_reset(cluster, name, chosen, parse_position(str(to.value), str(at.value or "")))
 
-        plan = await page.ask(Right.CHANGE, planning)
+        plan = await page.run(Right.CHANGE, planning)
         if plan is not None:
             await page.change(f"Reset offsets of {name}", preview_lines(plan), lambda cluster: _apply(cluster, plan))
 

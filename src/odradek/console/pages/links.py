@@ -55,8 +55,8 @@ class _Links:
         self._shown: list[list[str]] | None = None
 
     async def show(self) -> None:
-        asking = self._page.watch.links.get
-        found = await self._page.ask(Right.SEE, asking)
+        fetch = self._page.watch.links.get
+        found = await self._page.run(Right.SEE, fetch)
         if found is None:
             ui.label("Links cannot be shown: brokers describe them to who may see their settings.")
             return
@@ -85,7 +85,7 @@ class _Links:
                     ui.label("No link: no topic here mirrors one of another cluster.")
 
         async def refresh() -> None:
-            found = await self._page.ask_quietly(Right.SEE, asking)
+            found = await self._page.run_quietly(Right.SEE, fetch)
             if found is not None and found is not self._found:
                 self._found = found
                 describe()

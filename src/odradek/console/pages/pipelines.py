@@ -54,7 +54,7 @@ class _Pipelines:
 
     async def show(self) -> None:
         reading = self._page.watch.pipelines.get
-        found = await self._page.ask(Right.READ, reading)
+        found = await self._page.run(Right.READ, reading)
         if found is None:
             ui.label(f"Pipelines cannot be shown: topic {TOPIC} cannot be read.")
             return
@@ -75,7 +75,7 @@ class _Pipelines:
         )
 
         async def refresh() -> None:
-            found = await self._page.ask_quietly(Right.READ, reading)
+            found = await self._page.run_quietly(Right.READ, reading)
             if found is not None:
                 self._found = found
                 pipelines.show()

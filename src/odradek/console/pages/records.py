@@ -126,7 +126,7 @@ class Browser:
         self._button.disable()
         self._state.text = "Reading …"
         try:
-            found = await self._page.ask(Right.READ, reading)
+            found = await self._page.run(Right.READ, reading)
         finally:
             self._button.enable()
         if found is None:
@@ -151,7 +151,7 @@ class Browser:
         async def beginning(cluster: Cluster) -> dict[int, int]:
             return await begin_following(cluster, self._wanted())
 
-        found = await self._page.ask(Right.READ, beginning)
+        found = await self._page.run(Right.READ, beginning)
         if found is None:
             self._live.value = False
         else:
@@ -163,7 +163,7 @@ class Browser:
             return
         self._following = True
         try:
-            found = await self._page.ask(Right.READ, lambda cluster: follow(cluster, self._wanted(), self._next))
+            found = await self._page.run(Right.READ, lambda cluster: follow(cluster, self._wanted(), self._next))
         finally:
             self._following = False
         if found is None:
@@ -178,7 +178,7 @@ class Browser:
     async def _open(self, event: Any) -> None:
         row = event.args[1]
         partition, offset = int(row["partition"]), int(row["offset"])
-        record = await self._page.ask(
+        record = await self._page.run(
             Right.READ,
             lambda cluster: read_one(cluster, self._topic, partition, offset, committed=bool(self._committed.value)),
         )

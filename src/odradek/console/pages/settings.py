@@ -84,11 +84,11 @@ class Settings:
             self._form(table)
 
     async def _ask(self) -> None:
-        async def asking(cluster: Cluster) -> list[Setting]:
+        async def fetch(cluster: Cluster) -> list[Setting]:
             (found,) = await describe_configs(cluster, self._kind, [self._name])
             return found.configs
 
-        self._found = await self._page.ask(Right.SEE, asking) or []
+        self._found = await self._page.run(Right.SEE, fetch) or []
 
     def _form(self, table: PagedTable[Setting]) -> None:
         with ui.row().classes("items-end"):

@@ -79,18 +79,18 @@ class _Partition:
 
 
 async def _topic(page: Page, topic: str) -> None:
-    async def ask(cluster: Cluster) -> bool:
+    async def fetch(cluster: Cluster) -> bool:
         return bool((await cluster.topic(topic)).partitions)
 
-    async def ask_first(cluster: Cluster) -> dict[tuple[str, int], int]:
+    async def fetch_first(cluster: Cluster) -> dict[tuple[str, int], int]:
         found = await cluster.topic(topic)
         led = [(topic, each.partition_index) for each in found.partitions if each.leader_id >= 0]
         return await list_offsets(cluster, dict.fromkeys(led, EARLIEST))
 
-    if await page.ask(Right.SEE, ask) is None:
+    if await page.run(Right.SEE, fetch) is None:
         ui.label(f"Topic {topic[:260]} cannot be shown: it does not exist, or the cluster does not answer.")
         return
-    first = await page.ask(Right.SEE, ask_first) or {}
+    first = await page.run(Right.SEE, fetch_first) or {}
     if page.may(Right.READ):
         ui.link("Records", page.path("topics", topic, "records")).classes("text-subtitle1")
     summary = ui.label()

@@ -42,7 +42,7 @@ def register(console: Console) -> None:
 
 
 async def _transactions(page: Page) -> None:
-    found = await page.ask(Right.SEE, list_transactions)
+    found = await page.run(Right.SEE, list_transactions)
     PagedTable(page, _TRANSACTIONS, lambda: found or (), empty="No transactional id is known.")
     ui.label("Hanging transactions").classes("text-h6").props("role=heading aria-level=2")
     ui.label(
@@ -51,14 +51,14 @@ async def _transactions(page: Page) -> None:
     ).classes("text-caption")
     hanging = ui.column()
 
-    async def ask(cluster: Cluster) -> list[OpenTransaction]:
+    async def fetch(cluster: Cluster) -> list[OpenTransaction]:
         snapshot = page.view.snapshot
         partitions = [key for key, each in snapshot.partitions if each.leader_id >= 0] if snapshot else []
         now_ms = time.time_ns() // 1_000_000
         return await find_hanging(cluster, partitions, now_ms=now_ms, max_timeout_ms=MAX_TIMEOUT_MS)
 
     async def look() -> None:
-        those = await page.ask(Right.SEE, ask)
+        those = await page.run(Right.SEE, fetch)
         hanging.clear()
         with hanging:
             for each in those or ():

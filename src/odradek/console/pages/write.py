@@ -33,7 +33,7 @@ async def write_record(page: Page, topic: str) -> None:
                     cluster, topic, record, partition=parse_partition(str(partition.value or ""))
                 )
 
-            found = await page.ask(Right.CHANGE, writing)
+            found = await page.run(Right.CHANGE, writing)
             if found is not None:
                 ui.notify(f"Written to partition {found[0]}, offset {found[1]}.", type="positive")
                 dialog.submit(True)

@@ -209,9 +209,9 @@ class Cleaner:
             if not (is_whole and self._is_current(log) and log.truncation_count == cuts and log.config.compacted):
                 raise AbandonedError
 
-        async def ask(question: int | None, left: Sequence[Segment]) -> object:
+        async def call(group: int | None, left: Sequence[Segment]) -> object:
             try:
-                answer = await worker.ask(question)
+                answer = await worker.call(group)
             except (OSError, OdradekError):
                 check(left)  # the worker's files were removed or changed
                 raise
@@ -220,7 +220,7 @@ class Cleaner:
 
         async with self._worker(log, plan) as worker:
             check(segments)
-            learned = await ask(None, segments)
+            learned = await call(None, segments)
             assert isinstance(learned, BuiltOffsetMap)
             progress = self.running[log.topic_partition]
             progress.groups = len(learned.groups)
@@ -228,7 +228,7 @@ class Cleaner:
             first = 0
             for number, count in enumerate(learned.groups):
                 await buggify("log: before segments are cleaned")
-                group = await ask(number, segments[first:])
+                group = await call(number, segments[first:])
                 assert isinstance(group, CleanedGroup)
                 if group.is_changed and not log.cleaned_offset:
                     await self._note_begun(log)

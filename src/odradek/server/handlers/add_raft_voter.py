@@ -21,6 +21,6 @@ async def handle(context: RequestContext, request: AddRaftVoterRequest) -> AddRa
     try:
         # A replica that has to catch up first may be given more time than a forwarded request has.
         timeout_ms = max(FORWARDING_TIMEOUT_MS, request.timeout_ms)
-        return await context.broker.controller.ask(request, AddRaftVoterResponse, context, timeout_ms=timeout_ms)
+        return await context.broker.controller.request(request, AddRaftVoterResponse, context, timeout_ms=timeout_ms)
     except ApiError as error:
         return AddRaftVoterResponse(error_code=error.code, error_message=error.message or None)

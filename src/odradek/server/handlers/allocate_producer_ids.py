@@ -14,6 +14,6 @@ from odradek.server.context import RequestContext
 async def handle(context: RequestContext, request: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse:
     """The next block."""
     try:
-        return await context.broker.controller.ask(request, AllocateProducerIdsResponse, context)
+        return await context.broker.controller.request(request, AllocateProducerIdsResponse, context)
     except ApiError as error:
         return AllocateProducerIdsResponse(error_code=error.code)

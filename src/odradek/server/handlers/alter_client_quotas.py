@@ -20,7 +20,7 @@ async def handle(context: RequestContext, request: AlterClientQuotasRequest) -> 
     """Change quotas."""
     try:
         check_cluster(context, AclOperation.ALTER_CONFIGS)
-        response = await context.broker.controller.ask(request, answers.AlterClientQuotasResponse, context)
+        response = await context.broker.controller.request(request, answers.AlterClientQuotasResponse, context)
     except ApiError as error:
         return answers.AlterClientQuotasResponse(entries=[_refused(entry, error) for entry in request.entries])
     if not request.validate_only:

@@ -14,6 +14,6 @@ from odradek.server.context import RequestContext
 async def handle(context: RequestContext, request: AlterPartitionRequest) -> AlterPartitionResponse:
     """Change in-sync sets, each partition on its own."""
     try:
-        return await context.broker.controller.ask(request, AlterPartitionResponse, context)
+        return await context.broker.controller.request(request, AlterPartitionResponse, context)
     except ApiError as error:
         return AlterPartitionResponse(error_code=error.code)

@@ -30,7 +30,7 @@ async def handle(
     """Each partition moves, stops moving, or is refused on its own."""
     try:
         check_cluster(context, AclOperation.ALTER)
-        response = await context.broker.controller.ask(request, AlterPartitionReassignmentsResponse, context)
+        response = await context.broker.controller.request(request, AlterPartitionReassignmentsResponse, context)
     except ApiError as error:
         return _refused(request, error)
     wanted = {

@@ -30,7 +30,7 @@ async def handle(
     users = dict.fromkeys([*(each.name for each in request.deletions), *(each.name for each in request.upsertions)])
     try:
         check_cluster(context, AclOperation.ALTER)
-        response = await context.broker.controller.ask(request, AlterUserScramCredentialsResponse, context)
+        response = await context.broker.controller.request(request, AlterUserScramCredentialsResponse, context)
     except ApiError as error:
         code, text = error.code, error.message or None
         results = [AlterUserScramCredentialsResult(user=name, error_code=code, error_message=text) for name in users]

@@ -14,7 +14,7 @@ from odradek.server.context import RequestContext
 async def handle(context: RequestContext, request: AssignReplicasToDirsRequest) -> AssignReplicasToDirsResponse:
     """Each partition succeeds or fails on its own."""
     try:
-        response = await context.broker.controller.ask(request, AssignReplicasToDirsResponse, context)
+        response = await context.broker.controller.request(request, AssignReplicasToDirsResponse, context)
     except ApiError as error:
         return AssignReplicasToDirsResponse(error_code=error.code)
     return response

@@ -14,7 +14,7 @@ from odradek.server.context import RequestContext
 async def handle(context: RequestContext, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
     """Note that a broker lives, and answer whether it is fenced."""
     try:
-        answer = await context.broker.controller.ask(request, BrokerHeartbeatResponse, context)
+        answer = await context.broker.controller.request(request, BrokerHeartbeatResponse, context)
     except ApiError as error:
         return BrokerHeartbeatResponse(error_code=error.code)
     if context.broker.liveness is not None:

@@ -15,6 +15,6 @@ from odradek.server.context import RequestContext
 async def handle(context: RequestContext, request: BrokerRegistrationRequest) -> BrokerRegistrationResponse:
     """Take a broker in, fenced until it has caught up."""
     try:
-        return await context.broker.controller.ask(request, BrokerRegistrationResponse, context)
+        return await context.broker.controller.request(request, BrokerRegistrationResponse, context)
     except ApiError as error:
         return BrokerRegistrationResponse(error_code=error.code, broker_epoch=-1)

@@ -14,6 +14,6 @@ from odradek.server.context import RequestContext
 async def handle(context: RequestContext, request: ControllerRegistrationRequest) -> ControllerRegistrationResponse:
     """Note where a controller listens and what it supports."""
     try:
-        return await context.broker.controller.ask(request, ControllerRegistrationResponse, context)
+        return await context.broker.controller.request(request, ControllerRegistrationResponse, context)
     except ApiError as error:
         return ControllerRegistrationResponse(error_code=error.code, error_message=error.message or None)

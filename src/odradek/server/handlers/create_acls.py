@@ -20,7 +20,7 @@ async def handle(context: RequestContext, request: CreateAclsRequest) -> CreateA
     """Create each by itself."""
     try:
         check_acls(context, AclOperation.ALTER)
-        response = await context.broker.controller.ask(request, CreateAclsResponse, context)
+        response = await context.broker.controller.request(request, CreateAclsResponse, context)
     except ApiError as error:
         refused = AclCreationResult(error_code=error.code, error_message=error.message or None)
         return CreateAclsResponse(results=[refused] * len(request.creations))

@@ -30,7 +30,7 @@ async def _made(context: RequestContext, request: CreateDelegationTokenRequest) 
     try:
         check_may_ask(context)
         _check_owner(context, request)
-        response = await context.broker.controller.ask(request, CreateDelegationTokenResponse, context)
+        response = await context.broker.controller.request(request, CreateDelegationTokenResponse, context)
     except ApiError as error:
         return CreateDelegationTokenResponse(
             error_code=error.code,

@@ -55,7 +55,7 @@ def _refused(topic: CreatePartitionsTopic, code: ErrorCode, message: str = "") -
 
 async def _grow(context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     try:
-        response = await context.broker.controller.ask(request, CreatePartitionsResponse, context)
+        response = await context.broker.controller.request(request, CreatePartitionsResponse, context)
     except ApiError as error:
         return CreatePartitionsResponse(
             results=[_refused(topic, error.code, error.message) for topic in request.topics]

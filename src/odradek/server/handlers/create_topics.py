@@ -54,7 +54,7 @@ def _hide_settings(result: CreatableTopicResult) -> None:
 
 async def _create(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     try:
-        response = await context.broker.controller.ask(request, CreateTopicsResponse, context)
+        response = await context.broker.controller.request(request, CreateTopicsResponse, context)
     except ApiError as error:
         return CreateTopicsResponse(topics=[_refused(topic, error.code, error.message) for topic in request.topics])
     if not request.validate_only:

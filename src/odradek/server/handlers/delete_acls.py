@@ -21,7 +21,7 @@ async def handle(context: RequestContext, request: DeleteAclsRequest) -> DeleteA
     """Delete what the filters mean."""
     try:
         check_acls(context, AclOperation.ALTER)
-        response = await context.broker.controller.ask(request, DeleteAclsResponse, context)
+        response = await context.broker.controller.request(request, DeleteAclsResponse, context)
     except ApiError as error:
         refused = DeleteAclsFilterResult(error_code=error.code, error_message=error.message or None)
         return DeleteAclsResponse(filter_results=[refused] * len(request.filters))

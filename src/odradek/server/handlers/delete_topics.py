@@ -75,7 +75,7 @@ def _all_failed(request: DeleteTopicsRequest, error: ApiError) -> DeleteTopicsRe
 async def _delete(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     before = context.broker.image
     try:
-        response = await context.broker.controller.ask(request, DeleteTopicsResponse, context)
+        response = await context.broker.controller.request(request, DeleteTopicsResponse, context)
     except ApiError as error:
         return _all_failed(request, error)
     known = {result.name: before.topics_by_name.get(result.name or "") for result in response.responses}

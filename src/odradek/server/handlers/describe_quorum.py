@@ -39,7 +39,7 @@ async def handle(context: RequestContext, request: DescribeQuorumRequest) -> Des
             ],
         )
     try:
-        response = await context.broker.controller.ask(request, DescribeQuorumResponse, context)
+        response = await context.broker.controller.request(request, DescribeQuorumResponse, context)
     except ApiError as error:
         return DescribeQuorumResponse(error_code=error.code, error_message=error.message)
     if context.api_version < _FIRST_WITH_DIRECTORIES:

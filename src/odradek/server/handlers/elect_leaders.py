@@ -26,7 +26,7 @@ async def handle(context: RequestContext, request: ElectLeadersRequest) -> Elect
     """Answer once this broker knows the leaders elected."""
     try:
         check_cluster(context, AclOperation.ALTER)
-        response = await context.broker.controller.ask(request, ElectLeadersResponse, context)
+        response = await context.broker.controller.request(request, ElectLeadersResponse, context)
     except ApiError as error:
         # Version 0 has no place for an error of the whole.
         code = ErrorCode.NONE if context.api_version == 0 else error.code

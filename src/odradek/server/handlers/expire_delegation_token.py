@@ -18,7 +18,7 @@ async def handle(context: RequestContext, request: ExpireDelegationTokenRequest)
     try:
         check_may_ask(context)
         token = ShownToken(context, bytes(request.hmac))
-        response = await context.broker.controller.ask(request, ExpireDelegationTokenResponse, context)
+        response = await context.broker.controller.request(request, ExpireDelegationTokenResponse, context)
     except ApiError as error:
         return ExpireDelegationTokenResponse(error_code=error.code, expiry_timestamp_ms=-1)
     if not response.error_code:

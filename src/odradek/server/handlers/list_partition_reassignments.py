@@ -16,7 +16,7 @@ async def handle(
 ) -> ListPartitionReassignmentsResponse:
     """What moves, of the partitions named or of all."""
     try:
-        response = await context.broker.controller.ask(request, ListPartitionReassignmentsResponse, context)
+        response = await context.broker.controller.request(request, ListPartitionReassignmentsResponse, context)
     except ApiError as error:
         return ListPartitionReassignmentsResponse(error_code=error.code, error_message=error.message or None)
     return response

@@ -15,6 +15,6 @@ from odradek.server.context import RequestContext
 async def handle(context: RequestContext, request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
     """Ask the active controller."""
     try:
-        return await context.broker.controller.ask(request, RemoveRaftVoterResponse, context)
+        return await context.broker.controller.request(request, RemoveRaftVoterResponse, context)
     except ApiError as error:
         return RemoveRaftVoterResponse(error_code=error.code, error_message=error.message or None)

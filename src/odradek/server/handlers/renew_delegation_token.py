@@ -18,7 +18,7 @@ async def handle(context: RequestContext, request: RenewDelegationTokenRequest) 
     try:
         check_may_ask(context)
         token = ShownToken(context, bytes(request.hmac))
-        response = await context.broker.controller.ask(request, RenewDelegationTokenResponse, context)
+        response = await context.broker.controller.request(request, RenewDelegationTokenResponse, context)
     except ApiError as error:
         return RenewDelegationTokenResponse(error_code=error.code, expiry_timestamp_ms=-1)
     if not response.error_code:

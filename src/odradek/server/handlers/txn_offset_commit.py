@@ -97,7 +97,7 @@ async def _commit(context: RequestContext, request: TxnOffsetCommitRequest) -> T
 
     async def verify(partition_id: int) -> ErrorCode:
         key = (OFFSETS_TOPIC, partition_id)
-        codes = await verifier.ask(
+        codes = await verifier.verify(
             request.transactional_id, request.producer_id, request.producer_epoch, [key], add=add
         )
         return codes[key]

@@ -16,7 +16,7 @@ from odradek.server.context import RequestContext
 async def handle(context: RequestContext, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
     """Remove the registration."""
     try:
-        response = await context.broker.controller.ask(request, UnregisterBrokerResponse, context)
+        response = await context.broker.controller.request(request, UnregisterBrokerResponse, context)
     except ApiError as error:
         return UnregisterBrokerResponse(error_code=error.code, error_message=error.message or None)
     await wait_until_seen(context.broker.publisher, lambda image: request.broker_id not in image.brokers)

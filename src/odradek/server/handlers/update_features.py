@@ -16,7 +16,7 @@ from odradek.server.context import RequestContext
 async def handle(context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
     """All updates or none."""
     try:
-        response = await context.broker.controller.ask(request, UpdateFeaturesResponse, context)
+        response = await context.broker.controller.request(request, UpdateFeaturesResponse, context)
     except ApiError as error:
         return UpdateFeaturesResponse(error_code=error.code, error_message=error.message or None)
     return response

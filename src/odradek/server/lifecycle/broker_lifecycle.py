@@ -243,7 +243,7 @@ class BrokerLifecycle:
         while True:
             await buggify("server: before a registration")
             try:
-                answer = await self._controller.ask(registration, BrokerRegistrationResponse)
+                answer = await self._controller.request(registration, BrokerRegistrationResponse)
             except ApiError as error:
                 if error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
                     raise ApiError(error.code, f"the controller refuses this broker; {CLUSTER_ACTION_HINT}") from None
@@ -310,7 +310,7 @@ class BrokerLifecycle:
         if self._broker_id not in self._publisher.image.brokers:
             raise stale
         _log.warning("another registration replaced this broker's: registering again")
-        answer = await self._controller.ask(self._registration, BrokerRegistrationResponse)
+        answer = await self._controller.request(self._registration, BrokerRegistrationResponse)
         self.broker_epoch = answer.broker_epoch
         self.heartbeat_now()
 
@@ -330,7 +330,7 @@ class BrokerLifecycle:
         )
         if full:
             request.unknown_tagged_fields = (full_log_dirs_field(full),)
-        answer = await self._controller.ask(request, BrokerHeartbeatResponse)
+        answer = await self._controller.request(request, BrokerHeartbeatResponse)
         if not answer.is_fenced:
             self._on_answered()
         return answer

@@ -81,7 +81,7 @@ class ControllerRegistration:
     async def _register(self) -> None:
         while not self._done:
             try:
-                await self._gateway.ask(self._request, ControllerRegistrationResponse)
+                await self._gateway.request(self._request, ControllerRegistrationResponse)
                 self._done = True
             except OdradekError as error:
                 _log.warning("this controller is not registered yet", error=error)

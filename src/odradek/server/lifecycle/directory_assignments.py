@@ -186,7 +186,7 @@ class DirectoryAssignments:
             ],
         )
         try:
-            answer = await self._controller.ask(request, AssignReplicasToDirsResponse)
+            answer = await self._controller.request(request, AssignReplicasToDirsResponse)
         except OdradekError as error:
             _log.warning("AssignReplicasToDirs failed", error=error)
             return False

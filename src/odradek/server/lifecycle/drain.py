@@ -39,7 +39,9 @@ async def drain(controller: Controller, node_id: int) -> None:
     resource = AlterConfigsResource(
         resource_type=int(ResourceType.BROKER), resource_name=str(node_id), configs=[change]
     )
-    answer = await controller.ask(IncrementalAlterConfigsRequest(resources=[resource]), IncrementalAlterConfigsResponse)
+    answer = await controller.request(
+        IncrementalAlterConfigsRequest(resources=[resource]), IncrementalAlterConfigsResponse
+    )
     for result in answer.responses:
         if result.error_code:
             raise ApiError(ErrorCode(result.error_code), result.error_message or "")

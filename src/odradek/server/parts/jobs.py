@@ -85,7 +85,7 @@ def build_jobs(
             ports.clock,
             Sources(ports, security.dynamic.keys),
             data.replicas,
-            gateway.ask,
+            gateway.request,
             link_groups,
             broker_id=settings.node_id,
         ),

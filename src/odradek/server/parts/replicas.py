@@ -138,7 +138,7 @@ def _build_replication(
     security: SecurityParts,
 ) -> Replication:
     async def alter_partition(request: AlterPartitionRequest) -> AlterPartitionResponse:
-        return await quorum.gateway.ask(request, AlterPartitionResponse)
+        return await quorum.gateway.request(request, AlterPartitionResponse)
 
     return Replication(
         settings,

@@ -73,7 +73,7 @@ async def verify(context: RequestContext, request: ProduceRequest, unverified: l
         verified[key] = verification
         asked.setdefault((producer_id, epoch), {})[key] = producers, verification
     for (producer_id, epoch), places in asked.items():
-        codes = await verifier.ask(request.transactional_id or "", producer_id, epoch, list(places), add=add)
+        codes = await verifier.verify(request.transactional_id or "", producer_id, epoch, list(places), add=add)
         for key, code in codes.items():
             producers, verification = places[key]
             producers.end_verification(producer_id, verification, is_confirmed=not code)

@@ -48,7 +48,7 @@ class ProducerIdBlocks:
     async def _fetch_block(self) -> None:
         request = AllocateProducerIdsRequest(broker_id=self._broker_id, broker_epoch=self._broker_epoch())
         try:
-            block = await self._controller.ask(request, AllocateProducerIdsResponse)
+            block = await self._controller.request(request, AllocateProducerIdsResponse)
         except ApiError as error:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"no producer ids: {error}") from None
         if block.error_code:

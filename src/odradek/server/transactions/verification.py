@@ -82,7 +82,7 @@ class TransactionVerifier:
         self._node_id = node_id
         self._monotonic_ms = monotonic_ms
 
-    async def ask(
+    async def verify(
         self,
         transactional_id: str,
         producer_id: int,
@@ -91,10 +91,10 @@ class TransactionVerifier:
         *,
         add: bool,
     ) -> Codes:
-        """NONE, or why not, for each partition.
+        """Verify that the partitions are in the transaction; returns NONE or an error code for each.
 
         Args:
-            add: make the partitions part of the transaction, and begin it where none is open.
+            add: add the partitions to the transaction, and begin it if none is open.
         Returns:
             Codes among them: TRANSACTION_ABORTABLE (not part of it), INVALID_PRODUCER_EPOCH (fenced),
             INVALID_PRODUCER_ID_MAPPING, and those of RETRIABLE.

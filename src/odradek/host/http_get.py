@@ -1,4 +1,4 @@
-"""One small GET at a broker's pages, as a probe asks them."""
+"""A small HTTP GET for the JSON pages of brokers and of the host."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from typing import Any
 
 from odradek.settings.listeners import WILDCARDS
 
-# What is asked of each broker for one page of the host's must be over long before who asks the host gives up.
+# Shorter than the timeout of requests to the host, whose page needs the pages of all brokers.
 BROKER_PATIENCE_S = 2.0
 DRAIN_PATIENCE_S = 5.0
 HOST_PATIENCE_S = 20.0
 MAX_ANSWER_BYTES = 1024 * 1024
 
 
-async def ask(address: tuple[str, int], path: str, *, patience_s: float = BROKER_PATIENCE_S) -> dict[str, Any] | None:
-    """What `/readyz` or `/drained` says, yes or no; None where nothing answers in time."""
+async def get_json(
+    address: tuple[str, int], path: str, *, patience_s: float = BROKER_PATIENCE_S
+) -> dict[str, Any] | None:
+    """The JSON object of a page, whatever its status; None if there is no response in time."""
     host, port = address
     near = ("127.0.0.1" if host in WILDCARDS else host, port)
     try:
