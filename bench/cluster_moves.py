@@ -124,12 +124,12 @@ def _move(trio: Trio, name: str, count: int) -> float:
     request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=name, partitions=partitions)])
     begun = time.monotonic()
     with Calls(trio.port(), timeout_s=120) as calls:
-        answer = calls.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, request)
+        answer = calls.request(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, request)
         refused = [each for topic in answer.responses for each in topic.partitions if each.error_code]
         assert not answer.error_code and not refused, (answer.error_code, refused[:3])
 
         def settled() -> bool:
-            left: Any = calls.ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, ListPartitionReassignmentsRequest())
+            left: Any = calls.request(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, ListPartitionReassignmentsRequest())
             return not left.topics
 
         until(settled, "all have moved")

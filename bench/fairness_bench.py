@@ -54,7 +54,7 @@ def main() -> int:
         one = batch(b"x" * 100)
         requests: dict[str, Callable[[], object]] = {
             "produce of one record": lambda: calls.produce(topic, one),
-            "metadata": lambda: calls.ask(ApiKey.METADATA, 12, MetadataRequest(topics=[])),
+            "metadata": lambda: calls.request(ApiKey.METADATA, 12, MetadataRequest(topics=[])),
         }
         for percentage in (PERCENTAGE, None):
             set_quotas(node.port, {"client-id": FLOODER}, request_percentage=percentage)

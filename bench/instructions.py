@@ -147,7 +147,7 @@ def commit(calls: Calls, topic: str) -> None:
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
     named = OffsetCommitRequestTopic(name=topic, partitions=[partition])
     request = OffsetCommitRequest(group_id=GROUP, generation_id_or_member_epoch=-1, topics=[named])
-    answer = calls.ask(ApiKey.OFFSET_COMMIT, 8, request).topics[0].partitions[0]
+    answer = calls.request(ApiKey.OFFSET_COMMIT, 8, request).topics[0].partitions[0]
     assert not answer.error_code, answer
 
 

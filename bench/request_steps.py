@@ -217,7 +217,7 @@ def replicated_topic(calls: Calls, name: str) -> str:
     """A topic of one partition that node 1 leads and the others follow."""
     assignment = CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 2, 3])
     topic = CreatableTopic(name=name, num_partitions=-1, replication_factor=-1, assignments=[assignment])
-    answer = calls.ask(ApiKey.CREATE_TOPICS, 5, CreateTopicsRequest(topics=[topic], timeout_ms=60_000)).topics[0]
+    answer = calls.request(ApiKey.CREATE_TOPICS, 5, CreateTopicsRequest(topics=[topic], timeout_ms=60_000)).topics[0]
     assert not answer.error_code, answer
     calls.wait_for_leaders(name, 1)
     return name

@@ -192,7 +192,7 @@ class Trio:
 
         def ask() -> int:
             with Calls(self.port()) as calls:
-                answer = calls.ask(ApiKey.DESCRIBE_QUORUM, 2, DescribeQuorumRequest(topics=[partition]))
+                answer = calls.request(ApiKey.DESCRIBE_QUORUM, 2, DescribeQuorumRequest(topics=[partition]))
             leader: int = answer.topics[0].partitions[0].leader_id
             return max(leader, 0)
 

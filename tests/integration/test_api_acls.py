@@ -72,7 +72,7 @@ def describe_code(port: int) -> int:
         permission_type=PermissionType.ANY,
     )
     with Calls(port) as calls:
-        return int(calls.ask(ApiKey.DESCRIBE_ACLS, 3, asked).error_code)
+        return int(calls.request(ApiKey.DESCRIBE_ACLS, 3, asked).error_code)
 
 
 def test_a_stock_client_creates_describes_and_deletes(node_thread: NodeThread) -> None:
@@ -132,10 +132,10 @@ def test_every_version_says_what_is_wrong_with_each(node_thread: NodeThread, ver
     )
     bad = AclCreation(resource_type=AclResourceType.CLUSTER, resource_name="x")
     with Calls(port_of(node_thread)) as calls:
-        answer = calls.ask(ApiKey.CREATE_ACLS, version, CreateAclsRequest(creations=[good, bad]))
+        answer = calls.request(ApiKey.CREATE_ACLS, version, CreateAclsRequest(creations=[good, bad]))
         assert [each.error_code for each in answer.results] == [0, ErrorCode.INVALID_REQUEST]
         unknown = DescribeAclsRequest(operation=0)
-        assert calls.ask(ApiKey.DESCRIBE_ACLS, version, unknown).error_code == ErrorCode.INVALID_REQUEST
+        assert calls.request(ApiKey.DESCRIBE_ACLS, version, unknown).error_code == ErrorCode.INVALID_REQUEST
         anything: dict[str, Any] = {
             "resource_type_filter": 1,
             "pattern_type_filter": 1,
@@ -143,9 +143,9 @@ def test_every_version_says_what_is_wrong_with_each(node_thread: NodeThread, ver
             "permission_type": 1,
         }
         nulls: dict[str, Any] = {"resource_name_filter": None, "principal_filter": None, "host_filter": None}
-        (found,) = calls.ask(ApiKey.DESCRIBE_ACLS, version, DescribeAclsRequest(**anything, **nulls)).resources
+        (found,) = calls.request(ApiKey.DESCRIBE_ACLS, version, DescribeAclsRequest(**anything, **nulls)).resources
         assert (found.resource_name, found.acls[0].host) == ("g", "10.0.0.0/8")
         filters = [DeleteAclsFilter(**anything, **nulls), DeleteAclsFilter()]
-        answer = calls.ask(ApiKey.DELETE_ACLS, version, DeleteAclsRequest(filters=filters))
+        answer = calls.request(ApiKey.DELETE_ACLS, version, DeleteAclsRequest(filters=filters))
         assert [each.error_code for each in answer.filter_results] == [0, ErrorCode.INVALID_REQUEST]
         assert [each.resource_name for each in answer.filter_results[0].matching_acls] == ["g"]

@@ -38,7 +38,7 @@ def describe(calls: Calls, kind: int, name: str, *keys: str, version: int = 4, *
         resource_type=kind, resource_name=name, configuration_keys=list(keys) if keys else None
     )
     request = DescribeConfigsRequest(resources=[resource], **fields)
-    found: DescribeConfigsResult = one(calls.ask(ApiKey.DESCRIBE_CONFIGS, version, request).results)
+    found: DescribeConfigsResult = one(calls.request(ApiKey.DESCRIBE_CONFIGS, version, request).results)
     return found
 
 
@@ -57,7 +57,7 @@ def change(
     ]
     resource = incremental_request.AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
     request = incremental_request.IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
-    answer = one(calls.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request).responses)
+    answer = one(calls.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request).responses)
     assert (answer.resource_type, answer.resource_name) == (kind, name)
     return name_of(answer.error_code), answer.error_message
 
@@ -70,7 +70,7 @@ def replace(calls: Calls, kind: int, name: str, settings: dict[str, str | None],
     configs = [alter_request.AlterableConfig(name=key, value=value) for key, value in settings.items()]
     resource = alter_request.AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
     request = alter_request.AlterConfigsRequest(resources=[resource], validate_only=validate_only)
-    return name_of(one(calls.ask(ApiKey.ALTER_CONFIGS, 2, request).responses).error_code)
+    return name_of(one(calls.request(ApiKey.ALTER_CONFIGS, 2, request).responses).error_code)
 
 
 class Eventually:
@@ -142,7 +142,7 @@ class TestDescribe:
             assert shown(BROKER, "1", "log.retention.hours") == ("100", FILE_SOURCE, hours)
             assert shown(BROKER, "1", "log.retention.minutes") == ("300", FILE_SOURCE, minutes)
             assert shown(BROKER, "1", "log.retention.ms") == (None, DEFAULT_SOURCE, [])
-            answer = calls.ask(
+            answer = calls.request(
                 ApiKey.CREATE_TOPICS,
                 7,
                 CreateTopicsRequest(
@@ -341,7 +341,7 @@ class TestChangeOfATopic:
         configs = [CreatableTopicConfig(name=name, value=value) for name, value in lags.items()]
         wanted = CreatableTopic(name=fresh_name(), num_partitions=1, replication_factor=1, configs=configs)
         created = one(
-            calls.ask(ApiKey.CREATE_TOPICS, 5, CreateTopicsRequest(topics=[wanted], timeout_ms=30_000)).topics
+            calls.request(ApiKey.CREATE_TOPICS, 5, CreateTopicsRequest(topics=[wanted], timeout_ms=30_000)).topics
         )
         assert name_of(created.error_code) == "INVALID_CONFIG"
 
@@ -482,8 +482,8 @@ class TestChangeOfBrokers:
 
 class TestListResources:
     @staticmethod
-    def ask(calls: Calls, *kinds: int, version: int = 1) -> tuple[str, set[tuple[int, str]]]:
-        answer = calls.ask(
+    def request(calls: Calls, *kinds: int, version: int = 1) -> tuple[str, set[tuple[int, str]]]:
+        answer = calls.request(
             ApiKey.LIST_CONFIG_RESOURCES, version, ListConfigResourcesRequest(resource_types=list(kinds))
         )
         return name_of(answer.error_code), {
@@ -494,21 +494,21 @@ class TestListResources:
         topic, group = calls.create_topic(), fresh_name()
         assert change(calls, GROUP, group, ("consumer.session.timeout.ms", SET, "50000"))[0] == "NONE"
         assert Eventually(calls, GROUP, group, "consumer.session.timeout.ms").is_("50000")
-        assert (TOPIC, topic) in self.ask(calls, TOPIC)[1]
-        assert self.ask(calls, BROKER)[1] == {(BROKER, "1")}
-        assert self.ask(calls, BROKER_LOGGER)[1] == {(BROKER_LOGGER, "1")}
-        assert (GROUP, group) in self.ask(calls, GROUP)[1]
-        everything = self.ask(calls)[1]
+        assert (TOPIC, topic) in self.request(calls, TOPIC)[1]
+        assert self.request(calls, BROKER)[1] == {(BROKER, "1")}
+        assert self.request(calls, BROKER_LOGGER)[1] == {(BROKER_LOGGER, "1")}
+        assert (GROUP, group) in self.request(calls, GROUP)[1]
+        everything = self.request(calls)[1]
         assert {(TOPIC, topic), (BROKER, "1"), (BROKER_LOGGER, "1"), (GROUP, group)} <= everything
 
     def test_client_metrics_alone_in_version_0(self, calls: Calls) -> None:
         name = fresh_name()
         assert change(calls, CLIENT_METRICS, name, ("interval.ms", SET, "5000"))[0] == "NONE"
         assert Eventually(calls, CLIENT_METRICS, name, "interval.ms").is_("5000")
-        code, found = self.ask(calls, version=0)
+        code, found = self.request(calls, version=0)
         assert code == "NONE"
         assert (CLIENT_METRICS, name) in found
         assert {kind for kind, _ in found} == {CLIENT_METRICS}
 
     def test_a_type_that_no_one_knows(self, calls: Calls) -> None:
-        assert self.ask(calls, 99) == ("UNSUPPORTED_VERSION", set())
+        assert self.request(calls, 99) == ("UNSUPPORTED_VERSION", set())

@@ -47,11 +47,11 @@ def controller(node: Node) -> Iterator[Calls]:
 @pytest.fixture
 def cluster_id(node: Node) -> str:
     with Calls(node.port) as calls:
-        return str(calls.ask(ApiKey.METADATA, 12, MetadataRequest(topics=[])).cluster_id)
+        return str(calls.request(ApiKey.METADATA, 12, MetadataRequest(topics=[])).cluster_id)
 
 
 def supported(connection: Calls) -> dict[str, tuple[int, int]]:
-    answer = connection.ask(
+    answer = connection.request(
         ApiKey.API_VERSIONS, 4, ApiVersionsRequest(client_software_name="t", client_software_version="1")
     )
     return {each.name: (each.min_version, each.max_version) for each in answer.supported_features}
@@ -80,23 +80,23 @@ class TestBrokers:
     ) -> None:
         broker_id = 100 + version
         request = registration(controller, cluster_id, broker_id)
-        answer = controller.ask(ApiKey.BROKER_REGISTRATION, version, request)
+        answer = controller.request(ApiKey.BROKER_REGISTRATION, version, request)
         assert (answer.error_code, answer.broker_epoch > 0) == (0, True)
         for beat in range(3):
             heartbeat = BrokerHeartbeatRequest(
                 broker_id=broker_id, broker_epoch=answer.broker_epoch, current_metadata_offset=0
             )
-            heard = controller.ask(ApiKey.BROKER_HEARTBEAT, beat, heartbeat)
+            heard = controller.request(ApiKey.BROKER_HEARTBEAT, beat, heartbeat)
             assert (heard.error_code, heard.is_caught_up, heard.is_fenced) == (0, False, True)
 
     def test_one_of_another_cluster_is_refused(self, controller: Calls) -> None:
         request = registration(controller, "another-cluster-of-22", 90)
-        answer = controller.ask(ApiKey.BROKER_REGISTRATION, 4, request)
+        answer = controller.request(ApiKey.BROKER_REGISTRATION, 4, request)
         assert name_of(answer.error_code) == "INCONSISTENT_CLUSTER_ID"
 
     def test_an_id_in_use_is_refused_while_its_owner_lives(self, controller: Calls, cluster_id: str) -> None:
         request = registration(controller, cluster_id, 1, log_dirs=[uuid4()])
-        answer = controller.ask(ApiKey.BROKER_REGISTRATION, 4, request)
+        answer = controller.request(ApiKey.BROKER_REGISTRATION, 4, request)
         assert name_of(answer.error_code) == "DUPLICATE_BROKER_REGISTRATION"
 
     @pytest.mark.parametrize(
@@ -106,15 +106,15 @@ class TestBrokers:
         self, controller: Calls, broker_id: int, broker_epoch: int, error: str
     ) -> None:
         request = BrokerHeartbeatRequest(broker_id=broker_id, broker_epoch=broker_epoch)
-        assert name_of(controller.ask(ApiKey.BROKER_HEARTBEAT, 2, request).error_code) == error
+        assert name_of(controller.request(ApiKey.BROKER_HEARTBEAT, 2, request).error_code) == error
         ids = AllocateProducerIdsRequest(broker_id=broker_id, broker_epoch=broker_epoch)
-        assert name_of(controller.ask(ApiKey.ALLOCATE_PRODUCER_IDS, 0, ids).error_code) == error
+        assert name_of(controller.request(ApiKey.ALLOCATE_PRODUCER_IDS, 0, ids).error_code) == error
 
     def test_blocks_of_producer_ids_do_not_overlap(self, controller: Calls, cluster_id: str) -> None:
         request = registration(controller, cluster_id, 91)
-        broker_epoch = controller.ask(ApiKey.BROKER_REGISTRATION, 4, request).broker_epoch
+        broker_epoch = controller.request(ApiKey.BROKER_REGISTRATION, 4, request).broker_epoch
         ids = AllocateProducerIdsRequest(broker_id=91, broker_epoch=broker_epoch)
-        blocks = [controller.ask(ApiKey.ALLOCATE_PRODUCER_IDS, 0, ids) for _ in range(3)]
+        blocks = [controller.request(ApiKey.ALLOCATE_PRODUCER_IDS, 0, ids) for _ in range(3)]
         assert not any(block.error_code for block in blocks)
         assert [block.producer_id_start - blocks[0].producer_id_start for block in blocks] == [0, 1000, 2000]
 
@@ -127,13 +127,13 @@ class TestBrokers:
             partition.new_isr_with_epochs = [BrokerState(broker_id=1)]
         topic = TopicData(topic_id=UUID(int=12345), partitions=[partition])
         request = AlterPartitionRequest(broker_id=1, broker_epoch=0, topics=[topic])
-        answer = controller.ask(ApiKey.ALTER_PARTITION, version, request)
+        answer = controller.request(ApiKey.ALTER_PARTITION, version, request)
         assert name_of(answer.error_code) == "STALE_BROKER_EPOCH"
 
 
 class TestControllers:
     def test_a_controller_registers_itself_at_start(self, controller: Calls, node: Node) -> None:
-        answer = controller.ask(ApiKey.DESCRIBE_CLUSTER, 1, DescribeClusterRequest(endpoint_type=CONTROLLERS))
+        answer = controller.request(ApiKey.DESCRIBE_CLUSTER, 1, DescribeClusterRequest(endpoint_type=CONTROLLERS))
         assert [(each.broker_id, each.port) for each in answer.brokers] == [(1, node.controller_port)]
 
     def test_another_registers(self, controller: Calls) -> None:
@@ -146,15 +146,15 @@ class TestControllers:
                 for name, (low, high) in supported(controller).items()
             ],
         )
-        assert controller.ask(ApiKey.CONTROLLER_REGISTRATION, 0, request).error_code == 0
-        answer = controller.ask(ApiKey.DESCRIBE_CLUSTER, 1, DescribeClusterRequest(endpoint_type=CONTROLLERS))
+        assert controller.request(ApiKey.CONTROLLER_REGISTRATION, 0, request).error_code == 0
+        answer = controller.request(ApiKey.DESCRIBE_CLUSTER, 1, DescribeClusterRequest(endpoint_type=CONTROLLERS))
         assert (55, "127.0.0.1", 5) in [(each.broker_id, each.host, each.port) for each in answer.brokers]
 
     def test_one_without_our_features_is_refused(self, controller: Calls) -> None:
         request = ControllerRegistrationRequest(
             controller_id=56, incarnation_id=uuid4(), listeners=[ControllerListener(name="C", host="h", port=5)]
         )
-        answer = controller.ask(ApiKey.CONTROLLER_REGISTRATION, 0, request)
+        answer = controller.request(ApiKey.CONTROLLER_REGISTRATION, 0, request)
         assert name_of(answer.error_code) == "UNSUPPORTED_VERSION"
 
 
@@ -174,7 +174,7 @@ class TestEnvelope:
     def test_the_inner_request_is_answered_in_its_own_version(self, controller: Calls, version: int) -> None:
         name = fresh_name()
         request = sealed(ApiKey.CREATE_TOPICS, version, creation(name))
-        answer = controller.ask(ApiKey.ENVELOPE, 0, request)
+        answer = controller.request(ApiKey.ENVELOPE, 0, request)
         assert answer.error_code == 0
         header, offset = decode_response_header(ApiKey.CREATE_TOPICS, version, answer.response_data)
         inner: Any = codec.decode(API[ApiKey.CREATE_TOPICS].response, answer.response_data, version, offset)
@@ -183,7 +183,7 @@ class TestEnvelope:
 
     def test_an_answer_with_an_error_is_an_answer(self, controller: Calls) -> None:
         request = sealed(ApiKey.CREATE_TOPICS, 7, creation("no/name"))
-        answer = controller.ask(ApiKey.ENVELOPE, 0, request)
+        answer = controller.request(ApiKey.ENVELOPE, 0, request)
         _, offset = decode_response_header(ApiKey.CREATE_TOPICS, 7, answer.response_data)
         inner: Any = codec.decode(API[ApiKey.CREATE_TOPICS].response, answer.response_data, 7, offset)
         assert name_of(one(inner.topics).error_code) == "INVALID_TOPIC_EXCEPTION"
@@ -201,7 +201,7 @@ class TestEnvelope:
     )
     def test_a_broken_one_is_refused(self, controller: Calls, fields: dict[str, Any], error: str) -> None:
         request = sealed(ApiKey.CREATE_TOPICS, 7, creation(fresh_name()), **fields)
-        assert name_of(controller.ask(ApiKey.ENVELOPE, 0, request).error_code) == error
+        assert name_of(controller.request(ApiKey.ENVELOPE, 0, request).error_code) == error
 
     def test_only_what_brokers_forward_may_be_inside(self, controller: Calls) -> None:
         beat = BrokerHeartbeatRequest(broker_id=1, broker_epoch=0)
@@ -210,7 +210,7 @@ class TestEnvelope:
             (ApiKey.ENVELOPE, 0, sealed(ApiKey.BROKER_HEARTBEAT, 2, beat)),
             (ApiKey.METADATA, 12, MetadataRequest(topics=[])),
         ):
-            answer = controller.ask(ApiKey.ENVELOPE, 0, sealed(key, version, request))
+            answer = controller.request(ApiKey.ENVELOPE, 0, sealed(key, version, request))
             assert name_of(answer.error_code) == "INVALID_REQUEST", key
 
     def test_many_wait_for_their_commits_at_once_and_are_answered_in_order(self, controller: Calls) -> None:

@@ -44,7 +44,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Node, in
 
 def producers_of(calls: Calls, topic: str) -> list[int]:
     request = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[0])])
-    found = calls.ask(ApiKey.DESCRIBE_PRODUCERS, 0, request).topics[0].partitions[0].active_producers
+    found = calls.request(ApiKey.DESCRIBE_PRODUCERS, 0, request).topics[0].partitions[0].active_producers
     return [each.producer_id for each in found]
 
 
@@ -55,7 +55,7 @@ def keep_producers_for(node: Node, expiration_ms: int) -> None:
 
 def state_of(calls: Calls, transactional_id: str) -> str:
     request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
-    (found,) = calls.ask(ApiKey.DESCRIBE_TRANSACTIONS, 0, request).transaction_states
+    (found,) = calls.request(ApiKey.DESCRIBE_TRANSACTIONS, 0, request).transaction_states
     return name_of(found.error_code) if found.error_code else found.transaction_state
 
 
@@ -149,7 +149,7 @@ def test_two_phase_commit_is_not_offered_by_default(node: Node) -> None:
     """KIP-939's flags need version 6, which a setting enables: a client that wants them says UNSUPPORTED_VERSION
     itself, and one that sends it all the same is not answered, as by Kafka 4.3."""
     with Calls(node.port) as calls:
-        answer = calls.ask(
+        answer = calls.request(
             ApiKey.API_VERSIONS, 3, ApiVersionsRequest(client_software_name="test", client_software_version="1")
         )
         (offered,) = [each for each in answer.api_keys if each.api_key == ApiKey.INIT_PRODUCER_ID]

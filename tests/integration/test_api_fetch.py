@@ -253,7 +253,7 @@ class TestWaiting:
         with Calls(node.port) as reader:
             waiting = reader.send(ApiKey.FETCH, 12, fetch_request(fetch_topic(topic, {0: 0}), max_wait_ms=LONG_MS))
             time.sleep(0.1)
-            calls.ask(ApiKey.DELETE_TOPICS, 4, DeleteTopicsRequest(topic_names=[topic], timeout_ms=30_000))
+            calls.request(ApiKey.DELETE_TOPICS, 4, DeleteTopicsRequest(topic_names=[topic], timeout_ms=30_000))
             part = reader.receive(ApiKey.FETCH, 12, waiting).responses[0].partitions[0]
         assert name_of(part.error_code) in ("UNKNOWN_TOPIC_OR_PARTITION", "NOT_LEADER_OR_FOLLOWER")
 
@@ -310,7 +310,7 @@ class TestSessions:
         assert self.parts(added) == {0: 1, 2: 1}
         forgotten = fetch_request(session_id=session, session_epoch=2)
         forgotten.forgotten_topics_data = [ForgottenTopic(topic=three, partitions=[0])]
-        assert self.parts(calls.ask(ApiKey.FETCH, 12, forgotten)) == {2: 1}
+        assert self.parts(calls.request(ApiKey.FETCH, 12, forgotten)) == {2: 1}
 
     def test_by_topic_id(self, calls: Calls, three: str) -> None:
         topic_id = calls.topic_id(three)
@@ -400,7 +400,7 @@ class TestSessions:
         session = self.begin(calls, three, 0)
         emptied = fetch_request(session_id=session, session_epoch=1)
         emptied.forgotten_topics_data = [ForgottenTopic(topic=three, partitions=[0])]
-        answer = calls.ask(ApiKey.FETCH, 12, emptied)
+        answer = calls.request(ApiKey.FETCH, 12, emptied)
         assert (answer.error_code, answer.session_id) == (0, 0)
         assert name_of(calls.fetch(session_id=session, session_epoch=2).error_code) == "FETCH_SESSION_ID_NOT_FOUND"
 

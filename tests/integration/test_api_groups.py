@@ -63,7 +63,7 @@ class Member(Calls):
 
     def introduce(self) -> None:
         """Be given a member id."""
-        answer = self.ask_until_loaded(ApiKey.JOIN_GROUP, 9, self.join_request())
+        answer = self.request_until_loaded(ApiKey.JOIN_GROUP, 9, self.join_request())
         assert name_of(answer.error_code) == "MEMBER_ID_REQUIRED"
         self.member_id = answer.member_id
 
@@ -88,17 +88,17 @@ class Member(Calls):
         )
 
     def sync(self, **assigned: bytes) -> bytes:
-        answer = self.ask(ApiKey.SYNC_GROUP, 5, self.sync_request(**assigned))
+        answer = self.request(ApiKey.SYNC_GROUP, 5, self.sync_request(**assigned))
         assert not answer.error_code, name_of(answer.error_code)
         return bytes(answer.assignment)
 
     def heartbeat(self) -> str:
         request = HeartbeatRequest(group_id=self.group, generation_id=self.generation, member_id=self.member_id)
-        return name_of(self.ask(ApiKey.HEARTBEAT, 4, request).error_code)
+        return name_of(self.request(ApiKey.HEARTBEAT, 4, request).error_code)
 
     def leave(self) -> str:
         request = LeaveGroupRequest(group_id=self.group, members=[MemberIdentity(member_id=self.member_id)])
-        answer = self.ask(ApiKey.LEAVE_GROUP, 5, request)
+        answer = self.request(ApiKey.LEAVE_GROUP, 5, request)
         return name_of(answer.error_code or one(answer.members).error_code)
 
     def commit(self, topic: str, offset: int, *, partition: int = 0, note: str | None = "") -> str:
@@ -111,20 +111,20 @@ class Member(Calls):
             member_id=self.member_id,
             topics=[OffsetCommitRequestTopic(name=topic, partitions=[wanted])],
         )
-        answer = self.ask_until_loaded(ApiKey.OFFSET_COMMIT, 9, request)
+        answer = self.request_until_loaded(ApiKey.OFFSET_COMMIT, 9, request)
         return name_of(one(one(answer.topics).partitions).error_code)
 
     def committed(self, topic: str, *partitions: int) -> dict[int, tuple[int, str | None]]:
         """(offset, note) by partition."""
         wanted = OffsetFetchRequestTopics(name=topic, partition_indexes=list(partitions))
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=self.group, topics=[wanted])])
-        answer = self.ask_until_loaded(ApiKey.OFFSET_FETCH, 9, request)
+        answer = self.request_until_loaded(ApiKey.OFFSET_FETCH, 9, request)
         assert not any(error_codes(answer)), answer
         found = one(one(answer.groups).topics).partitions
         return {each.partition_index: (each.committed_offset, each.metadata) for each in found}
 
     def state(self) -> str:
-        answer = self.ask(ApiKey.DESCRIBE_GROUPS, 5, DescribeGroupsRequest(groups=[self.group]))
+        answer = self.request(ApiKey.DESCRIBE_GROUPS, 5, DescribeGroupsRequest(groups=[self.group]))
         return str(one(answer.groups).group_state)
 
 
@@ -220,13 +220,13 @@ def test_a_commit_may_say_how_long_it_is_kept(first: Member, retention_ms: int) 
         retention_time_ms=retention_ms,
         topics=[OffsetCommitRequestTopic(name=topic, partitions=[partition])],
     )
-    assert not any(error_codes(first.ask_until_loaded(ApiKey.OFFSET_COMMIT, 3, request)))
+    assert not any(error_codes(first.request_until_loaded(ApiKey.OFFSET_COMMIT, 3, request)))
 
 
 def test_administration(first: Member) -> None:
     topic = first.create_topic()
     first.commit(topic, 5)
-    listed = first.ask(ApiKey.LIST_GROUPS, 5, ListGroupsRequest(states_filter=["Empty"])).groups
+    listed = first.request(ApiKey.LIST_GROUPS, 5, ListGroupsRequest(states_filter=["Empty"])).groups
     mine = one([each for each in listed if each.group_id == first.group])
     assert (mine.group_state, mine.group_type) == ("Empty", "classic")
 
@@ -235,11 +235,11 @@ def test_administration(first: Member) -> None:
         request = OffsetDeleteRequest(
             group_id=first.group, topics=[OffsetDeleteRequestTopic(name=topic, partitions=[partition])]
         )
-        answer = first.ask(ApiKey.OFFSET_DELETE, 0, request)
+        answer = first.request(ApiKey.OFFSET_DELETE, 0, request)
         return name_of(answer.error_code)
 
     def delete_group() -> str:
-        answer = first.ask(ApiKey.DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=[first.group]))
+        answer = first.request(ApiKey.DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=[first.group]))
         return name_of(one(answer.results).error_code)
 
     first.commit(topic, 6)
@@ -259,13 +259,13 @@ def test_administration(first: Member) -> None:
 
 def test_find_coordinator(node: Node, first: Member) -> None:
     request = FindCoordinatorRequest(coordinator_keys=[first.group, "other", first.group])
-    answer = first.ask_until_loaded(ApiKey.FIND_COORDINATOR, 4, request)
+    answer = first.request_until_loaded(ApiKey.FIND_COORDINATOR, 4, request)
     assert {each.key for each in answer.coordinators} == {first.group, "other"}
     assert {(each.error_code, each.node_id, each.host, each.port) for each in answer.coordinators} == {
         (0, 1, "127.0.0.1", node.port)
     }
     unknown = FindCoordinatorRequest(key_type=9, coordinator_keys=["x"])
-    assert name_of(one(first.ask(ApiKey.FIND_COORDINATOR, 6, unknown).coordinators).error_code) == "INVALID_REQUEST"
+    assert name_of(one(first.request(ApiKey.FIND_COORDINATOR, 6, unknown).coordinators).error_code) == "INVALID_REQUEST"
 
 
 @only_ours

@@ -25,7 +25,7 @@ def calls(node: Node) -> Iterator[Calls]:
 def topic(calls: Calls) -> str:
     name = fresh_name()
     request = CreateTopicsRequest(topics=[CreatableTopic(name=name, num_partitions=2, replication_factor=1)])
-    (answer,) = calls.ask(ApiKey.CREATE_TOPICS, 7, request).topics
+    (answer,) = calls.request(ApiKey.CREATE_TOPICS, 7, request).topics
     assert answer.error_code == 0
     return name
 
@@ -35,7 +35,7 @@ def elect(calls: Calls, version: int, kind: int, *asked: tuple[str, list[int]]) 
         election_type=kind,
         topic_partitions=[TopicPartitions(topic=name, partitions=numbers) for name, numbers in asked] or None,
     )
-    answer = calls.ask(ApiKey.ELECT_LEADERS, version, request)
+    answer = calls.request(ApiKey.ELECT_LEADERS, version, request)
     assert answer.error_code == 0
     return {
         (each.topic, result.partition_id): name_of(result.error_code)
@@ -64,4 +64,4 @@ def test_of_all_partitions_only_those_are_reported_that_changed(calls: Calls, to
 
 def test_a_kind_that_no_one_knows(calls: Calls, topic: str) -> None:
     request = ElectLeadersRequest(election_type=7, topic_partitions=[TopicPartitions(topic=topic, partitions=[0])])
-    assert name_of(calls.ask(ApiKey.ELECT_LEADERS, 2, request).error_code) == "INVALID_REQUEST"
+    assert name_of(calls.request(ApiKey.ELECT_LEADERS, 2, request).error_code) == "INVALID_REQUEST"

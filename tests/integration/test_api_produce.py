@@ -287,7 +287,7 @@ def test_each_partition_is_answered_on_its_own(calls: Calls) -> None:
     )
     answers = {
         (each.name == topic, part.index): name_of(part.error_code)
-        for each in calls.ask(ApiKey.PRODUCE, 11, request).responses
+        for each in calls.request(ApiKey.PRODUCE, 11, request).responses
         for part in each.partition_responses
     }
     assert answers == {
@@ -301,10 +301,10 @@ def test_each_partition_is_answered_on_its_own(calls: Calls) -> None:
 def test_topics_by_id(calls: Calls) -> None:
     topic = calls.create_topic()
     known = produce_request("", THREE, topic_id=calls.topic_id(topic))
-    answer = one(calls.ask(ApiKey.PRODUCE, 13, known).responses)
+    answer = one(calls.request(ApiKey.PRODUCE, 13, known).responses)
     assert answer.topic_id == calls.topic_id(topic)
     assert not answer.partition_responses[0].error_code
-    unknown = calls.ask(ApiKey.PRODUCE, 13, produce_request("", THREE, topic_id=uuid4()))
+    unknown = calls.request(ApiKey.PRODUCE, 13, produce_request("", THREE, topic_id=uuid4()))
     assert name_of(unknown.responses[0].partition_responses[0].error_code) == "UNKNOWN_TOPIC_ID"
 
 
@@ -315,7 +315,7 @@ def test_internal_topics_are_not_for_clients(calls: Calls) -> None:
 
 
 def test_a_request_without_topics_is_answered(calls: Calls) -> None:
-    assert calls.ask(ApiKey.PRODUCE, 11, ProduceRequest(acks=1, timeout_ms=1000)).responses == []
+    assert calls.request(ApiKey.PRODUCE, 11, ProduceRequest(acks=1, timeout_ms=1000)).responses == []
 
 
 @only_ours  # Kafka unpacks it in its heap

@@ -35,7 +35,7 @@ def calls(node: Node) -> Iterator[Calls]:
 def topic(calls: Calls) -> str:
     name = fresh_name()
     request = CreateTopicsRequest(topics=[CreatableTopic(name=name, num_partitions=2, replication_factor=1)])
-    (answer,) = calls.ask(ApiKey.CREATE_TOPICS, 7, request).topics
+    (answer,) = calls.request(ApiKey.CREATE_TOPICS, 7, request).topics
     assert answer.error_code == 0
     return name
 
@@ -43,7 +43,7 @@ def topic(calls: Calls) -> str:
 def move(calls: Calls, version: int, name: str, wanted: dict[int, list[int] | None], **fields: Any) -> dict[int, str]:
     partitions = [ReassignablePartition(partition_index=number, replicas=ids) for number, ids in wanted.items()]
     request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=name, partitions=partitions)], **fields)
-    answer = calls.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, version, request)
+    answer = calls.request(ApiKey.ALTER_PARTITION_REASSIGNMENTS, version, request)
     assert answer.error_code == 0
     (response,) = answer.responses
     return {result.partition_index: name_of(result.error_code) for result in response.partitions}
@@ -61,7 +61,7 @@ def test_moves_that_are_refused_change_nothing(calls: Calls, topic: str, version
         1: "NO_REASSIGNMENT_IN_PROGRESS",
     }
     assert move(calls, version, "no-such", {0: [1]}) == {0: "UNKNOWN_TOPIC_OR_PARTITION"}
-    assert calls.ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, ListPartitionReassignmentsRequest()).topics == []
+    assert calls.request(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, ListPartitionReassignmentsRequest()).topics == []
 
 
 def test_a_move_to_where_it_is_has_ended(calls: Calls, topic: str) -> None:
@@ -69,12 +69,12 @@ def test_a_move_to_where_it_is_has_ended(calls: Calls, topic: str) -> None:
     request = ListPartitionReassignmentsRequest(
         topics=[ListPartitionReassignmentsTopics(name=topic, partition_indexes=[0, 9])]
     )
-    answer = calls.ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, request)
+    answer = calls.request(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, request)
     assert (answer.error_code, answer.topics) == (0, [])
 
 
 def test_a_broker_that_is_not_registered_cannot_be_forgotten(calls: Calls) -> None:
-    answer = calls.ask(ApiKey.UNREGISTER_BROKER, 0, UnregisterBrokerRequest(broker_id=77))
+    answer = calls.request(ApiKey.UNREGISTER_BROKER, 0, UnregisterBrokerRequest(broker_id=77))
     assert name_of(answer.error_code) == "BROKER_ID_NOT_REGISTERED"
 
 
@@ -83,8 +83,8 @@ def test_assign_replicas_to_dirs_needs_a_registered_broker(node: Node) -> None:
         broker_id=1, broker_epoch=-1, directories=[assign.DirectoryData(id=UUID(int=5))]
     )
     with Calls(node.controller_port) as controller:
-        answer = controller.ask(ApiKey.ASSIGN_REPLICAS_TO_DIRS, 0, request)
+        answer = controller.request(ApiKey.ASSIGN_REPLICAS_TO_DIRS, 0, request)
         assert name_of(answer.error_code) == "STALE_BROKER_EPOCH"
         request.broker_id = 9
-        answer = controller.ask(ApiKey.ASSIGN_REPLICAS_TO_DIRS, 0, request)
+        answer = controller.request(ApiKey.ASSIGN_REPLICAS_TO_DIRS, 0, request)
         assert name_of(answer.error_code) == "STALE_BROKER_EPOCH"

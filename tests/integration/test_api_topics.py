@@ -41,7 +41,7 @@ def calls(node: Node) -> Iterator[Calls]:
 def create(calls: Calls, *topics: CreatableTopic, version: int = 7, validate_only: bool = False) -> list[Any]:
     """Results in the order of the request."""
     request = CreateTopicsRequest(topics=list(topics), timeout_ms=30_000, validate_only=validate_only)
-    answers = calls.ask(ApiKey.CREATE_TOPICS, version, request).topics
+    answers = calls.request(ApiKey.CREATE_TOPICS, version, request).topics
     order = [topic.name for topic in topics]
     return sorted(answers, key=lambda answer: order.index(answer.name))
 
@@ -64,7 +64,7 @@ def created(calls: Calls, topic: CreatableTopic, **fields: Any) -> CreatableTopi
 def metadata(calls: Calls, *names: str, version: int = 12, **fields: Any) -> MetadataResponse:
     topics = [MetadataRequestTopic(name=name) for name in names]
     request = MetadataRequest(topics=topics, allow_auto_topic_creation=False, **fields)
-    answer: MetadataResponse = calls.ask(ApiKey.METADATA, version, request)
+    answer: MetadataResponse = calls.request(ApiKey.METADATA, version, request)
     return answer
 
 
@@ -104,7 +104,9 @@ class TestCreate:
         name = "__cluster_metadata"
         assert name_of(created(calls, topic_of(name)).error_code) == "INVALID_REQUEST"
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=True)
-        assert name_of(one(calls.ask(ApiKey.METADATA, 9, request).topics).error_code) == "UNKNOWN_TOPIC_OR_PARTITION"
+        assert (
+            name_of(one(calls.request(ApiKey.METADATA, 9, request).topics).error_code) == "UNKNOWN_TOPIC_OR_PARTITION"
+        )
         assert TestDelete.delete(calls, DeleteTopicState(name=name)) == ["UNKNOWN_TOPIC_OR_PARTITION"]
         assert name_of(calls.read(name).error_code) == "UNKNOWN_TOPIC_OR_PARTITION"
         assert name_of(calls.produce(name, batch(b"x")).error_code) == "UNKNOWN_TOPIC_OR_PARTITION"
@@ -118,7 +120,7 @@ class TestCreate:
     def test_the_same_name_twice_in_one_request(self, calls: Calls) -> None:
         topic = topic_of()
         request = CreateTopicsRequest(topics=[topic, topic], timeout_ms=30_000)
-        answers = calls.ask(ApiKey.CREATE_TOPICS, 7, request).topics
+        answers = calls.request(ApiKey.CREATE_TOPICS, 7, request).topics
         assert {name_of(answer.error_code) for answer in answers} == {"INVALID_REQUEST"}
         assert one(metadata(calls, topic.name).topics).error_code
 
@@ -204,7 +206,7 @@ class TestCreatePartitions:
         by_hand = None if assigned is None else [CreatePartitionsAssignment(broker_ids=each) for each in assigned]
         wanted = CreatePartitionsTopic(name=topic, count=count, assignments=by_hand)
         request = CreatePartitionsRequest(topics=[wanted], timeout_ms=30_000, **fields)
-        return name_of(one(calls.ask(ApiKey.CREATE_PARTITIONS, 3, request).results).error_code)
+        return name_of(one(calls.request(ApiKey.CREATE_PARTITIONS, 3, request).results).error_code)
 
     def test_a_topic_grows_and_keeps_what_it_has(self, calls: Calls) -> None:
         topic = calls.create_topic()
@@ -251,7 +253,7 @@ class TestDelete:
     @staticmethod
     def delete(calls: Calls, *topics: DeleteTopicState) -> list[str]:
         request = DeleteTopicsRequest(topics=list(topics), timeout_ms=30_000)
-        answers = calls.ask(ApiKey.DELETE_TOPICS, 6, request).responses
+        answers = calls.request(ApiKey.DELETE_TOPICS, 6, request).responses
         return [name_of(answer.error_code) for answer in answers]
 
     def test_by_name_and_by_id(self, calls: Calls) -> None:
@@ -310,17 +312,17 @@ class TestMetadata:
 
     def test_all_topics(self, calls: Calls) -> None:
         topic = calls.create_topic(2)
-        everything = calls.ask(ApiKey.METADATA, 12, MetadataRequest(topics=None))
+        everything = calls.request(ApiKey.METADATA, 12, MetadataRequest(topics=None))
         found = one([each for each in everything.topics if each.name == topic])
         assert [partition.partition_index for partition in found.partitions] == [0, 1]
-        oldest = calls.ask(ApiKey.METADATA, 0, MetadataRequest(topics=[]))
+        oldest = calls.request(ApiKey.METADATA, 0, MetadataRequest(topics=[]))
         assert topic in [each.name for each in oldest.topics], "in version 0 an empty list is all"
 
     def test_by_id(self, calls: Calls) -> None:
         topic = calls.create_topic()
         topic_id, unknown = calls.topic_id(topic), uuid4()
         asked = [MetadataRequestTopic(name=None, topic_id=each) for each in (topic_id, unknown)]
-        answer = calls.ask(ApiKey.METADATA, 12, MetadataRequest(topics=asked))
+        answer = calls.request(ApiKey.METADATA, 12, MetadataRequest(topics=asked))
         found = {each.topic_id: (each.name, name_of(each.error_code)) for each in answer.topics}
         assert found == {topic_id: (topic, "NONE"), unknown: (None, "UNKNOWN_TOPIC_ID")}
 
@@ -334,16 +336,18 @@ class TestMetadata:
         topic_id = calls.topic_id(topic)
         asked = [MetadataRequestTopic(name=topic, topic_id=topic_id), MetadataRequestTopic(name="other")]
         for version in (10, 11):
-            answer = calls.ask(ApiKey.METADATA, version, MetadataRequest(topics=asked, allow_auto_topic_creation=False))
+            answer = calls.request(
+                ApiKey.METADATA, version, MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+            )
             assert {name_of(each.error_code) for each in answer.topics} == {"INVALID_REQUEST"}
-        answer = calls.ask(ApiKey.METADATA, 12, MetadataRequest(topics=asked, allow_auto_topic_creation=False))
+        answer = calls.request(ApiKey.METADATA, 12, MetadataRequest(topics=asked, allow_auto_topic_creation=False))
         assert [(each.name, each.error_code) for each in answer.topics] == [(topic, 0)]
 
     @pytest.mark.parametrize("name", ["", "..", "a" * 250, "a b", "a\x00"])
     def test_bad_names(self, calls: Calls, name: str) -> None:
         for allowed in (False, True):
             request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=allowed)
-            answer = one(calls.ask(ApiKey.METADATA, 9, request).topics)
+            answer = one(calls.request(ApiKey.METADATA, 9, request).topics)
             assert name_of(answer.error_code) == "INVALID_TOPIC_EXCEPTION"
 
     def test_authorized_operations_are_reported_on_request(self, calls: Calls) -> None:
@@ -366,7 +370,7 @@ class TestMetadata:
         forbidden = one(metadata(calls, name).topics)
         assert name_of(forbidden.error_code) == "UNKNOWN_TOPIC_OR_PARTITION"
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=True)
-        first = one(calls.ask(ApiKey.METADATA, 9, request).topics)
+        first = one(calls.request(ApiKey.METADATA, 9, request).topics)
         assert name_of(first.error_code) in ("NONE", "UNKNOWN_TOPIC_OR_PARTITION")
         while one(metadata(calls, name).topics).error_code:
             pass
@@ -375,7 +379,7 @@ class TestMetadata:
     @only_ours  # Kafka answers that it is not there yet
     def test_the_first_answer_has_the_topic_already(self, calls: Calls) -> None:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=fresh_name())], allow_auto_topic_creation=True)
-        topic = one(calls.ask(ApiKey.METADATA, 9, request).topics)
+        topic = one(calls.request(ApiKey.METADATA, 9, request).topics)
         assert (topic.error_code, topic.partitions[0].leader_id) == (0, 1)
 
     def test_not_where_the_broker_forbids_it(self, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -383,7 +387,7 @@ class TestMetadata:
         with Node(tmp_path_factory.mktemp("node"), settings) as strict, Calls(strict.port) as calls:
             request = MetadataRequest(topics=[MetadataRequestTopic(name="never")], allow_auto_topic_creation=True)
             for _ in range(2):
-                topic = one(calls.ask(ApiKey.METADATA, 9, request).topics)
+                topic = one(calls.request(ApiKey.METADATA, 9, request).topics)
                 assert name_of(topic.error_code) == "UNKNOWN_TOPIC_OR_PARTITION"
 
 
@@ -397,7 +401,7 @@ def three(node: Node) -> list[str]:
 
 class TestDescribeTopicPartitions:
     @staticmethod
-    def ask(
+    def request(
         calls: Calls, *topics: str, limit: int = 2000, cursor: tuple[str, int] | None = None
     ) -> DescribeTopicPartitionsResponse:
         request = describe_request.DescribeTopicPartitionsRequest(
@@ -405,7 +409,7 @@ class TestDescribeTopicPartitions:
             response_partition_limit=limit,
             cursor=None if cursor is None else describe_request.Cursor(topic_name=cursor[0], partition_index=cursor[1]),
         )
-        answer: DescribeTopicPartitionsResponse = calls.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, request)
+        answer: DescribeTopicPartitionsResponse = calls.request(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, request)
         return answer
 
     @staticmethod
@@ -413,7 +417,7 @@ class TestDescribeTopicPartitions:
         return [(topic.name, [p.partition_index for p in topic.partitions]) for topic in answer.topics]
 
     def test_all_of_it(self, calls: Calls, three: list[str]) -> None:
-        answer = self.ask(calls, *reversed(three))
+        answer = self.request(calls, *reversed(three))
         assert self.shape(answer) == [(three[0], [0, 1]), (three[1], [0, 1, 2]), (three[2], [0])]
         assert answer.next_cursor is None
         assert [topic.topic_id for topic in answer.topics] == [calls.topic_id(topic) for topic in three]
@@ -423,7 +427,7 @@ class TestDescribeTopicPartitions:
     def test_page_by_page(self, calls: Calls, three: list[str]) -> None:
         pages, cursor = [], None
         for _ in range(10):
-            answer = self.ask(calls, *three, limit=2, cursor=cursor)
+            answer = self.request(calls, *three, limit=2, cursor=cursor)
             pages.append(self.shape(answer))
             if answer.next_cursor is None:
                 break
@@ -436,29 +440,29 @@ class TestDescribeTopicPartitions:
         ]
 
     def test_all_topics_where_none_is_named(self, calls: Calls, three: list[str]) -> None:
-        names = [name for name, _ in self.shape(self.ask(calls))]
+        names = [name for name, _ in self.shape(self.request(calls))]
         assert set(three) <= set(names)
         assert names == sorted(names, key=str)
 
     def test_unknown_topics_are_reported(self, calls: Calls) -> None:
         absent = fresh_name()
-        answer = one(self.ask(calls, absent).topics)
+        answer = one(self.request(calls, absent).topics)
         assert (answer.name, name_of(answer.error_code)) == (absent, "UNKNOWN_TOPIC_OR_PARTITION")
-        bad = one(self.ask(calls, "no good").topics)
+        bad = one(self.request(calls, "no good").topics)
         assert name_of(bad.error_code) == "INVALID_TOPIC_EXCEPTION"
 
     @pytest.mark.parametrize("limit", [0, -1, 2**31 - 1])
     def test_odd_limits(self, calls: Calls, three: list[str], limit: int) -> None:
-        assert self.shape(self.ask(calls, three[0], limit=limit))[0][0] == three[0]
+        assert self.shape(self.request(calls, three[0], limit=limit))[0][0] == three[0]
 
     @pytest.mark.parametrize("cursor", [("b", -1), ("b", -(2**31)), ("not named", 0)])
     def test_cursors_that_cannot_be(self, calls: Calls, three: list[str], cursor: tuple[str, int]) -> None:
         start = (three[1] if cursor[0] == "b" else cursor[0], cursor[1])
-        answer = self.ask(calls, *three, cursor=start)
+        answer = self.request(calls, *three, cursor=start)
         assert {name_of(topic.error_code) for topic in answer.topics} == {"INVALID_REQUEST"}
         assert len(answer.topics) == 3
 
     @pytest.mark.parametrize("partition", [3, 99, pytest.param(2**31 - 1, marks=only_ours)])
     def test_odd_cursors(self, calls: Calls, three: list[str], partition: int) -> None:
-        answer = self.ask(calls, *three, cursor=(three[1], partition))
+        answer = self.request(calls, *three, cursor=(three[1], partition))
         assert three[2] in [name for name, _ in self.shape(answer)]

@@ -73,7 +73,7 @@ class Committed:
         request = ListOffsetsRequest(
             replica_id=-1, isolation_level=1, topics=[ListOffsetsTopic(name=self.topic, partitions=[wanted])]
         )
-        offset: int = self.calls.ask(ApiKey.LIST_OFFSETS, 7, request).topics[0].partitions[0].offset
+        offset: int = self.calls.request(ApiKey.LIST_OFFSETS, 7, request).topics[0].partitions[0].offset
         return offset
 
     def wait_until_stable(self, offset: int) -> None:
@@ -169,13 +169,13 @@ class TestEnds:
         request = EndTxnRequest(
             transactional_id=each.transactional_id, producer_id=each.producer_id, producer_epoch=0, committed=True
         )
-        answer = each.ask(ApiKey.END_TXN, version, request)
+        answer = each.request(ApiKey.END_TXN, version, request)
         assert name_of(answer.error_code) == "NONE"
         reported = (each.producer_id, 1) if version == 5 else (-1, -1)
         assert (answer.producer_id, answer.producer_epoch) == reported
         request.producer_epoch = 7
         fenced = "PRODUCER_FENCED" if version >= 2 else "INVALID_PRODUCER_EPOCH"
-        assert name_of(each.ask_until_done(ApiKey.END_TXN, version, request).error_code) == fenced
+        assert name_of(each.request_until_done(ApiKey.END_TXN, version, request).error_code) == fenced
 
     def test_an_abort_without_writes_uses_up_the_epoch_all_the_same(
         self, node: Node, producers: list[TransactionalProducer]
@@ -337,7 +337,7 @@ class TestOffsets:
             group_id=group, topics=[OffsetFetchRequestTopics(name=topic, partition_indexes=[0])]
         )
         request = OffsetFetchRequest(groups=[asked], require_stable=stable)
-        found = calls.ask_until_loaded(ApiKey.OFFSET_FETCH, 8, request).groups[0].topics[0].partitions[0]
+        found = calls.request_until_loaded(ApiKey.OFFSET_FETCH, 8, request).groups[0].topics[0].partitions[0]
         return name_of(found.error_code), found.committed_offset
 
     def wait_for_markers(self, calls: Calls, group: str, topic: str) -> None:
@@ -404,13 +404,13 @@ class TestOffsets:
     def test_every_version_of_a_commit_by_no_one(self, node: Node, calls: Calls, topic: str, version: int) -> None:
         calls.find_coordinator("g")
         request = TxnOffsetCommitRequest(transactional_id="unknown", group_id="g", producer_id=1 << 40)
-        assert calls.ask(ApiKey.TXN_OFFSET_COMMIT, version, request).topics == []
+        assert calls.request(ApiKey.TXN_OFFSET_COMMIT, version, request).topics == []
 
     @pytest.mark.parametrize("version", range(5))
     def test_every_version_of_adding_a_group_for_no_one(self, calls: Calls, version: int) -> None:
         calls.find_coordinator("g")
         request = AddOffsetsToTxnRequest(transactional_id="unknown", group_id="g", producer_id=1 << 40)
-        answer = calls.ask_until_loaded(ApiKey.ADD_OFFSETS_TO_TXN, version, request)
+        answer = calls.request_until_loaded(ApiKey.ADD_OFFSETS_TO_TXN, version, request)
         assert name_of(answer.error_code) == "INVALID_PRODUCER_ID_MAPPING"
 
 
@@ -424,7 +424,7 @@ class TestBrokersAsk:
             topics=[AddPartitionsToTxnTopic(name=topic, partitions=[0])],
         )
         request = AddPartitionsToTxnRequest(transactions=[wanted])
-        answer = each.ask_until_done(ApiKey.ADD_PARTITIONS_TO_TXN, version, request)
+        answer = each.request_until_done(ApiKey.ADD_PARTITIONS_TO_TXN, version, request)
         result = one(answer.results_by_transaction)
         assert result.transactional_id == each.transactional_id
         return name_of(result.topic_results[0].results_by_partition[0].partition_error_code)
@@ -453,7 +453,7 @@ class TestBrokersAsk:
             v3_and_below_producer_epoch=each.epoch,
             v3_and_below_topics=[AddPartitionsToTxnTopic(name=topic, partitions=[0, 7])],
         )
-        answer = each.ask(ApiKey.ADD_PARTITIONS_TO_TXN, 3, request)
+        answer = each.request(ApiKey.ADD_PARTITIONS_TO_TXN, 3, request)
         results = answer.results_by_topic_v3_and_below[0].results_by_partition
         codes = [name_of(each.partition_error_code) for each in results]
         assert codes == ["OPERATION_NOT_ATTEMPTED", "UNKNOWN_TOPIC_OR_PARTITION"]
@@ -469,7 +469,7 @@ class TestFromOutside:
         begin(each, topic, b"x")
 
         def listed(version: int = 1, **filters: Any) -> list[tuple[str, str]]:
-            answer = calls.ask(ApiKey.LIST_TRANSACTIONS, version, ListTransactionsRequest(**filters))
+            answer = calls.request(ApiKey.LIST_TRANSACTIONS, version, ListTransactionsRequest(**filters))
             return [
                 (found.transactional_id, found.transaction_state)
                 for found in answer.transaction_states
@@ -485,12 +485,12 @@ class TestFromOutside:
         assert listed(2, transactional_id_pattern=pattern) == listed(2, transactional_id_pattern=None) == mine
         assert listed(2, transactional_id_pattern="txn") == []
         for bad in ("(", "(a{1000}){1000}"):
-            refused = calls.ask(ApiKey.LIST_TRANSACTIONS, 2, ListTransactionsRequest(transactional_id_pattern=bad))
+            refused = calls.request(ApiKey.LIST_TRANSACTIONS, 2, ListTransactionsRequest(transactional_id_pattern=bad))
             assert name_of(refused.error_code) == "INVALID_REGULAR_EXPRESSION"
-        unknown = calls.ask(ApiKey.LIST_TRANSACTIONS, 1, ListTransactionsRequest(state_filters=["Nonsense"]))
+        unknown = calls.request(ApiKey.LIST_TRANSACTIONS, 1, ListTransactionsRequest(state_filters=["Nonsense"]))
         assert unknown.unknown_state_filters == ["Nonsense"]
         request = DescribeTransactionsRequest(transactional_ids=[each.transactional_id, "no-such-id", ""])
-        found, missing, empty = calls.ask(ApiKey.DESCRIBE_TRANSACTIONS, 0, request).transaction_states
+        found, missing, empty = calls.request(ApiKey.DESCRIBE_TRANSACTIONS, 0, request).transaction_states
         assert (found.transaction_state, found.transaction_timeout_ms) == ("Ongoing", 123_456)
         assert (found.producer_id, found.producer_epoch) == (each.producer_id, each.epoch)
         assert [(part.topic, part.partitions) for part in found.topics] == [(topic, [0])]
@@ -506,7 +506,7 @@ class TestFromOutside:
             coordinator_epoch=fields.pop("coordinator_epoch", 0),
             **fields,
         )
-        answer = calls.ask(ApiKey.WRITE_TXN_MARKERS, 2, WriteTxnMarkersRequest(markers=[marker]))
+        answer = calls.request(ApiKey.WRITE_TXN_MARKERS, 2, WriteTxnMarkersRequest(markers=[marker]))
         return name_of(one(one(answer.markers).topics).partitions[0].error_code)
 
     def test_a_marker_ends_a_transaction_that_hangs_and_is_written_once(
@@ -516,7 +516,7 @@ class TestFromOutside:
         each.init()
         begin(each, topic, b"hangs")
         request = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[0])])
-        (active,) = calls.ask(ApiKey.DESCRIBE_PRODUCERS, 0, request).topics[0].partitions[0].active_producers
+        (active,) = calls.request(ApiKey.DESCRIBE_PRODUCERS, 0, request).topics[0].partitions[0].active_producers
         assert (active.current_txn_start_offset, active.producer_id) == (0, each.producer_id)
         assert self.marker(calls, topic, each.producer_id, 0, transaction_version=2) == "INVALID_PRODUCER_EPOCH"
         assert self.marker(calls, topic, each.producer_id, active.producer_epoch) == "NONE"
@@ -535,7 +535,7 @@ class TestFromOutside:
 def test_bad_ids_and_times(calls: Calls) -> None:
     def init(transactional_id: str, timeout_ms: int) -> str:
         request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
-        return name_of(calls.ask_until_loaded(ApiKey.INIT_PRODUCER_ID, 5, request).error_code)
+        return name_of(calls.request_until_loaded(ApiKey.INIT_PRODUCER_ID, 5, request).error_code)
 
     with TransactionalProducer(calls.socket.getpeername()[1]) as each:
         name = each.transactional_id
@@ -561,7 +561,7 @@ def test_a_killed_broker_owes_its_markers(own_node: Node, producers: list[Transa
         request = EndTxnRequest(
             transactional_id=name, producer_id=each.producer_id, producer_epoch=each.epoch, committed=True
         )
-        each.ask(ApiKey.END_TXN, 5 if version == 2 else 4, request)
+        each.request(ApiKey.END_TXN, 5 if version == 2 else 4, request)
         own_node.kill()
         own_node.start()
     with Calls(own_node.port) as calls:
@@ -580,5 +580,5 @@ def stable_end(calls: Calls, topic: str, partition: int) -> int:
     request = ListOffsetsRequest(
         replica_id=-1, isolation_level=1, topics=[ListOffsetsTopic(name=topic, partitions=[wanted])]
     )
-    offset: int = calls.ask(ApiKey.LIST_OFFSETS, 7, request).topics[0].partitions[0].offset
+    offset: int = calls.request(ApiKey.LIST_OFFSETS, 7, request).topics[0].partitions[0].offset
     return offset

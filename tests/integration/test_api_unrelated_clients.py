@@ -18,7 +18,7 @@ def check(port: int, api_key: ApiKey, asked: Asked, scope: str) -> None:
     handler = next(each for each in HANDLERS if each.api_key == api_key and scope in each.listeners)
     with Wire(port) as wire:
         for version in range(handler.min_version, handler.max_version + 1):
-            answer = wire.ask(api_key, version, make(version))
+            answer = wire.request(api_key, version, make(version))
             codes = {ErrorCode(each) for each in error_codes(answer)}
             failures = codes - {ErrorCode.NONE} or {ErrorCode.NONE}
             assert failures <= allowed, (version, failures, answer)

@@ -57,7 +57,7 @@ def test_a_stock_client_sets_describes_and_removes_credentials(node: Node) -> No
 def test_users_that_are_not_there_or_named_twice(node: Node) -> None:
     with Calls(node.port) as calls:
         asked = DescribeUserScramCredentialsRequest(users=[UserName(name=name) for name in ("none", "two", "two")])
-        answer = calls.ask(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, asked)
+        answer = calls.request(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, asked)
     assert {each.user: each.error_code for each in answer.results} == {
         "none": ErrorCode.RESOURCE_NOT_FOUND,
         "two": ErrorCode.DUPLICATE_RESOURCE,

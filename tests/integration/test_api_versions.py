@@ -126,11 +126,11 @@ class World:
         )
         if version >= 1:
             request.rebalance_timeout_ms = 60_000
-        answer = self.calls.ask(ApiKey.JOIN_GROUP, version, request)
+        answer = self.calls.request(ApiKey.JOIN_GROUP, version, request)
         if version >= 4:
             assert answer.error_code == ErrorCode.MEMBER_ID_REQUIRED
             request.member_id = answer.member_id
-            answer = self.calls.ask(ApiKey.JOIN_GROUP, version, request)
+            answer = self.calls.request(ApiKey.JOIN_GROUP, version, request)
         return answer
 
     def stable(self) -> tuple[str, str]:
@@ -140,12 +140,12 @@ class World:
         assignments = [SyncGroupRequestAssignment(member_id=member, assignment=b"all")]
         request = SyncGroupRequest(group_id=group, generation_id=1, member_id=member, assignments=assignments)
         request.protocol_type, request.protocol_name = "consumer", "range"
-        answer = self.calls.ask(ApiKey.SYNC_GROUP, 5, request)
+        answer = self.calls.request(ApiKey.SYNC_GROUP, 5, request)
         assert not answer.error_code, name_of(answer.error_code)
         return group, member
 
     def commit(self, group: str) -> None:
-        answer = self.calls.ask(ApiKey.OFFSET_COMMIT, 9, _offset_commit(self, 9, group))
+        answer = self.calls.request(ApiKey.OFFSET_COMMIT, 9, _offset_commit(self, 9, group))
         assert not any(error_codes(answer))
 
 
@@ -292,7 +292,7 @@ def _incremental_alter_configs(world: World, version: int) -> IncrementalAlterCo
 
 
 def _alter_replica_log_dirs(world: World, version: int) -> AlterReplicaLogDirsRequest:
-    path = world.calls.ask(ApiKey.DESCRIBE_LOG_DIRS, 2, _describe_log_dirs(world, 2)).results[0].log_dir
+    path = world.calls.request(ApiKey.DESCRIBE_LOG_DIRS, 2, _describe_log_dirs(world, 2)).results[0].log_dir
     topic = AlterReplicaLogDirTopic(name=world.topic, partitions=[0])
     return AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=path, topics=[topic])])
 
@@ -411,7 +411,7 @@ WHERE_METRICS_ARE_SHOWN = {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEM
 def advertised(port: int) -> dict[int, tuple[int, int]]:
     """(first, last) version by API key, as the node at that port says."""
     with Wire(port) as wire:
-        answer = wire.ask(ApiKey.API_VERSIONS, 0, ApiVersionsRequest())
+        answer = wire.request(ApiKey.API_VERSIONS, 0, ApiVersionsRequest())
     return {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
 
 
@@ -428,7 +428,7 @@ def test_every_advertised_version_is_answered(world: World, node: Node, api_key:
     if api_key == ApiKey.PRODUCE:
         first = 3
     for version in range(first, min(last, API[api_key].max_version) + 1):
-        answer = world.calls.ask_until_loaded(api_key, version, REQUESTS[api_key](world, version))
+        answer = world.calls.request_until_loaded(api_key, version, REQUESTS[api_key](world, version))
         expected = {_OF_NAMED_USERS[api_key]} if api_key in _OF_NAMED_USERS else set()
         assert {code for code in error_codes(answer) if code} == expected, (version, answer)
 
@@ -476,7 +476,7 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(node: Node,
         assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
         own = next(each for each in answer.api_keys if each.api_key == ApiKey.API_VERSIONS)
         assert own.max_version == advertised(node.port)[ApiKey.API_VERSIONS][1]
-        again = wire.ask(ApiKey.API_VERSIONS, own.max_version, _api_versions(None, own.max_version))
+        again = wire.request(ApiKey.API_VERSIONS, own.max_version, _api_versions(None, own.max_version))
         assert not again.error_code, "the connection goes on"
 
 
@@ -486,14 +486,14 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(node: Node,
 def test_client_software_must_have_a_proper_name(node: Node, name: str, version: str) -> None:
     with Wire(node.port) as wire:
         request = ApiVersionsRequest(client_software_name=name, client_software_version=version)
-        assert wire.ask(ApiKey.API_VERSIONS, 3, request).error_code == ErrorCode.INVALID_REQUEST
+        assert wire.request(ApiKey.API_VERSIONS, 3, request).error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_features_are_those_that_the_cluster_has_finalized(node: Node) -> None:
     request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
     with Wire(node.port) as wire:
-        shown = wire.ask(ApiKey.API_VERSIONS, 4, request)
-        older = wire.ask(ApiKey.API_VERSIONS, 3, request)
+        shown = wire.request(ApiKey.API_VERSIONS, 4, request)
+        older = wire.request(ApiKey.API_VERSIONS, 3, request)
     assert shown.finalized_features_epoch >= 0
     finalized = {each.name: each for each in shown.finalized_features}
     supported = {each.name: each for each in shown.supported_features}
@@ -511,11 +511,11 @@ def test_a_client_of_another_cluster_or_node_must_rebootstrap(node: Node) -> Non
     def ask(**fields: Any) -> int:
         request = ApiVersionsRequest(client_software_name="test", client_software_version="1", **fields)
         with Wire(node.port) as wire:
-            code: int = wire.ask(ApiKey.API_VERSIONS, 5, request).error_code
+            code: int = wire.request(ApiKey.API_VERSIONS, 5, request).error_code
             return code
 
     with Wire(node.port) as wire:
-        cluster_id = wire.ask(ApiKey.METADATA, 9, MetadataRequest(topics=[])).cluster_id
+        cluster_id = wire.request(ApiKey.METADATA, 9, MetadataRequest(topics=[])).cluster_id
     assert ask(cluster_id=cluster_id, node_id=1) == ErrorCode.NONE
     assert ask(cluster_id="other", node_id=1) == ErrorCode.REBOOTSTRAP_REQUIRED
     assert ask(cluster_id=cluster_id, node_id=2) == ErrorCode.REBOOTSTRAP_REQUIRED

@@ -113,7 +113,7 @@ def is_refused(node: NodeThread, handler: Handler, version: int, topic_id: UUID 
         code = REFUSALS[kind]
     scope = "broker" if "broker" in handler.listeners else "controller"
     with Calls(port_of(node, scope)) as calls:
-        answer = calls.ask(handler.api_key, version, given or API[handler.api_key].request())
+        answer = calls.request(handler.api_key, version, given or API[handler.api_key].request())
     if handler.api_key == ApiKey.DESCRIBE_LOG_DIRS and version < 3:  # no place for an error
         return not answer.results
     return code in set(error_codes(answer))
@@ -163,7 +163,9 @@ def test_an_idempotent_producer_needs_some_topic_or_the_cluster(node: NodeThread
     with Calls(port_of(node)) as calls:
 
         def code() -> int:
-            return int(calls.ask(ApiKey.INIT_PRODUCER_ID, 4, InitProducerIdRequest(transactional_id=None)).error_code)
+            return int(
+                calls.request(ApiKey.INIT_PRODUCER_ID, 4, InitProducerIdRequest(transactional_id=None)).error_code
+            )
 
         allow(node)
         assert code() == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -181,16 +183,16 @@ def test_listings_have_what_may_be_described(node: NodeThread) -> None:
         for group in ("x", "y"):
             topic = calls.create_topic()
             calls.find_coordinator(group)
-            calls.ask_until_loaded(ApiKey.OFFSET_COMMIT, 8, commit_of(group, topic))
+            calls.request_until_loaded(ApiKey.OFFSET_COMMIT, 8, commit_of(group, topic))
             # The first question makes the topic of the transactions.
             found = FindCoordinatorRequest(key_type=1, coordinator_keys=[group])
-            calls.ask_until_loaded(ApiKey.FIND_COORDINATOR, 4, found)
+            calls.request_until_loaded(ApiKey.FIND_COORDINATOR, 4, found)
             asked = InitProducerIdRequest(transactional_id=group, transaction_timeout_ms=1000)
-            calls.ask_until_loaded(ApiKey.INIT_PRODUCER_ID, 4, asked)
+            calls.request_until_loaded(ApiKey.INIT_PRODUCER_ID, 4, asked)
 
         def listed() -> tuple[set[str], set[str]]:
-            groups = calls.ask(ApiKey.LIST_GROUPS, 5, ListGroupsRequest()).groups
-            states = calls.ask(ApiKey.LIST_TRANSACTIONS, 1, ListTransactionsRequest()).transaction_states
+            groups = calls.request(ApiKey.LIST_GROUPS, 5, ListGroupsRequest()).groups
+            states = calls.request(ApiKey.LIST_TRANSACTIONS, 1, ListTransactionsRequest()).transaction_states
             return {each.group_id for each in groups}, {each.transactional_id for each in states}
 
         assert listed() == ({"x", "y"}, {"x", "y"})
@@ -242,7 +244,7 @@ def test_a_controller_without_permissions_is_no_controller_yet(node: NodeThread)
 
     node.call(install())
     with Calls(port_of(node, "controller")) as calls:
-        answer = calls.ask(ApiKey.DESCRIBE_QUORUM, 2, API[ApiKey.DESCRIBE_QUORUM].request())
+        answer = calls.request(ApiKey.DESCRIBE_QUORUM, 2, API[ApiKey.DESCRIBE_QUORUM].request())
         assert answer.error_code == ErrorCode.NOT_CONTROLLER
 
 
@@ -282,4 +284,4 @@ def messages_of(answer: Any) -> set[str]:
 def test_what_is_said_of_a_refusal(node: NodeThread, api_key: ApiKey, request_: Any, said: set[str]) -> None:
     allow(node)
     with Calls(port_of(node, "broker")) as calls:
-        assert messages_of(calls.ask(api_key, API[api_key].max_version, request_)) == said
+        assert messages_of(calls.request(api_key, API[api_key].max_version, request_)) == said

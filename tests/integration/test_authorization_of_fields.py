@@ -106,19 +106,19 @@ def commit(*topics: str, group: str = "g") -> OffsetCommitRequest:
 def test_offsets_are_those_of_topics_that_may_be_read(node: NodeThread, calls: Calls) -> None:
     mine, foreign, missing, group = calls.create_topic(), calls.create_topic(), fresh_name(), fresh_name("g")
     calls.find_coordinator(group)
-    calls.ask_until_loaded(ApiKey.OFFSET_COMMIT, 8, commit(foreign, group=group))
+    calls.request_until_loaded(ApiKey.OFFSET_COMMIT, 8, commit(foreign, group=group))
 
     allow_rules(node, (READ, GROUP, group), (DELETE, GROUP, group), (READ, TOPIC, mine))
-    answer = calls.ask(ApiKey.OFFSET_COMMIT, 8, commit(mine, foreign, missing, group=group))
+    answer = calls.request(ApiKey.OFFSET_COMMIT, 8, commit(mine, foreign, missing, group=group))
     assert by_name(answer.topics) == {mine: ErrorCode.NONE, foreign: NO_TOPIC, missing: NO_TOPIC}
 
     asked = [OffsetFetchRequestTopics(name=name, partition_indexes=[0]) for name in (foreign, mine, missing)]
     wanted = OffsetFetchRequestGroup(group_id=group, topics=asked)
-    (found,) = calls.ask(ApiKey.OFFSET_FETCH, 8, OffsetFetchRequest(groups=[wanted])).groups
+    (found,) = calls.request(ApiKey.OFFSET_FETCH, 8, OffsetFetchRequest(groups=[wanted])).groups
     assert by_name(found.topics) == {mine: ErrorCode.NONE, foreign: NO_TOPIC, missing: NO_TOPIC}
     assert [each.partitions[0].committed_offset for each in found.topics] == [-1, 3, -1]
     wanted = OffsetFetchRequestGroup(group_id=group, topics=None)
-    (found,) = calls.ask(ApiKey.OFFSET_FETCH, 8, OffsetFetchRequest(groups=[wanted])).groups
+    (found,) = calls.request(ApiKey.OFFSET_FETCH, 8, OffsetFetchRequest(groups=[wanted])).groups
     assert [each.name for each in found.topics] == [mine]
 
     delete = OffsetDeleteRequest(
@@ -128,7 +128,7 @@ def test_offsets_are_those_of_topics_that_may_be_read(node: NodeThread, calls: C
             for name in (mine, foreign, missing)
         ],
     )
-    answer = calls.ask(ApiKey.OFFSET_DELETE, 0, delete)
+    answer = calls.request(ApiKey.OFFSET_DELETE, 0, delete)
     assert {each.name: each.partitions[0].error_code for each in answer.topics} == {
         mine: ErrorCode.NONE,
         foreign: NO_TOPIC,
@@ -145,11 +145,11 @@ def test_offsets_by_topic_id(node: NodeThread, calls: Calls) -> None:
     for topic in request.topics:
         topic.topic_id = ids[topic.name]
     expected = [ErrorCode.NONE, NO_TOPIC, ErrorCode.UNKNOWN_TOPIC_ID]
-    answer = calls.ask(ApiKey.OFFSET_COMMIT, 10, request)
+    answer = calls.request(ApiKey.OFFSET_COMMIT, 10, request)
     assert [each.partitions[0].error_code for each in answer.topics] == expected
     asked = [OffsetFetchRequestTopics(topic_id=each, partition_indexes=[0]) for each in ids.values()]
     wanted = OffsetFetchRequestGroup(group_id=group, topics=asked)
-    (found,) = calls.ask(ApiKey.OFFSET_FETCH, 10, OffsetFetchRequest(groups=[wanted])).groups
+    (found,) = calls.request(ApiKey.OFFSET_FETCH, 10, OffsetFetchRequest(groups=[wanted])).groups
     assert [each.partitions[0].error_code for each in found.topics] == expected
     assert [each.topic_id for each in found.topics] == list(ids.values())
 
@@ -162,7 +162,7 @@ def test_txn_offset_commit_needs_the_id_the_group_and_the_topic(node: NodeThread
         partition = TxnOffsetCommitRequestPartition(partition_index=0)
         topics = [TxnOffsetCommitRequestTopic(name=topic, partitions=[partition])]
         request = TxnOffsetCommitRequest(transactional_id=name, group_id=group, topics=topics)
-        return ErrorCode(calls.ask(ApiKey.TXN_OFFSET_COMMIT, 3, request).topics[0].partitions[0].error_code)
+        return ErrorCode(calls.request(ApiKey.TXN_OFFSET_COMMIT, 3, request).topics[0].partitions[0].error_code)
 
     of_id, of_group = (WRITE, ID, name), (READ, GROUP, group)
     assert code() is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -187,7 +187,7 @@ def test_partitions_of_a_transaction_need_the_id_and_the_topics(node: NodeThread
 
     def codes(*rules: Rule) -> list[int]:
         allow_rules(node, *rules)
-        answer = calls.ask(ApiKey.ADD_PARTITIONS_TO_TXN, version, add_partitions(version, name, topic, other))
+        answer = calls.request(ApiKey.ADD_PARTITIONS_TO_TXN, version, add_partitions(version, name, topic, other))
         return [code for each in answer.results_by_topic_v3_and_below for code in error_codes(each)] or [
             answer.error_code
         ]
@@ -206,7 +206,7 @@ def test_partitions_of_a_transaction_need_the_id_and_the_topics(node: NodeThread
 def test_no_client_makes_an_internal_topic_part_of_a_transaction(node: NodeThread, calls: Calls) -> None:
     name = fresh_name("id")
     for _ in range(2):
-        answer = calls.ask(ApiKey.ADD_PARTITIONS_TO_TXN, 3, add_partitions(3, name, "__consumer_offsets"))
+        answer = calls.request(ApiKey.ADD_PARTITIONS_TO_TXN, 3, add_partitions(3, name, "__consumer_offsets"))
         assert [code for each in answer.results_by_topic_v3_and_below for code in error_codes(each)] == [NO_TOPIC]
         allow_rules(node, (WRITE, ID, name), (WRITE, TOPIC, "*"))
 
@@ -220,7 +220,7 @@ def test_produce_refuses_forbidden_and_missing_topics_alike(node: NodeThread, ca
     request = produce_request(mine, batch(b"a"))
     for name in (foreign, missing):
         request.topic_data += produce_request(name, batch(b"a")).topic_data
-    answer = calls.ask(ApiKey.PRODUCE, 11, request)
+    answer = calls.request(ApiKey.PRODUCE, 11, request)
     assert by_name(answer.responses) == {mine: ErrorCode.NONE, foreign: NO_TOPIC, missing: NO_TOPIC}
     remove_authorizer(node)
     assert (calls.list_end(mine), calls.list_end(foreign)) == (1, 0)
@@ -259,8 +259,8 @@ def test_a_follower_needs_cluster_action(node: NodeThread, calls: Calls) -> None
 def test_a_transaction_takes_in_only_what_its_producer_may_write(node: NodeThread, calls: Calls) -> None:
     mine, foreign, name = calls.create_topic(), calls.create_topic(), fresh_name("id")
     init = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
-    calls.ask_until_loaded(ApiKey.FIND_COORDINATOR, 4, find_transaction(name))
-    identity = calls.ask_until_loaded(ApiKey.INIT_PRODUCER_ID, 5, init)
+    calls.request_until_loaded(ApiKey.FIND_COORDINATOR, 4, find_transaction(name))
+    identity = calls.request_until_loaded(ApiKey.INIT_PRODUCER_ID, 5, init)
     records = batch(
         b"a",
         producer_id=identity.producer_id,
@@ -272,7 +272,7 @@ def test_a_transaction_takes_in_only_what_its_producer_may_write(node: NodeThrea
     def produce(transactional_id: str | None = name) -> list[ErrorCode]:
         request = produce_request(mine, records, transactional_id=transactional_id)
         request.topic_data += produce_request(foreign, records).topic_data
-        answer = calls.ask_until_loaded(ApiKey.PRODUCE, 12, request)
+        answer = calls.request_until_loaded(ApiKey.PRODUCE, 12, request)
         return [ErrorCode(each.partition_responses[0].error_code) for each in answer.responses]
 
     refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -282,7 +282,7 @@ def test_a_transaction_takes_in_only_what_its_producer_may_write(node: NodeThrea
     assert produce(None) == [refused, NO_TOPIC]  # of a batch that says so, whatever the request says (CVE-2018-17196)
     assert produce() == [ErrorCode.NONE, NO_TOPIC]
     remove_authorizer(node)
-    (state,) = calls.ask(
+    (state,) = calls.request(
         ApiKey.DESCRIBE_TRANSACTIONS, 0, DescribeTransactionsRequest(transactional_ids=[name])
     ).transaction_states
     assert [each.topic for each in state.topics] == [mine]
@@ -299,14 +299,14 @@ def find_transaction(name: str) -> FindCoordinatorRequest:
 def test_metadata_of_all_topics_has_those_that_may_be_described(node: NodeThread, calls: Calls) -> None:
     mine, foreign = calls.create_topic(), calls.create_topic()
     allow_rules(node, (READ, TOPIC, mine))
-    everything = calls.ask(ApiKey.METADATA, 12, MetadataRequest(topics=None))
+    everything = calls.request(ApiKey.METADATA, 12, MetadataRequest(topics=None))
     assert [each.name for each in everything.topics] == [mine]
-    pages = calls.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, DescribeTopicPartitionsRequest())
+    pages = calls.request(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, DescribeTopicPartitionsRequest())
     assert [each.name for each in pages.topics] == [mine]
     # READ of the topic, and what that implies: DESCRIBE.
     assert pages.topics[0].topic_authorized_operations == 1 << READ | 1 << DESCRIBE
     allow_rules(node)
-    assert calls.ask(ApiKey.METADATA, 0, MetadataRequest(topics=[])).topics == []
+    assert calls.request(ApiKey.METADATA, 0, MetadataRequest(topics=[])).topics == []
     assert foreign
 
 
@@ -315,12 +315,12 @@ def test_metadata_by_name_and_id_does_not_say_what_exists(node: NodeThread, call
     foreign_id = calls.topic_id(foreign)
     allow_rules(node)
     named = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in (foreign, missing)])
-    first, second = calls.ask(ApiKey.METADATA, 12, named).topics
+    first, second = calls.request(ApiKey.METADATA, 12, named).topics
     assert (first.error_code, second.error_code) == (NO_TOPIC, NO_TOPIC)
     assert first.topic_id == second.topic_id == UUID(int=0)
     assert first.partitions == second.partitions == []
     by_id = MetadataRequest(topics=[MetadataRequestTopic(topic_id=foreign_id, name=None)])
-    (only,) = calls.ask(ApiKey.METADATA, 12, by_id).topics
+    (only,) = calls.request(ApiKey.METADATA, 12, by_id).topics
     assert (only.error_code, only.name) == (NO_TOPIC, None)
     assert node.broker.services.image.topic(missing) is None
 
@@ -334,10 +334,10 @@ def test_auto_creation_needs_create_on_the_topic_or_the_cluster(
     request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=True)
     for rules in ((), ((CREATE, kind, named or name),), ((DESCRIBE, TOPIC, name),)):
         allow_rules(node, *rules)
-        assert by_name(calls.ask(ApiKey.METADATA, 9, request).topics) == {name: NO_TOPIC}, rules
+        assert by_name(calls.request(ApiKey.METADATA, 9, request).topics) == {name: NO_TOPIC}, rules
         assert node.broker.services.image.topic(name) is None
     allow_rules(node, (DESCRIBE, TOPIC, name), (CREATE, kind, named or name))
-    assert by_name(calls.ask(ApiKey.METADATA, 9, request).topics) == {name: ErrorCode.NONE}
+    assert by_name(calls.request(ApiKey.METADATA, 9, request).topics) == {name: ErrorCode.NONE}
     assert node.broker.services.image.topic(name) is not None
 
 
@@ -348,7 +348,7 @@ def test_authorized_operations_are_those_of_the_client(node: NodeThread, calls: 
         allow_rules(node, *rules)
         asked = MetadataRequest(topics=[], include_cluster_authorized_operations=True)
         described = DescribeClusterRequest(include_cluster_authorized_operations=True)
-        answers = calls.ask(ApiKey.METADATA, 8, asked), calls.ask(ApiKey.DESCRIBE_CLUSTER, 1, described)
+        answers = calls.request(ApiKey.METADATA, 8, asked), calls.request(ApiKey.DESCRIBE_CLUSTER, 1, described)
         first, second = (each.cluster_authorized_operations for each in answers)
         return first, second
 
@@ -357,7 +357,7 @@ def test_authorized_operations_are_those_of_the_client(node: NodeThread, calls: 
     assert cluster((ALTER, CLUSTER, CLUSTER_NAME)) == (operations, operations)
     allow_rules(node, (DELETE, TOPIC, topic))
     asked = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], include_topic_authorized_operations=True)
-    (answer,) = calls.ask(ApiKey.METADATA, 8, asked).topics
+    (answer,) = calls.request(ApiKey.METADATA, 8, asked).topics
     assert answer.topic_authorized_operations == 1 << DELETE | 1 << DESCRIBE
 
 
@@ -366,10 +366,10 @@ def test_a_controller_describes_itself_to_who_may_alter_the_cluster(node: NodeTh
     request = DescribeClusterRequest(endpoint_type=2)
     with Calls(port_of(node, "controller")) as calls:
         allow_rules(node, (DESCRIBE, CLUSTER, CLUSTER_NAME))
-        answer = calls.ask(ApiKey.DESCRIBE_CLUSTER, version, request)
+        answer = calls.request(ApiKey.DESCRIBE_CLUSTER, version, request)
         assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED and not answer.brokers
         allow_rules(node, (ALTER, CLUSTER, CLUSTER_NAME))
-        assert calls.ask(ApiKey.DESCRIBE_CLUSTER, version, request).brokers
+        assert calls.request(ApiKey.DESCRIBE_CLUSTER, version, request).brokers
 
 
 # ---- topics and settings
@@ -383,7 +383,7 @@ def test_topics_are_created_grown_and_deleted_one_by_one(node: NodeThread, calls
         topics=[CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in (foreign, mine)],
         timeout_ms=60_000,
     )
-    answer = calls.ask(ApiKey.CREATE_TOPICS, 7, creation)
+    answer = calls.request(ApiKey.CREATE_TOPICS, 7, creation)
     assert by_name(answer.topics) == {mine: ErrorCode.NONE, foreign: NO_TOPIC}
     hidden = {each.name: each for each in answer.topics}[mine]
     assert (hidden.num_partitions, hidden.replication_factor, hidden.configs) == (-1, -1, None)
@@ -397,10 +397,16 @@ def test_topics_are_created_grown_and_deleted_one_by_one(node: NodeThread, calls
         topics=[CreatePartitionsTopic(name=name, count=3, assignments=None) for name in (foreign, mine)],
         timeout_ms=60_000,
     )
-    assert by_name(calls.ask(ApiKey.CREATE_PARTITIONS, 3, growth).results) == {mine: ErrorCode.NONE, foreign: NO_TOPIC}
+    assert by_name(calls.request(ApiKey.CREATE_PARTITIONS, 3, growth).results) == {
+        mine: ErrorCode.NONE,
+        foreign: NO_TOPIC,
+    }
 
     deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name=name) for name in (foreign, mine)], timeout_ms=60_000)
-    assert by_name(calls.ask(ApiKey.DELETE_TOPICS, 6, deletion).responses) == {mine: ErrorCode.NONE, foreign: NO_TOPIC}
+    assert by_name(calls.request(ApiKey.DELETE_TOPICS, 6, deletion).responses) == {
+        mine: ErrorCode.NONE,
+        foreign: NO_TOPIC,
+    }
     assert node.broker.services.image.topic(foreign) is not None
 
 
@@ -411,7 +417,7 @@ def test_a_refused_deletion_names_the_topic_to_who_may_describe_it(node: NodeThr
     named = DeleteTopicsRequest(topics=[DeleteTopicState(name=topic)], timeout_ms=1000)
 
     def answers() -> list[tuple[str | None, UUID]]:
-        found = [calls.ask(ApiKey.DELETE_TOPICS, 6, each).responses[0] for each in (by_id, named)]
+        found = [calls.request(ApiKey.DELETE_TOPICS, 6, each).responses[0] for each in (by_id, named)]
         assert [each.error_code for each in found] == [NO_TOPIC, NO_TOPIC]
         return [(each.name, each.topic_id) for each in found]
 
@@ -428,7 +434,7 @@ def test_a_topic_that_is_missing_is_so_to_who_may_describe_it(node: NodeThread, 
         allow_rules(node, *rules)
         named = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=1000)
         by_id = DeleteTopicsRequest(topics=[DeleteTopicState(name=None, topic_id=unknown)], timeout_ms=1000)
-        return [calls.ask(ApiKey.DELETE_TOPICS, 6, each).responses[0].error_code for each in (named, by_id)]
+        return [calls.request(ApiKey.DELETE_TOPICS, 6, each).responses[0].error_code for each in (named, by_id)]
 
     assert codes() == [NO_TOPIC, ErrorCode.UNKNOWN_TOPIC_ID]
     assert codes((DESCRIBE, TOPIC, name)) == [UNKNOWN, ErrorCode.UNKNOWN_TOPIC_ID]
@@ -460,7 +466,7 @@ def test_settings_are_those_of_a_topic_a_group_or_the_cluster(
 
     def refusals(*rules: Rule) -> list[bool]:
         allow_rules(node, *rules)
-        return [refused in set(error_codes(calls.ask(*asked))) for asked in (describe, *alter)]
+        return [refused in set(error_codes(calls.request(*asked))) for asked in (describe, *alter)]
 
     on = (kind, of or name)
     # AlterConfigs changes no logger, and says so before it asks for permissions.
@@ -474,10 +480,10 @@ def test_settings_of_several_resources_change_where_they_may(node: NodeThread, c
     mine, foreign = calls.create_topic(), calls.create_topic()
     allow_rules(node, (AclOperation.ALTER_CONFIGS, TOPIC, mine))
     changed = [IncrementalResource(resource_type=2, resource_name=name) for name in (foreign, mine)]
-    answer = calls.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, IncrementalAlterConfigsRequest(resources=changed))
+    answer = calls.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, IncrementalAlterConfigsRequest(resources=changed))
     assert by_name(answer.responses, "resource_name") == {mine: ErrorCode.NONE, foreign: NO_TOPIC}
     replaced = [AlterConfigsResource(resource_type=2, resource_name=name) for name in (foreign, mine)]
-    answer = calls.ask(ApiKey.ALTER_CONFIGS, 2, AlterConfigsRequest(resources=replaced))
+    answer = calls.request(ApiKey.ALTER_CONFIGS, 2, AlterConfigsRequest(resources=replaced))
     assert by_name(answer.responses, "resource_name") == {mine: ErrorCode.NONE, foreign: NO_TOPIC}
 
 
@@ -503,10 +509,10 @@ def test_a_member_subscribes_to_what_it_may_describe(node: NodeThread, calls: Ca
         calls.create_topic(name=name)
     calls.find_coordinator(group)
     allow_rules(node, (READ, GROUP, group), (DESCRIBE, TOPIC, mine))
-    named = calls.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, join(group, "a", subscribed_topic_names=[mine, foreign]))
+    named = calls.request(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, join(group, "a", subscribed_topic_names=[mine, foreign]))
     assert named.error_code == NO_TOPIC
     by_expression = join(group, "a", subscribed_topic_regex=f"{start}.*")
-    matched = calls.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, by_expression)
+    matched = calls.request(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, by_expression)
     assert matched.error_code == ErrorCode.NONE
     image = node.broker.services.image
 
@@ -514,7 +520,7 @@ def test_a_member_subscribes_to_what_it_may_describe(node: NodeThread, calls: Ca
         """An expression counts from the heartbeat after the one that brings it."""
         nonlocal matched
         by_expression.member_epoch = matched.member_epoch
-        matched = calls.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, by_expression)
+        matched = calls.request(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, by_expression)
         assert matched.error_code == ErrorCode.NONE
         topics = matched.assignment.topic_partitions if matched.assignment is not None else []
         return [image.topics_by_id[each.topic_id].name for each in topics]
@@ -527,9 +533,9 @@ def test_a_member_subscribes_to_what_it_may_describe(node: NodeThread, calls: Ca
     eventually(lambda: assigned() == [mine])
 
     describe = ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=True)
-    (found,) = calls.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, describe).groups
+    (found,) = calls.request(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, describe).groups
     assert found.error_code == ErrorCode.NONE
     assert found.authorized_operations == 1 << READ | 1 << DESCRIBE
     allow_rules(node, (READ, GROUP, group))
-    (found,) = calls.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, describe).groups
+    (found,) = calls.request(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, describe).groups
     assert found.error_code == NO_TOPIC and not found.members

@@ -67,7 +67,7 @@ def fetch_as_broker(port: int, topic: str, version: int) -> PartitionData:
             request.replica_state = ReplicaState(replica_id=1, replica_epoch=2**40)
         else:
             request.replica_id = 1
-        answer: FetchResponse = calls.ask(ApiKey.FETCH, version, request)
+        answer: FetchResponse = calls.request(ApiKey.FETCH, version, request)
         return answer.responses[0].partitions[0]
 
 
@@ -87,10 +87,12 @@ def test_a_clients_batched_add_partitions(open_node: Node, topic: str, version: 
         transactional_id=name, producer_id=1, topics=[AddPartitionsToTxnTopic(name=topic, partitions=[0])]
     )
     with Calls(open_node.port) as calls:
-        answer = calls.ask(ApiKey.ADD_PARTITIONS_TO_TXN, version, AddPartitionsToTxnRequest(transactions=[transaction]))
+        answer = calls.request(
+            ApiKey.ADD_PARTITIONS_TO_TXN, version, AddPartitionsToTxnRequest(transactions=[transaction])
+        )
         assert ErrorCode(answer.error_code) is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         assert not answer.results_by_transaction
-        listed = calls.ask(ApiKey.LIST_TRANSACTIONS, 0, ListTransactionsRequest())
+        listed = calls.request(ApiKey.LIST_TRANSACTIONS, 0, ListTransactionsRequest())
         assert name not in [each.transactional_id for each in listed.transaction_states]
 
 
@@ -99,7 +101,7 @@ def test_a_controllers_request_closes_a_clients_connection(open_node: Node, api_
     """As in Apache Kafka, which has no answer for it on that listener either; ApiVersions does not name it."""
     spec = API[api_key]
     with Calls(open_node.port) as calls:
-        reported = calls.ask(ApiKey.API_VERSIONS, 0, ApiVersionsRequest())
+        reported = calls.request(ApiKey.API_VERSIONS, 0, ApiVersionsRequest())
         assert api_key not in {each.api_key for each in reported.api_keys}
     with Wire(open_node.port) as wire:
         wire.send(api_key, spec.max_version, spec.request())

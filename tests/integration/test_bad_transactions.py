@@ -46,7 +46,7 @@ def stored_offset(calls: Calls, group: str, topic: str) -> int:
     asked = OffsetFetchRequestGroup(
         group_id=group, topics=[OffsetFetchRequestTopics(name=topic, partition_indexes=[0])]
     )
-    answer = calls.ask_until_loaded(ApiKey.OFFSET_FETCH, 8, OffsetFetchRequest(groups=[asked]))
+    answer = calls.request_until_loaded(ApiKey.OFFSET_FETCH, 8, OffsetFetchRequest(groups=[asked]))
     offset: int = answer.groups[0].topics[0].partitions[0].committed_offset
     return offset
 
@@ -59,7 +59,7 @@ def commit(producer: TransactionalProducer, group: str, *topics: TxnOffsetCommit
         producer_epoch=producer.epoch,
         topics=list(topics),
     )
-    answer = producer.ask_until_loaded(ApiKey.TXN_OFFSET_COMMIT, 5 if producer.version == 2 else 3, request)
+    answer = producer.request_until_loaded(ApiKey.TXN_OFFSET_COMMIT, 5 if producer.version == 2 else 3, request)
     codes = {
         (topic.name, each.partition_index): name_of(each.error_code)
         for topic in answer.topics
@@ -148,7 +148,7 @@ def test_ids_of_every_length(calls: Calls, node: Node) -> None:
     longest = "x" * 32_767
     for name, expected in (("", "INVALID_REQUEST"), ("é ☃\x00\n", "NONE"), (longest, "NONE")):
         request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1000)
-        answer = calls.ask_until_loaded(ApiKey.INIT_PRODUCER_ID, 5, request)
+        answer = calls.request_until_loaded(ApiKey.INIT_PRODUCER_ID, 5, request)
         assert name_of(answer.error_code) == expected, name[:10]
 
 
@@ -165,11 +165,11 @@ def test_refused_requests_leave_no_state(calls: Calls, node: Node) -> None:
             assert commit(each, group, offsets(topic)) == ["INVALID_PRODUCER_ID_MAPPING"]
             assert each.write(topic, b"x") == "INVALID_PRODUCER_ID_MAPPING"
             request = EndTxnRequest(transactional_id=name, producer_id=1 << 40, producer_epoch=0, committed=True)
-            answer = each.ask(ApiKey.END_TXN, 4, request)
+            answer = each.request(ApiKey.END_TXN, 4, request)
             assert name_of(answer.error_code) == "INVALID_PRODUCER_ID_MAPPING"
-    listed = calls.ask(ApiKey.LIST_TRANSACTIONS, 1, ListTransactionsRequest()).transaction_states
+    listed = calls.request(ApiKey.LIST_TRANSACTIONS, 1, ListTransactionsRequest()).transaction_states
     assert not {each.transactional_id for each in listed} & set(names)
-    known = calls.ask(ApiKey.LIST_GROUPS, 4, ListGroupsRequest()).groups
+    known = calls.request(ApiKey.LIST_GROUPS, 4, ListGroupsRequest()).groups
     assert not {each.group_id for each in known} & set(groups)
     assert calls.list_end(topic) == 0
 
@@ -189,7 +189,7 @@ def test_one_partition_twice_for_two_producers(node: Node, calls: Calls, produce
         timeout_ms=30_000,
         topic_data=[TopicProduceData(name=topic, partition_data=places)],
     )
-    answer = producer.ask(ApiKey.PRODUCE, 12 if producer.version == 2 else 11, request)
+    answer = producer.request(ApiKey.PRODUCE, 12 if producer.version == 2 else 11, request)
     codes = [name_of(each.error_code) for part in answer.responses for each in part.partition_responses]
     assert set(codes) == {"INVALID_PRODUCER_ID_MAPPING"}
     assert calls.list_end(topic) == 0

@@ -162,8 +162,8 @@ def test_unknown_groups_and_members_are_reported(quick_node: Node) -> None:
 def test_only_requests_with_the_tag_get_the_field(quick_node: Node) -> None:
     with Wire(quick_node.port) as wire:
         for version in range(7):
-            plain = wire.ask(ApiKey.DESCRIBE_GROUPS, version, DescribeGroupsRequest(groups=["any"]))
+            plain = wire.request(ApiKey.DESCRIBE_GROUPS, version, DescribeGroupsRequest(groups=["any"]))
             assert not plain.unknown_tagged_fields
             if version >= 5:
                 asked = DescribeGroupsRequest(groups=["any", "any"], unknown_tagged_fields=[timelines_field()])
-                assert read_timelines(wire.ask(ApiKey.DESCRIBE_GROUPS, version, asked)) == []
+                assert read_timelines(wire.request(ApiKey.DESCRIBE_GROUPS, version, asked)) == []

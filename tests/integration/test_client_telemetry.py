@@ -46,7 +46,7 @@ def subscribe(node: Node, name: str, *settings: str) -> None:
 
 
 def ask(calls: Calls, instance: UUID = UUID(int=0)) -> GetTelemetrySubscriptionsResponse:  # noqa: B008 - a constant
-    answer: GetTelemetrySubscriptionsResponse = calls.ask(
+    answer: GetTelemetrySubscriptionsResponse = calls.request(
         ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, 0, GetTelemetrySubscriptionsRequest(client_instance_id=instance)
     )
     return answer
@@ -62,7 +62,7 @@ def push(
         compression_type=codec,
         metrics=data,
     )
-    return name_of(calls.ask(ApiKey.PUSH_TELEMETRY, 0, request).error_code)
+    return name_of(calls.request(ApiKey.PUSH_TELEMETRY, 0, request).error_code)
 
 
 def values(address: str, instance: UUID) -> dict[tuple[str, str], float]:
@@ -75,7 +75,7 @@ def values(address: str, instance: UUID) -> dict[tuple[str, str], float]:
 
 
 def test_clients_are_invited_only_where_metrics_are_shown(shown: tuple[Node, str], calls: Calls) -> None:
-    said = {each.api_key for each in calls.ask(ApiKey.API_VERSIONS, 0, ApiVersionsRequest()).api_keys}
+    said = {each.api_key for each in calls.request(ApiKey.API_VERSIONS, 0, ApiVersionsRequest()).api_keys}
     assert {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY} <= said
 
 

@@ -134,13 +134,13 @@ class TestRolesOfTheirOwn:
 
     def test_brokers_list_brokers_and_controllers_list_controllers(self, separate: Cluster) -> None:
         with Calls(separate[2].plan.port) as calls:
-            reported = calls.ask(ApiKey.DESCRIBE_CLUSTER, 2, DescribeClusterRequest())
+            reported = calls.request(ApiKey.DESCRIBE_CLUSTER, 2, DescribeClusterRequest())
         assert reported.cluster_id == separate.cluster_id
         assert [(each.broker_id, each.port) for each in reported.brokers] == [
             (node.node_id, node.plan.port) for node in separate.brokers
         ]
         with Calls(separate[CONTROLLER].plan.controller_port) as calls:
-            reported = calls.ask(ApiKey.DESCRIBE_CLUSTER, 2, DescribeClusterRequest(endpoint_type=CONTROLLERS))
+            reported = calls.request(ApiKey.DESCRIBE_CLUSTER, 2, DescribeClusterRequest(endpoint_type=CONTROLLERS))
         assert (reported.cluster_id, reported.controller_id) == (separate.cluster_id, CONTROLLER)
         assert [each.broker_id for each in reported.brokers] == [CONTROLLER]
 
@@ -151,7 +151,7 @@ class TestRolesOfTheirOwn:
 
         def observed() -> bool:
             with Calls(separate[2].plan.port) as calls:
-                answer = calls.ask(ApiKey.DESCRIBE_QUORUM, 2, quorum_request.DescribeQuorumRequest(topics=[topic]))
+                answer = calls.request(ApiKey.DESCRIBE_QUORUM, 2, quorum_request.DescribeQuorumRequest(topics=[topic]))
             (partition,) = answer.topics[0].partitions
             voters = [each.replica_id for each in partition.current_voters]
             observers = {each.replica_id for each in partition.observers}
@@ -161,7 +161,7 @@ class TestRolesOfTheirOwn:
 
     def test_a_controller_serves_what_controllers_serve(self, separate: Cluster) -> None:
         with Calls(separate[CONTROLLER].plan.controller_port) as calls:
-            answer = calls.ask(ApiKey.API_VERSIONS, 0, ApiVersionsRequest())
+            answer = calls.request(ApiKey.API_VERSIONS, 0, ApiVersionsRequest())
         theirs = {handler.api_key for handler in HANDLERS if "controller" in handler.listeners}
         assert {each.api_key for each in answer.api_keys} == theirs
 
@@ -179,7 +179,7 @@ class TestRolesOfTheirOwn:
         (handler,) = [each for each in HANDLERS if each.api_key == api_key]
         with Calls(separate[2].plan.port) as calls:
             for version in range(handler.min_version, handler.max_version + 1):
-                answer = calls.ask(api_key, version, spec.request())
+                answer = calls.request(api_key, version, spec.request())
                 names = {name_of(code) for code in error_codes(answer)}
                 assert names.isdisjoint({"UNKNOWN_SERVER_ERROR", "NOT_CONTROLLER"}), (version, answer)
 
@@ -188,7 +188,7 @@ class TestRolesOfTheirOwn:
             resource_type=ResourceType.BROKER, resource_name=str(CONTROLLER), configuration_keys=["process.roles"]
         )
         with Calls(separate[CONTROLLER].plan.controller_port) as calls:
-            answer = calls.ask(ApiKey.DESCRIBE_CONFIGS, 4, DescribeConfigsRequest(resources=[resource]))
+            answer = calls.request(ApiKey.DESCRIBE_CONFIGS, 4, DescribeConfigsRequest(resources=[resource]))
         (result,) = answer.results
         assert [(each.name, each.value) for each in result.configs] == [("process.roles", "controller")]
 
@@ -320,10 +320,10 @@ class TestDeathIsNoticed:
         eventually(lambda: len(topic_at(witness, name).partitions[0].isr_nodes) == 3)
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
         with Calls(witness.plan.port) as calls:
-            before = calls.ask(ApiKey.METADATA, 12, request)
+            before = calls.request(ApiKey.METADATA, 12, request)
             assert before.topics[0].partitions[0].leader_id == dead
             combined[dead].kill()
-            after = calls.ask(ApiKey.METADATA, 12, request)
+            after = calls.request(ApiKey.METADATA, 12, request)
         partition = after.topics[0].partitions[0]
         is_new = partition.leader_id not in (dead, -1) and partition.leader_epoch == 1
         is_advertised = dead in {each.node_id for each in after.brokers} and dead in partition.offline_replicas

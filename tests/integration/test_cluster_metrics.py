@@ -182,6 +182,6 @@ def test_denials_are_counted_by_api(tmp_path: Path) -> None:
         with Calls(port_of(node)) as calls:
             for topic in ("open", "closed", "closed"):
                 asked = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-                calls.ask(ApiKey.METADATA, 9, asked)
+                calls.request(ApiKey.METADATA, 9, asked)
         (sample,) = denial_family(node.broker.services.metrics).samples
         assert (sample.labels, sample.value) == ((("api", "Metadata"),), 2)

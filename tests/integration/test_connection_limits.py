@@ -68,7 +68,7 @@ class LimitedNode:
         resource = AlterConfigsResource(resource_type=4, resource_name="", configs=[config])
         with self.connect("INNER") as calls:
             request = IncrementalAlterConfigsRequest(resources=[resource])
-            answer = calls.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request)
+            answer = calls.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request)
         assert answer.responses[0].error_code == 0, answer
 
 
@@ -102,7 +102,7 @@ ASKED = ApiVersionsRequest(client_software_name="a", client_software_version="1"
 def is_served(wire: Wire) -> bool:
     """Whether the node answers, be it late; otherwise it has closed the connection."""
     try:
-        return bool(wire.ask(ApiKey.API_VERSIONS, 3, ASKED).error_code == 0)
+        return bool(wire.request(ApiKey.API_VERSIONS, 3, ASKED).error_code == 0)
     except ConnectionError:
         return False
 

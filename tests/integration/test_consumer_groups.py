@@ -190,13 +190,13 @@ def test_consumer_group_responses_on_the_wire(node: Node) -> None:
     with Wire(node.port) as wire:
         asked = ConsumerGroupHeartbeatRequest(group_id=fresh_name("g"), member_id="m", member_epoch=3)
         for version in (0, 1):
-            answer = wire.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, version, asked)
+            answer = wire.request(ApiKey.CONSUMER_GROUP_HEARTBEAT, version, asked)
             assert answer.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.NOT_COORDINATOR)
-            described = wire.ask(
+            described = wire.request(
                 ApiKey.CONSUMER_GROUP_DESCRIBE, version, ConsumerGroupDescribeRequest(group_ids=["none"])
             )
             assert described.groups[0].error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.NOT_COORDINATOR)
-        empty = wire.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, ConsumerGroupHeartbeatRequest(group_id=""))
+        empty = wire.request(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, ConsumerGroupHeartbeatRequest(group_id=""))
         assert empty.error_code == ErrorCode.INVALID_REQUEST
 
 
@@ -208,7 +208,7 @@ def configure(wire: Wire, kind: ResourceType, name: str, key: str, value: str) -
     resource = AlterConfigsResource(
         resource_type=kind, resource_name=name, configs=[AlterableConfig(name=key, config_operation=0, value=value)]
     )
-    answer = wire.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, IncrementalAlterConfigsRequest(resources=[resource]))
+    answer = wire.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, IncrementalAlterConfigsRequest(resources=[resource]))
     assert [each.error_code for each in answer.responses] == [ErrorCode.NONE], answer
 
 
@@ -231,9 +231,9 @@ def the_interval_is_changed(node: Node) -> None:
             topic_partitions=[],
         )
         deadline = time.monotonic() + PATIENCE_S
-        while (answer := wire.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request)).error_code:
+        while (answer := wire.request(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request)).error_code:
             assert time.monotonic() < deadline, ErrorCode(answer.error_code)
-            wire.ask(ApiKey.FIND_COORDINATOR, 4, FindCoordinatorRequest(key_type=0, coordinator_keys=[group]))
+            wire.request(ApiKey.FIND_COORDINATOR, 4, FindCoordinatorRequest(key_type=0, coordinator_keys=[group]))
             time.sleep(0.1)
         return answer.member_epoch, answer.heartbeat_interval_ms
 

@@ -70,7 +70,7 @@ def node(tmp_path: Path) -> Iterator[SaslNode]:
 
 def asked(node: SaslNode, key: ApiKey, version: int, request: Any) -> Any:
     with Wire(node.port) as wire:
-        return wire.ask(key, version, request)
+        return wire.request(key, version, request)
 
 
 def incremental(kind: int, configs: list[AlterableConfig]) -> IncrementalAlterConfigsRequest:
@@ -103,15 +103,15 @@ def tokens_of_alice(node: SaslNode) -> list[str]:
     """A delegation token from its first to its last day."""
     with Wire(node.sasl_port) as wire:
         log_in_as(wire, Credentials("PLAIN", "alice", DYNAMIC, RealRandom()))
-        made = wire.ask(ApiKey.CREATE_DELEGATION_TOKEN, 3, CreateDelegationTokenRequest(max_lifetime_ms=60_000))
+        made = wire.request(ApiKey.CREATE_DELEGATION_TOKEN, 3, CreateDelegationTokenRequest(max_lifetime_ms=60_000))
         hmac = bytes(made.hmac)
-        (found,) = wire.ask(ApiKey.DESCRIBE_DELEGATION_TOKEN, 3, DescribeDelegationTokenRequest(owners=None)).tokens
+        (found,) = wire.request(ApiKey.DESCRIBE_DELEGATION_TOKEN, 3, DescribeDelegationTokenRequest(owners=None)).tokens
         assert bytes(found.hmac) == hmac
         password = base64.b64encode(hmac).decode()
         assert log_in(node, "SCRAM-SHA-256", made.token_id, password, by_token=True)
-        assert not wire.ask(ApiKey.RENEW_DELEGATION_TOKEN, 2, RenewDelegationTokenRequest(hmac=hmac)).error_code
+        assert not wire.request(ApiKey.RENEW_DELEGATION_TOKEN, 2, RenewDelegationTokenRequest(hmac=hmac)).error_code
         ended = ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period_ms=-1)
-        assert not wire.ask(ApiKey.EXPIRE_DELEGATION_TOKEN, 2, ended).error_code
+        assert not wire.request(ApiKey.EXPIRE_DELEGATION_TOKEN, 2, ended).error_code
     return [password, hmac.hex(), repr(hmac)[2:-1]]
 
 

@@ -43,7 +43,7 @@ def ids_of(broker: EmbeddedBroker) -> dict[str, UUID]:
 def create(broker: EmbeddedBroker, topic: str, count: int) -> str:
     request = CreateTopicsRequest(topics=[CreatableTopic(name=topic, num_partitions=count, replication_factor=1)])
     with Calls(int(broker.bootstrap_servers.rpartition(":")[2])) as calls:
-        (answer,) = calls.ask(ApiKey.CREATE_TOPICS, 7, request).topics
+        (answer,) = calls.request(ApiKey.CREATE_TOPICS, 7, request).topics
     return name_of(answer.error_code)
 
 
@@ -52,7 +52,7 @@ def cordon(broker: EmbeddedBroker, paths: str | None) -> None:
     resource = AlterConfigsResource(resource_type=BROKER, resource_name="1", configs=[change])
     with Calls(int(broker.bootstrap_servers.rpartition(":")[2])) as calls:
         request = IncrementalAlterConfigsRequest(resources=[resource])
-        (answer,) = calls.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request).responses
+        (answer,) = calls.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request).responses
     assert answer.error_code == 0, answer
 
 

@@ -31,7 +31,7 @@ def guarded(directory: Path, settings: dict[str, object]) -> Node:
 def is_served(port: int, patience_s: float) -> bool:
     with Wire(port, timeout_s=patience_s) as wire:
         try:
-            return bool(wire.ask(ApiKey.API_VERSIONS, 0, ApiVersionsRequest()).error_code == 0)
+            return bool(wire.request(ApiKey.API_VERSIONS, 0, ApiVersionsRequest()).error_code == 0)
         except TimeoutError:
             return False
 

@@ -38,7 +38,7 @@ def idle_connections(node: Node) -> list[socket.socket]:
 def is_served(node: Node) -> bool:
     try:
         with Wire(node.port) as wire:
-            return bool(wire.ask(ApiKey.API_VERSIONS, 0, ApiVersionsRequest()).error_code == 0)
+            return bool(wire.request(ApiKey.API_VERSIONS, 0, ApiVersionsRequest()).error_code == 0)
     except ConnectionError:
         return False
 
@@ -47,7 +47,7 @@ def connect_one(node: Node, readers: list[Wire]) -> None:
     """Keep one more connection if it is served."""
     wire = Wire(node.port)
     with contextlib.suppress(ConnectionError):
-        wire.ask(ApiKey.API_VERSIONS, 0, ApiVersionsRequest())
+        wire.request(ApiKey.API_VERSIONS, 0, ApiVersionsRequest())
         readers.append(wire)
 
 

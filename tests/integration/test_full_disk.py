@@ -46,7 +46,7 @@ def create(calls: Calls, name: str, **configs: object) -> int:
     request = CreateTopicsRequest(
         topics=[CreatableTopic(name=name, num_partitions=1, replication_factor=1, configs=settings)], timeout_ms=30_000
     )
-    code: int = calls.ask(ApiKey.CREATE_TOPICS, 5, request).topics[0].error_code
+    code: int = calls.request(ApiKey.CREATE_TOPICS, 5, request).topics[0].error_code
     return code
 
 

@@ -59,7 +59,7 @@ def beat(
         request.rebalance_timeout_ms, request.topic_partitions, request.subscribed_topic_names = 60_000, [], topics
     else:
         request.topic_partitions = owned
-    answer = story.wire.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request)
+    answer = story.wire.request(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request)
     if answer.assignment is None:
         return ErrorCode(answer.error_code), answer.member_epoch, None
     given = {(topic.topic_id, p) for topic in answer.assignment.topic_partitions for p in topic.partitions}
@@ -67,7 +67,7 @@ def beat(
 
 
 def listed(story: Story) -> set[str]:
-    return {each.group_id for each in story.wire.ask(ApiKey.LIST_GROUPS, 5, ListGroupsRequest()).groups}
+    return {each.group_id for each in story.wire.request(ApiKey.LIST_GROUPS, 5, ListGroupsRequest()).groups}
 
 
 @pytest.mark.parametrize("length", [10, 240])
@@ -77,7 +77,7 @@ def test_ten_thousand_topics_in_one_subscription(own: Node, story: Story, length
     group = f"wide-{length}"
     code, epoch, _ = beat(story, group, "m", 0, topics)
     assert code is (ErrorCode.NONE if length == 10 else ErrorCode.UNKNOWN_SERVER_ERROR)
-    described = story.wire.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, ConsumerGroupDescribeRequest(group_ids=[group]))
+    described = story.wire.request(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, ConsumerGroupDescribeRequest(group_ids=[group]))
     if code is ErrorCode.NONE:
         assert len(described.groups[0].members[0].subscribed_topic_names) == 10_000
         assert beat(story, group, "m", epoch, topics)[0] is ErrorCode.NONE
@@ -217,7 +217,7 @@ def test_fifty_members_rebalance_two_hundred_partitions_incrementally(own: Node,
     before = {member: set(of) for member, of in has.items()}
     assert {len(of) for of in before.values()} == {4}
     more = CreatePartitionsTopic(name="wide", count=201, assignments=None)
-    answer = story.wire.ask(ApiKey.CREATE_PARTITIONS, 3, CreatePartitionsRequest(topics=[more], timeout_ms=30_000))
+    answer = story.wire.request(ApiKey.CREATE_PARTITIONS, 3, CreatePartitionsRequest(topics=[more], timeout_ms=30_000))
     assert answer.results[0].error_code == ErrorCode.NONE, answer
     while sum(len(of) for of in has.values()) < 201 and time.monotonic() < deadline:
         turn()

@@ -233,7 +233,7 @@ def test_a_bomb_of_a_trusted_producer_is_not_searched_for_a_time(trusting: Node)
         forget_peak(trusting)
         wanted = ListOffsetsPartition(partition_index=0, timestamp=NOW_MS)
         request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=[wanted])])
-        answer = one(one(calls.ask(ApiKey.LIST_OFFSETS, 7, request).topics).partitions)
+        answer = one(one(calls.request(ApiKey.LIST_OFFSETS, 7, request).topics).partitions)
     assert answer.error_code == ErrorCode.INVALID_RECORD
     assert peak_bytes(trusting) - before < 350 * 2**20
 

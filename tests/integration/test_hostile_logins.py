@@ -280,7 +280,7 @@ def common(name: str) -> x509.Name:
 def described(wire: Wire) -> int:
     """The code that a client gets for the guarded topic."""
     request = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)], allow_auto_topic_creation=False)
-    return int(wire.ask(ApiKey.METADATA, 12, request).topics[0].error_code)
+    return int(wire.request(ApiKey.METADATA, 12, request).topics[0].error_code)
 
 
 def allow(
@@ -356,7 +356,7 @@ def test_names_that_log_in_as_no_one(node: LiarsNode, words: bytes) -> None:
 def coordinated(wire: Wire, group: str) -> int:
     """The code that a client gets where it asks for the coordinator of a group."""
     request = FindCoordinatorRequest(key_type=0, coordinator_keys=[group])
-    code = int(wire.ask(ApiKey.FIND_COORDINATOR, 4, request).coordinators[0].error_code)
+    code = int(wire.request(ApiKey.FIND_COORDINATOR, 4, request).coordinators[0].error_code)
     return ErrorCode.GROUP_AUTHORIZATION_FAILED if code == ErrorCode.GROUP_AUTHORIZATION_FAILED else ErrorCode.NONE
 
 

@@ -154,7 +154,7 @@ def test_promises_of_a_hundred_megabytes_cost_nothing(node: Node) -> None:
         for peer in peers:
             peer.sendall(b"\x00\x00")
         with Wire(node.port) as wire:
-            wire.ask(ApiKey.METADATA, 9, MetadataRequest(topics=[]))
+            wire.request(ApiKey.METADATA, 9, MetadataRequest(topics=[]))
         grown = node.memory_bytes() - before
         assert grown < 40 * MEBIBYTE, f"{grown / MEBIBYTE:.0f} MiB for {PROMISES} promises"
     finally:
@@ -330,7 +330,7 @@ def produced(
     data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=partition, records=batch(value))])
     with Wire(node.port) as wire:
         request = ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[data])
-        answer: ProduceResponse = wire.ask(ApiKey.PRODUCE, 9, request)
+        answer: ProduceResponse = wire.request(ApiKey.PRODUCE, 9, request)
         return answer.responses[0].partition_responses[0].error_code
 
 
@@ -369,7 +369,7 @@ def test_absurd_fetches_get_the_right_answer(node: Node, topic: str, what: str) 
         topics=[FetchTopic(topic=topic, partitions=[partition])],
     )
     with Wire(node.port) as wire:
-        answer = wire.ask(ApiKey.FETCH, 12, request)
+        answer = wire.request(ApiKey.FETCH, 12, request)
     assert ErrorCode(answer.responses[0].partitions[0].error_code).name == code
 
 
@@ -377,7 +377,7 @@ def test_absurd_fetches_get_the_right_answer(node: Node, topic: str, what: str) 
 def test_fetch_sessions_that_never_were_are_refused_or_begun(node: Node, session_id: int, epoch: int) -> None:
     with Wire(node.port) as wire:
         request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1, session_id=session_id, session_epoch=epoch)
-        code = ErrorCode(wire.ask(ApiKey.FETCH, 12, request).error_code)
+        code = ErrorCode(wire.request(ApiKey.FETCH, 12, request).error_code)
     assert code in (ErrorCode.NONE, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
     assert epoch == 0 or code is not ErrorCode.NONE
 
@@ -393,20 +393,22 @@ def test_session_timeouts_of_members_have_bounds(node: Node, session_ms: int) ->
     )
     with Wire(node.port) as wire:
         _await_coordinator(wire)
-        assert wire.ask(ApiKey.JOIN_GROUP, 9, request).error_code == ErrorCode.INVALID_SESSION_TIMEOUT
+        assert wire.request(ApiKey.JOIN_GROUP, 9, request).error_code == ErrorCode.INVALID_SESSION_TIMEOUT
 
 
 def _await_coordinator(wire: Wire) -> None:
     deadline = time.monotonic() + PATIENCE_S
     request = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
-    while wire.ask(ApiKey.FIND_COORDINATOR, 4, request).coordinators[0].error_code and time.monotonic() < deadline:
+    while wire.request(ApiKey.FIND_COORDINATOR, 4, request).coordinators[0].error_code and time.monotonic() < deadline:
         time.sleep(0.05)
 
 
 @pytest.mark.parametrize("key_type", [-128, 3, 127])
 def test_coordinators_of_unknown_kinds_are_refused(node: Node, key_type: int) -> None:
     with Wire(node.port) as wire:
-        answer = wire.ask(ApiKey.FIND_COORDINATOR, 4, FindCoordinatorRequest(key_type=key_type, coordinator_keys=["g"]))
+        answer = wire.request(
+            ApiKey.FIND_COORDINATOR, 4, FindCoordinatorRequest(key_type=key_type, coordinator_keys=["g"])
+        )
     codes = {answer.error_code, *(each.error_code for each in answer.coordinators)} - {0}
     assert codes == {ErrorCode.INVALID_REQUEST}
 
@@ -435,4 +437,4 @@ def test_absurd_timeouts_of_admin_requests_are_answered(
     name = fresh_name("timeout") if make is _create else topic
     api_key, version, request = make(name, timeout_ms)
     with Wire(node.port) as wire:
-        assert wire.ask(api_key, version, request) is not None
+        assert wire.request(api_key, version, request) is not None

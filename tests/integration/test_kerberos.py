@@ -76,12 +76,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 
 def say(wire: Wire, words: bytes) -> Any:
-    return wire.ask(ApiKey.SASL_AUTHENTICATE, 2, SaslAuthenticateRequest(auth_bytes=words))
+    return wire.request(ApiKey.SASL_AUTHENTICATE, 2, SaslAuthenticateRequest(auth_bytes=words))
 
 
 def shake(place: Place, version: int = 1) -> Wire:
     wire = Wire(place.node.kerberos_port)
-    assert wire.ask(ApiKey.SASL_HANDSHAKE, version, SaslHandshakeRequest(mechanism="GSSAPI")).error_code == 0
+    assert wire.request(ApiKey.SASL_HANDSHAKE, version, SaslHandshakeRequest(mechanism="GSSAPI")).error_code == 0
     return wire
 
 
@@ -118,7 +118,7 @@ def test_a_client_is_who_its_ticket_says_by_the_rules(place: Place, principal: s
     keytab = place.alice if principal == "alice" else place.realm.keytab(principal)
     wire, answer = come_in(place, place.login(principal, keytab), bytes((1, 0, 0, 0)) + acts_as.encode())
     assert (answer.error_code, answer.auth_bytes) == (0, b"")
-    made = wire.ask(ApiKey.CREATE_DELEGATION_TOKEN, 3, CreateDelegationTokenRequest(max_lifetime_ms=-1))
+    made = wire.request(ApiKey.CREATE_DELEGATION_TOKEN, 3, CreateDelegationTokenRequest(max_lifetime_ms=-1))
     assert made.principal_name == user
     wire.close()
 
@@ -159,7 +159,7 @@ def test_other_clients_are_served_while_kerberos_blocks(place: Place) -> None:
             asked = SaslAuthenticateRequest(auth_bytes=context.step(None))
             wire.send(ApiKey.SASL_AUTHENTICATE, 2, asked)
             for _ in range(3):
-                assert other.ask(ApiKey.METADATA, 12, MetadataRequest(topics=[])).error_code == 0
+                assert other.request(ApiKey.METADATA, 12, MetadataRequest(topics=[])).error_code == 0
             assert not select.select([wire.socket], [], [], 0.1)[0]
         assert wire.receive(ApiKey.SASL_AUTHENTICATE, 2).error_code == 0
 
@@ -192,7 +192,7 @@ def test_a_login_after_an_old_handshake(place: Place) -> None:
         context = initiate(place.login(), "localhost")
         offer = bare(context.step(bare(context.step(None))))
         assert bare(context.wrap(context.unwrap(offer))) == b""
-        assert wire.ask(ApiKey.METADATA, 12, MetadataRequest(topics=[])).error_code == 0
+        assert wire.request(ApiKey.METADATA, 12, MetadataRequest(topics=[])).error_code == 0
     with shake(place, 0) as wire:
         wire.socket.sendall(struct.pack(">i", 7) + b"garbage")
         assert wire.is_closed_by_peer()
@@ -229,7 +229,7 @@ def test_a_client_logs_in_again_as_the_same_user(place: Place) -> None:
     ):
         wire, answer = come_in(place, place.login())
         assert answer.error_code == 0
-        assert wire.ask(ApiKey.SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism="GSSAPI")).error_code == 0
+        assert wire.request(ApiKey.SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism="GSSAPI")).error_code == 0
         assert go_through(wire, place.login(principal, of)).error_code == code
         wire.close()
     assert "Cannot change principals during re-authentication" in place.node.log_text()

@@ -199,7 +199,7 @@ def test_names_that_no_mirror_can_have_are_refused(east: Node, changes: dict[str
     resource = AlterConfigsResource(resource_type=4, resource_name="", configs=configs)
     with Calls(east.port) as calls:
         request = IncrementalAlterConfigsRequest(resources=[resource])
-        (answer,) = calls.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request).responses
+        (answer,) = calls.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request).responses
     assert ErrorCode(answer.error_code) is code, answer.error_message
 
 

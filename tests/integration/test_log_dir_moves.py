@@ -48,14 +48,14 @@ def node(tmp_path: Path) -> Iterator[Node]:
 def move(calls: Calls, topic: str, log_dir: object, partition: int = 0, version: int = 2) -> str:
     topics = [AlterReplicaLogDirTopic(name=topic, partitions=[partition])]
     request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=str(log_dir), topics=topics)])
-    (answer,) = calls.ask(ApiKey.ALTER_REPLICA_LOG_DIRS, version, request).results
+    (answer,) = calls.request(ApiKey.ALTER_REPLICA_LOG_DIRS, version, request).results
     assert answer.topic_name == topic and [each.partition_index for each in answer.partitions] == [partition]
     return name_of(answer.partitions[0].error_code)
 
 
 def where(calls: Calls, topic: str, partition: int = 0) -> dict[str, DescribeLogDirsPartition]:
     """The files of a partition in each directory, by the last part of its path."""
-    answer = calls.ask(ApiKey.DESCRIBE_LOG_DIRS, 4, DescribeLogDirsRequest(topics=None))
+    answer = calls.request(ApiKey.DESCRIBE_LOG_DIRS, 4, DescribeLogDirsRequest(topics=None))
     return {
         Path(result.log_dir).name: found
         for result in answer.results
@@ -92,7 +92,7 @@ def throttle(calls: Calls, rate: int | None) -> None:
     change = AlterableConfig(name=RATE, config_operation=0 if rate else 1, value=str(rate) if rate else None)
     resource = AlterConfigsResource(resource_type=BROKER, resource_name="1", configs=[change])
     request = IncrementalAlterConfigsRequest(resources=[resource])
-    (answer,) = calls.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request).responses
+    (answer,) = calls.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request).responses
     assert answer.error_code == 0, answer.error_message
 
 
@@ -251,7 +251,7 @@ def test_a_topic_that_is_deleted_takes_its_copy_along(node: Node, tmp_path: Path
         throttle(calls, 10_000)
         assert move(calls, topic, tmp_path / other(home(calls, topic))) == "NONE"
         time.sleep(0.2)
-        calls.ask(ApiKey.DELETE_TOPICS, 4, DeleteTopicsRequest(topic_names=[topic], timeout_ms=10_000))
+        calls.request(ApiKey.DELETE_TOPICS, 4, DeleteTopicsRequest(topic_names=[topic], timeout_ms=10_000))
         deadline = time.monotonic() + PATIENCE_S
         while any(directories(tmp_path, topic).values()) and time.monotonic() < deadline:
             time.sleep(0.05)

@@ -48,7 +48,7 @@ def crowded(node: Node) -> Iterator[Node]:
             topics=[CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in TOPICS],
             timeout_ms=60_000,
         )
-        answer = wire.ask(ApiKey.CREATE_TOPICS, 7, request)
+        answer = wire.request(ApiKey.CREATE_TOPICS, 7, request)
         assert {topic.error_code for topic in answer.topics} <= {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}
     yield node
 
@@ -64,9 +64,9 @@ def join(wire: Wire, regex: str, group: str | None = None, member: str = "member
         topic_partitions=[],
     )
     deadline = time.monotonic() + PATIENCE_S
-    while (answer := wire.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request)).error_code in LOADING:
+    while (answer := wire.request(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request)).error_code in LOADING:
         assert time.monotonic() < deadline, ErrorCode(answer.error_code)
-        wire.ask(ApiKey.FIND_COORDINATOR, 4, FindCoordinatorRequest(key_type=0, coordinator_keys=[group]))
+        wire.request(ApiKey.FIND_COORDINATOR, 4, FindCoordinatorRequest(key_type=0, coordinator_keys=[group]))
         time.sleep(0.05)
     return answer
 
@@ -76,7 +76,7 @@ def matched(wire: Wire, regex: str, group: str) -> Any:
     joined = join(wire, regex, group)
     assert joined.error_code == ErrorCode.NONE, joined.error_message
     beat = ConsumerGroupHeartbeatRequest(group_id=group, member_id="member", member_epoch=joined.member_epoch)
-    return wire.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, beat)
+    return wire.request(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, beat)
 
 
 @pytest.mark.parametrize("regex", HOSTILE.values(), ids=HOSTILE.keys())
@@ -92,7 +92,7 @@ def test_a_hostile_expression_of_a_group_is_refused_at_once(crowded: Node, regex
 def test_a_hostile_pattern_of_transactional_ids_is_refused_at_once(crowded: Node) -> None:
     request = ListTransactionsRequest(transactional_id_pattern=HOSTILE["30 KB of brackets"])
     with Wire(crowded.port) as wire, Canary(crowded.port, crowded.cpu_s) as canary:
-        answer = wire.ask(ApiKey.LIST_TRANSACTIONS, 2, request)
+        answer = wire.request(ApiKey.LIST_TRANSACTIONS, 2, request)
     assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
     assert canary.longest_wait_s < LONGEST_WAIT_S
 
@@ -121,13 +121,13 @@ def test_topics_made_later_are_matched_too(crowded: Node) -> None:
             topics=[CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in late],
             timeout_ms=60_000,
         )
-        assert not any(topic.error_code for topic in wire.ask(ApiKey.CREATE_TOPICS, 7, request).topics)
+        assert not any(topic.error_code for topic in wire.request(ApiKey.CREATE_TOPICS, 7, request).topics)
         deadline = time.monotonic() + PATIENCE_S
         epoch, assigned = first.member_epoch, first.assignment
         while len(assigned.topic_partitions) < 61:
             assert time.monotonic() < deadline, f"only {len(assigned.topic_partitions)} topics are assigned"
             beat = ConsumerGroupHeartbeatRequest(group_id=group, member_id="member", member_epoch=epoch)
-            answer = wire.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, beat)
+            answer = wire.request(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, beat)
             assert answer.error_code == ErrorCode.NONE, answer.error_message
             epoch, assigned = answer.member_epoch, answer.assignment or assigned
             time.sleep(0.02)
@@ -173,14 +173,14 @@ def test_other_clients_are_served_while_thousands_of_topics_are_created(own_node
 
     assert dearest_turn_s(own_node, frames()) < DEAREST_TURN_S
     with Wire(own_node.port) as wire:
-        made = wire.ask(ApiKey.METADATA, 12, MetadataRequest(topics=None)).topics
+        made = wire.request(ApiKey.METADATA, 12, MetadataRequest(topics=None)).topics
     assert {f"0-{number}" for number in range(count)} <= {topic.name for topic in made}
 
 
 def test_more_topics_than_a_request_may_have_are_refused(own_node: Node) -> None:
     topics = [CreatableTopic(name=f"t{number}", num_partitions=1, replication_factor=1) for number in range(10_001)]
     with Wire(own_node.port) as wire:
-        answer = wire.ask(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=topics, timeout_ms=60_000))
+        answer = wire.request(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=topics, timeout_ms=60_000))
     assert {topic.error_code for topic in answer.topics} == {ErrorCode.POLICY_VIOLATION}
     assert len(answer.topics) == len(topics)
 

@@ -146,7 +146,7 @@ def test_one_of_two_directories_fails_and_the_other_is_served(tmp_path: Path) ->
             while not all(len(load.acknowledged) > count for load, count in zip(kept, before, strict=True)):
                 assert time.monotonic() < deadline, "the good directory is not served"
                 time.sleep(0.05)
-            answer = calls.ask(ApiKey.DESCRIBE_LOG_DIRS, 4, DescribeLogDirsRequest(topics=None))
+            answer = calls.request(ApiKey.DESCRIBE_LOG_DIRS, 4, DescribeLogDirsRequest(topics=None))
             assert {result.log_dir: result.error_code for result in answer.results} == {
                 str(good): 0,
                 str(bad): ErrorCode.KAFKA_STORAGE_ERROR,

@@ -56,7 +56,7 @@ def test_a_member_gives_up_a_half_though_it_did_not_hear_so_at_first(tmp_path: P
                 """How many partitions the other member is given."""
                 nonlocal epoch
                 request = ConsumerGroupHeartbeatRequest(group_id=TOPIC, member_id="m", **fields)
-                answer = wire.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request)
+                answer = wire.request(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request)
                 assert answer.error_code == 0, answer
                 epoch = answer.member_epoch
                 given = answer.assignment.topic_partitions if answer.assignment else []

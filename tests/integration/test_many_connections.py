@@ -111,7 +111,7 @@ def test_connections_over_the_limits_are_closed_and_others_served(tmp_path_facto
 def is_served(wire: Wire) -> bool:
     """Whether the node answers; it has closed the connection otherwise."""
     try:
-        return bool(wire.ask(ApiKey.API_VERSIONS, 0, ApiVersionsRequest()).error_code == 0)
+        return bool(wire.request(ApiKey.API_VERSIONS, 0, ApiVersionsRequest()).error_code == 0)
     except ConnectionError:
         return False
 
@@ -140,7 +140,7 @@ def test_a_crowd_of_clients_does_not_keep_the_cluster_out(tmp_path_factory: pyte
         held = [wire for wire in crowd[:8] if is_served(wire)]
         assert len(held) == 8
         with Wire(internal_port) as peer:
-            assert peer.ask(ApiKey.API_VERSIONS, 0, ApiVersionsRequest()).error_code == 0
+            assert peer.request(ApiKey.API_VERSIONS, 0, ApiVersionsRequest()).error_code == 0
         assert ended(held) == held[:1], "the one that has been idle for longest made room"
         for wire in crowd:
             wire.close()

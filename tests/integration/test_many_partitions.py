@@ -44,7 +44,7 @@ def write_all(calls: Calls, topic: str, count: int) -> None:
         request = ProduceRequest(
             acks=-1, timeout_ms=60_000, topic_data=[TopicProduceData(name=topic, partition_data=partitions)]
         )
-        answer = calls.ask(ApiKey.PRODUCE, 9, request)
+        answer = calls.request(ApiKey.PRODUCE, 9, request)
         assert not [each.error_code for each in answer.responses[0].partition_responses if each.error_code]
 
 
@@ -65,7 +65,7 @@ def read_all(calls: Calls, topic: str, count: int) -> set[bytes | None]:
 def ends(calls: Calls, topic: str, count: int) -> list[int]:
     partitions = [ListOffsetsPartition(partition_index=number, timestamp=-1) for number in range(count)]
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=partitions)])
-    return [each.offset for each in calls.ask(ApiKey.LIST_OFFSETS, 6, request).topics[0].partitions]
+    return [each.offset for each in calls.request(ApiKey.LIST_OFFSETS, 6, request).topics[0].partitions]
 
 
 @pytest.mark.parametrize("count", [SHORT, pytest.param(LONG, marks=pytest.mark.slow)])
@@ -77,7 +77,7 @@ def test_thousands_of_partitions_are_made_read_and_outlive_a_kill(own_node: Node
         made = CreateTopicsRequest(
             topics=[CreatableTopic(name=topic, num_partitions=count, replication_factor=1)], timeout_ms=60_000
         )
-        assert calls.ask(ApiKey.CREATE_TOPICS, 7, made).topics[0].error_code == 0
+        assert calls.request(ApiKey.CREATE_TOPICS, 7, made).topics[0].error_code == 0
         assert ends(calls, topic, count) == [0] * count
         idle = own_node.memory_bytes()
         assert (idle - before) / count < IDLE_BYTES, "memory of a partition without records"

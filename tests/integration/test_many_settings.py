@@ -45,7 +45,7 @@ def test_twenty_thousand_changes_survive_a_kill_and_leave_a_small_log(tmp_path: 
                     )
                     for number in range(start, start + A_REQUEST)
                 ]
-                answer = wire.ask(
+                answer = wire.request(
                     ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, IncrementalAlterConfigsRequest(resources=resources)
                 )
                 assert not [each for each in answer.responses if each.error_code]
@@ -60,7 +60,7 @@ def test_twenty_thousand_changes_survive_a_kill_and_leave_a_small_log(tmp_path: 
                     for number in range(start, start + 1000)
                 ]
                 request = describe_configs_request.DescribeConfigsRequest(resources=wanted)
-                results = wire.ask(ApiKey.DESCRIBE_CONFIGS, 4, request).results
+                results = wire.request(ApiKey.DESCRIBE_CONFIGS, 4, request).results
                 reported = {result.resource_name: result.configs[0].value for result in results}
                 assert reported == {f"group-{number}": value_of(number) for number in range(start, start + 1000)}
         files = list((node.data_dir / "__cluster_metadata-0").iterdir())

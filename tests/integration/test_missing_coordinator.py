@@ -58,7 +58,7 @@ def test_commands_for_groups_say_it_too(lonely: Node, tmp_path: Path) -> None:
 def test_a_transactional_producer_is_answered_the_reason(lonely: Node) -> None:
     request = FindCoordinatorRequest(key_type=1, coordinator_keys=["tx"])
     with Wire(lonely.port) as wire:
-        (found,) = wire.ask(ApiKey.FIND_COORDINATOR, 4, request).coordinators
+        (found,) = wire.request(ApiKey.FIND_COORDINATOR, 4, request).coordinators
     assert found.error_message == TRANSACTIONS
 
 

@@ -32,11 +32,11 @@ def test_a_client_gets_the_address_that_it_dialled(tmp_path: Path, bound: str, h
         f"127.0.0.1:{node.port}", f"{bound}:{node.port}"
     )
     with node, Wire(node.port, host=host) as wire:
-        brokers = wire.ask(ApiKey.METADATA, 12, MetadataRequest(topics=[])).brokers
+        brokers = wire.request(ApiKey.METADATA, 12, MetadataRequest(topics=[])).brokers
         assert [(each.host, each.port) for each in brokers] == [(host, node.port)]
         deadline = time.monotonic() + WAIT_S
         while True:
-            found = wire.ask(ApiKey.FIND_COORDINATOR, 3, FindCoordinatorRequest(key="g", key_type=0))
+            found = wire.request(ApiKey.FIND_COORDINATOR, 3, FindCoordinatorRequest(key="g", key_type=0))
             if not found.error_code or time.monotonic() > deadline:
                 break
             time.sleep(0.1)

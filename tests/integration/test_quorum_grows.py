@@ -107,5 +107,5 @@ async def _removed(nodes: list[QuorumProcess], gone: QuorumProcess) -> bool:
         cluster_id=CLUSTER_ID, voter_id=gone.node_id, voter_directory_id=directory_id(gone)
     )
     leader = await leader_of(nodes)
-    answer = await leader.ask(request, RemoveRaftVoterResponse)
+    answer = await leader.request(request, RemoveRaftVoterResponse)
     return answer.error_code in (ErrorCode.NONE, ErrorCode.VOTER_NOT_FOUND)

@@ -73,7 +73,7 @@ def port(node: NodeThread) -> int:
 
 def described(calls: Calls, *components: tuple[str, int, str | None], strict: bool = False) -> Any:
     asked = [ComponentData(entity_type=kind, match_type=how, match=name) for kind, how, name in components]
-    return calls.ask(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, DescribeClientQuotasRequest(components=asked, strict=strict))
+    return calls.request(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, DescribeClientQuotasRequest(components=asked, strict=strict))
 
 
 def entities(answer: Any) -> list[dict[str, str | None]]:
@@ -84,7 +84,7 @@ def entities(answer: Any) -> list[dict[str, str | None]]:
 def seconds_until_served(calls: Calls) -> float:
     """How long a connection takes to answer something."""
     began = time.monotonic()
-    calls.ask(ApiKey.API_VERSIONS, 3, ApiVersionsRequest(client_software_name="a", client_software_version="1"))
+    calls.request(ApiKey.API_VERSIONS, 3, ApiVersionsRequest(client_software_name="a", client_software_version="1"))
     return time.monotonic() - began
 
 
@@ -144,7 +144,7 @@ def test_a_producer_above_its_quota_is_answered_and_waits(port: int, version: in
         fields: dict[str, Any] = {"topic_id": other.topic_id(topic)} if version >= 13 else {}
         asked = produce_request(topic, batch(b"x" * 14_000), acks=1, **fields)
         began = time.monotonic()
-        answer = calls.ask(ApiKey.PRODUCE, version, asked)
+        answer = calls.request(ApiKey.PRODUCE, version, asked)
         assert answer.responses[0].partition_responses[0].error_code == 0
         assert 400 < answer.throttle_time_ms < 500
         waiting = calls.send(ApiKey.PRODUCE, version, asked)
@@ -185,7 +185,7 @@ def test_a_wait_for_years_has_room_in_the_answer(port: int) -> None:
     for _ in range(4):
         with Calls(port, client_id=mine) as calls:
             asked = produce_request(topic, batch(b"x" * 900_000), acks=1)
-            waits_ms.append(calls.ask(ApiKey.PRODUCE, 9, asked).throttle_time_ms)
+            waits_ms.append(calls.request(ApiKey.PRODUCE, 9, asked).throttle_time_ms)
     assert waits_ms[0] > 899_000_000
     assert waits_ms[-1] == INT32_MAX
     set_quotas(port, {"client-id": mine}, producer_byte_rate=None)
@@ -235,7 +235,7 @@ def test_a_consumer_above_its_quota_waits_for_its_records(node: NodeThread, port
 
         def fetch() -> Any:
             nonlocal epoch, session
-            answer = calls.ask(ApiKey.FETCH, 12, fetch_request(read, session_id=session, session_epoch=epoch))
+            answer = calls.request(ApiKey.FETCH, 12, fetch_request(read, session_id=session, session_epoch=epoch))
             if in_session:
                 assert answer.session_id == (session or answer.session_id)
                 epoch, session = (epoch + 1, answer.session_id) if answer.session_id else (0, 0)
@@ -256,7 +256,7 @@ def test_a_consumer_above_its_quota_waits_for_its_records(node: NodeThread, port
         assert after.throttle_time_ms == 0
         got, wanted = (bytes_of(each.responses[0].partitions[0].records) for each in (after, before))
         assert got == wanted
-        follower = calls.ask(ApiKey.FETCH, 12, fetch_request(read, replica_id=1))
+        follower = calls.request(ApiKey.FETCH, 12, fetch_request(read, replica_id=1))
         assert follower.throttle_time_ms == 0
     set_quotas(port, {"client-id": mine}, consumer_byte_rate=None)
 
@@ -268,7 +268,7 @@ def test_a_throttled_fetch_leaves_no_session_behind(node: NodeThread, port: int)
         topic = other.create_topic()
     before = len(sessions)
     with Calls(port, client_id=mine) as calls:
-        answer = calls.ask(ApiKey.FETCH, 12, fetch_request(fetch_topic(topic, {0: 0}), session_epoch=0))
+        answer = calls.request(ApiKey.FETCH, 12, fetch_request(fetch_topic(topic, {0: 0}), session_epoch=0))
         assert (answer.session_id, answer.responses, answer.throttle_time_ms > 0) == (0, [], True)
     assert len(sessions) == before
     set_quotas(port, {"client-id": mine}, consumer_byte_rate=None)
@@ -279,11 +279,11 @@ def test_an_idle_client_saves_up_as_many_windows_as_kafkas(port: int) -> None:
     set_quotas(port, {"client-id": mine}, producer_byte_rate=20_000)
     with Calls(port, client_id=mine) as calls:
         asked = produce_request(calls.create_topic(), batch(b"x" * 18_000), acks=1)
-        assert calls.ask(ApiKey.PRODUCE, 9, asked).throttle_time_ms == 0
+        assert calls.request(ApiKey.PRODUCE, 9, asked).throttle_time_ms == 0
         began = time.monotonic()
         # More than one window, and less than ten.
         eventually(lambda: time.monotonic() - began > 2)
-        assert [calls.ask(ApiKey.PRODUCE, 9, asked).throttle_time_ms for _ in range(2)] == [0, 0]
+        assert [calls.request(ApiKey.PRODUCE, 9, asked).throttle_time_ms for _ in range(2)] == [0, 0]
     set_quotas(port, {"client-id": mine}, producer_byte_rate=None)
 
 
@@ -323,11 +323,11 @@ def test_a_client_waits_for_the_time_that_its_requests_took(node: NodeThread, po
         began, wait_ms = time.monotonic(), 0
         while not wait_ms:
             began = time.monotonic()
-            wait_ms = calls.ask(key, *requests[key]).throttle_time_ms
+            wait_ms = calls.request(key, *requests[key]).throttle_time_ms
         assert wait_ms <= 1000
         seconds_until_served(calls)
         assert time.monotonic() - began > wait_ms / 1000 - SLACK_S
-        assert other.ask(key, *requests[key]).throttle_time_ms == 0
+        assert other.request(key, *requests[key]).throttle_time_ms == 0
         broker = node.broker
         families = quota_families(broker.dispatcher.quotas, broker.gateway.mutations.ledger)
         shown = {family.name: family for family in families}
@@ -342,7 +342,7 @@ def test_a_client_that_connects_for_each_request_has_to_wait(port: int) -> None:
     wait_ms = 0
     for _ in range(500):  # ten use up the quota
         with Calls(port, client_id=mine) as calls:
-            wait_ms = calls.ask(ApiKey.LIST_GROUPS, 4, ListGroupsRequest()).throttle_time_ms
+            wait_ms = calls.request(ApiKey.LIST_GROUPS, 4, ListGroupsRequest()).throttle_time_ms
         if wait_ms:
             break
     assert 0 < wait_ms <= 1000
@@ -365,7 +365,7 @@ def test_what_is_free_for_others_is_counted_out_of_place(node: NodeThread, port:
         with Calls(port, client_id=mine) as calls:
             waits = 0
             for _ in range(3000):  # ten use up the quota
-                calls.ask(key, *requests[key])
+                calls.request(key, *requests[key])
                 waits = max(each.throttle_count for (_, client_id), each in ledger.accounts() if client_id == mine)
                 if waits:
                     break
@@ -382,7 +382,7 @@ def test_topics_beyond_the_mutation_quota_are_refused(port: int) -> None:
 
     def ask(key: ApiKey, version: int, request: Any) -> Any:
         with Calls(port, client_id=mine) as calls:  # the one before is muted
-            return calls.ask(key, version, request)
+            return calls.request(key, version, request)
 
     topics = [CreatableTopic(name=name, num_partitions=2, replication_factor=1) for name in names]
     created = ask(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=topics, timeout_ms=30_000))
@@ -411,7 +411,7 @@ def test_topics_that_come_to_be_by_use_are_paid_for(port: int) -> None:
 
     def found(calls: Calls, name: str) -> Any:
         asked = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=True)
-        answer = calls.ask(ApiKey.METADATA, 12, asked)
+        answer = calls.request(ApiKey.METADATA, 12, asked)
         return answer.topics[0].error_code, answer.throttle_time_ms
 
     with Calls(port, client_id=mine) as calls, Calls(port) as other:
@@ -429,7 +429,7 @@ def test_a_client_that_changed_too_much_waits(port: int) -> None:
     with Calls(port, client_id=mine) as calls:
         topic = CreatableTopic(name=fresh_name(), num_partitions=23, replication_factor=1)
         began = time.monotonic()
-        created = calls.ask(ApiKey.CREATE_TOPICS, 5, CreateTopicsRequest(topics=[topic], timeout_ms=30_000))
+        created = calls.request(ApiKey.CREATE_TOPICS, 5, CreateTopicsRequest(topics=[topic], timeout_ms=30_000))
         assert (created.topics[0].error_code, 0 < created.throttle_time_ms <= 501) == (0, True)
         seconds_until_served(calls)
         assert time.monotonic() - began > created.throttle_time_ms / 1000 - SLACK_S

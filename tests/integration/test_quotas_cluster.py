@@ -26,7 +26,7 @@ def port_of(cluster: Cluster, node_id: int) -> int:
 def waits_of(port: int, client_id: str, topic: str) -> bool:
     """Whether a broker makes a client wait that sends a Produce, which need not lead the partition."""
     with Calls(port, client_id=client_id) as calls:
-        answer = calls.ask(ApiKey.PRODUCE, 9, produce_request(topic, batch(b"x" * 1000)))
+        answer = calls.request(ApiKey.PRODUCE, 9, produce_request(topic, batch(b"x" * 1000)))
         return bool(answer.throttle_time_ms > 0)
 
 
@@ -44,14 +44,14 @@ def test_quotas_hold_on_every_broker_and_not_between_them(odradek_cluster: Any) 
     topics = [CreatableTopic(name=fresh_name(), num_partitions=1, replication_factor=1) for _ in range(2)]
     asked = CreateTopicsRequest(topics=topics, timeout_ms=30_000)
     with Calls(port_of(cluster, other), client_id=mine) as calls:
-        answer = calls.ask(ApiKey.CREATE_TOPICS, 7, asked)
+        answer = calls.request(ApiKey.CREATE_TOPICS, 7, asked)
     assert [each.error_code for each in answer.topics] == [0, ErrorCode.THROTTLING_QUOTA_EXCEEDED]
     assert answer.throttle_time_ms > 100_000
     by_use = MetadataRequest(topics=[MetadataRequestTopic(name=fresh_name())], allow_auto_topic_creation=True)
     with Calls(port_of(cluster, other), client_id=mine) as calls:
-        assert calls.ask(ApiKey.METADATA, 12, by_use).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert calls.request(ApiKey.METADATA, 12, by_use).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     with Calls(port_of(cluster, other)) as calls:
-        assert calls.ask(ApiKey.METADATA, 12, by_use).topics[0].error_code == 0
+        assert calls.request(ApiKey.METADATA, 12, by_use).topics[0].error_code == 0
 
     # With 100 bytes per second for all the followers would need half an hour.
     writer, leader = fresh_name("app"), port_of(cluster, cluster.leader(topic))

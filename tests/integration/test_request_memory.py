@@ -95,7 +95,7 @@ def test_a_hundred_requests_that_come_in_part(tmp_path: Path, how: str) -> None:
             push(senders, 2)
             produce(node, "canary", [10, 10_000, 500_000, MIB] * 5)
             with Wire(node.port) as wire:
-                assert wire.ask(ApiKey.METADATA, 1, MetadataRequest(topics=None)).topics
+                assert wire.request(ApiKey.METADATA, 1, MetadataRequest(topics=None)).topics
             grown = peak_memory_bytes(node) - before
             assert grown < budget / 2 + 64 * MIB, f"{grown / MIB:.0f} MiB for requests that are half here"
         produce(node, "canary", [MIB])

@@ -114,7 +114,7 @@ def test_a_change_is_in_force_and_so_is_its_end(node: NodeThread, key: str, kind
         resource = AlterConfigsResource(resource_type=4, resource_name="", configs=configs)
         with Calls(port_of(node)) as calls:
             request = IncrementalAlterConfigsRequest(resources=[resource])
-            answer = calls.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request)
+            answer = calls.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request)
         assert set(error_codes(answer)) == {ErrorCode.NONE}, answer
 
     change(0, value)

@@ -180,7 +180,7 @@ def log_in(
 def test_before_a_login_only_what_it_needs_is_served(node: SaslNode) -> None:
     with Wire(node.sasl_port) as wire:
         assert ApiKey.METADATA in {
-            each.api_key for each in wire.ask(ApiKey.API_VERSIONS, 0, ApiVersionsRequest()).api_keys
+            each.api_key for each in wire.request(ApiKey.API_VERSIONS, 0, ApiVersionsRequest()).api_keys
         }
         wire.send(ApiKey.METADATA, 12, MetadataRequest(topics=[]))
         assert wire.is_closed_by_peer()
@@ -193,7 +193,7 @@ def test_before_a_login_only_what_it_needs_is_served(node: SaslNode) -> None:
             assert wire.is_closed_by_peer()
     with Wire(node.sasl_port) as wire:
         shake(wire, "PLAIN")
-        assert wire.ask(ApiKey.LIST_GROUPS, 4, ListGroupsRequest()).error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert wire.request(ApiKey.LIST_GROUPS, 4, ListGroupsRequest()).error_code == ErrorCode.ILLEGAL_SASL_STATE
         assert wire.is_closed_by_peer()
 
 
@@ -229,7 +229,7 @@ def test_bare_messages_after_an_old_handshake(node: SaslNode) -> None:
             wire.socket.sendall(struct.pack(">i", len(message)) + message)
             if is_let_in:
                 assert wire.receive_frame() == b""
-                assert wire.ask(ApiKey.METADATA, 12, MetadataRequest(topics=[])).error_code == 0
+                assert wire.request(ApiKey.METADATA, 12, MetadataRequest(topics=[])).error_code == 0
             else:
                 assert wire.is_closed_by_peer()
 
@@ -260,7 +260,7 @@ def test_a_client_logs_in_again_as_the_same_user(node: SaslNode) -> None:
     with Wire(node.sasl_port) as wire:
         assert log_in(wire, "SCRAM-SHA-256").session_lifetime_ms == 0
         assert log_in(wire, "SCRAM-SHA-256").error_code == 0
-        assert wire.ask(ApiKey.METADATA, 12, MetadataRequest(topics=[])).error_code == 0
+        assert wire.request(ApiKey.METADATA, 12, MetadataRequest(topics=[])).error_code == 0
     with Wire(node.sasl_port) as wire:
         log_in(wire, "PLAIN")
         answer = log_in(wire, "PLAIN", "admin", "admin-secret")
@@ -330,7 +330,7 @@ def test_a_client_logs_in_by_a_delegation_token(tmp_path: Path) -> None:
     with SaslNode(tmp_path, **settings).start() as node, Wire(node.sasl_port) as owner:
         log_in(owner, "PLAIN")
         renewer = CreatableRenewers(principal_type="User", principal_name="admin")
-        made = owner.ask(
+        made = owner.request(
             ApiKey.CREATE_DELEGATION_TOKEN, 3, CreateDelegationTokenRequest(renewers=[renewer], max_lifetime_ms=600_000)
         )
         assert (made.error_code, made.principal_name) == (ErrorCode.NONE, "alice")
@@ -339,7 +339,9 @@ def test_a_client_logs_in_by_a_delegation_token(tmp_path: Path) -> None:
             answer = log_in(holder, "SCRAM-SHA-256", made.token_id, password, by_token=True)
             assert answer.error_code == ErrorCode.NONE
             assert 0 < answer.session_lifetime_ms <= 600_000
-            refused = holder.ask(ApiKey.CREATE_DELEGATION_TOKEN, 3, CreateDelegationTokenRequest(max_lifetime_ms=-1))
+            refused = holder.request(
+                ApiKey.CREATE_DELEGATION_TOKEN, 3, CreateDelegationTokenRequest(max_lifetime_ms=-1)
+            )
             assert refused.error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
         for by_token, words in ((False, password), (True, "wrong")):
             with Wire(node.sasl_port) as other:
@@ -347,17 +349,19 @@ def test_a_client_logs_in_by_a_delegation_token(tmp_path: Path) -> None:
                 assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
         with Wire(node.sasl_port) as admin:
             log_in(admin, "PLAIN", "admin", "admin-secret")
-            (shown,) = admin.ask(
+            (shown,) = admin.request(
                 ApiKey.DESCRIBE_DELEGATION_TOKEN, 3, DescribeDelegationTokenRequest(owners=None)
             ).tokens
             assert bytes(shown.hmac) == bytes(made.hmac)
-            renewed = admin.ask(ApiKey.RENEW_DELEGATION_TOKEN, 2, RenewDelegationTokenRequest(hmac=made.hmac))
+            renewed = admin.request(ApiKey.RENEW_DELEGATION_TOKEN, 2, RenewDelegationTokenRequest(hmac=made.hmac))
             assert renewed.expiry_timestamp_ms <= made.max_timestamp_ms
-            (old,) = admin.ask(ApiKey.DESCRIBE_DELEGATION_TOKEN, 1, DescribeDelegationTokenRequest(owners=None)).tokens
+            (old,) = admin.request(
+                ApiKey.DESCRIBE_DELEGATION_TOKEN, 1, DescribeDelegationTokenRequest(owners=None)
+            ).tokens
             assert old.token_id == shown.token_id
-            unknown = admin.ask(ApiKey.RENEW_DELEGATION_TOKEN, 2, RenewDelegationTokenRequest(hmac=b"unknown"))
+            unknown = admin.request(ApiKey.RENEW_DELEGATION_TOKEN, 2, RenewDelegationTokenRequest(hmac=b"unknown"))
             assert unknown.error_code == ErrorCode.DELEGATION_TOKEN_NOT_FOUND
-        ended = owner.ask(
+        ended = owner.request(
             ApiKey.EXPIRE_DELEGATION_TOKEN, 2, ExpireDelegationTokenRequest(hmac=made.hmac, expiry_time_period_ms=-1)
         )
         assert ended.error_code == ErrorCode.NONE
@@ -372,11 +376,11 @@ def test_a_client_logs_in_by_a_delegation_token(tmp_path: Path) -> None:
 
 def test_an_anonymous_client_gets_no_delegation_token(node: SaslNode) -> None:
     with Wire(node.port) as wire:
-        refused = wire.ask(ApiKey.CREATE_DELEGATION_TOKEN, 3, CreateDelegationTokenRequest(max_lifetime_ms=-1))
+        refused = wire.request(ApiKey.CREATE_DELEGATION_TOKEN, 3, CreateDelegationTokenRequest(max_lifetime_ms=-1))
         assert refused.error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
     with Wire(node.sasl_port) as wire:
         log_in(wire, "PLAIN")
-        off = wire.ask(ApiKey.CREATE_DELEGATION_TOKEN, 3, CreateDelegationTokenRequest(max_lifetime_ms=-1))
+        off = wire.request(ApiKey.CREATE_DELEGATION_TOKEN, 3, CreateDelegationTokenRequest(max_lifetime_ms=-1))
         assert off.error_code == ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
 
 
@@ -396,7 +400,7 @@ def test_a_quota_is_that_of_the_user_who_logs_in(node: SaslNode, user: str, pass
     topic = fresh_name()
     create_topic(node.bootstrap, topic)
     with Calls(node.sasl_port, client_id="app") as calls:
-        calls.ask(ApiKey.API_VERSIONS, 3, ApiVersionsRequest(client_software_name="a", client_software_version="1"))
+        calls.request(ApiKey.API_VERSIONS, 3, ApiVersionsRequest(client_software_name="a", client_software_version="1"))
         log_in_as(calls, Credentials("PLAIN", user, password, RealRandom()))
-        answer = calls.ask(ApiKey.PRODUCE, 9, produce_request(topic, batch(bytes(5000))))
+        answer = calls.request(ApiKey.PRODUCE, 9, produce_request(topic, batch(bytes(5000))))
     assert (answer.throttle_time_ms > 0) is waits

@@ -74,11 +74,11 @@ def node(tmp_path_factory: pytest.TempPathFactory, keys: Path) -> Iterator[SaslN
 
 def show(wire: Wire, text: str) -> Any:
     """Log in with a token; returns the last answer."""
-    wire.ask(ApiKey.SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism="OAUTHBEARER"))
+    wire.request(ApiKey.SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism="OAUTHBEARER"))
     first = f"n,,\1auth=Bearer {text}\1\1".encode()
-    answer = wire.ask(ApiKey.SASL_AUTHENTICATE, 2, SaslAuthenticateRequest(auth_bytes=first))
+    answer = wire.request(ApiKey.SASL_AUTHENTICATE, 2, SaslAuthenticateRequest(auth_bytes=first))
     if not answer.error_code and answer.auth_bytes:
-        answer = wire.ask(ApiKey.SASL_AUTHENTICATE, 2, SaslAuthenticateRequest(auth_bytes=b"\1"))
+        answer = wire.request(ApiKey.SASL_AUTHENTICATE, 2, SaslAuthenticateRequest(auth_bytes=b"\1"))
     return answer
 
 
@@ -158,7 +158,7 @@ def test_a_session_ends_with_its_token(node: SaslNode) -> None:
     with Wire(node.sasl_port) as wire:
         answer = show(wire, token(exp=int(time.time()) + 120))
         assert 60_000 < answer.session_lifetime_ms <= 120_000
-        assert wire.ask(ApiKey.METADATA, 12, MetadataRequest(topics=[])).error_code == 0
+        assert wire.request(ApiKey.METADATA, 12, MetadataRequest(topics=[])).error_code == 0
 
 
 def foreign_tokens() -> dict[str, str]:

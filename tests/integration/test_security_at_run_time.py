@@ -73,7 +73,7 @@ class Secured:
         resource = AlterConfigsResource(resource_type=4, resource_name=broker, configs=configs)
         with Calls(self.plain) as calls:
             request = IncrementalAlterConfigsRequest(resources=[resource])
-            (answer,) = calls.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request).responses
+            (answer,) = calls.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request).responses
         return answer.error_code, answer.error_message or ""
 
     def replace(self, **settings: str) -> tuple[int, str]:
@@ -81,7 +81,9 @@ class Secured:
         configs = [whole.AlterableConfig(name=key, value=value) for key, value in settings.items()]
         resource = whole.AlterConfigsResource(resource_type=4, resource_name="1", configs=configs)
         with Calls(self.plain) as calls:
-            (answer,) = calls.ask(ApiKey.ALTER_CONFIGS, 2, whole.AlterConfigsRequest(resources=[resource])).responses
+            (answer,) = calls.request(
+                ApiKey.ALTER_CONFIGS, 2, whole.AlterConfigsRequest(resources=[resource])
+            ).responses
         return answer.error_code, answer.error_message or ""
 
     def shown(self) -> str:

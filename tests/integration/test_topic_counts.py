@@ -26,6 +26,6 @@ def test_counts_of_deleted_topics_are_dropped_without_a_scrape() -> None:
             assert calls.read(each).records
             assert calls.read(each, 99).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
         assert counted(metrics) == {kept, topic}
-        calls.ask(ApiKey.DELETE_TOPICS, 1, DeleteTopicsRequest(topic_names=[topic], timeout_ms=30_000))
+        calls.request(ApiKey.DELETE_TOPICS, 1, DeleteTopicsRequest(topic_names=[topic], timeout_ms=30_000))
         eventually(lambda: counted(metrics) == {kept})
         assert all(kept in each for each in (metrics.topics, metrics.consumed, metrics.refused, metrics.unread))

@@ -34,7 +34,7 @@ def port_of(cluster: Cluster, node_id: int) -> int:
 
 def knows_leaders(calls: Calls, topic: str, partitions: int) -> bool:
     request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-    found = calls.ask(ApiKey.METADATA, 12, request).topics[0].partitions
+    found = calls.request(ApiKey.METADATA, 12, request).topics[0].partitions
     return [each.leader_id >= 0 for each in found] == [True] * partitions
 
 
@@ -123,7 +123,7 @@ def producers_at(port: int, topic: str) -> tuple[str, list[tuple[int, int, int]]
     """Of partition 0, as one broker knows them: (id, epoch, where its open transaction begins)."""
     request = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[0])])
     with Calls(port) as calls:
-        answer = calls.ask(ApiKey.DESCRIBE_PRODUCERS, 0, request).topics[0].partitions[0]
+        answer = calls.request(ApiKey.DESCRIBE_PRODUCERS, 0, request).topics[0].partitions[0]
     producers = [
         (each.producer_id, each.producer_epoch, each.current_txn_start_offset) for each in answer.active_producers
     ]
@@ -136,7 +136,7 @@ def test_offsets_of_transactions_one_right_after_the_other_are_not_refused(clust
     with ExitStack() as stack:
         spread = Spread(cluster, stack, topic)
         asked = FindCoordinatorRequest(key_type=0, coordinator_keys=[group])
-        found = spread.owner.ask_until_loaded(ApiKey.FIND_COORDINATOR, 4, asked)
+        found = spread.owner.request_until_loaded(ApiKey.FIND_COORDINATOR, 4, asked)
         assert not any(error_codes(found)), found
         keeper = spread.at[found.coordinators[0].node_id]
         for number in range(ROUNDS):

@@ -37,7 +37,7 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 
 def described(calls: Calls, transactional_id: str) -> TransactionState:
     request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
-    answer = calls.ask_until_loaded(ApiKey.DESCRIBE_TRANSACTIONS, 0, request)
+    answer = calls.request_until_loaded(ApiKey.DESCRIBE_TRANSACTIONS, 0, request)
     found: TransactionState = answer.transaction_states[0]
     return found
 
@@ -58,7 +58,7 @@ def committed(calls: Calls, topic: str) -> list[bytes]:
 def test_it_is_offered_where_it_is_enabled(serving: Node) -> None:
     with Calls(serving.port) as calls:
         request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
-        answer = calls.ask(ApiKey.API_VERSIONS, 3, request)
+        answer = calls.request(ApiKey.API_VERSIONS, 3, request)
         assert [each.max_version for each in answer.api_keys if each.api_key == ApiKey.INIT_PRODUCER_ID] == [6]
 
 

@@ -140,7 +140,7 @@ class Client:
                 return await self.cluster.connection_to(each.leader_id)
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition}")
 
-    async def ask(
+    async def request(
         self,
         connection: Connection,
         request: Any,
@@ -347,7 +347,7 @@ class Producer(Client):
 
     async def _get_producer_id(self) -> None:
         request = InitProducerIdRequest(transactional_id=None)
-        answer = await self.ask(await self.cluster.any_connection(), request, InitProducerIdResponse)
+        answer = await self.request(await self.cluster.any_connection(), request, InitProducerIdResponse)
         check(answer.error_code, "producer id")
         self._producer = (answer.producer_id, answer.producer_epoch)
 

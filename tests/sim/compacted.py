@@ -80,7 +80,7 @@ class KeyWriter(Producer):
             request = fetch_request.FetchRequest(
                 max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, session_epoch=-1, topics=[topic]
             )
-            response = await self.ask(connection, request, FetchResponse, FETCH_VERSION)
+            response = await self.request(connection, request, FetchResponse, FETCH_VERSION)
             answer = response.responses[0].partitions[0]
             if answer.error_code:
                 raise ApiError(ErrorCode(answer.error_code))

@@ -221,7 +221,7 @@ class TransactionalWriter(Client):
         connection = await self.leader_of(self._topic, partition)
         version = 12 if self._version == 2 else 11
         try:
-            answer = only_partition(await self.ask(connection, request, ProduceResponse, version))
+            answer = only_partition(await self.request(connection, request, ProduceResponse, version))
         except OdradekError as error:
             hang_up(connection, error)
             raise
@@ -250,7 +250,7 @@ class TransactionalWriter(Client):
         request = DescribeTransactionsRequest(transactional_ids=[self._id])
         for _ in range(ATTEMPTS):
             connection = await self._coordinator(self._id, 1)
-            (found,) = (await self.ask(connection, request, DescribeTransactionsResponse)).transaction_states
+            (found,) = (await self.request(connection, request, DescribeTransactionsResponse)).transaction_states
             if found.transaction_state == "CompleteCommit":
                 return True
             await asyncio.sleep(RETRY_S)
@@ -303,7 +303,7 @@ class TransactionalWriter(Client):
     async def _answer(self, connection: Connection, request: Any, response: Any, version: int) -> Any:
         """An unknown fate must not take effect behind what follows: the connection ends first."""
         try:
-            return await self.ask(connection, request, response, version)
+            return await self.request(connection, request, response, version)
         except OdradekError as error:
             hang_up(connection, error)
             raise
@@ -407,7 +407,7 @@ class TransactionalWriter(Client):
         )
         for _ in range(10 * ATTEMPTS):
             connection = await self._coordinator(self._group, 0)
-            response = await self.ask(connection, request, OffsetFetchResponse, 7)
+            response = await self.request(connection, request, OffsetFetchResponse, 7)
             check(response.error_code, self._group)
             answer = response.topics[0].partitions[0]
             if answer.error_code != ErrorCode.UNSTABLE_OFFSET_COMMIT:

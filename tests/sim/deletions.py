@@ -162,7 +162,7 @@ class Remover(ChaosClient):
         state = delete_topics_request.DeleteTopicState(name=None, topic_id=topic_id)
         request = delete_topics_request.DeleteTopicsRequest(topics=[state], timeout_ms=TIMEOUT_MS)
         connection = await self.cluster.any_connection()
-        response = await self.ask(connection, request, DeleteTopicsResponse, DELETE_TOPICS_VERSION)
+        response = await self.request(connection, request, DeleteTopicsResponse, DELETE_TOPICS_VERSION)
         (answer,) = response.responses
         if answer.error_code != ErrorCode.UNKNOWN_TOPIC_ID:
             check(answer.error_code, str(topic_id), answer.error_message)
@@ -181,7 +181,7 @@ class Remover(ChaosClient):
             topic_id=topic.topic_id, partition_data=[produce.PartitionProduceData(index=0, records=records)]
         )
         request = produce.ProduceRequest(acks=-1, timeout_ms=TIMEOUT_MS, topic_data=[data])
-        answer = only_partition(await self.ask(connection, request, ProduceResponse, PRODUCE_VERSION))
+        answer = only_partition(await self.request(connection, request, ProduceResponse, PRODUCE_VERSION))
         check(answer.error_code, name)
         topic.written.update((answer.base_offset + number, value) for number, value in enumerate(values))
 
@@ -192,7 +192,7 @@ class Remover(ChaosClient):
         request = delete_records_request.DeleteRecordsRequest(
             topics=[delete_records_request.DeleteRecordsTopic(name=name, partitions=[wanted])], timeout_ms=TIMEOUT_MS
         )
-        response = await self.ask(await self.leader_of(name, 0), request, DeleteRecordsResponse)
+        response = await self.request(await self.leader_of(name, 0), request, DeleteRecordsResponse)
         answer = response.topics[0].partitions[0]
         check(answer.error_code, name)
         self.world.count("records deleted")

@@ -109,7 +109,7 @@ class DirectoryMover(ChaosClient):
         topic = AlterReplicaLogDirTopic(name=key[0], partitions=[key[1]])
         request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=str(directory), topics=[topic])])
         connection = await self.cluster.connection_to(machine.node_id)
-        response = await self.ask(connection, request, AlterReplicaLogDirsResponse)
+        response = await self.request(connection, request, AlterReplicaLogDirsResponse)
         check(response.results[0].partitions[0].error_code, f"{key[0]}-{key[1]} to {directory}")
 
     async def _misplaced(self, machine: Machine, wanted: dict[tuple[Machine, Key], Path]) -> list[tuple[Machine, Key]]:
@@ -124,7 +124,7 @@ class DirectoryMover(ChaosClient):
     async def _described(self, machine: Machine) -> dict[Key, list[Path]]:
         """Where a broker says that each replica lies; its copies count as places too. Raises OdradekError."""
         connection = await self.cluster.connection_to(machine.node_id)
-        response = await self.ask(connection, DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
+        response = await self.request(connection, DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
         found: dict[Key, list[Path]] = {}
         for result in response.results:
             check(result.error_code, result.log_dir)

@@ -70,13 +70,15 @@ class Inspector(Client):
         wrong = []
         for group in groups:
             request = DescribeGroupsRequest(groups=[group])
-            (found,) = (await self.ask(await self._coordinator(group, GROUP), request, DescribeGroupsResponse)).groups
+            (found,) = (
+                await self.request(await self._coordinator(group, GROUP), request, DescribeGroupsResponse)
+            ).groups
             check(found.error_code, group)
             if found.group_state != "Empty" or found.members:
                 wrong.append(f"group {group} is {found.group_state}, with {len(found.members)} members")
         listed: list[tuple[str, str]] = []
         for connection in await self._brokers():
-            response = await self.ask(connection, ListGroupsRequest(), ListGroupsResponse)
+            response = await self.request(connection, ListGroupsRequest(), ListGroupsResponse)
             check(response.error_code, "groups")
             listed += [(each.group_id, each.group_state) for each in response.groups if each.group_id in groups]
         if sorted(listed) != sorted((group, "Empty") for group in groups):
@@ -89,7 +91,7 @@ class Inspector(Client):
         partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
         asked = OffsetCommitRequestTopic(name=topic.name or "", topic_id=topic.topic_id, partitions=[partition])
         request = OffsetCommitRequest(group_id=group, member_id="left", generation_id_or_member_epoch=1, topics=[asked])
-        response = await self.ask(await self._coordinator(group, GROUP), request, OffsetCommitResponse)
+        response = await self.request(await self._coordinator(group, GROUP), request, OffsetCommitResponse)
         code = response.topics[0].partitions[0].error_code
         return [] if code in LATE else [f"group {group} answers a late commit with {code}"]
 
@@ -97,7 +99,7 @@ class Inspector(Client):
         wrong = []
         listed: dict[str, str] = {}
         for connection in await self._brokers():
-            response = await self.ask(connection, ListTransactionsRequest(), ListTransactionsResponse)
+            response = await self.request(connection, ListTransactionsRequest(), ListTransactionsResponse)
             check(response.error_code, "transactions")
             listed |= {each.transactional_id: each.transaction_state for each in response.transaction_states}
         wrong += [f"{name} is listed as {state}" for name, state in listed.items() if state not in AT_REST]
@@ -106,7 +108,7 @@ class Inspector(Client):
         for partition in range(partitions):
             asked = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[partition])])
             connection = await self.leader_of(topic, partition)
-            (found,) = (await self.ask(connection, asked, DescribeProducersResponse)).topics[0].partitions
+            (found,) = (await self.request(connection, asked, DescribeProducersResponse)).topics[0].partitions
             check(found.error_code, f"{topic}-{partition}")
             wrong += [
                 f"producer {each.producer_id} has a transaction open from {each.current_txn_start_offset}"
@@ -118,7 +120,7 @@ class Inspector(Client):
     async def _transactional_id(self, name: str, producer_id: int, listed: str | None) -> list[str]:
         request = DescribeTransactionsRequest(transactional_ids=[name])
         connection = await self._coordinator(name, TRANSACTION)
-        (found,) = (await self.ask(connection, request, DescribeTransactionsResponse)).transaction_states
+        (found,) = (await self.request(connection, request, DescribeTransactionsResponse)).transaction_states
         if found.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND and self._expires():
             return []
         check(found.error_code, name)

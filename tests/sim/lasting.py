@@ -117,7 +117,7 @@ class Onlooker(Reader):
                 topics=[list_offsets.ListOffsetsTopic(name=topic, partitions=[asked])],
             )
             invoked = self.recorder.invoke()
-            answer = (await self.ask(connection, request, ListOffsetsResponse, 6)).topics[0].partitions[0]
+            answer = (await self.request(connection, request, ListOffsetsResponse, 6)).topics[0].partitions[0]
             check(answer.error_code, f"{topic}-{partition}")
             stable, watermark = (answer.offset, -1) if isolation_level else (-1, answer.offset)
             marks = Marks(f"{topic}-{partition}", source, answer.leader_epoch, watermark, stable)

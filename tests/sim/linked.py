@@ -131,7 +131,7 @@ class Operator(ChaosClient):
         topic = delete_records_request.DeleteRecordsTopic(name=TRIMMED, partitions=[wanted])
         request = delete_records_request.DeleteRecordsRequest(topics=[topic], timeout_ms=2000)
         self.deleted += 1
-        response = await self.ask(await self.leader_of(TRIMMED, number), request, DeleteRecordsResponse)
+        response = await self.request(await self.leader_of(TRIMMED, number), request, DeleteRecordsResponse)
         check(response.topics[0].partitions[0].error_code, TRIMMED)
         self.world.count("records deleted")
 

@@ -119,7 +119,7 @@ async def change_user(client: Client, connection: Connection, name: str, number:
         ]
     else:
         request.deletions = [alter_users.ScramCredentialDeletion(name=name, mechanism=MECHANISM.number)]
-    answer = await client.ask(connection, request, AlterUserScramCredentialsResponse)
+    answer = await client.request(connection, request, AlterUserScramCredentialsResponse)
     check_code(answer.results[0].error_code)
 
 
@@ -127,7 +127,7 @@ async def has_user(client: Client, connection: Connection, name: str) -> bool:
     """Whether a node says that there is a user. Raises OdradekError."""
     named = [describe_user_scram_credentials_request.UserName(name=name)]
     request = describe_user_scram_credentials_request.DescribeUserScramCredentialsRequest(users=named)
-    answer = await client.ask(connection, request, DescribeUserScramCredentialsResponse)
+    answer = await client.request(connection, request, DescribeUserScramCredentialsResponse)
     check_code(answer.error_code)
     (found,) = answer.results
     if found.error_code not in (ErrorCode.NONE, NO_CREDENTIALS):
@@ -159,7 +159,7 @@ async def create_token(client: Client, connection: Connection) -> tuple[Token, i
     request = CreateDelegationTokenRequest(
         owner_principal_type=None, owner_principal_name=None, max_lifetime_ms=LIFE_MS
     )
-    answer = await client.ask(connection, request, CreateDelegationTokenResponse)
+    answer = await client.request(connection, request, CreateDelegationTokenResponse)
     check_code(answer.error_code)
     return Token(answer.token_id, bytes(answer.hmac)), answer.expiry_timestamp_ms
 
@@ -170,16 +170,18 @@ async def change_token(client: Client, connection: Connection, token: Token) -> 
     request: RenewDelegationTokenRequest | ExpireDelegationTokenRequest
     if period_ms > 0 and client.random.random() < 0.5:
         request = RenewDelegationTokenRequest(hmac=token.secret, renew_period_ms=period_ms)
-        answer = await client.ask(connection, request, RenewDelegationTokenResponse)
+        answer = await client.request(connection, request, RenewDelegationTokenResponse)
     else:
         request = ExpireDelegationTokenRequest(hmac=token.secret, expiry_time_period_ms=period_ms)
-        answer = await client.ask(connection, request, ExpireDelegationTokenResponse)
+        answer = await client.request(connection, request, ExpireDelegationTokenResponse)
     check_code(answer.error_code)
     return 0 if period_ms < 0 else int(answer.expiry_timestamp_ms)
 
 
 async def end_of_token(client: Client, connection: Connection, token: Token) -> int:
     """When a token ends, as a node says to its owner; 0 where there is none. Raises OdradekError."""
-    answer = await client.ask(connection, DescribeDelegationTokenRequest(owners=None), DescribeDelegationTokenResponse)
+    answer = await client.request(
+        connection, DescribeDelegationTokenRequest(owners=None), DescribeDelegationTokenResponse
+    )
     check_code(answer.error_code)
     return next((each.expiry_timestamp for each in answer.tokens if each.token_id == token.token_id), 0)

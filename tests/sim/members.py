@@ -225,10 +225,10 @@ class Member(Reader):
                 )
             ],
         )
-        joined = await self.ask(connection, request, JoinGroupResponse, timeout_s=PARKED_S)
+        joined = await self.request(connection, request, JoinGroupResponse, timeout_s=PARKED_S)
         if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self._member_id = request.member_id = joined.member_id
-            joined = await self.ask(connection, request, JoinGroupResponse, timeout_s=PARKED_S)
+            joined = await self.request(connection, request, JoinGroupResponse, timeout_s=PARKED_S)
         check(joined.error_code, self.group)
         self._member_id = joined.member_id
         leads = joined.leader == joined.member_id and not joined.skip_assignment
@@ -272,7 +272,7 @@ class Member(Reader):
             assignments=assignments,
         )
         invoked = self.recorder.invoke()
-        synced = await self.ask(connection, request, SyncGroupResponse, timeout_s=PARKED_S)
+        synced = await self.request(connection, request, SyncGroupResponse, timeout_s=PARKED_S)
         check(synced.error_code, self.group)
         self._give_up_partitions()
         self._generation = joined.generation_id
@@ -298,7 +298,7 @@ class Member(Reader):
             member_id=self._member_id,
             group_instance_id=self._instance_id,
         )
-        response = await self.ask(connection, request, HeartbeatResponse)
+        response = await self.request(connection, request, HeartbeatResponse)
         check(response.error_code, self.group)
         self._last_heartbeat_s = self.world.loop.time()
         source = self.network.process_at(connection)
@@ -314,7 +314,7 @@ class Member(Reader):
         request = leave_group_request.LeaveGroupRequest(group_id=self.group, members=[identity])
         self._member_id = ""
         self._give_up_partitions()
-        await self.ask(await self.coordinator(), request, LeaveGroupResponse)
+        await self.request(await self.coordinator(), request, LeaveGroupResponse)
 
     # -- offsets --------------------------------------------------------------------------------------------------
 
@@ -332,7 +332,7 @@ class Member(Reader):
             require_stable=True,
         )
         invoked = self.recorder.invoke()
-        response = await self.ask(await self.coordinator(), request, OffsetFetchResponse, OFFSET_FETCH_VERSION)
+        response = await self.request(await self.coordinator(), request, OffsetFetchResponse, OFFSET_FETCH_VERSION)
         check(response.error_code, self.group)
         found: dict[tuple[str, int], int] = {}
         for topic in response.topics:
@@ -385,7 +385,7 @@ class Member(Reader):
         operation = Operation(self.process, Outcome.INFO, steps, invoked=self.recorder.invoke())
         self._open = operation
         try:
-            response = await self.ask(connection, request, OffsetCommitResponse, OFFSET_COMMIT_VERSION)
+            response = await self.request(connection, request, OffsetCommitResponse, OFFSET_COMMIT_VERSION)
             codes = {answer.error_code: None for topic in response.topics for answer in topic.partitions}
             if list(codes) == [ErrorCode.NONE]:
                 operation.outcome = Outcome.OK

@@ -147,7 +147,7 @@ class Changer(Client):
                 permission_type=PermissionType.ALLOW,
             )
             created = create_acls_request.CreateAclsRequest(creations=[creation])
-            answer = await self.ask(connection, created, CreateAclsResponse)
+            answer = await self.request(connection, created, CreateAclsResponse)
             logins.check_code(answer.results[0].error_code)
             return
         filters = [
@@ -160,7 +160,9 @@ class Changer(Client):
                 permission_type=PermissionType.ANY,
             )
         ]
-        answer = await self.ask(connection, delete_acls_request.DeleteAclsRequest(filters=filters), DeleteAclsResponse)
+        answer = await self.request(
+            connection, delete_acls_request.DeleteAclsRequest(filters=filters), DeleteAclsResponse
+        )
         logins.check_code(answer.filter_results[0].error_code)
 
 
@@ -188,7 +190,7 @@ async def has_acl(client: Client, connection: Connection, name: str) -> bool:
         operation=AclOperation.ANY,
         permission_type=PermissionType.ANY,
     )
-    answer = await client.ask(connection, request, DescribeAclsResponse)
+    answer = await client.request(connection, request, DescribeAclsResponse)
     logins.check_code(answer.error_code)
     return bool(answer.resources)
 

@@ -173,7 +173,7 @@ class RolledCopier(Copier):
             self.problem(wrong)
 
     async def _park(self, connection: Connection, request: Any, response: Any) -> Any:
-        return await self.ask(connection, request, response, timeout_s=PARKED_S)
+        return await self.request(connection, request, response, timeout_s=PARKED_S)
 
     def _assignments(self, joined: JoinGroupResponse) -> list[sync_group_request.SyncGroupRequestAssignment]:
         members = [each.member_id for each in joined.members]

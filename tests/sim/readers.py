@@ -114,7 +114,7 @@ class Reader(Client):
         wait_ms = self.random.choice((0, 50, 500)) if max_wait_ms is None else max_wait_ms
         invoked = self.recorder.invoke()
         request = self._request(link, wait_ms)
-        response = await self.ask(link.connection, request, FetchResponse, FETCH_VERSION)
+        response = await self.request(link.connection, request, FetchResponse, FETCH_VERSION)
         if response.error_code:
             link.reset(self._sessions)
             raise ApiError(ErrorCode(response.error_code))
@@ -262,7 +262,7 @@ class Reader(Client):
                 )
             )
         request = list_offsets_request.ListOffsetsRequest(replica_id=-1, topics=list(topics.values()))
-        response = await self.ask(connection, request, ListOffsetsResponse, 6)
+        response = await self.request(connection, request, ListOffsetsResponse, 6)
         ends: dict[tuple[str, int], int] = {}
         source = self.network.process_at(connection)
         marks: list[Any] = []
@@ -334,7 +334,7 @@ class Committer(Client):
         )
         connection = await self._coordinator()
         try:
-            response = await self.ask(connection, request, OffsetCommitResponse, OFFSET_COMMIT_VERSION)
+            response = await self.request(connection, request, OffsetCommitResponse, OFFSET_COMMIT_VERSION)
             if response.topics[0].partitions[0].error_code == ErrorCode.NONE:
                 operation.outcome = Outcome.OK
                 self._acknowledged[partition] = commit.offset
@@ -353,7 +353,7 @@ class Committer(Client):
             group_id=self._group,
             topics=[offset_fetch_request.OffsetFetchRequestTopic(name=topic, partition_indexes=[int(number)])],
         )
-        response = await self.ask(await self._coordinator(), request, OffsetFetchResponse, OFFSET_FETCH_VERSION)
+        response = await self.request(await self._coordinator(), request, OffsetFetchResponse, OFFSET_FETCH_VERSION)
         check(response.error_code, self._group)
         answer = response.topics[0].partitions[0]
         check(answer.error_code, self._group)

@@ -54,7 +54,9 @@ async def set_quota(client: Client, connection: Connection, entity: Entity, key:
     change = alter.OpData(key=key, value=value or 0.0, remove=value is None)
     kind, name = entity
     entry = alter.EntryData(entity=[alter.EntityData(entity_type=kind, entity_name=name)], ops=[change])
-    answer = await client.ask(connection, alter.AlterClientQuotasRequest(entries=[entry]), AlterClientQuotasResponse)
+    answer = await client.request(
+        connection, alter.AlterClientQuotasRequest(entries=[entry]), AlterClientQuotasResponse
+    )
     check(answer.entries[0].error_code)
 
 
@@ -63,7 +65,7 @@ async def quota_of(client: Client, connection: Connection, entity: Entity, key: 
     kind, name = entity
     component = describe.ComponentData(entity_type=kind, match_type=DEFAULT if name is None else NAMED, match=name)
     request = describe.DescribeClientQuotasRequest(components=[component], strict=True)
-    answer = await client.ask(connection, request, DescribeClientQuotasResponse)
+    answer = await client.request(connection, request, DescribeClientQuotasResponse)
     check(answer.error_code)
     found = {each.key: each.value for entry in answer.entries or [] for each in entry.values}
     return found.get(key)

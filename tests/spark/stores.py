@@ -175,7 +175,7 @@ class PostgresStore:
         self.options = {"sink": "postgres", "connection": server.url, "table": table, "createTable": "true"}
         self.options["markerTable"] = f"marks_{table}"
 
-    def ask(self, statement: str) -> list[tuple[Any, ...]]:
+    def query(self, statement: str) -> list[tuple[Any, ...]]:
         import psycopg
 
         with psycopg.connect(self.server.url) as connection:
@@ -183,13 +183,13 @@ class PostgresStore:
             return cursor.fetchall() if cursor.description else []
 
     def rows(self, columns: str = "id, name") -> list[tuple[Any, ...]]:
-        return self.ask(f"SELECT {columns} FROM {self.table} ORDER BY id")
+        return self.query(f"SELECT {columns} FROM {self.table} ORDER BY id")
 
     def leftovers(self) -> list[str]:
-        return [name for (name,) in self.ask(r"SELECT relname FROM pg_class WHERE relname LIKE 'odradek\_stage%'")]
+        return [name for (name,) in self.query(r"SELECT relname FROM pg_class WHERE relname LIKE 'odradek\_stage%'")]
 
     def by_another(self, number: int) -> None:
-        self.ask(f"INSERT INTO {self.table} (id, name) VALUES ({number}, 'x')")
+        self.query(f"INSERT INTO {self.table} (id, name) VALUES ({number}, 'x')")
 
 
 def in_order(table: Any, columns: str) -> list[tuple[Any, ...]]:

@@ -146,7 +146,7 @@ def test_iceberg_only_appends(tmp_path: Path, option: str) -> None:
 @OF_POSTGRES
 def test_a_delete_frees_what_a_row_of_another_key_takes(store: PostgresStore) -> None:
     """As where a row gets another key: the two are one batch, and a second column has to be unique, too."""
-    store.ask(f"CREATE TABLE {store.table} (id bigint PRIMARY KEY, name text NOT NULL UNIQUE)")
+    store.query(f"CREATE TABLE {store.table} (id bigint PRIMARY KEY, name text NOT NULL UNIQUE)")
     made = writer(store, GOES, **BY_KEY)
     assert merged(made, 0, [(2, False, "a")])
     assert merged(made, 1, [(1, False, "a"), (2, True, None)])

@@ -109,7 +109,7 @@ def test_a_table_that_another_session_keeps_from_tasks(store: PostgresStore, imp
         waiting = threading.Thread(target=lock)
         waiting.start()
         try:
-            while store.ask("SELECT count(*) FROM pg_locks WHERE NOT granted") == [(0,)]:
+            while store.query("SELECT count(*) FROM pg_locks WHERE NOT granted") == [(0,)]:
                 assert waiting.is_alive()
             left(made, task(1), LARGE)
         finally:
@@ -157,11 +157,11 @@ def test_the_server_looks_after_the_machine_that_commits(store: PostgresStore) -
     with_theirs = commits(1, connection=store.server.url + of_the_user)
     assert (with_theirs["lock_timeout"], with_theirs["tcp_keepalives_idle"]) == ("7s", "77")
     assert with_theirs["tcp_user_timeout"] == "60000"
-    store.ask("ALTER ROLE postgres SET lock_timeout = '8s'")
+    store.query("ALTER ROLE postgres SET lock_timeout = '8s'")
     try:
         assert commits(2)["lock_timeout"] == "8s"
     finally:
-        store.ask("ALTER ROLE postgres RESET lock_timeout")
+        store.query("ALTER ROLE postgres RESET lock_timeout")
     made = writer(store)
     tasks: list[dict[str, str]] = []
     stage = made._stage_table

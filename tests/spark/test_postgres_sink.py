@@ -45,9 +45,9 @@ def test_larger_batches_are_put_aside_and_cleared_up(store: PostgresStore) -> No
     tried_again = left(made, task(), rows)
     assert lost.table and tried_again.table and lost.table != tried_again.table
     assert made.commit_once(task(), [tried_again, left(made, task(number=1), [(3000, "y")])])
-    assert store.ask(f"SELECT count(*), count(DISTINCT id), max(id) FROM {store.table}") == [(3001, 3001, 3000)]
-    assert store.ask("SELECT relname FROM pg_class WHERE relname LIKE 'odradek_stage%'") == []
-    assert store.ask(f"SELECT query_id, batch_id, run_id FROM marks_{store.table}") == [("query", 0, "run")]
+    assert store.query(f"SELECT count(*), count(DISTINCT id), max(id) FROM {store.table}") == [(3001, 3001, 3000)]
+    assert store.query("SELECT relname FROM pg_class WHERE relname LIKE 'odradek_stage%'") == []
+    assert store.query(f"SELECT query_id, batch_id, run_id FROM marks_{store.table}") == [("query", 0, "run")]
 
 
 def test_rows_of_one_key_are_updated(store: PostgresStore) -> None:
@@ -66,7 +66,7 @@ def test_types(spark: Any, store: PostgresStore) -> None:
     row = frame.toArrow().to_pylist()[0]
     made.task = task
     made.commit_once(task(), [made.write(iter(frame.toArrow().to_batches()))])
-    ((*plain, xs, st),) = store.ask(f"SELECT * FROM {store.table}")
+    ((*plain, xs, st),) = store.query(f"SELECT * FROM {store.table}")
     at = datetime.datetime(2024, 1, 2, 3, 4, 5, 6, datetime.UTC)
     assert plain == [True, 1, 2, 3, 4, 1.5, 2.5, "x", b"\x00\xff", datetime.date(2024, 1, 2), at, row["n"]]
     assert (xs, st) == ([1, 2], {"k": "v"})
@@ -83,7 +83,7 @@ def test_nested_values_are_what_spark_writes_as_json(spark: Any, store: Postgres
     made = writer(store, frame.schema)
     made.task = task
     made.commit_once(task(), [made.write(iter(frame.toArrow().to_batches()))])
-    assert store.ask(f"SELECT * FROM {store.table}") == [
+    assert store.query(f"SELECT * FROM {store.table}") == [
         (
             {"a": 1, "b": None},
             {"1": ["AP8="]},
@@ -92,7 +92,7 @@ def test_nested_values_are_what_spark_writes_as_json(spark: Any, store: Postgres
             [0.12345678901234567890123, 1.1],
         )
     ]
-    assert store.ask(f"SELECT c::text FROM {store.table}") == [
+    assert store.query(f"SELECT c::text FROM {store.table}") == [
         ("[0.12345678901234567890123, 1.10000000000000000000000]",)
     ]
 
@@ -140,20 +140,22 @@ def test_tasks_that_make_the_table_at_once(store: PostgresStore) -> None:
         thread.join()
     assert len(found) == 4 and all(each.table for each in found)
     assert writers[0].commit_once(task(), found)
-    assert store.ask(f"SELECT count(*) FROM {store.table}") == [(4000,)]
+    assert store.query(f"SELECT count(*) FROM {store.table}") == [(4000,)]
 
 
 def test_a_table_of_markers_without_plans(store: PostgresStore) -> None:
     """As older versions made it: it gets the column, and its markers hold."""
     marks = f"marks_{store.table}"
-    store.ask(f"CREATE TABLE {marks} (query_id text PRIMARY KEY, batch_id bigint, run_id text, written_at timestamptz)")
-    store.ask(f"INSERT INTO {marks} VALUES ('query', 0, 'run', now())")
+    store.query(
+        f"CREATE TABLE {marks} (query_id text PRIMARY KEY, batch_id bigint, run_id text, written_at timestamptz)"
+    )
+    store.query(f"INSERT INTO {marks} VALUES ('query', 0, 'run', now())")
     made = writer(store)
     made.plan = lambda _: "planned"
     assert not made.commit_once(task(), [left(made, task(), [(1, "a")])])
     assert made.commit_once(task(1), [left(made, task(1), [(2, "b")])])
     assert store.rows() == [(2, "b")]
-    assert store.ask(f"SELECT batch_id, plan FROM {marks}") == [(1, "planned")]
+    assert store.query(f"SELECT batch_id, plan FROM {marks}") == [(1, "planned")]
 
 
 def test_a_batch_makes_nothing_that_is_there(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +169,7 @@ def test_a_batch_makes_nothing_that_is_there(store: PostgresStore, monkeypatch: 
     with psycopg.connect(store.options["connection"]) as another:
         another.execute("SELECT pg_advisory_xact_lock(%s)", [CREATION_LOCK])
         assert made.commit_once(task(1), [left(made, task(1), rows)])
-    assert store.ask(f"SELECT count(*) FROM {store.table}") == [(2000,)]
+    assert store.query(f"SELECT count(*) FROM {store.table}") == [(2000,)]
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["first", "later"])
@@ -189,7 +191,7 @@ def test_two_drivers_wait_for_each_other_at_the_marker(store: PostgresStore, fir
         mine = [left(made, batch, [(7, "ours")])]
         waiting = threading.Thread(target=lambda: done.append(made.commit_once(batch, mine)))
         waiting.start()
-        while store.ask("SELECT count(*) FROM pg_locks WHERE NOT granted") == [(0,)]:
+        while store.query("SELECT count(*) FROM pg_locks WHERE NOT granted") == [(0,)]:
             assert waiting.is_alive()
     waiting.join(200)
     assert done == [False]
@@ -197,7 +199,7 @@ def test_two_drivers_wait_for_each_other_at_the_marker(store: PostgresStore, fir
 
 
 def test_a_refusal_of_postgres_is_one_sentence(store: PostgresStore) -> None:
-    store.ask(f"CREATE TABLE {store.table} (id bigint, name text CHECK (name <> 'bad'))")
+    store.query(f"CREATE TABLE {store.table} (id bigint, name text CHECK (name <> 'bad'))")
     made = writer(store, createTable="false")
     says = rf"batch 0 was refused by {store.table} at 127\.0\.0\.1:\d+: .*check constraint"
     with pytest.raises(ClusterError, match=says):
@@ -278,4 +280,4 @@ def test_a_server_that_crashes_between_tasks_and_commit_loses_no_batch() -> None
         with pytest.raises(StagingError, match=r"a task staged in rows at .* are gone: the server crashed"):
             made.commit_once(task(), [found])
         assert made.commit_once(task(), [left(made, task(), rows)])
-        assert store.ask("SELECT count(*) FROM rows") == [(3000,)]
+        assert store.query("SELECT count(*) FROM rows") == [(3000,)]

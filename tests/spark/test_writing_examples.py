@@ -59,13 +59,13 @@ def test_three_tables(spark: Any, odradek: str, postgres: Postgres, topic: str, 
     lake = tmp_path / "lake"
     lake.mkdir()
     store = PostgresStore(postgres, "orders")
-    store.ask("CREATE TABLE orders (order_id bigint PRIMARY KEY, customer text)")
+    store.query("CREATE TABLE orders (order_id bigint PRIMARY KEY, customer text)")
     places = {"lake": f"{lake}/", "checkpoints": f"{tmp_path}/checkpoints/", "postgres": postgres.url}
     code = example('options(sink="delta"', **places).replace("file:///lake", f"file://{lake}")
     for part in code.split("\n\n"):  # one store after another: their processes load much
         run(spark, part, orders=orders)
     expected = list(range(100))
-    assert [row[0] for row in store.ask("SELECT order_id FROM orders ORDER BY 1")] == expected
+    assert [row[0] for row in store.query("SELECT order_id FROM orders ORDER BY 1")] == expected
     assert sorted(DeltaTable(lake / "orders").to_pyarrow_table()["order_id"].to_pylist()) == expected
     catalog = iceberg.load_catalog("default", uri=f"sqlite:///{lake}/catalog.db", warehouse=f"file://{lake}")
     found = catalog.load_table("shop.orders").scan().to_arrow()

@@ -109,7 +109,7 @@ class Calls(Wire):
             topics=[CreatableTopic(name=topic, num_partitions=partitions, replication_factor=1, configs=settings)],
             timeout_ms=30_000,
         )
-        answer = self.ask(ApiKey.CREATE_TOPICS, 5, request).topics[0]
+        answer = self.request(ApiKey.CREATE_TOPICS, 5, request).topics[0]
         assert not answer.error_code, (name_of(answer.error_code), answer.error_message)
         self.wait_for_leaders(topic, partitions)
         return topic
@@ -124,19 +124,19 @@ class Calls(Wire):
         """The offset that ListOffsets gives for a time, -1 by default: the end; -1 also for any error."""
         wanted = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
         request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=[wanted])])
-        offset: int = self.ask(ApiKey.LIST_OFFSETS, 7, request).topics[0].partitions[0].offset
+        offset: int = self.request(ApiKey.LIST_OFFSETS, 7, request).topics[0].partitions[0].offset
         return offset
 
     def topic_id(self, topic: str) -> UUID:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-        found: UUID = self.ask(ApiKey.METADATA, 12, request).topics[0].topic_id
+        found: UUID = self.request(ApiKey.METADATA, 12, request).topics[0].topic_id
         return found
 
     def produce(
         self, topic: str, records: Any, *, partition: int = 0, acks: int = -1, version: int = 11, **fields: Any
     ) -> PartitionProduceResponse:
         """Send one batch and return the answer of its partition."""
-        answer = self.ask(ApiKey.PRODUCE, version, produce_request(topic, records, partition, acks, **fields))
+        answer = self.request(ApiKey.PRODUCE, version, produce_request(topic, records, partition, acks, **fields))
         found: PartitionProduceResponse = answer.responses[0].partition_responses[0]
         return found
 
@@ -153,31 +153,31 @@ class Calls(Wire):
     def producer(self) -> int:
         """A producer id of one's own, at epoch 0."""
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-        answer = self.ask_until_loaded(ApiKey.INIT_PRODUCER_ID, 4, request)
+        answer = self.request_until_loaded(ApiKey.INIT_PRODUCER_ID, 4, request)
         assert not answer.error_code, name_of(answer.error_code)
         found: int = answer.producer_id
         return found
 
     def find_coordinator(self, group: str) -> None:
         """Wait until a group's coordinator is there and has loaded; the first question makes its topic."""
-        answer = self.ask_until_loaded(ApiKey.FIND_COORDINATOR, 4, FindCoordinatorRequest(coordinator_keys=[group]))
+        answer = self.request_until_loaded(ApiKey.FIND_COORDINATOR, 4, FindCoordinatorRequest(coordinator_keys=[group]))
         assert not any(error_codes(answer)), answer
         # The coordinator is known before its partition is loaded: only the group's own APIs show that.
-        answer = self.ask_until_loaded(ApiKey.DESCRIBE_GROUPS, 5, DescribeGroupsRequest(groups=[group]))
+        answer = self.request_until_loaded(ApiKey.DESCRIBE_GROUPS, 5, DescribeGroupsRequest(groups=[group]))
         assert not any(error_codes(answer)), answer
 
-    def ask_until_loaded(self, api_key: ApiKey, version: int, request: Any) -> Any:
+    def request_until_loaded(self, api_key: ApiKey, version: int, request: Any) -> Any:
         """Ask again while a coordinator loads, as Kafka's do for a moment after the start."""
-        answer = self.ask(api_key, version, request)
+        answer = self.request(api_key, version, request)
         deadline = time.monotonic() + PATIENCE_S
         while LOADING & set(error_codes(answer)) and time.monotonic() < deadline:
             time.sleep(0.05)
-            answer = self.ask(api_key, version, request)
+            answer = self.request(api_key, version, request)
         return answer
 
     def fetch(self, *topics: FetchTopic, version: int = 12, **fields: Any) -> FetchResponse:
         """One Fetch; does not wait where `max_wait_ms` is not given."""
-        answer: FetchResponse = self.ask(ApiKey.FETCH, version, fetch_request(*topics, **fields))
+        answer: FetchResponse = self.request(ApiKey.FETCH, version, fetch_request(*topics, **fields))
         return answer
 
     def read(self, topic: str, offset: int = 0, *, version: int = 12, **fields: Any) -> PartitionData:

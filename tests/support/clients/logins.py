@@ -12,11 +12,11 @@ from tests.support.clients.wire import Wire
 
 
 def shake(wire: Wire, mechanism: str, version: int = 1) -> Any:
-    return wire.ask(ApiKey.SASL_HANDSHAKE, version, SaslHandshakeRequest(mechanism=mechanism))
+    return wire.request(ApiKey.SASL_HANDSHAKE, version, SaslHandshakeRequest(mechanism=mechanism))
 
 
 def say(wire: Wire, words: bytes, version: int = 2) -> Any:
-    return wire.ask(ApiKey.SASL_AUTHENTICATE, version, SaslAuthenticateRequest(auth_bytes=words))
+    return wire.request(ApiKey.SASL_AUTHENTICATE, version, SaslAuthenticateRequest(auth_bytes=words))
 
 
 def log_in_as(wire: Wire, who: Credentials, version: int = 2) -> Any:

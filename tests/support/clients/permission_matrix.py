@@ -130,9 +130,9 @@ def login(port: int, name: str) -> Calls:
     """A connection that has logged in; the caller closes it."""
     calls = Calls(port)
     try:
-        calls.ask(ApiKey.SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism="PLAIN"))
+        calls.request(ApiKey.SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism="PLAIN"))
         words = f"\0{name}\0{PASSWORD}".encode()
-        answer = calls.ask(ApiKey.SASL_AUTHENTICATE, 2, SaslAuthenticateRequest(auth_bytes=words))
+        answer = calls.request(ApiKey.SASL_AUTHENTICATE, 2, SaslAuthenticateRequest(auth_bytes=words))
         assert not answer.error_code, answer
     except BaseException:
         calls.close()
@@ -171,7 +171,7 @@ class Matrix:
         found = {}
         for listener, port in self.ports.items():
             with Calls(port) as calls:
-                keys = calls.ask(ApiKey.API_VERSIONS, 0, ApiVersionsRequest()).api_keys
+                keys = calls.request(ApiKey.API_VERSIONS, 0, ApiVersionsRequest()).api_keys
                 found[listener] = {each.api_key: (each.min_version, each.max_version) for each in keys}
         return found
 
@@ -199,20 +199,20 @@ class Matrix:
             for principal, entries in PRINCIPALS.items()
             for operation, kind, name in entries
         ]
-        answer = self._admin.ask(ApiKey.CREATE_ACLS, 3, CreateAclsRequest(creations=creations))
+        answer = self._admin.request(ApiKey.CREATE_ACLS, 3, CreateAclsRequest(creations=creations))
         assert not any(each.error_code for each in answer.results), answer
         self._restore()
         for name in ("x", "y"):
             request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
             found = FindCoordinatorRequest(key_type=1, coordinator_keys=[name])
-            self._admin.ask_until_loaded(ApiKey.FIND_COORDINATOR, 4, found)
-            self._admin.ask_until_loaded(ApiKey.INIT_PRODUCER_ID, 4, request)
+            self._admin.request_until_loaded(ApiKey.FIND_COORDINATOR, 4, found)
+            self._admin.request_until_loaded(ApiKey.INIT_PRODUCER_ID, 4, request)
         # In force where the listing of one who may do all has them.
         calls = self._client("broker", "all")
         eventually(
             lambda: (
                 {"x", "y"}
-                <= {each.name for each in calls.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, _EVERY_TOPIC).topics}
+                <= {each.name for each in calls.request(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, _EVERY_TOPIC).topics}
             )
         )
 
@@ -220,14 +220,14 @@ class Matrix:
         """Make what a request may have taken away: topics, and offsets of groups."""
         topics = [CreatableTopic(name=name, num_partitions=2, replication_factor=1) for name in ("x", "y")]
         # The controller knows what is gone before a broker does.
-        answer = self._admin.ask(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=topics, timeout_ms=30_000))
+        answer = self._admin.request(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=topics, timeout_ms=30_000))
         self.ids |= {each.name: each.topic_id for each in answer.topics if not each.error_code}
         for name in ("x", "y"):
             eventually(lambda name=name: self._admin.topic_id(name) == self.ids[name])
             self._admin.wait_for_leaders(name, 2)
         for group, topic in itertools.product(("x", "y"), repeat=2):
             self._admin.find_coordinator(group)
-            self._admin.ask_until_loaded(ApiKey.OFFSET_COMMIT, 8, commit_of(group, topic))
+            self._admin.request_until_loaded(ApiKey.OFFSET_COMMIT, 8, commit_of(group, topic))
         self.ids["z"] = MISSING_ID
 
     def _client(self, listener: str, principal: str) -> Calls:
@@ -249,7 +249,7 @@ class Matrix:
     def _sees_all_tokens(self) -> bool:
         """A broker hears of a token after the controller has answered."""
         everything = DescribeDelegationTokenRequest(owners=None)
-        return len(self._admin.ask(ApiKey.DESCRIBE_DELEGATION_TOKEN, 2, everything).tokens) == self.token_count
+        return len(self._admin.request(ApiKey.DESCRIBE_DELEGATION_TOKEN, 2, everything).tokens) == self.token_count
 
     def _requests(self, listener: str, api_key: ApiKey, version: int) -> list[Any]:
         return [
@@ -261,7 +261,7 @@ class Matrix:
     def _answer(self, listener: str, principal: str, api_key: ApiKey, version: int, request: Any) -> str:
         calls = self._client(listener, principal)
         try:
-            answer = calls.ask_until_loaded(api_key, version, request)
+            answer = calls.request_until_loaded(api_key, version, request)
         except ConnectionError:
             self._clients.pop((listener, principal))
             return "closed"

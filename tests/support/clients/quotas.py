@@ -29,7 +29,7 @@ def entry(parts: dict[str, str | None], quotas: dict[str, float | None]) -> Entr
 def alter(calls: Calls, *entries: EntryData, validate_only: bool = False, version: int = 1) -> list[Any]:
     """The answer's entries."""
     request = AlterClientQuotasRequest(entries=list(entries), validate_only=validate_only)
-    answer = calls.ask(ApiKey.ALTER_CLIENT_QUOTAS, version, request)
+    answer = calls.request(ApiKey.ALTER_CLIENT_QUOTAS, version, request)
     return list(answer.entries)
 
 

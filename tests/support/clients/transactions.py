@@ -34,7 +34,7 @@ class TransactionalProducer(Calls):
         self.writer = (-1, -1)
         self.sequences: dict[tuple[str, int], int] = {}
         asked = FindCoordinatorRequest(key_type=1, coordinator_keys=[self.transactional_id])
-        found = self.ask_until_loaded(ApiKey.FIND_COORDINATOR, 4, asked)
+        found = self.request_until_loaded(ApiKey.FIND_COORDINATOR, 4, asked)
         assert not any(error_codes(found)), found
 
     def init(
@@ -60,9 +60,9 @@ class TransactionalProducer(Calls):
             keep_prepared_txn=keep,
         )
         version = 6 if two_phase or keep else 5
-        answer = self.ask_until_loaded(ApiKey.INIT_PRODUCER_ID, version, request)
+        answer = self.request_until_loaded(ApiKey.INIT_PRODUCER_ID, version, request)
         while until_done and name_of(answer.error_code) == "CONCURRENT_TRANSACTIONS":
-            answer = self.ask_until_loaded(ApiKey.INIT_PRODUCER_ID, version, request)
+            answer = self.request_until_loaded(ApiKey.INIT_PRODUCER_ID, version, request)
         self.writer = (answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch)
         if not answer.error_code:
             self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
@@ -76,7 +76,7 @@ class TransactionalProducer(Calls):
             v3_and_below_producer_epoch=self.epoch,
             v3_and_below_topics=[AddPartitionsToTxnTopic(name=topic, partitions=list(partitions or (0,)))],
         )
-        answer = self.ask_until_done(ApiKey.ADD_PARTITIONS_TO_TXN, version, request)
+        answer = self.request_until_done(ApiKey.ADD_PARTITIONS_TO_TXN, version, request)
         return name_of(answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
 
     def write(self, topic: str, *values: bytes, partition: int = 0, sequence: int | None = None) -> str:
@@ -98,7 +98,7 @@ class TransactionalProducer(Calls):
         request = EndTxnRequest(
             transactional_id=self.transactional_id, producer_id=producer_id, producer_epoch=epoch, committed=commit
         )
-        ask = self.ask_until_done if until_done else self.ask
+        ask = self.request_until_done if until_done else self.request
         answer = ask(ApiKey.END_TXN, 5 if self.version == 2 else 4, request)
         if not answer.error_code and self.version == 2:
             self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
@@ -118,7 +118,7 @@ class TransactionalProducer(Calls):
             producer_epoch=self.epoch,
             group_id=group,
         )
-        return name_of(self.ask_until_done(ApiKey.ADD_OFFSETS_TO_TXN, 3, request).error_code)
+        return name_of(self.request_until_done(ApiKey.ADD_OFFSETS_TO_TXN, 3, request).error_code)
 
     def commit_offset(self, group: str, topic: str, offset: int, **member: Any) -> str:
         """TxnOffsetCommit for partition 0."""
@@ -133,12 +133,12 @@ class TransactionalProducer(Calls):
             topics=[TxnOffsetCommitRequestTopic(name=topic, partitions=[wanted])],
             **member,
         )
-        answer = self.ask_until_done(ApiKey.TXN_OFFSET_COMMIT, 5 if self.version == 2 else 3, request)
+        answer = self.request_until_done(ApiKey.TXN_OFFSET_COMMIT, 5 if self.version == 2 else 3, request)
         return name_of(next(error_codes(answer)))
 
-    def ask_until_done(self, api_key: ApiKey, version: int, request: Any) -> Any:
+    def request_until_done(self, api_key: ApiKey, version: int, request: Any) -> Any:
         """Ask again while the markers of the transaction before are under way, as clients do."""
         while True:
-            answer = self.ask_until_loaded(api_key, version, request)
+            answer = self.request_until_loaded(api_key, version, request)
             if "CONCURRENT_TRANSACTIONS" not in [name_of(code) for code in error_codes(answer)]:
                 return answer

@@ -42,7 +42,7 @@ class Wire:
             start = 5
         return codec.decode(spec.response, frame, version, start)
 
-    def ask(self, api_key: ApiKey, version: int, request: Any) -> Any:
+    def request(self, api_key: ApiKey, version: int, request: Any) -> Any:
         """Send one request and return its response."""
         return self.receive(api_key, version, self.send(api_key, version, request))
 

@@ -65,7 +65,7 @@ class Story:
     # ---- requests
 
     def prepare(self) -> None:
-        self.wire.ask(
+        self.wire.request(
             ApiKey.CREATE_TOPICS,
             5,
             CreateTopicsRequest(
@@ -77,7 +77,7 @@ class Story:
             time.sleep(0.05)
         while time.monotonic() < deadline:
             request = MetadataRequest(topics=[MetadataRequestTopic(name="story")])
-            topic = self.wire.ask(ApiKey.METADATA, 12, request).topics[0]
+            topic = self.wire.request(ApiKey.METADATA, 12, request).topics[0]
             self.topic_id = topic.topic_id
             if not topic.error_code and len(topic.partitions) == 2:
                 break
@@ -92,7 +92,7 @@ class Story:
         """Wait until what was sent over another connection has come to the group, without a line about it."""
         deadline = time.monotonic() + 90
         request = DescribeGroupsRequest(groups=[group])
-        while self.wire.ask(ApiKey.DESCRIBE_GROUPS, 5, request).groups[0].group_state != state:
+        while self.wire.request(ApiKey.DESCRIBE_GROUPS, 5, request).groups[0].group_state != state:
             assert time.monotonic() < deadline, f"{group} is not {state}"
             time.sleep(0.02)
 
@@ -102,7 +102,7 @@ class Story:
             request.coordinator_keys = ["g1", "g2"]
         else:
             request.key = "g1"
-        return self.wire.ask(ApiKey.FIND_COORDINATOR, version, request)
+        return self.wire.request(ApiKey.FIND_COORDINATOR, version, request)
 
     def join_request(self, group: str, member: str, version: int, **settings: Any) -> JoinGroupRequest:
         protocols = settings.get("protocols", [("range", SUBSCRIPTION)])
@@ -121,7 +121,7 @@ class Story:
     def join(self, what: str, group: str, member: str = "", version: int = 9, **settings: Any) -> JoinGroupResponse:
         """A JoinGroup that is answered without anybody else's doing."""
         request = self.join_request(group, member, version, **settings)
-        answer: JoinGroupResponse = self.wire.ask(ApiKey.JOIN_GROUP, version, request)
+        answer: JoinGroupResponse = self.wire.request(ApiKey.JOIN_GROUP, version, request)
         self.tell_join(what, answer)
         return answer
 
@@ -155,7 +155,7 @@ class Story:
                 for each in settings.get("assign", [])
             ],
         )
-        answer = self.wire.ask(ApiKey.SYNC_GROUP, version, request)
+        answer = self.wire.request(ApiKey.SYNC_GROUP, version, request)
         code = ErrorCode(answer.error_code).name
         self.add(what, "SyncGroup", code, answer.protocol_type, answer.protocol_name, answer.assignment)
 
@@ -165,7 +165,7 @@ class Story:
         request = HeartbeatRequest(
             group_id=group, generation_id=generation, member_id=member, group_instance_id=instance
         )
-        answer = self.wire.ask(ApiKey.HEARTBEAT, version, request)
+        answer = self.wire.request(ApiKey.HEARTBEAT, version, request)
         self.add(what, "Heartbeat", ErrorCode(answer.error_code).name)
 
     def leave(self, what: str, group: str, *members: tuple[str, str | None], version: int = 5) -> None:
@@ -174,7 +174,7 @@ class Story:
             request.member_id = members[0][0]
         else:
             request.members = [MemberIdentity(member_id=m, group_instance_id=i) for m, i in members]
-        answer = self.wire.ask(ApiKey.LEAVE_GROUP, version, request)
+        answer = self.wire.request(ApiKey.LEAVE_GROUP, version, request)
         each = [(self.name(m.member_id), m.group_instance_id, ErrorCode(m.error_code).name) for m in answer.members]
         self.add(what, "LeaveGroup", ErrorCode(answer.error_code).name, each)
 
@@ -194,7 +194,7 @@ class Story:
         )
         if version >= 7:
             request.group_instance_id = settings.get("instance")
-        answer = self.wire.ask(ApiKey.OFFSET_COMMIT, version, request)
+        answer = self.wire.request(ApiKey.OFFSET_COMMIT, version, request)
         code: int = answer.topics[0].partitions[0].error_code
         return code
 
@@ -204,14 +204,14 @@ class Story:
     def fetch(self, what: str, group: str, version: int = 9, *, everything: bool = False, topic: str = "story") -> None:
         if version < 8:
             named = None if everything else [OffsetFetchRequestTopic(name=topic, partition_indexes=[0, 1])]
-            answer = self.wire.ask(ApiKey.OFFSET_FETCH, version, OffsetFetchRequest(group_id=group, topics=named))
+            answer = self.wire.request(ApiKey.OFFSET_FETCH, version, OffsetFetchRequest(group_id=group, topics=named))
             self.tell_fetched(what, answer.error_code, answer.topics)
             return
         topics = [OffsetFetchRequestTopics(name=topic, topic_id=UUID(int=0), partition_indexes=[0, 1])]
         if version >= 10:
             topics[0].name, topics[0].topic_id = "", self.topic_id if topic == "story" else UUID(int=77)
         asked = OffsetFetchRequestGroup(group_id=group, topics=None if everything else topics)
-        answer = self.wire.ask(ApiKey.OFFSET_FETCH, version, OffsetFetchRequest(groups=[asked]))
+        answer = self.wire.request(ApiKey.OFFSET_FETCH, version, OffsetFetchRequest(groups=[asked]))
         self.tell_fetched(what, answer.groups[0].error_code, answer.groups[0].topics)
 
     def tell_fetched(self, what: str, code: int, topics: Any) -> None:
@@ -226,7 +226,7 @@ class Story:
         request = DescribeGroupsRequest(groups=[group])
         if version >= 3:
             request.include_authorized_operations = True
-        found = self.wire.ask(ApiKey.DESCRIBE_GROUPS, version, request).groups[0]
+        found = self.wire.request(ApiKey.DESCRIBE_GROUPS, version, request).groups[0]
         self.add(
             what, "DescribeGroups", ErrorCode(found.error_code).name, found.error_message, found.group_id,
             found.group_state, found.protocol_type, found.protocol_data, found.authorized_operations,
@@ -240,18 +240,18 @@ class Story:
             request.states_filter = states or []
         if version >= 5:
             request.types_filter = settings.get("types", [])
-        found = self.wire.ask(ApiKey.LIST_GROUPS, version, request)
+        found = self.wire.request(ApiKey.LIST_GROUPS, version, request)
         groups = sorted((g.group_id, g.protocol_type, g.group_state, g.group_type) for g in found.groups)
         self.add(what, "ListGroups", ErrorCode(found.error_code).name, groups)
 
     def delete_groups(self, what: str, *groups: str, version: int = 2) -> None:
-        answer = self.wire.ask(ApiKey.DELETE_GROUPS, version, DeleteGroupsRequest(groups_names=list(groups)))
+        answer = self.wire.request(ApiKey.DELETE_GROUPS, version, DeleteGroupsRequest(groups_names=list(groups)))
         self.add(what, "DeleteGroups", sorted((r.group_id, ErrorCode(r.error_code).name) for r in answer.results))
 
     def delete_offset(self, what: str, group: str, topic: str = "story", partition: int = 0) -> None:
         part = OffsetDeleteRequestPartition(partition_index=partition)
         request = OffsetDeleteRequest(group_id=group, topics=[OffsetDeleteRequestTopic(name=topic, partitions=[part])])
-        answer = self.wire.ask(ApiKey.OFFSET_DELETE, 0, request)
+        answer = self.wire.request(ApiKey.OFFSET_DELETE, 0, request)
         parts = [ErrorCode(p.error_code).name for t in answer.topics for p in t.partitions]
         self.add(what, "OffsetDelete", ErrorCode(answer.error_code).name, parts)
 

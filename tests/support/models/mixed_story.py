@@ -38,7 +38,7 @@ class MixedStory(Story):
             request.subscribed_topic_names = settings.get("topics", ["story"])
         elif owned is not None:
             request.topic_partitions = [TopicPartitions(topic_id=self.topic_id, partitions=owned)] if owned else []
-        answer = self.wire.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request)
+        answer = self.wire.request(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request)
         parts = None
         if answer.assignment is not None:
             parts = sorted(p for topic in answer.assignment.topic_partitions for p in topic.partitions)
@@ -68,7 +68,7 @@ class MixedStory(Story):
                 for name in settings.get("protocols", ["range"])
             ],
         )
-        answer: JoinGroupResponse = self.wire.ask(ApiKey.JOIN_GROUP, 9, request)
+        answer: JoinGroupResponse = self.wire.request(ApiKey.JOIN_GROUP, 9, request)
         if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self.add(what, "JoinGroup", "MEMBER_ID_REQUIRED")
             return self.subscribe(what, group, answer.member_id, owned, **settings)
@@ -81,7 +81,7 @@ class MixedStory(Story):
 
     def describe_consumers(self, what: str, group: str) -> None:
         request = ConsumerGroupDescribeRequest(group_ids=[group])
-        found = self.wire.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, request).groups[0]
+        found = self.wire.request(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, request).groups[0]
         members = sorted(
             (
                 each.instance_id,

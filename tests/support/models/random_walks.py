@@ -40,8 +40,8 @@ class _Sessions:
         name = self.topics[number]
         return fetch_topic(self.ids[name] if version >= FIRST_WITH_IDS else name, offsets)
 
-    def ask(self, what: str, version: int, request: FetchRequest) -> Any:
-        answer = self.calls.ask(ApiKey.FETCH, version, request)
+    def request(self, what: str, version: int, request: FetchRequest) -> Any:
+        answer = self.calls.request(ApiKey.FETCH, version, request)
         number_of = {self.ids[name]: number for number, name in enumerate(self.topics)}
         parts = sorted(
             (
@@ -72,14 +72,14 @@ class _Sessions:
         elif what == "cut":
             part = DeleteRecordsPartition(partition_index=partition % 2, offset=rng.choice([1, 2, 3, -1]))
             request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=[part])], timeout_ms=5000)
-            answer = self.calls.ask(ApiKey.DELETE_RECORDS, 2, request).topics[0].partitions[0]
+            answer = self.calls.request(ApiKey.DELETE_RECORDS, 2, request).topics[0].partitions[0]
             self.facts.append((what, name_of(answer.error_code), answer.low_watermark))
         elif what == "begin":
             self.begin(drawn)
         elif what == "skip":
-            self.ask(what, version, fetch_request(session_id=self.session, session_epoch=self.epoch + 5))
+            self.request(what, version, fetch_request(session_id=self.session, session_epoch=self.epoch + 5))
         elif what == "stray":
-            self.ask(what, version, fetch_request(session_id=1, session_epoch=3))
+            self.request(what, version, fetch_request(session_id=1, session_epoch=3))
         else:
             offset = self.calls.list_end(topic, partition % 2) if wanted == -1 else wanted
             self.use(what, version, number, partition, offset)
@@ -90,7 +90,7 @@ class _Sessions:
             asked.setdefault(self.rng.randrange(3), {})[self.rng.randrange(2)] = 0
         topics = [self.topic(number, offsets, version) for number, offsets in asked.items()]
         old = self.rng.choice([0, self.session])
-        answer = self.ask("begin", version, fetch_request(*topics, session_id=old, session_epoch=0))
+        answer = self.request("begin", version, fetch_request(*topics, session_id=old, session_epoch=0))
         self.session, self.epoch, self.version = answer.session_id, 1, version
 
     def use(self, what: str, version: int, number: int, partition: int, offset: int) -> None:
@@ -106,7 +106,7 @@ class _Sessions:
                 if version >= FIRST_WITH_IDS
                 else ForgottenTopic(topic=name, partitions=[partition])
             ]
-        answer = self.ask(what, version, request)
+        answer = self.request(what, version, request)
         if what == "end" or (not answer.session_id and not answer.error_code):
             self.session = self.epoch = 0
         elif not answer.error_code:
@@ -152,7 +152,7 @@ def walk_producers(port: int, seed: int, steps: int) -> Facts:
                 epochs[who] = max(epochs[who], epoch)
                 following[who] = (sequence + count) % 2**31
         request = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[0])])
-        known = calls.ask(ApiKey.DESCRIBE_PRODUCERS, 0, request).topics[0].partitions[0].active_producers
+        known = calls.request(ApiKey.DESCRIBE_PRODUCERS, 0, request).topics[0].partitions[0].active_producers
         facts.append(sorted((ids.index(p.producer_id), p.producer_epoch, p.last_sequence) for p in known))
     return facts
 
@@ -175,6 +175,6 @@ def walk_times(port: int, seed: int, steps: int) -> Facts:
             wanted = rng.choice([-1, -2, -3, START_MS + rng.randrange(11_000), 0])
             part = ListOffsetsPartition(partition_index=0, timestamp=wanted)
             request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=[part])])
-            found = calls.ask(ApiKey.LIST_OFFSETS, 7, request).topics[0].partitions[0]
+            found = calls.request(ApiKey.LIST_OFFSETS, 7, request).topics[0].partitions[0]
             facts.append((wanted, found.offset, found.timestamp, found.leader_epoch))
     return facts

@@ -47,7 +47,7 @@ class Cluster(ProcessCluster):
             if node.running and not node.paused:
                 with Calls(node.plan.controller_port, host=node.plan.host) as calls:
                     request = DescribeClusterRequest(endpoint_type=CONTROLLERS)
-                    return int(calls.ask(ApiKey.DESCRIBE_CLUSTER, 1, request).controller_id)
+                    return int(calls.request(ApiKey.DESCRIBE_CLUSTER, 1, request).controller_id)
         return -1
 
     def await_controller(self, *, other_than: int = -1) -> int:
@@ -62,7 +62,7 @@ def metadata(node: NodeProcess, *topics: str) -> MetadataResponse:
     """The metadata of one broker, of all topics where none is named."""
     asked = [MetadataRequestTopic(name=topic) for topic in topics] or None
     with Calls(node.plan.port, host=node.plan.host) as calls:
-        answer: MetadataResponse = calls.ask(
+        answer: MetadataResponse = calls.request(
             ApiKey.METADATA, 12, MetadataRequest(topics=asked, allow_auto_topic_creation=False)
         )
         return answer

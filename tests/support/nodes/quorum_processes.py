@@ -79,7 +79,7 @@ class QuorumProcess(Node):
     async def connect(self) -> Connection:
         return await connect(RealNetwork(), "127.0.0.1", self.port, client_id="test", timeout_s=10)
 
-    async def ask(self, request: Any, response: Any) -> Any:
+    async def request(self, request: Any, response: Any) -> Any:
         connection = await self.connect()
         try:
             return await connection.request(request, response, timeout_s=10)
@@ -105,7 +105,7 @@ async def described(nodes: Sequence[QuorumProcess]) -> tuple[QuorumProcess, Part
         if node.process is None:
             continue
         try:
-            answer: DescribeQuorumResponse = await node.ask(
+            answer: DescribeQuorumResponse = await node.request(
                 quorum.DescribeQuorumRequest(topics=[asked]), DescribeQuorumResponse
             )
         except OdradekError:
@@ -140,7 +140,7 @@ async def write(nodes: Sequence[QuorumProcess], value: int, group: str = "g") ->
             if node.process is None:
                 continue
             try:
-                answer = await node.ask(request, IncrementalAlterConfigsResponse)
+                answer = await node.request(request, IncrementalAlterConfigsResponse)
             except OdradekError:
                 continue
             if answer.responses and answer.responses[0].error_code == ErrorCode.NONE:

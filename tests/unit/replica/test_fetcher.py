@@ -106,11 +106,11 @@ class Follower:
         take_image(self.partitions[number], self.images[number])
         self.fetcher.add_partition(self.partitions[number])
 
-    def ask(self, **fields: Any) -> FetchRequest | None:
+    def next_request(self, **fields: Any) -> FetchRequest | None:
         return self.fetcher.next_request(self.now, broker_epoch=BROKER_EPOCH, **fields)
 
     def asked(self) -> FetchRequest:
-        request = self.ask()
+        request = self.next_request()
         assert request is not None
         return request
 
@@ -169,7 +169,7 @@ def test_sessions_name_only_what_changed(tmp_path: Path) -> None:
         request = node.asked()
         assert (request.session_epoch, positions(request), forgotten(request)) == (2, {}, [2])
         node.fetcher.failed(node.now, "gone")
-        assert node.ask() is None
+        assert node.next_request() is None
         node.now += 20
         request = node.asked()
         assert (request.session_id, request.session_epoch, positions(request)) == (9, 0, {0: 0, 1: 2})
@@ -288,7 +288,7 @@ def test_a_fenced_follower_waits_for_metadata(tmp_path: Path) -> None:
         node.answer(data(error_code=ErrorCode.FENCED_LEADER_EPOCH))
         assert node.state().state is State.WAITING
         node.now += 1_000_000
-        assert positions(node.ask() or FetchRequest()) == {}
+        assert positions(node.next_request() or FetchRequest()) == {}
         assert not node.fetcher.has_work(node.now)
         node.change(leader_epoch=4)
         assert node.fetcher.has_work(node.now)
@@ -388,16 +388,16 @@ def test_throttled_partitions_leave_the_fetch_and_come_back(tmp_path: Path) -> N
     with following(tmp_path, 2) as node:
         node.asked()
         node.answer(data(0), data(1))
-        request = node.ask(held_back=[(TOPIC_ID, 1)])
+        request = node.next_request(held_back=[(TOPIC_ID, 1)])
         assert request is not None and forgotten(request) == [1]
         node.answer()
         assert positions(node.asked()) == {1: 0}
         node.answer()
         everything = [(TOPIC_ID, 0), (TOPIC_ID, 1)]
-        request = node.ask(held_back=everything)
+        request = node.next_request(held_back=everything)
         assert request is not None and sorted(forgotten(request)) == [0, 1]
         node.answer(session_id=0)
-        assert node.ask(held_back=everything) is None
+        assert node.next_request(held_back=everything) is None
         assert positions(node.asked()) == {0: 0, 1: 0}
 
 
@@ -421,7 +421,7 @@ def nothing_is_acknowledged_before_it_is_durable(directory: Path) -> None:
     with following(directory, log_config=LogConfig(flush_messages=1)) as node:
         node.hold((3, 2))
         node.change(leader_epoch=4)
-        assert node.ask() is None, "its fetch offset would say that they are safe"
+        assert node.next_request() is None, "its fetch offset would say that they are safe"
         assert node.fetcher.flushing() == node.partitions
         node.log.flush()
         assert positions(node.asked()) == {0: 2}

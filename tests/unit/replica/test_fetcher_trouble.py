@@ -152,7 +152,7 @@ class TestQuotas:
         with following(tmp_path, 2) as node:
             node.asked()
             node.answer(data(0, error_code=ErrorCode.UNKNOWN_TOPIC_ID), data(1), session_id=0)
-            request = node.ask(held_back=[(TOPIC_ID, 0), (TOPIC_ID, 9)])
+            request = node.next_request(held_back=[(TOPIC_ID, 0), (TOPIC_ID, 9)])
             assert request is not None and positions(request) == {1: 0}
 
     @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ class TestWithoutSpace:
             assert node.state(0).retry_at_ms == node.now + 100
             node.answer(data(1))
             node.now += 100
-            assert positions(node.ask() or node.asked()) == {}
+            assert positions(node.next_request() or node.asked()) == {}
             assert node.state(0).retry_at_ms == node.now + 100, "there is none yet"
             node.answer()
             node.full = set()
