@@ -60,8 +60,8 @@ DIRECTORY_BUGS = (
     ),
     Bug(
         "every copy that a start finds is the log",
-        "log.future:FutureLogs.take_loaded",
-        "if assigned(*key) != each.log_dir.directory_id:",
+        "log.future:FutureLogs._take_loaded",
+        "if assigned(*key) != found.log_dir.directory_id:",
         "if False:",
         "a copy that has a part takes the place of what has all",
     ),

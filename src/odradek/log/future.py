@@ -23,7 +23,7 @@ from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.ports import is_disk_full
 from odradek.common.topic_names import TopicPartition
 from odradek.log.checkpoints import write_topic_id
-from odradek.log.loading import AssignedDirectory, FoundLog
+from odradek.log.loading import AssignedDirectory, FoundLog, LogLoader
 from odradek.log.log_dir import LogDir
 from odradek.log.opening import use_files
 from odradek.log.placing import CountedLogs
@@ -111,45 +111,60 @@ class FutureLogs:
         Raises:
             StorageError: the future log could not be renamed; the log is unchanged.
         """
-        manager = self._manager
-        current, future = manager.logs.get(key), self.logs[key]
-        manager.forget_cleaned(key, future.log_dir)
-        directory = future.log_dir / f"{key[0]}-{key[1]}"
+        current, future = self._manager.logs.get(key), self.logs[key]
+        self._rename(future)
+        if current is not None:
+            inherit_state_from(future, current)
+        self._swap_in(future)
+        return future
+
+    def _rename(self, future: Log) -> None:
+        """Give the future log's directory the log's name. Raises StorageError."""
+        manager, (topic, number) = self._manager, future.topic_partition
+        manager.forget_cleaned((topic, number), future.log_dir)
+        directory = future.log_dir / f"{topic}-{number}"
         try:
             rename_stray(manager.disk, directory, manager.random_bits())
             rename_to(future, directory)
         except OSError as error:
             raise StorageError(future.log_dir, f"{directory}: {error}") from error
-        if current is not None:
-            inherit_state_from(future, current)
-        topic_id = self.topic_ids[key]
-        self.forget(key)
-        manager.swap_in(future, topic_id)
-        return future
 
-    def take_loaded(self, found: list[FoundLog], assigned: AssignedDirectory) -> None:
-        """Take over the future logs that were found at start; replace logs by those that are complete. Raises
-        StorageError."""
-        manager = self._manager
-        for each in found:
-            key, log = each.topic_partition, each.log
-            if log is None or each.log_dir.error:
+    def _swap_in(self, future: Log) -> None:
+        topic_id = self.topic_ids[future.topic_partition]
+        self.forget(future.topic_partition)
+        self._manager.swap_in(future, topic_id)
+
+    def take_loaded(self, loader: LogLoader) -> None:
+        """Take over the future logs that were found at start; replace logs by those that are complete. A directory that
+        fails meanwhile goes offline, and is one of the loader's failures."""
+        for each in loader.futures:
+            if each.log is None or each.log_dir.error:
                 continue
-            if key in self.logs or log.log_dir == getattr(manager.logs.get(key), "log_dir", None):
-                manager.discard(log)  # a cancelled move
-                continue
-            use_files(log, manager.files)
-            self.logs[key], self.topic_ids[key] = log, each.topic_id
-            if assigned(*key) != each.log_dir.directory_id:
-                continue
-            current = manager.logs.get(key)
-            if current is None or (manager.topic_ids[key] == each.topic_id and is_continued_by(current, log)):
-                manager.notes.append(f"{log.directory}: the future log was complete, and replaces the log")
-                if current is not None:
-                    manager.forget_log(current)
-                self.replace(key)
-                if current is not None:
-                    manager.discard(current, after_names_in=log.log_dir)
+            try:
+                self._take_loaded(each, each.log, loader.assigned)
+            except StorageError as error:
+                loader.failures[error.log_dir] = str(error)
+                self._manager.take_offline(error.log_dir, str(error))
+
+    def _take_loaded(self, found: FoundLog, log: Log, assigned: AssignedDirectory) -> None:
+        """Raises StorageError: of the future log's directory, where the log stays; or of the replaced log's, which
+        could not be discarded."""
+        manager, key = self._manager, found.topic_partition
+        current = manager.logs.get(key)
+        if key in self.logs or (current is not None and log.log_dir == current.log_dir):
+            manager.discard(log)  # a cancelled move
+            return
+        use_files(log, manager.files)
+        self.logs[key], self.topic_ids[key] = log, found.topic_id
+        if assigned(*key) != found.log_dir.directory_id:
+            return
+        if current is None or (manager.topic_ids[key] == found.topic_id and is_continued_by(current, log)):
+            directory = log.directory
+            self._rename(log)
+            manager.notes.append(f"{directory}: the future log was complete, and replaces the log")
+            self._swap_in(log)
+            if current is not None:
+                manager.discard(current, after_names_in=log.log_dir)
 
 
 def take_epochs_of(future: Log, source: Log) -> None:

@@ -151,7 +151,7 @@ class LogManager:
         """Take over the opened logs, on the loop.
 
         Returns:
-            The number of logs. `notes` has a line for each repair.
+            The number of logs. `notes` has a line for each repair, the loader's `failures` each directory that failed.
         Raises:
             StorageError: all directories are offline.
         """
@@ -164,8 +164,8 @@ class LogManager:
             if found.log is not None and not found.log_dir.error:
                 use_files(found.log, self.files)
                 self._add(found.log, found.topic_id)
+        self.futures.take_loaded(loader)
         self.unopened = frozenset(key for key, found in loader.found.items() if found.log_dir.error)
-        self.futures.take_loaded(loader.futures, loader.assigned)
         if all(log_dir.error for log_dir in self.dirs.values()):
             raise StorageError(
                 next(iter(self.dirs)), "all log directories are offline: " + next(iter(self.dirs.values())).error
@@ -388,11 +388,6 @@ class LogManager:
         """Use a future log as its partition's log; compaction begins at its start again."""
         self._add(log, topic_id)
         log.cleaned_offset = 0
-
-    def forget_log(self, log: Log) -> None:
-        """Remove a log from the maps, because another log replaces it; the caller discards its directory."""
-        if self.logs.get(log.topic_partition) is log:
-            del self.logs[log.topic_partition], self.topic_ids[log.topic_partition]
 
     def forget_cleaned(self, key: TopicPartition, log_dir: Path) -> None:
         """Remove the cleaner's offset of a partition that is recreated in a directory. Raises StorageError."""

@@ -15,13 +15,14 @@ from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.real_io import RealClock
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
-from odradek.log.loading import LOGS_PER_STEP
+from odradek.log.loading import LOGS_PER_STEP, RecoveryConfig
 from odradek.log.manager import LogManager
 from odradek.log.opening import close_log
 from odradek.log.rolling import roll
 from odradek.log.segment import Segment
 from odradek.log.truncation import truncate_fully_and_start_at
 from odradek.record.batch import patch_base_offset
+from odradek.server.startup.log_loading import load_logs
 from tests.support.disks.failing import FailingDisk
 from tests.support.models.batches import NOW_MS, batch
 from tests.unit.log.test_log import Home, append, everything
@@ -48,13 +49,10 @@ class UnlistedDisk(FailingDisk):
 
 
 class FixedNamesDisk(FailingDisk):
-    """Its directories cannot be renamed where the test says so."""
-
-    names_are_fixed = False
+    """Nothing in its dead directories can be renamed."""
 
     def rename(self, source: Path, target: Path) -> None:
-        if self.names_are_fixed:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        self.check(source)
         super().rename(source, target)
 
 
@@ -108,7 +106,7 @@ def test_a_copy_of_a_moved_log_is_removed_under_another_name_alone(tmp_path: Pat
     append(manager.create("t", 0, UUID(int=1), {}, log_dir=one), batch(b"v"))
     manager.close()
     shutil.copytree(one / "t-0", two / "t-0")
-    disk.names_are_fixed = names_are_fixed
+    disk.dead = {two} if names_are_fixed else set()
     again = manager_of(disk, one, two)
     for number, log_dir in enumerate(again.dirs.values()):
         log_dir.directory_id = UUID(int=number + 100)
@@ -118,6 +116,63 @@ def test_a_copy_of_a_moved_log_is_removed_under_another_name_alone(tmp_path: Pat
     assert (two / "t-0").exists() == names_are_fixed, "what cannot be renamed stays, for the next start"
     assert (one / "t-0").exists()
     again.unlock()
+    disk.close()
+
+
+@pytest.mark.parametrize(
+    ("fails", "copies", "assigned", "remaining"),
+    [
+        pytest.param("two", 1, "two", "one/t-0", id="the complete copy cannot get the name of the log"),
+        pytest.param("one", 1, "two", "two/t-0", id="the log that it replaces cannot be discarded"),
+        pytest.param("two", 2, "one", "one/t-0", id="a second copy cannot be discarded"),
+    ],
+)
+async def test_a_directory_that_fails_at_a_copy_does_not_stop_the_start(
+    fails: str, copies: int, assigned: str, remaining: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk, (one, two) = FixedNamesDisk(), (tmp_path / "one", tmp_path / "two")
+    manager = manager_of(disk, one, two)
+    manager.load()
+    moved = manager.create("t", 0, UUID(int=1), {}, log_dir=one)
+    append(moved, batch(b"v"))
+    append(manager.futures.create(moved, UUID(int=1), two), batch(b"v"))
+    for number, path in enumerate((one, two), 1):
+        manager.create("t", number, UUID(int=1), {}, log_dir=path)
+    manager.close()
+    (copy,) = two.glob("*-future")
+    if copies == 2:
+        shutil.copytree(copy, two / f"t-0.{7:032x}-future")
+    again = manager_of(disk, one, two)
+    ids = {path: UUID(int=number) for number, path in enumerate((one, two), 100)}
+    for path, log_dir in again.dirs.items():
+        log_dir.directory_id = ids[path]
+    disk.dead = {tmp_path / fails}
+    place = ids[tmp_path / assigned]
+    assert await load_logs(disk, again, RecoveryConfig(), lambda topic: {}, lambda topic, number: place) == 2
+    lost, kept = (("t", 1), ("t", 2)) if fails == "one" else (("t", 2), ("t", 1))
+    assert [path.name for path, log_dir in again.dirs.items() if log_dir.offline] == [fails]
+    (line,) = [record for record in caplog.records if record.getMessage() == "log directory offline"]
+    assert vars(line)["fields"]["log_dir"] == tmp_path / fails
+    assert os.strerror(errno.EIO) in vars(line)["fields"]["error"]
+    log = again.logs["t", 0]
+    assert log.directory == tmp_path / remaining and everything(log) == [b"v"] and again.get(kept) is not None
+    assert again.get(lost) is None and lost in again.unopened and kept not in again.unopened
+    assert not again.futures.logs
+    disk.dead = set()
+    again.unlock()
+    disk.close()
+
+
+async def test_a_start_with_no_directory_left_says_which_failed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = UnlistedDisk()
+    manager = manager_of(disk, tmp_path)
+    disk.dead = {tmp_path}
+    with pytest.raises(StorageError, match="all log directories are offline"):
+        await load_logs(disk, manager, RecoveryConfig(), lambda topic: {}, lambda topic, number: None)
+    assert [record.getMessage() for record in caplog.records] == ["log directory offline"]
+    manager.unlock()
     disk.close()
 
 

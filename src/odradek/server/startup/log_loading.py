@@ -39,9 +39,11 @@ async def load_logs(
     finally:
         progress.cancel()
     await asyncio.gather(progress, return_exceptions=True)
-    for log_dir, reason in loader.failures.items():
-        _log.error("log directory offline", log_dir=log_dir, error=reason)
-    count = manager.finish_load(loader)
+    try:
+        count = manager.finish_load(loader)
+    finally:
+        for log_dir, reason in loader.failures.items():
+            _log.error("log directory offline", log_dir=log_dir, error=reason)
     for line in manager.notes:
         _log.warning("log recovery", note=line)
     manager.notes.clear()
