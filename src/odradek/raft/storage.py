@@ -89,6 +89,9 @@ class QuorumStorage:
         from_offset = 0 if newest is None else newest.end_offset
         self.log = MetadataLog(self._disk, self.directory, covered_offset=from_offset)
         if newest is not None and snapshot is not None:
+            known_epoch = self.log.epoch_of(from_offset - 1)
+            if self.log.log_end_offset < from_offset or known_epoch not in (None, newest.leader_epoch):
+                self.log.restart_at(from_offset)  # the log ends before the snapshot, or is of another history
             self._take_snapshot(newest, snapshot)
         if self.log.log_start_offset > from_offset:
             raise StorageError(
@@ -103,18 +106,13 @@ class QuorumStorage:
         return state if state.leader_epoch >= last_epoch else ElectionState(last_epoch)
 
     def _take_snapshot(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> None:
-        """Continue from a snapshot; a log that ends before it, or diverges, is restarted behind it."""
+        """Publish a snapshot, unless its records were published before, and forget the records that it covers."""
         self.history.load(snapshot.kraft_version, snapshot.voters)
         self._publisher.kraft_version = self.history.kraft_version
+        self._unpublished.clear()
         if snapshot_id.end_offset > self.published_offset:
             self._publisher.load_snapshot(snapshot.records, snapshot_id.end_offset - 1, snapshot_id.leader_epoch)
-        last_covered = snapshot_id.end_offset - 1
-        known_epoch = self.log.epoch_of(last_covered) if last_covered >= self.log.log_start_offset else None
-        went_another_way = known_epoch is not None and known_epoch != snapshot_id.leader_epoch
-        if self.log.log_end_offset < snapshot_id.end_offset or went_another_way:
-            self.log.restart_at(snapshot_id.end_offset)
-        self._unpublished.clear()
-        self.published_offset = max(self.published_offset, snapshot_id.end_offset)
+            self.published_offset = snapshot_id.end_offset
 
     def _queue(self, batch: DecodedBatch) -> bool:
         """Hold a batch for the publisher; returns whether it changes the voters."""

@@ -310,16 +310,58 @@ def test_a_snapshot_for_which_there_is_no_space_is_none() -> None:
     storage.append_fetched(batch(4), 1)
 
 
-def test_a_snapshot_that_another_history_ends_before_begins_the_log_again() -> None:
-    """Its last record is of a later epoch than the log's at that offset: what the log has was never committed."""
+@pytest.mark.parametrize(
+    ("begins", "epochs", "epoch", "remains"),
+    [
+        pytest.param(0, [1, 1, 1], 4, False, id="another record at the snapshot's end"),
+        pytest.param(1, [4, 4], 4, True, id="only the last of its records"),
+        pytest.param(1, [1], 4, False, id="the log begins with another record"),
+        pytest.param(0, [1, 4], 4, True, id="the log ends with the snapshot"),
+        pytest.param(2, [4], 4, True, id="the log begins behind it"),
+        pytest.param(0, [1], 1, False, id="the log ends before it"),
+    ],
+)
+def test_a_log_remains_if_it_has_the_last_record_of_the_snapshot(
+    begins: int, epochs: list[int], epoch: int, remains: bool
+) -> None:
+    """Else it is of another history, and was never committed."""
     disk = disk_of()
-    storage = storage_of(disk)
-    storage.append_fetched(batch(0) + batch(1) + batch(2), 1)
-    storage.log.begin_flush()()
-    write_snapshot(disk, HOME, SnapshotId(2, 4), snapshot("a", epoch=4))
+    log = MetadataLog(disk, HOME)
+    log.restart_at(begins)
+    log.append([batch(begins + number, log_epoch) for number, log_epoch in enumerate(epochs)])
+    log.begin_flush()()
+    log.close()
+    write_snapshot(disk, HOME, SnapshotId(2, epoch), snapshot("a", epoch=epoch))
     again = storage_of(disk)
-    assert (again.log.log_start_offset, again.log.log_end_offset) == (2, 2)
-    assert again.log_end.last_epoch == 4
+    ends = begins + len(epochs)
+    assert (again.log.log_start_offset, again.log.log_end_offset) == ((begins, ends) if remains else (2, 2))
+    assert again.log_end.last_epoch == epoch
+
+
+@pytest.mark.parametrize(("end_offset", "loads"), [(3, 1), (2, 0)])
+def test_a_snapshot_takes_the_place_of_what_is_not_published(end_offset: int, loads: int) -> None:
+    disk, publisher = disk_of(), MetadataPublisher()
+    storage = QuorumStorage(disk, HOME, RaftConfig(), publisher, VoterSet())
+    storage.open()
+    storage.append_fetched(batch(0) + batch(1) + batch(2), 1)
+    storage.publish(2)
+    published: list[str] = []
+    publisher.subscribe(lambda image, delta: published.append("x"))
+    published.clear()
+    voters = VoterSet([Voter(ReplicaKey(1), {})])
+    data = encode_snapshot(
+        [TopicRecord(name="a")], metadata_version=VERSION, leader_epoch=1, now_ms=0,
+        kraft_version=1, voters=record_of(voters),
+    )  # fmt: skip
+    write_snapshot(disk, HOME, SnapshotId(end_offset, 1), data)
+    storage.install(SnapshotId(end_offset, 1), decode_snapshot(data))
+    assert (len(published), storage.published_offset) == (loads, end_offset)
+    assert publisher.kraft_version == storage.history.kraft_version == 1
+    assert storage.history.at(end_offset) == (1, voters)
+    storage.append_fetched(batch(end_offset), 1)
+    storage.publish(end_offset + 1)
+    assert publisher.image.topic(f"t{end_offset}") is not None, "what came behind the snapshot is published"
+    assert (publisher.image.topic("t0") is None) == (loads == 1)
 
 
 def test_the_log_is_walked_to_where_it_ended_when_the_walk_began() -> None:

@@ -12,8 +12,10 @@ from odradek.client.connection import UnreachableError, UnsupportedRequestError
 from odradek.common.backoff import Backoff
 from odradek.common.real_io import RealClock
 from odradek.protocol.apis import ApiKey
+from odradek.protocol.declare import Message as WireMessage
 from odradek.protocol.messages import vote_request, vote_response
 from odradek.raft.config import RaftConfig
+from odradek.raft.follower import LeaderChangedError
 from odradek.raft.messages import EpochEnded, Message, Ready, VoteRequested
 from odradek.raft.outgoing import OutgoingRequests
 from odradek.raft.peers import QuorumPeers
@@ -94,9 +96,10 @@ async def test_what_an_older_replica_cannot_understand_is_not_sent(monkeypatch: 
 class Answering:
     """Peers of which each request gets the same end."""
 
-    def __init__(self, end: Exception) -> None:
+    def __init__(self, end: Exception | WireMessage) -> None:
         self.end = end
         self.asked: list[Any] = []
+        self.steps: list[object] = []
         self.min_versions: list[int] = []
         self.blocks: asyncio.Event | None = None
 
@@ -104,14 +107,22 @@ class Answering:
         self.asked.append(request)
         self.min_versions.append(settings["min_version"])
         if self.blocks is not None:
-            await self.blocks.wait()
-        raise self.end
+            try:
+                await self.blocks.wait()
+            finally:
+                self.steps.append("ended")
+        if isinstance(self.end, Exception):
+            raise self.end
+        return self.end
+
+    def drop(self, endpoint: Any, key: ApiKey) -> None:
+        self.steps.append((endpoint, key))
 
 
 class Home:
     """Node 1, which asks the voters 2 and 3 whether it may stand."""
 
-    def __init__(self, end: Exception) -> None:
+    def __init__(self, end: Exception | WireMessage) -> None:
         self.node = follower(Least())
         self.node.voters_changed(VoterSet(Voter(key(each), {"C": AT}) for each in (1, 2, 3)), 0)
         self.node.leader_unreachable(100)
@@ -126,6 +137,9 @@ class Home:
             cluster_id="c", listener_name="C", endpoints={}, handle_leader_info=lambda known: None,
             update_leader_endpoint=lambda known: None, apply_ready=self.decided.append, on_failed=self.failures.append,
         )  # fmt: skip
+
+    async def ask(self) -> WireMessage:
+        return await self.requests.request(AT, vote_request.VoteRequest(), vote_response.VoteResponse, 1)
 
     async def send(self, message: Message, to: int = 2) -> None:
         self.requests.enqueue(to, message)
@@ -211,3 +225,35 @@ async def test_a_newer_message_to_a_voter_takes_the_place_of_the_one_before() ->
     await asyncio.gather(*home.requests._tasks)
     await asyncio.sleep(0)
     assert not home.requests._latest and not home.requests._tasks and not home.failures
+
+
+async def test_the_answer_of_a_leader_leaves_the_connection_open() -> None:
+    answer = vote_response.VoteResponse(error_code=7)
+    home = Home(answer)
+    home.peers.blocks = asyncio.Event()
+    home.peers.blocks.set()
+    assert await home.ask() is answer
+    home.requests.cancel_vote_requests()
+    assert (home.peers.steps, home.peers.min_versions) == (["ended"], [1])
+    home.peers.end = UnreachableError("gone")
+    with pytest.raises(UnreachableError):
+        await home.ask()
+    assert home.peers.steps == ["ended"] * 2
+
+
+@pytest.mark.parametrize("stops", [False, True])
+async def test_a_request_that_is_given_up_ends_before_its_connection(stops: bool) -> None:
+    """The caller is cancelled, or another replica leads now."""
+    home = Home(UnreachableError("gone"))
+    home.peers.blocks = asyncio.Event()
+    asking = asyncio.create_task(home.ask())
+    await asyncio.sleep(0)  # ask begins
+    await asyncio.sleep(0)  # its request is sent
+    assert home.peers.asked
+    if stops:
+        asking.cancel()
+    else:
+        home.requests.cancel_vote_requests()
+    with pytest.raises(asyncio.CancelledError if stops else LeaderChangedError):
+        await asking
+    assert home.peers.steps == ["ended", (AT, ApiKey.VOTE)]
