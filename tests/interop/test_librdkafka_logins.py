@@ -278,12 +278,9 @@ def test_tokens_of_an_issuer(cluster: SecuredCluster, part: str, count: int, tmp
     assert outcome.subtest_count == count
 
 
-def test_verification_of_certificates(cluster: SecuredCluster, tmp_path: Path) -> None:
-    """0097: keys and authorities in each form, and a certificate that the brokers do not ask for.
-
-    Where they ask for one, the test takes only the alerts of Java's brokers to a certificate that is not trusted,
-    bad_certificate and handshake_failure. OpenSSL sends unknown_ca, as RFC 8446 has it (`test_tls`).
-    """
+@pytest.mark.parametrize("login", ["PLAIN", "MUTUAL-TLS"])
+def test_verification_of_certificates(cluster: SecuredCluster, login: Login, tmp_path: Path) -> None:
+    """0097: keys and authorities in each form, and certificates of clients that brokers do not ask for, or refuse."""
     identity, password = cluster.identity("alice"), "12345678"
     own, encryption = identity.chain[0], BestAvailableEncryption(b"12345678")
     files = {
@@ -297,7 +294,7 @@ def test_verification_of_certificates(cluster: SecuredCluster, tmp_path: Path) -
     }
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
-    client = cluster.client("PLAIN") | {
+    client = cluster.client(login) | {
         "ssl.certificate.location": str(tmp_path / "pub_pem"),
         "ssl.key.location": str(tmp_path / "priv_pem"),
         "ssl.key.password": password,
