@@ -17,7 +17,7 @@ from typing import Any
 from odradek.admin.access_plans import QUOTAS
 from odradek.settings.client_metrics import DOCS as CLIENT_METRICS_DOCS
 from odradek.settings.client_metrics import KEYS as CLIENT_METRICS_KEYS
-from odradek.settings.listeners import NOT_OF_LISTENERS, OF_LISTENERS
+from odradek.settings.listeners import NOT_OF_LISTENERS, OF_LISTENERS, OF_MECHANISMS
 from odradek.settings.options import OptionSpec
 from odradek.settings.rules import GUARDS, READ_BY_THE_NODE
 from odradek.settings.table import (
@@ -120,12 +120,17 @@ _SUBJECTS = (
 )
 
 
+def _kinds(beginnings: Iterable[str]) -> str:
+    *names, last = [f"`{each}*`" if each.endswith(".") else f"`{each}`" for each in beginnings]
+    return f"{', '.join(names)} and {last}"
+
+
 def _introduction() -> str:
-    kinds = [f"`{each}*`" if each.endswith(".") else f"`{each}`" for each in OF_LISTENERS]
     without = " and ".join(f"`{each}`" for each in NOT_OF_LISTENERS if each.startswith("sasl."))
     of_listeners = textwrap.fill(
-        f"A listener can have its own value, as `listener.name.NAME.KEY`, of {', '.join(kinds)}, except for {without};"
-        " settings of one SASL mechanism are `listener.name.NAME.MECHANISM.KEY`.",
+        f"A listener can have its own value, as `listener.name.NAME.KEY`, of {_kinds(OF_LISTENERS)},"
+        f" except for {without}; of {_kinds(OF_MECHANISMS)} also for one SASL mechanism, as"
+        " `listener.name.NAME.MECHANISM.KEY`.",
         120,
         break_on_hyphens=False,
     )

@@ -19,6 +19,7 @@ from odradek.settings.listeners import (
     WILDCARDS,
     ListenerAddress,
     is_listener_key,
+    is_mechanism_key,
     listener_values,
     parse_address,
     parse_listeners,
@@ -134,7 +135,15 @@ class BrokerSettings:
 
         A key of one SASL mechanism, `listener.name.<name>.<mechanism>.<key>`, is `<mechanism>.<key>` in `explicit`.
         """
-        own = listener_values(name, self.explicit)
+        return self._with_own(listener_values(name, self.explicit))
+
+    def of_mechanism(self, mechanism: str) -> BrokerSettings:
+        """These settings, of a listener, as one SASL mechanism has them: `<mechanism>.<key>` stands over `<key>`."""
+        prefix = f"{mechanism.lower()}."
+        found = {key.removeprefix(prefix): text for key, text in self.explicit.items() if key.startswith(prefix)}
+        return self._with_own(found)
+
+    def _with_own(self, own: Mapping[str, str]) -> BrokerSettings:
         if not own:
             return self
         known = table(Scope.BROKER)
@@ -255,10 +264,11 @@ def _check_listener_key(
     key: str, text: str, honoured: frozenset[str] | None, problems: list[str], warnings: list[str]
 ) -> None:
     """A setting of one listener is read as the setting is without its listener; one without effect gets a line."""
-    _, _, plain = split_listener_key(key)
+    _, mechanism, plain = split_listener_key(key)
     row = table(Scope.BROKER).get(plain)
-    if row is None or not is_listener_key(plain):
-        warnings.append(f"{key} is ignored: {plain or key} is no setting that one listener can have")
+    if row is None or not is_listener_key(plain) or (mechanism and not is_mechanism_key(plain)):
+        of = f"the mechanism {mechanism.upper()} of a listener" if mechanism else "one listener"
+        warnings.append(f"{key} is ignored: {plain or key} is no setting that {of} can have")
         return
     try:
         row.parse(text)

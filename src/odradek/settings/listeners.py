@@ -36,6 +36,7 @@ NOT_OF_LISTENERS = (
 )
 # A mechanism has settings of its own below a listener's; its name is written in lower case.
 MECHANISMS = ("plain", "scram-sha-256", "scram-sha-512", "oauthbearer", "gssapi")
+OF_MECHANISMS = ("sasl.", "connections.max.reauth.ms")
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
@@ -72,6 +73,11 @@ def split_listener_key(key: str) -> tuple[str, str, str]:
 def is_listener_key(key: str) -> bool:
     """Whether a broker setting can be set for one listener."""
     return key.startswith(OF_LISTENERS) and not key.startswith(NOT_OF_LISTENERS)
+
+
+def is_mechanism_key(key: str) -> bool:
+    """Whether a setting of a listener can be set for one of its SASL mechanisms."""
+    return key.startswith(OF_MECHANISMS)
 
 
 def listener_values(name: str, given: Mapping[str, str]) -> dict[str, str]:

@@ -24,9 +24,10 @@ def token(ends_ms: int) -> Exchange:
     return LoggedIn("alice", expires_at_ms=WALL_MS + ends_ms)
 
 
-def gate(ends_ms: int = 50, **config: Any) -> LoginGate:
+def gate(ends_ms: int = 50, *, max_reauth_ms: int = 0, **config: Any) -> LoginGate:
     mechanisms = {"PLAIN": lambda: plain({"alice": "secret", "bob": "other"}), "TOKEN": lambda: token(ends_ms)}
-    return LoginGate(ListenerSasl("EXTERNAL", SaslConfig(**config), mechanisms), now_ms=0)
+    limits = dict.fromkeys(mechanisms, max_reauth_ms)
+    return LoginGate(ListenerSasl("EXTERNAL", SaslConfig(**config), mechanisms, max_reauth_ms=limits), now_ms=0)
 
 
 def hear(gate: LoginGate, message: bytes, now_ms: int = 0) -> Answer:

@@ -135,6 +135,32 @@ def test_unsupported_sasl_settings_are_refused(given: dict[str, str], said: str)
     assert "geheim" not in problem
 
 
+def test_each_mechanism_of_a_listener_may_have_settings_of_its_own() -> None:
+    own = "listener.name.external.oauthbearer."
+    given = (
+        OAUTH
+        | CLAIMS
+        | {
+            "sasl.enabled.mechanisms": "OAUTHBEARER,PLAIN,SCRAM-SHA-256",
+            "sasl.jaas.config": f"{PLAIN} user_a=b;",
+            f"{own}sasl.jaas.config": f"{BEARER};",
+            f"{own}sasl.oauthbearer.expected.audience": "of-mechanism",
+            f"{own}sasl.oauthbearer.clock.skew.seconds": "7",
+            f"{own}connections.max.reauth.ms": "1000",
+            "listener.name.external.sasl.oauthbearer.clock.skew.seconds": "8",
+            "listener.name.external.connections.max.reauth.ms": "2000",
+            "listener.name.external.plain.connections.max.reauth.ms": "0",
+            "connections.max.reauth.ms": "3000",
+        }
+    )
+    listener = Logins(settings(**given), MetadataImage, PORTS, ()).listeners["EXTERNAL"]
+    assert listener.tokens is not None
+    assert (listener.tokens.settings.audience, listener.tokens.settings.skew_s) == (("of-mechanism",), 7)
+    assert listener.max_reauth_ms == {"OAUTHBEARER": 1000, "PLAIN": 0, "SCRAM-SHA-256": 2000}
+    (line,) = settings(**given, **{f"{own}ssl.client.auth": "required"}).warnings
+    assert line.endswith("ssl.client.auth is no setting that the mechanism OAUTHBEARER of a listener can have")
+
+
 def unsigned_checks(options: str) -> TokenChecks:
     """How a listener checks unsigned tokens whose JAAS entry has these options."""
     given = {"sasl.enabled.mechanisms": "OAUTHBEARER", "sasl.server.callback.handler.class": UNSECURED}

@@ -74,6 +74,7 @@ class ListenerSasl:
         mechanisms: what begins a login by each, in the order in which they are offered.
         tokens: by what those of OAUTHBEARER are checked; None where that is not offered.
         off_loop: mechanisms whose steps may block, or compute for long.
+        max_reauth_ms: of each mechanism, `connections.max.reauth.ms`.
         sessions_expired: connections that went on without logging in again, and were closed.
     """
 
@@ -82,6 +83,7 @@ class ListenerSasl:
     mechanisms: Mapping[str, Callable[[], Exchange]]
     tokens: TokenChecks | None = None
     off_loop: frozenset[str] = frozenset()
+    max_reauth_ms: Mapping[str, int] = field(default_factory=dict)
     counts: dict[str, AuthenticationCounts] = field(default_factory=dict)
     sessions_expired: int = 0
 
@@ -91,7 +93,7 @@ class ListenerSasl:
         if self.tokens is not None and new.tokens is not None:
             new.tokens.keys.replace(self.tokens.keys.keys)
         self.config, self.mechanisms, self.tokens = new.config, new.mechanisms, new.tokens
-        self.off_loop = new.off_loop
+        self.off_loop, self.max_reauth_ms = new.off_loop, new.max_reauth_ms
 
     def counts_of(self, mechanism: str) -> AuthenticationCounts:
         return self.counts.setdefault(mechanism, AuthenticationCounts())
@@ -127,7 +129,8 @@ def build_listener_sasl(name: str, settings: BrokerSettings, node: Surroundings)
     wanted = dict.fromkeys(each.upper() for each in config.enabled_mechanisms)
     if not wanted:
         raise SaslSettingError("sasl.enabled.mechanisms: names none, and no client could log in")
-    tokens = _token_checks(name, settings) if OAUTHBEARER in wanted else None
+    of_mechanism = {each: settings.of_mechanism(each) for each in wanted}
+    tokens = _token_checks(name, of_mechanism[OAUTHBEARER]) if OAUTHBEARER in wanted else None
     mechanisms: dict[str, Callable[[], Exchange]] = {}
     for each in wanted:
         if (handler := _handler(settings, each)) not in ("", *_HANDLERS.get(each, ())):
@@ -140,12 +143,13 @@ def build_listener_sasl(name: str, settings: BrokerSettings, node: Surroundings)
         elif tokens is not None and each == OAUTHBEARER:
             mechanisms[each] = _oauthbearer(tokens, node)
         elif each == GSSAPI:
-            mechanisms[each] = _gssapi(settings)
+            mechanisms[each] = _gssapi(of_mechanism[each])
         else:
             raise SaslSettingError(f"sasl.enabled.mechanisms: {each} is not served; {', '.join(SERVED)} are")
     # Of a delegation token the password is hashed here, once; of other users the keys are kept.
     off_loop = {GSSAPI, *SCRAM_MECHANISMS} if node.secret else {GSSAPI}
-    return ListenerSasl(name, config, mechanisms, tokens, frozenset(off_loop))
+    max_reauth_ms = {each: of_mechanism[each].build(SaslConfig).max_reauth_ms for each in wanted}
+    return ListenerSasl(name, config, mechanisms, tokens, frozenset(off_loop), max_reauth_ms)
 
 
 def _plain(settings: BrokerSettings) -> Callable[[], Exchange]:

@@ -182,7 +182,8 @@ class LoginGate:
             counts.reauthentications += 1
         else:
             counts.succeeded += 1
-        limits = [self._listener.config.max_reauth_ms] if self._listener.config.max_reauth_ms > 0 else []
+        max_reauth_ms = self._listener.max_reauth_ms.get(self._mechanism, 0)
+        limits = [max_reauth_ms] if max_reauth_ms > 0 else []
         if login.expires_at_ms is not None:
             limits.append(max(1, login.expires_at_ms - wall_ms))
         session_ms = min(limits, default=0)

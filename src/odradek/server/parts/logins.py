@@ -135,7 +135,7 @@ def own_credentials(settings: BrokerSettings, listener_name: str, random: Random
     if mechanism not in usable:
         why = ": the users of SCRAM are known only once controllers are" if mechanism in SCRAM_MECHANISMS else ""
         raise ConfigError([f"{key}={mechanism}: must be {' or '.join(usable)} for listener {listener_name}{why}"])
-    own = settings.of_listener(listener_name)
+    own = settings.of_listener(listener_name).of_mechanism(mechanism)
     try:
         if mechanism == GSSAPI:
             ticket = own_ticket(own)
