@@ -25,6 +25,7 @@ from odradek.security.tls.config import TlsConfig, TlsSettingError
 from odradek.security.tls.contexts import client_context, openssl_name, server_context
 from odradek.security.tls.development import make_authority, pkcs12_of
 from odradek.security.tls.distinguished_name import distinguished_name
+from odradek.security.tls.listener import ListenerTls
 from odradek.security.tls.stores import Identity, load_identity, load_trusted
 
 NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
@@ -168,6 +169,21 @@ def test_versions_and_suites_are_those_of_the_settings() -> None:
     assert older == ["ECDHE-ECDSA-AES128-GCM-SHA256"]
     only_newest = replace(INLINE, cipher_suites=("TLS_AES_256_GCM_SHA384",))
     assert server_context(only_newest, read_nothing).context.minimum_version == ssl.TLSVersion.TLSv1_3
+    only_older = replace(INLINE, cipher_suites=("ECDHE-ECDSA-AES128-GCM-SHA256",))
+    assert server_context(only_older, read_nothing).context.maximum_version == ssl.TLSVersion.TLSv1_2
+    both = replace(INLINE, cipher_suites=(*only_older.cipher_suites, *only_newest.cipher_suites))
+    context = server_context(both, read_nothing).context
+    assert (context.minimum_version, context.maximum_version) == (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
+
+
+def test_suites_of_tls_1_3_that_are_not_chosen_are_said(caplog: pytest.LogCaptureFixture) -> None:
+    """Python cannot choose among them."""
+    ListenerTls("EXTERNAL", INLINE)
+    ListenerTls("EXTERNAL", replace(INLINE, cipher_suites=("ECDHE-ECDSA-AES128-GCM-SHA256",)))
+    assert caplog.records == []
+    ListenerTls("EXTERNAL", replace(INLINE, cipher_suites=("TLS_AES_256_GCM_SHA384",)))
+    (line,) = caplog.records
+    assert "more are agreed to in TLS 1.3" in line.getMessage()
 
 
 @pytest.mark.parametrize(
@@ -190,6 +206,10 @@ def test_suites_have_two_names(iana: str, openssl: str) -> None:
 @pytest.mark.parametrize(
     ("config", "problem"),
     [
+        (
+            replace(INLINE, enabled_protocols=("TLSv1.3",), cipher_suites=("ECDHE-ECDSA-AES128-GCM-SHA256",)),
+            "ssl.cipher.suites names suites of TLS 1.2 alone, ssl.enabled.protocols TLSv1.3",
+        ),
         (replace(INLINE, enabled_protocols=("TLSv1.1",)), "TLSv1.1 is not served; TLSv1.2 and TLSv1.3 are"),
         (replace(INLINE, cipher_suites=("TLS_NO_SUCH",)), "OpenSSL has none of these suites"),
         (replace(INLINE, client_auth="required"), "needs ssl.truststore.location"),

@@ -16,6 +16,7 @@ from odradek.common.real_io import RealDisk
 from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from odradek.raft.quorum_state import uuid_text
 from odradek.raft.snapshot import decode_snapshot
+from odradek.server.startup.first_users import first_users
 from odradek.server.startup.format import (
     FormatOptions,
     check_storage,
@@ -232,3 +233,9 @@ def test_a_half_formatted_directory_starts_once_the_disk_works() -> None:
         format_missing(disk, node, check_storage(disk, node), random=Random(3))
         assert not check_storage(disk, node).missing
     assert half
+
+
+@pytest.mark.parametrize("iterations", ["1", "4095", "16385", "1000000000", "0000040969999999", "-4096", "many", ""])
+def test_a_first_user_has_not_any_number_of_iterations(iterations: str) -> None:
+    with pytest.raises(ConfigError, match="iterations must be from 4096 to 16384"):
+        first_users([f"SCRAM-SHA-256=[name=a,password=b,iterations={iterations}]"], Random(1))

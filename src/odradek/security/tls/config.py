@@ -62,7 +62,7 @@ class TlsConfig:
         "ssl.cipher.suites",
         default=(),
         doc="Cipher suites of TLS 1.2 that are agreed to, by their IANA or OpenSSL names; empty for OpenSSL's default."
-        " Those of TLS 1.3 are OpenSSL's.",
+        " A version of TLS of which the list names no suite is not agreed to; those of TLS 1.3 are OpenSSL's.",
     )
     endpoint_identification: str = option(
         "ssl.endpoint.identification.algorithm",

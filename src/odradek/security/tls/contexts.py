@@ -21,6 +21,7 @@ from odradek.security.tls.distinguished_name import distinguished_name
 from odradek.security.tls.stores import Identity, ReadFile, load_identity, load_trusted
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+_NAMES = {ssl.TLSVersion.TLSv1_2: "TLS 1.2", ssl.TLSVersion.TLSv1_3: "TLS 1.3"}
 _KNOWN = " and ".join(_VERSIONS)
 _CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 _TLS13_PREFIXES = ("TLS_AES_", "TLS_CHACHA20_")
@@ -127,11 +128,15 @@ def _agree(context: ssl.SSLContext, config: TlsConfig) -> None:
     if not config.cipher_suites:
         return
     older = [openssl_name(name) for name in config.cipher_suites if not name.startswith(_TLS13_PREFIXES)]
+    # As in Java: a list of suites of one version alone leaves nothing to agree to in the other.
+    left = ssl.TLSVersion.TLSv1_2 if len(older) == len(config.cipher_suites) else ssl.TLSVersion.TLSv1_3
+    if not older or left is ssl.TLSVersion.TLSv1_2:
+        if left not in versions:
+            raise TlsSettingError(
+                f"ssl.cipher.suites names suites of {_NAMES[left]} alone, ssl.enabled.protocols {given}"
+            )
+        context.minimum_version = context.maximum_version = left
     if not older:
-        # A list of TLS 1.3 alone leaves nothing to agree to in TLS 1.2.
-        if ssl.TLSVersion.TLSv1_3 not in versions:
-            raise TlsSettingError("ssl.cipher.suites names suites of TLS 1.3 alone, ssl.enabled.protocols TLSv1.2")
-        context.minimum_version = ssl.TLSVersion.TLSv1_3
         return
     try:
         context.set_ciphers(":".join(older))
@@ -139,6 +144,16 @@ def _agree(context: ssl.SSLContext, config: TlsConfig) -> None:
         raise TlsSettingError(
             f"ssl.cipher.suites={','.join(config.cipher_suites)}: OpenSSL has none of these suites"
         ) from None
+
+
+def suites_beyond(config: TlsConfig, context: ssl.SSLContext) -> list[str]:
+    """Suites of TLS 1.3 that a context agrees to, and that `ssl.cipher.suites` leaves out though it names others.
+
+    Python's `ssl` cannot choose among them.
+    """
+    named = {name for name in config.cipher_suites if name.startswith(_TLS13_PREFIXES)}
+    agreed = [each["name"] for each in context.get_ciphers() if each["protocol"] == "TLSv1.3"]
+    return [name for name in agreed if name not in named] if named else []
 
 
 def openssl_name(suite: str) -> str:

@@ -14,7 +14,7 @@ from cryptography import x509
 
 from odradek.common.log_lines import get_logger
 from odradek.security.tls.config import TlsConfig, TlsSettingError
-from odradek.security.tls.contexts import TlsContext, client_context, server_context
+from odradek.security.tls.contexts import TlsContext, client_context, server_context, suites_beyond
 from odradek.security.tls.distinguished_name import distinguished_name
 from odradek.security.tls.principal_rules import parse_principal_rules
 
@@ -39,6 +39,7 @@ class RenewableContext:
         self._make = make
         self._stamps = _read_stamps(config)
         self._present = make(config)
+        self._warn_of_suites()
 
     @property
     def context(self) -> ssl.SSLContext:
@@ -75,6 +76,7 @@ class RenewableContext:
         self._present = self._make(config)
         self._config, self._stamps = config, stamps
         self._say_renewed()
+        self._warn_of_suites()
 
     def renew(self) -> bool:
         """Read files that have changed; whether there is a new context. A bad file is reported once."""
@@ -89,6 +91,14 @@ class RenewableContext:
             return False
         self._say_renewed()
         return True
+
+    def _warn_of_suites(self) -> None:
+        if beyond := suites_beyond(self._config, self.context):
+            _log.warning(
+                "ssl.cipher.suites chooses among suites of TLS 1.2 alone: more are agreed to in TLS 1.3",
+                listener=self.name,
+                suites=",".join(beyond),
+            )
 
     def _say_renewed(self) -> None:
         _log.info("certificate renewed", listener=self.name, expires=self.not_after)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from random import Random
 
 from odradek.common.errors import ConfigError
+from odradek.common.numbers import parse_natural
 from odradek.common.saslprep import is_prepared
 from odradek.common.scram import (
     DEFAULT_ITERATIONS,
@@ -55,18 +56,18 @@ def _record(text: str, random: Random) -> UserScramCredentialRecord:
     name = options.get("name", "")
     if not name:
         raise ConfigError(["--add-scram: name is missing"])
-    iterations = options.get("iterations", str(DEFAULT_ITERATIONS))
-    if not (iterations.isascii() and iterations.isdigit() and MIN_ITERATIONS <= int(iterations[:9]) <= MAX_ITERATIONS):
+    iterations = parse_natural(options.get("iterations", str(DEFAULT_ITERATIONS)), MAX_ITERATIONS)
+    if iterations is None or iterations < MIN_ITERATIONS:
         raise ConfigError([f"--add-scram: iterations must be from {MIN_ITERATIONS} to {MAX_ITERATIONS}"])
     salt = _decoded("salt", options["salt"]) if "salt" in options else random.randbytes(SALT_BYTES)
-    keys = keys_of(mechanism, _salted(mechanism, options, salt, int(iterations)))
+    keys = keys_of(mechanism, _salted(mechanism, options, salt, iterations))
     return UserScramCredentialRecord(
         name=name,
         mechanism=mechanism.number,
         salt=salt,
         stored_key=keys.stored_key,
         server_key=keys.server_key,
-        iterations=int(iterations),
+        iterations=iterations,
     )
 
 
