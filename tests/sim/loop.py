@@ -24,7 +24,7 @@ from random import Random
 from typing import Any, NoReturn, Self
 
 from odradek.common.buggify import Hook, simulated
-from odradek.common.real_threads import Aside
+from odradek.common.real_threads import ThreadWork
 from tests.sim import sandbox, waiting
 from tests.sim.sandbox import EscapedTheBoxError as EscapedTheBoxError
 from tests.sim.trace import Trace
@@ -344,7 +344,7 @@ class SimLoop(asyncio.BaseEventLoop):
         raise error
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:
-        if not isinstance(func, Aside):
+        if not isinstance(func, ThreadWork):
             self._escaped(f"a thread for {func!r}")
         future = self.create_future()
         try:

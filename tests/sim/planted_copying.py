@@ -28,7 +28,7 @@ COPYING = (
     ),
     Bug(
         "a removal that could not be stored is not tried again",
-        "coordinator.group.consumer.migration:Migration.settle",
+        "coordinator.group.consumer.migration:Migration.complete_write",
         "self._deadlines.loaded(group, now)",
         "pass",
         "a dead member keeps its partitions for ever",

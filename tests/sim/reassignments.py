@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, ClassVar
 
 from odradek.client.admin import ConfigOperation, ResourceType, alter_configs
-from odradek.client.reassignment import PREFERRED, elect_leaders, move_replicas, moves_under_way
+from odradek.client.reassignment import PREFERRED, elect_leaders, move_replicas, ongoing_reassignments
 from odradek.common.errors import OdradekError
 from odradek.settings.broker import DRAIN_KEY
 from tests.sim.chaos_clients import ChaosClient
@@ -53,7 +53,7 @@ class Mover(ChaosClient):
             try:
                 for broker in tuple(self._drained):
                     await self._drain(broker, end=True)
-                if not await moves_under_way(self.cluster):
+                if not await ongoing_reassignments(self.cluster):
                     return
             except OdradekError:
                 pass  # the next round asks again

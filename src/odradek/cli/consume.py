@@ -99,8 +99,8 @@ def consume(
     shown = Printing(print_timestamp, print_partition, print_offset, print_headers, print_key, separator)
     where = target(bootstrap_server, command_config)
     own = _settings(group, from_beginning, isolation_level, to_end=to_end)
-    settings, troubles = client_settings(where, own, parse_assignments(command_property, "--command-property"))
-    reader = _Reader(where, settings, troubles, max_messages=max_messages, timeout_ms=timeout_ms)
+    settings, errors = client_settings(where, own, parse_assignments(command_property, "--command-property"))
+    reader = _Reader(where, settings, errors, max_messages=max_messages, timeout_ms=timeout_ms)
     with ExitStack() as opened:
         sink = sys.stdout.buffer if output is None else _opened(output, opened)
         if group is not None:
@@ -146,7 +146,7 @@ class _Reader:
         self,
         where: Target,
         settings: dict[str, Any],
-        troubles: ClientErrors,
+        errors: ClientErrors,
         *,
         max_messages: int | None,
         timeout_ms: int | None,
@@ -158,7 +158,7 @@ class _Reader:
         self._failure: CliError | None = None
         self.counter = Counter()
         self._where = where
-        self._troubles = troubles
+        self._errors = errors
         self._consumer = made(Consumer, settings)
         self._max_messages = max_messages
         self._timeout_ms = timeout_ms
@@ -173,7 +173,7 @@ class _Reader:
         self._watch = CoordinatorWatch(self._where, group, self._consumer)
         for name in topics:
             if not name.startswith("^"):
-                topic_partitions(self._consumer, self._where, name, self._troubles)
+                topic_partitions(self._consumer, self._where, name, self._errors)
         try:
             self._consumer.subscribe(topics)
         except KafkaException as error:
@@ -183,7 +183,7 @@ class _Reader:
         """Read partitions without a group. `start` is an offset, or a negative logical one of the client."""
         from confluent_kafka import TopicPartition
 
-        partitions = topic_partitions(self._consumer, self._where, topic, self._troubles)
+        partitions = topic_partitions(self._consumer, self._where, topic, self._errors)
         if partition is not None and partition not in partitions:
             raise CliError(f"topic {topic} has no partition {partition}; it has {len(partitions)}", code=USAGE)
         chosen = partitions if partition is None else [partition]
@@ -201,7 +201,7 @@ class _Reader:
                 for one in partitions
             }
         except KafkaException as error:
-            raise failed(error, self._where, self._troubles) from None
+            raise failed(error, self._where, self._errors) from None
         begins = {one: _begin(start, low, high) for one, (low, high) in marks.items()}
         self._ends = {one: high for one, (_, high) in marks.items() if begins[one] < high}
         waiting = sum(high - begins[one] for one, high in self._ends.items())
@@ -225,12 +225,12 @@ class _Reader:
                     self.counter.add(sum(map(len, wanted)), records=len(wanted))
                     last_ms = time.monotonic() * 1000
                     bar.show(self.counter.records)
-                    self._troubles.over()
+                    self._errors.clear()
                 elif self._timeout_ms is not None and time.monotonic() * 1000 - last_ms >= self._timeout_ms:
                     self._look_for_coordinator(at_end=True)
                     return
                 else:
-                    self._troubles.tell()
+                    self._errors.report()
                     self._look_for_coordinator()
                 if self._failure is not None:
                     raise self._failure
@@ -266,7 +266,7 @@ class _Reader:
     def _note_failure(self, error: Any) -> None:
         """Keep the first error that the client cannot recover from; the records before it are still printed."""
         if self._failure is None and not error.retriable():
-            self._failure = failed(self._exception(error), self._where, self._troubles)
+            self._failure = failed(self._exception(error), self._where, self._errors)
 
     def _printed(self, messages: list[Any]) -> None:
         if self._watch is not None:

@@ -70,13 +70,13 @@ class ClientErrors:
         else:
             self.texts.append(error.str())
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Print once that no broker can be reached; the client keeps trying."""
         if self.all_down and not self._reported:
             note("odradek: no broker answers any more; waiting for one to come back")
             self._reported = True
 
-    def over(self) -> None:
+    def clear(self) -> None:
         """Records flow again: report the next error."""
         self.all_down = self._reported = False
 
@@ -91,17 +91,17 @@ class ClientErrors:
 def client_settings(where: Target, own: dict[str, Any], given: dict[str, str]) -> tuple[dict[str, Any], ClientErrors]:
     """Settings for the C client: those of the command, then the file's, then --command-property; with a callback for
     errors."""
-    troubles = ClientErrors()
+    errors = ClientErrors()
 
     settings = {
         "bootstrap.servers": where.bootstrap,
         "client.id": "odradek-cli",
         "socket.connection.setup.timeout.ms": int(CONNECT_TIMEOUT_S * 1000),
-        # What it would print on standard error goes to `troubles`.
+        # What it would print on standard error goes to `errors`.
         "log_level": 0,
-        "error_cb": troubles.add,
+        "error_cb": errors.add,
     }
-    return {**settings, **own, **_translated(where.properties), **given}, troubles
+    return {**settings, **own, **_translated(where.properties), **given}, errors
 
 
 def _translated(properties: dict[str, str]) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def made(client: type[Any], settings: dict[str, Any]) -> Any:
         raise CliError(f"{text}; mend it in --command-config or --command-property", code=BAD_CONFIG) from None
 
 
-def topic_partitions(client: Any, where: Target, topic: str, troubles: ClientErrors) -> list[int]:
+def topic_partitions(client: Any, where: Target, topic: str, errors: ClientErrors) -> list[int]:
     """The partitions of a topic, once all of them have leaders.
 
     Raises:
@@ -145,9 +145,9 @@ def topic_partitions(client: Any, where: Target, topic: str, troubles: ClientErr
     began = time.monotonic()
     while True:
         try:
-            found = _metadata(client, topic, troubles).topics[topic]
+            found = _metadata(client, topic, errors).topics[topic]
         except KafkaException as error:
-            raise failed(error, where, troubles) from None
+            raise failed(error, where, errors) from None
         if found.error is None and found.partitions:
             return sorted(found.partitions)
         if found.error is not None and found.error.code() not in absent:
@@ -160,33 +160,33 @@ def topic_partitions(client: Any, where: Target, topic: str, troubles: ClientErr
         time.sleep(0.2)
 
 
-def topic_exists(settings: dict[str, Any], where: Target, topic: str, troubles: ClientErrors) -> bool:
+def topic_exists(settings: dict[str, Any], where: Target, topic: str, errors: ClientErrors) -> bool:
     """Whether a topic exists. A producer's lookup would create it; a consumer's does not. Raises CliError."""
     from confluent_kafka import Consumer, KafkaError, KafkaException
 
     client = made(Consumer, {**settings, "group.id": "odradek-cli-without-a-group"})
     try:
-        found = _metadata(client, topic, troubles).topics[topic]
+        found = _metadata(client, topic, errors).topics[topic]
     except KafkaException as error:
-        raise failed(error, where, troubles) from None
+        raise failed(error, where, errors) from None
     finally:
         client.close()
     return found.error is None or found.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
-def failed(error: KafkaException, where: Target, troubles: ClientErrors) -> CliError:
+def failed(error: KafkaException, where: Target, errors: ClientErrors) -> CliError:
     """The error of the C client as one line."""
     from confluent_kafka import KafkaError
 
     reason = error.args[0]
     if reason.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT):
-        return unreachable(where, f"cannot connect to {where.bootstrap}: {troubles.text(reason.str())}")
+        return unreachable(where, f"cannot connect to {where.bootstrap}: {errors.text(reason.str())}")
     if reason.code() == KafkaError._RESOLVE:
         return CliError(f"{where.bootstrap}: the name cannot be resolved; mend --bootstrap-server", code=UNREACHABLE)
     return CliError(reason.str(), code=FAILED)
 
 
-def _metadata(client: Any, topic: str, troubles: ClientErrors) -> Any:
+def _metadata(client: Any, topic: str, errors: ClientErrors) -> Any:
     from confluent_kafka import KafkaException
 
     for step_s in ANSWER_STEPS_S:
@@ -194,8 +194,8 @@ def _metadata(client: Any, topic: str, troubles: ClientErrors) -> Any:
             return client.list_topics(topic, timeout=step_s)
         except KafkaException as error:
             last = error
-            client.poll(0)  # in which the client reports its troubles
-            if troubles.all_down:
+            client.poll(0)  # in which the client reports its errors
+            if errors.all_down:
                 break
     raise last
 

@@ -12,7 +12,7 @@ from odradek.cli.errors import NOT_FOUND, USAGE, CliError
 from odradek.cli.partition_plan import Assignment, Replicas
 from odradek.client.admin import ConfigOperation, ResourceType, alter_configs, describe_cluster, describe_configs
 from odradek.client.cluster import Cluster, partitions_of
-from odradek.client.reassignment import GONE, Move, moves_under_way, replica_sizes
+from odradek.client.reassignment import GONE, Move, ongoing_reassignments, replica_sizes
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.topic_names import TopicPartition
 from odradek.protocol.extras import read_broker_host
@@ -133,7 +133,7 @@ async def progress(cluster: Cluster, asked: Mapping[TopicPartition, Replicas | N
     """
     if not asked:
         return []
-    moves = await moves_under_way(cluster, asked)
+    moves = await ongoing_reassignments(cluster, asked)
     there = partitions_of((await cluster.metadata(sorted({topic for topic, _ in asked}))).topics)
     holders = {broker for key in moves.keys() & there for broker in there[key].replica_nodes}
     sizes = await replica_sizes(cluster, sorted(holders & cluster.brokers.keys()), moves) if moves else {}
@@ -229,7 +229,7 @@ async def end_throttle(cluster: Cluster, keys: Iterable[TopicPartition]) -> None
         gone = [key for key in (LEADER_REPLICAS, FOLLOWER_REPLICAS) if present.get(key)]
         if gone:
             await _delete(cluster, ResourceType.TOPIC, result.resource_name, gone)
-    if await moves_under_way(cluster):
+    if await ongoing_reassignments(cluster):
         return  # others may be limited still
     await cluster.metadata([])
     for broker in sorted(cluster.brokers):

@@ -326,11 +326,11 @@ def status(
 
     async def work(cluster: Cluster) -> list[dict[str, Any]]:
         from odradek.cli.partition_moves import end_throttle, progress
-        from odradek.client.reassignment import moves_under_way
+        from odradek.client.reassignment import ongoing_reassignments
 
         asked: dict[TopicPartition, Replicas | None] = {**(wanted or {}), **dict.fromkeys(named)}
         if wanted is None and not named:
-            asked = dict.fromkeys(await moves_under_way(cluster))
+            asked = dict.fromkeys(await ongoing_reassignments(cluster))
         rows = await progress(cluster, asked)
         if wanted is not None and all(row["state"] == "done" for row in rows):
             await end_throttle(cluster, wanted)
@@ -412,9 +412,9 @@ def cancel(
 
     async def work(cluster: Cluster) -> dict[TopicPartition, ApiError | None]:
         from odradek.cli.partition_moves import end_throttle
-        from odradek.client.reassignment import move_replicas, moves_under_way
+        from odradek.client.reassignment import move_replicas, ongoing_reassignments
 
-        asked = dict.fromkeys(await moves_under_way(cluster) if everything else named)
+        asked = dict.fromkeys(await ongoing_reassignments(cluster) if everything else named)
         results = await move_replicas(cluster, asked) if asked else {}
         await end_throttle(cluster, asked)
         return results

@@ -101,11 +101,11 @@ def produce(
         "enable.idempotence": acks in ("all", "-1"),
     }
     where = target(bootstrap_server, command_config)
-    settings, troubles = client_settings(where, own, parse_assignments(command_property, "--command-property"))
+    settings, errors = client_settings(where, own, parse_assignments(command_property, "--command-property"))
     with ExitStack() as opened:
         inputs = [_Input.open(path, opened) for path in file] if file else [_Input.of_standard_input()]
         records = _records(inputs, input_format, how, common)
-        writer, created = _connect(where, topic, settings, troubles)
+        writer, created = _connect(where, topic, settings, errors)
         if created and not quiet:
             note(f"Created topic {topic}: the broker makes a topic that is written to, with its defaults.")
         try:
@@ -199,13 +199,13 @@ def _records(inputs: list[_Input], input_format: str, how: LineFormat, common: _
             yield common.apply(record)
 
 
-def _connect(where: Target, topic: str, settings: dict[str, Any], troubles: ClientErrors) -> tuple[_Writer, bool]:
+def _connect(where: Target, topic: str, settings: dict[str, Any], errors: ClientErrors) -> tuple[_Writer, bool]:
     """The writer, and whether the topic was created by the lookup. Raises CliError."""
     from confluent_kafka import Producer
 
     producer = made(Producer, settings)
-    existed = topic_exists(settings, where, topic, troubles)
-    return _Writer(producer, topic, topic_partitions(producer, where, topic, troubles), troubles), not existed
+    existed = topic_exists(settings, where, topic, errors)
+    return _Writer(producer, topic, topic_partitions(producer, where, topic, errors), errors), not existed
 
 
 def _write(writer: _Writer, records: Iterator[OutgoingRecord], inputs: list[_Input]) -> None:
@@ -239,11 +239,11 @@ def _send_all(writer: _Writer, records: Iterator[OutgoingRecord], inputs: list[_
 class _Writer:
     """A producer that counts acknowledgements."""
 
-    def __init__(self, producer: Any, topic: str, partitions: list[int], troubles: ClientErrors) -> None:
+    def __init__(self, producer: Any, topic: str, partitions: list[int], errors: ClientErrors) -> None:
         from confluent_kafka import KafkaException
 
         self._partitions = partitions
-        self._troubles = troubles
+        self._errors = errors
         self.counter = Counter()
         self.refused: list[Any] = []
         self._sent = 0
@@ -288,14 +288,14 @@ class _Writer:
                 return
             except BufferError:
                 self._producer.poll(FLUSH_STEP_S)  # its queue is full: let it send
-                self._troubles.tell()
+                self._errors.report()
             except self._exception as error:
                 raise CliError(f"{error.args[0].str()}; {size_bytes} bytes", code=FAILED) from None
 
     def flush(self) -> None:
         """Wait until all records are acknowledged or one is refused; the client's limit is delivery.timeout.ms."""
         while self._producer.flush(FLUSH_STEP_S) and not self.refused:
-            self._troubles.tell()
+            self._errors.report()
 
     def _delivered(self, error: Any, message: Any) -> None:
         if error is None:

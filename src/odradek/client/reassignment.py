@@ -94,7 +94,7 @@ def _listed(replicas: Sequence[int] | None) -> list[int] | None:
     return None if replicas is None else list(replicas)
 
 
-async def moves_under_way(
+async def ongoing_reassignments(
     cluster: Cluster, asked: Collection[TopicPartition] | None = None
 ) -> dict[TopicPartition, Move]:
     """The ongoing reassignments of these partitions, or (None) of all. Raises ApiError."""

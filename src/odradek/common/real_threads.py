@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Aside(Generic[T]):
+class ThreadWork(Generic[T]):
     """Work for a thread, which touches nothing that the loop changes: a simulated loop does it at once."""
 
     work: Callable[[], T]
@@ -22,4 +22,4 @@ class Aside(Generic[T]):
 
 async def off_loop(work: Callable[[], T]) -> T:
     """Wait for work in a thread. A caller that is cancelled does not end it."""
-    return await asyncio.get_running_loop().run_in_executor(None, Aside(work))
+    return await asyncio.get_running_loop().run_in_executor(None, ThreadWork(work))

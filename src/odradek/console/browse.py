@@ -83,7 +83,7 @@ class Row:
 
 
 @dataclass(slots=True)
-class Found:
+class SearchResult:
     """What a search found.
 
     Attributes:
@@ -147,7 +147,7 @@ def parse_partitions(text: str) -> list[int]:
     return sorted(set(found))
 
 
-async def browse(cluster: Cluster, wanted: Wanted) -> Found:
+async def browse(cluster: Cluster, wanted: Wanted) -> SearchResult:
     """Read a window of a topic.
 
     Raises:
@@ -170,7 +170,7 @@ async def begin_following(cluster: Cluster, wanted: Wanted) -> dict[int, int]:
     return {index: offset for (_, index), offset in ends.items()}
 
 
-async def follow(cluster: Cluster, wanted: Wanted, offsets: Mapping[int, int]) -> Found:
+async def follow(cluster: Cluster, wanted: Wanted, offsets: Mapping[int, int]) -> SearchResult:
     """What came since, from these offsets on: for a live tail. The newest first."""
     reading = _Reading(cluster, replace(wanted, start="end"))
     ends = await list_offsets(cluster, dict.fromkeys(((wanted.topic, index) for index in offsets), LATEST))
@@ -229,7 +229,7 @@ class _Reading:
         self._limit = min(wanted.rows, MAX_ROWS)
         self._deadline_s = time.monotonic() + MAX_S
         self._rows: list[tuple[int, int, int, Row]] = []
-        self._found = Found()
+        self._found = SearchResult()
 
     async def partition(self, key: TopicPartition, offset: int, end: int) -> None:
         """Read one partition from an offset up to its end, exclusive."""
@@ -246,7 +246,7 @@ class _Reading:
                 break
         self._found.next_offsets[key[1]] = offset
 
-    def result(self) -> Found:
+    def result(self) -> SearchResult:
         """All of it, in the order of time; the newest where the start is the end, else the first."""
         keep = heapq.nlargest if self._wanted.start == "end" else heapq.nsmallest
         self._found.rows = [row for *_, row in sorted(keep(self._limit, self._rows))]

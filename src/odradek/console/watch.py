@@ -22,7 +22,7 @@ from odradek.client.admin import describe_cluster, describe_quorum
 from odradek.client.cluster import Cluster
 from odradek.client.groups import LATEST, committed_offsets, list_groups, list_offsets
 from odradek.client.pipeline_progress import ProgressReader
-from odradek.client.reassignment import moves_under_way
+from odradek.client.reassignment import ongoing_reassignments
 from odradek.common.errors import ApiError, OdradekError
 from odradek.common.log_lines import get_logger
 from odradek.common.real_threads import off_loop
@@ -269,7 +269,7 @@ async def look(cluster: Cluster, *, number: int) -> Snapshot:
         ends=ends,
         groups=groups,
         quorum=quorum.topics[0].partitions[0] if quorum is not None else None,
-        moves=await may_fail("moves", moves_under_way(cluster), {}),
+        moves=await may_fail("moves", ongoing_reassignments(cluster), {}),
         problems=problems,
     )
 

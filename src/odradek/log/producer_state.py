@@ -299,7 +299,7 @@ class ProducerState:
             entry.batches = (*entry.batches[-WINDOW_BATCHES + 1 :], BatchMetadata.of(header))
             if self.refusals:
                 expected = advance_sequence(entry.last_sequence, 1)
-                self.refusals.settle(header.producer_id, header.producer_epoch, expected)
+                self.refusals.resolve(header.producer_id, header.producer_epoch, expected)
         entry.last_timestamp_ms = header.max_timestamp
         entry.silent_since_ms = -1
         if header.is_transactional and entry.transaction_start == NO_OFFSET:

@@ -84,7 +84,7 @@ class Refusals:
             "retry it first",
         )
 
-    def settle(self, producer_id: int, epoch: int, expected: int) -> None:
+    def resolve(self, producer_id: int, epoch: int, expected: int) -> None:
         """Remove the refusal of a producer once a batch is in the log, after which `expected` is the next sequence
         number."""
         refusal = self._by_producer.get(producer_id)
@@ -93,7 +93,7 @@ class Refusals:
         if refusal.epoch < epoch or _is_after(expected, refusal.sequence):
             del self._by_producer[producer_id]
 
-    def take(self, earlier: Refusals) -> None:
+    def merge(self, earlier: Refusals) -> None:
         """Add the refusals that were recorded before the log existed here."""
         self._by_producer = {**earlier._by_producer, **self._by_producer}
 

@@ -39,4 +39,4 @@ class EarlyRefusals:
         for key in ((topic, partition_id), (topic_id, partition_id)):
             earlier = self._by_partition.pop(key, None)
             if earlier is not None:
-                to.take(earlier)
+                to.merge(earlier)

@@ -43,4 +43,4 @@ def _begin_leadership(partition: Partition, image: PartitionImage, now_ms: int) 
     partition.unreplicated.clear()
     partition.leader_epoch_start_offset = partition.log.log_end_offset
     if not partition.is_mirror and not partition.first_own_epoch:
-        begin_epoch(partition)  # of what was a mirror, once it is known to have ended: `promotion.settle`
+        begin_epoch(partition)  # of what was a mirror, once it is known to have ended: `promotion.end_mirror`

@@ -31,7 +31,7 @@ from odradek.replica.leadership import take_image
 from odradek.replica.log_dir_driver import LogDirMoves, ReportMove
 from odradek.replica.partition import Partition
 from odradek.replica.preparation import PartitionWorkQueues
-from odradek.replica.promotion import settle
+from odradek.replica.promotion import end_mirror
 from odradek.replica.selector import Selector
 from odradek.replica.throttle import throttled
 from odradek.settings.links import begun_cuts, ended_mirrors, failing_back, mirrored_topics, own_from
@@ -228,7 +228,7 @@ class ReplicaManager:
         for partition in self if changed else ():
             if partition.topic in changed:
                 self._mark(partition)
-                self._settle(partition)
+                self._end_mirror(partition)
 
     @property
     def failing_back(self) -> frozenset[str]:
@@ -244,12 +244,12 @@ class ReplicaManager:
         partition.is_mirror = partition.topic in self._mirrors or partition.first_own_epoch > 0
         partition.is_failing_back = partition.topic in self._failing_back
 
-    def _settle(self, partition: Partition) -> None:
+    def _end_mirror(self, partition: Partition) -> None:
         """End a mirror that this broker leads in an epoch of its own, unless that was done."""
         if not partition.is_leader or not 0 < partition.first_own_epoch <= partition.leader_epoch:
             return
         try:
-            settle(partition, self._log_manager.clock.now_ms())
+            end_mirror(partition, self._log_manager.clock.now_ms())
         except ApiError as error:
             _log.warning("a mirror cannot end yet: the next write tries it again", of=partition.name, error=error)
         except StorageError as error:
@@ -310,7 +310,7 @@ class ReplicaManager:
                 self.moves.resume(partition)
             before = (partition.leader_id, partition.leader_epoch)
             if take_image(partition, partition_image, now_ms=self.monotonic_ms()):
-                self._settle(partition)
+                self._end_mirror(partition)
             if before != (partition.leader_id, partition.leader_epoch):
                 self._assign(partition)
         except ApiError as error:

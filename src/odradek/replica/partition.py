@@ -25,7 +25,7 @@ from odradek.replica.followers import warn_too_few_in_sync
 from odradek.replica.in_sync import InSync, IsrCounts
 from odradek.replica.isr import effective_min_in_sync, high_watermark
 from odradek.replica.partition_read import PartitionRead
-from odradek.replica.promotion import settle
+from odradek.replica.promotion import end_mirror
 from odradek.replica.throttle import NOT_THROTTLED, Throttled
 from odradek.replica.unreplicated import UnreplicatedBatches
 from odradek.replica.waiters import DataWait, OffsetWaiters
@@ -227,7 +227,7 @@ class Partition:
                 raise ApiError(
                     ErrorCode.INVALID_REQUEST, f"{self.topic} is a mirror of another cluster's: it is read-only"
                 )
-            settle(self, now_ms)  # the disk was full when it was to end
+            end_mirror(self, now_ms)  # the disk was full when it was to end
         if required_acks == -1 and len(self.isr) < self.min_in_sync_replicas and self.too_few_in_sync():
             warn_too_few_in_sync(self, ErrorCode.NOT_ENOUGH_REPLICAS)
             raise ApiError(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from odradek.replica.partition import Partition
 
 
-def settle(partition: Partition, now_ms: int) -> None:
+def end_mirror(partition: Partition, now_ms: int) -> None:
     """End the mirror here, unless its log says that this was done: the partition can be written from now on.
 
     Args:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from odradek.client.reassignment import PREFERRED, elect_leaders, move_replicas, moves_under_way
+from odradek.client.reassignment import PREFERRED, elect_leaders, move_replicas, ongoing_reassignments
 from tests.sim import faults
 from tests.sim.bugs import known_seeds, problem_of
 from tests.sim.clients import Producer
@@ -91,7 +91,7 @@ def a_new_broker_takes_over() -> None:
             return (await move_replicas(admin.cluster, {KEY: (4, 1)}))[KEY] is None
 
         async def nothing_moves() -> bool:
-            return not await moves_under_way(admin.cluster)
+            return not await ongoing_reassignments(admin.cluster)
 
         async def leads() -> bool:
             return (await admin.cluster.topic(TOPIC)).partitions[0].leader_id == 4

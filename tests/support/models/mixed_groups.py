@@ -136,7 +136,7 @@ class MixedShard:
         return outcome.response
 
     def settle(self, pending: PendingWrite, error: ErrorCode) -> None:
-        self.apply(self.machine.settle(pending, error, self.now))
+        self.apply(self.machine.complete_write(pending, error, self.now))
 
     def advance(self, ms: int) -> None:
         """Let time pass, stopping at every deadline on the way."""

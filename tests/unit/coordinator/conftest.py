@@ -84,7 +84,7 @@ class VirtualShard:
 
     def settle(self, pending: PendingWrite, error: ErrorCode = ErrorCode.NONE) -> None:
         fails, self.fail_writes = self.fail_writes, None
-        self.apply(self.machine.settle(pending, error, self.now))
+        self.apply(self.machine.complete_write(pending, error, self.now))
         self.fail_writes = fails
 
     def release_writes(self, error: ErrorCode = ErrorCode.NONE) -> None:

@@ -107,8 +107,8 @@ def test_a_later_epoch_takes_the_place_of_an_earlier_one() -> None:
 )
 def test_a_refusal_is_settled_once_the_log_has_passed_it(epoch: int, expected: int, is_left: bool) -> None:
     refusals = refused(10)
-    refusals.settle(6, 9, 11)
-    refusals.settle(5, epoch, expected)
+    refusals.resolve(6, 9, 11)
+    refusals.resolve(5, epoch, expected)
     assert len(refusals) == is_left
 
 
@@ -125,7 +125,7 @@ def test_refusals_of_the_log_win_over_earlier_ones() -> None:
     now, before = refused(10), Refusals()
     before.note(sent(20), 20, TOO_FEW)
     before.note(sent(20, producer_id=6), 20, TOO_FEW)
-    now.take(before)
+    now.merge(before)
     assert len(now) == 2 and len(before) == 2
     assert answer(now, 11) is FULL
 

@@ -25,7 +25,7 @@ from odradek.record.control import ControlType, control_type, transaction_marker
 from odradek.record.reader import read_records
 from odradek.replica.leadership import take_image
 from odradek.replica.partition import Partition
-from odradek.replica.promotion import has_ended, settle
+from odradek.replica.promotion import end_mirror, has_ended
 from tests.sim.disk import DiskFaults, SimDisk
 from tests.support.models.batches import NOW_MS, batch, header_of
 
@@ -80,7 +80,7 @@ class Home:
         self.partition.first_own_epoch = FIRST_OWN
         self.partition.is_mirror = True
         self.lead(leader_epoch)
-        settle(self.partition, NOW_MS)
+        end_mirror(self.partition, NOW_MS)
 
     def produce(self, producer_id: int, sequence: int, *values: bytes, producer_epoch: int = 0) -> int:
         """The offset that it got."""
@@ -274,12 +274,12 @@ def test_a_leader_that_was_cut_while_it_followed_ends_it_again(home: Home) -> No
     home.mirrored(of_source(1))
     home.promote()
     home.lead(FIRST_OWN + 1)
-    settle(home.partition, NOW_MS)
+    end_mirror(home.partition, NOW_MS)
     home.follow(FIRST_OWN + 2)
     truncate_to(home.log, 2)
     delete_records(home.log, 2)
     home.lead(FIRST_OWN + 3)
-    settle(home.partition, NOW_MS)
+    end_mirror(home.partition, NOW_MS)
     assert controls(home.log) == [(2, 1, ControlType.ABORT), (3, -1, ControlType.LEADER_CHANGE)]
 
 
@@ -357,5 +357,5 @@ def test_transactions_of_a_failback_that_is_given_up_stay_open(home: Home) -> No
     assert home.log.last_stable_offset == home.log.log_end_offset == 7
     assert [each.producer_id for each in aborted_transactions(home.log, 0, 7)] == [1]
     home.lead(FIRST_OWN + 1)
-    settle(home.partition, NOW_MS)
+    end_mirror(home.partition, NOW_MS)
     assert home.log.log_end_offset == 7, "the next leader finds that it has ended"

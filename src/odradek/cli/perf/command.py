@@ -235,8 +235,8 @@ class _Test:
         """Raises CliError if the topic does not exist: measurements create no topics."""
         from odradek.cli.kafka_client import client_settings, topic_exists
 
-        settings, troubles = client_settings(self._where, {}, {})
-        if not topic_exists(settings, self._where, self.topic, troubles):
+        settings, errors = client_settings(self._where, {}, {})
+        if not topic_exists(settings, self._where, self.topic, errors):
             hint = f"create it with `odradek topics create {self.topic}`"
             raise CliError(f"topic {self.topic} does not exist; {hint}", code=NOT_FOUND)
 
@@ -256,10 +256,10 @@ class _Test:
         }
         found = []
         for thread in range(load.threads):
-            settings, troubles = client_settings(self._where, own, self._given)
+            settings, errors = client_settings(self._where, own, self._given)
             producer = made(Producer, settings)
             # Connected before the clock runs.
-            topic_partitions(producer, self._where, self.topic, troubles)
+            topic_partitions(producer, self._where, self.topic, errors)
             found.append(Sender(producer, self.topic, load, self._run, thread))
         return found
 
@@ -271,9 +271,9 @@ class _Test:
         # A group is asked for by the client, and none is touched: partitions are assigned, and nothing is committed.
         own = {"group.id": "odradek-perf", "enable.auto.commit": False, "auto.offset.reset": "error"}
         own["enable.partition.eof"] = shows_ends
-        settings, troubles = client_settings(self._where, own, self._given)
+        settings, errors = client_settings(self._where, own, self._given)
         consumer = made(Consumer, settings)
-        return consumer, topic_partitions(consumer, self._where, self.topic, troubles)
+        return consumer, topic_partitions(consumer, self._where, self.topic, errors)
 
     def reader_from_now(self) -> Reader:
         """One consumer that begins at the present ends of all partitions."""

@@ -18,7 +18,7 @@ from odradek.client.reassignment import (
     elect_leaders,
     is_needless,
     move_replicas,
-    moves_under_way,
+    ongoing_reassignments,
     replica_sizes,
 )
 from odradek.common.topic_names import TopicPartition
@@ -89,14 +89,14 @@ async def carry_out(
 async def _move(cluster: Cluster, batch: dict[TopicPartition, Replicas], throttle: int) -> None:
     view = await look(cluster)
     batch = {key: replicas for key, replicas in batch.items() if key in view.partitions}
-    under_way = await moves_under_way(cluster, batch)
-    for key, move in under_way.items():
+    ongoing = await ongoing_reassignments(cluster, batch)
+    for key, move in ongoing.items():
         # As before the move, so that its new replicas are limited as followers, now by this rate.
         there = [broker for broker in move.replicas if broker not in move.adding]
         view.partitions[key] = MetadataResponsePartition(replica_nodes=there)
     await throttle_moves(cluster, view, batch, throttle)
     # One that moves to where it shall is left alone: to ask again would begin it again.
-    goals = {key: _goal(move) for key, move in under_way.items()}
+    goals = {key: _goal(move) for key, move in ongoing.items()}
     new = {key: replicas for key, replicas in batch.items() if goals.get(key) != replicas}
     refused(await move_replicas(cluster, new) if new else {})
 

@@ -96,11 +96,11 @@ def command(
 async def _look(cluster: Cluster, topic: str | None, watch_s: float) -> tuple[View, dict[TopicPartition, Weights]]:
     from odradek.cli.partition_moves import look
     from odradek.cli.rebalance.carry_out import weigh
-    from odradek.client.reassignment import moves_under_way
+    from odradek.client.reassignment import ongoing_reassignments
 
-    under_way = await moves_under_way(cluster)
-    if under_way:
-        raise CliError(f"{len(under_way)} partitions move: wait for them; `odradek partitions status` shows them")
+    ongoing = await ongoing_reassignments(cluster)
+    if ongoing:
+        raise CliError(f"{len(ongoing)} partitions move: wait for them; `odradek partitions status` shows them")
     view = await look(cluster, topic=topic)
     return view, await weigh(cluster, view, watch_s)
 

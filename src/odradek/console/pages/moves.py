@@ -93,9 +93,9 @@ def _form(page: Page) -> None:
         await page.change(f"Move {key[0]}-{key[1]}", lines, lambda cluster: _moved(cluster, {key: wanted}))
 
     async def cancel() -> None:
-        under_way = dict(page.view.snapshot.moves) if page.view.snapshot else {}
-        lines = [f"{topic}-{index} stays where it was." for topic, index in sorted(under_way)] or ["Nothing moves."]
-        await page.change("Give up all moves", lines, lambda cluster: _moved(cluster, dict.fromkeys(under_way)))
+        ongoing = dict(page.view.snapshot.moves) if page.view.snapshot else {}
+        lines = [f"{topic}-{index} stays where it was." for topic, index in sorted(ongoing)] or ["Nothing moves."]
+        await page.change("Give up all moves", lines, lambda cluster: _moved(cluster, dict.fromkeys(ongoing)))
 
     with ui.row():
         ui.button("Preview", on_click=begin)

@@ -11,9 +11,9 @@ from nicegui import ui
 from odradek.client.cluster import Cluster
 from odradek.console.browse import (
     MAX_ROWS,
-    Found,
     Row,
     Search,
+    SearchResult,
     Wanted,
     begin_following,
     browse,
@@ -120,7 +120,7 @@ class Browser:
     async def read(self) -> None:
         """Read what the form says."""
 
-        async def reading(cluster: Cluster) -> Found:
+        async def reading(cluster: Cluster) -> SearchResult:
             return await browse(cluster, self._wanted())
 
         self._button.disable()
@@ -135,7 +135,7 @@ class Browser:
         self._table.rows = [_cells(row) for row in found.rows]
         self._say(found)
 
-    def _say(self, found: Found) -> None:
+    def _say(self, found: SearchResult) -> None:
         text = f"{len(found.rows):,} shown of {found.looked_at:,} records ({size_text(found.read_bytes)}) looked at."
         if found.ended:
             text += f" The search ended {found.ended}; begin elsewhere to go on."

@@ -229,11 +229,13 @@ class GroupMachine:
         group = self.consumers.find(group_id)
         return group if group is not None and group.members else None
 
-    def settle(self, pending: PendingWrite, error: ErrorCode, now: Moment) -> Result[CoordinatorRecord, Outcome[None]]:
-        """Settle a write that is committed (`error` NONE) or failed."""
+    def complete_write(
+        self, pending: PendingWrite, error: ErrorCode, now: Moment
+    ) -> Result[CoordinatorRecord, Outcome[None]]:
+        """Complete a write that is committed (`error` NONE) or failed."""
         if not isinstance(pending, StoreMembers):
-            return self.membership.settle(pending, error, now)
-        self._migration.settle(pending, error, now)
+            return self.membership.complete_write(pending, error, now)
+        self._migration.complete_write(pending, error, now)
         return Result([], Outcome(None, self._rebalance.take_completions()))
 
     # ---- empty consumer groups, and descriptions

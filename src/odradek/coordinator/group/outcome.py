@@ -13,7 +13,7 @@ ResponseT = TypeVar("ResponseT")
 
 @dataclass(frozen=True, slots=True)
 class StoreAssignment:
-    """The write of a generation's assignment; when it is settled the members that wait for it are answered."""
+    """The write of a generation's assignment; when it is completed the members that wait for it are answered."""
 
     group_id: str
     generation_id: int
@@ -22,7 +22,7 @@ class StoreAssignment:
 
 @dataclass(frozen=True, slots=True)
 class StoreStaticMember:
-    """The write of a static member's new id; when it is settled its join is answered, or the old id is restored."""
+    """The write of a static member's new id; when it is completed its join is answered, or the old id is restored."""
 
     group_id: str
     generation_id: int
@@ -57,7 +57,7 @@ class Outcome(Generic[ResponseT]):
     Attributes:
         response: None if the request is parked under its ticket.
         completions: parked requests that are answered now; their answers do not depend on the write.
-        pending: the state to settle, with success or the error, when the operation's records are written.
+        pending: the state to complete, with success or the error, when the operation's records are written.
     """
 
     response: ResponseT | None

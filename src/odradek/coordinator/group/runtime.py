@@ -188,7 +188,7 @@ class Shard(CoordinatorShard[CoordinatorRecord]):
             self._parked.pop(ticket, None)
 
     async def _apply(self, operation: Operation[Any], ticket: int | None = None) -> None:
-        """Run an operation, answer its caller and the requests that it completes, and settle its write."""
+        """Run an operation, answer its caller and the requests that it completes, and complete its write."""
         decided: list[Outcome[Any]] = []
 
         def decide() -> Result[CoordinatorRecord, Outcome[Any]]:
@@ -201,7 +201,7 @@ class Shard(CoordinatorShard[CoordinatorRecord]):
             await self._run_with_journal(decide)
         except OdradekError as error:
             code = answer_code(error)
-            # A request that waits for its own write is answered when that is settled; any other answer assumed that
+            # A request that waits for its own write is answered when that is completed; any other answer assumed that
             # the write succeeds, so the request fails.
             if ticket is not None and not (decided and decided[-1].pending and decided[-1].response is None):
                 self._fail(ticket, code, str(error))
@@ -217,11 +217,11 @@ class Shard(CoordinatorShard[CoordinatorRecord]):
             if ticket is not None and outcome.response is not None:
                 self._release([Completion(ticket, outcome.response)])
             if outcome.pending is not None:
-                self._settle(outcome.pending, code)
+                self._complete_write(outcome.pending, code)
         self._schedule_wakeup()
 
-    def _settle(self, pending: PendingWrite, code: ErrorCode) -> None:
-        self.spawn(self._apply(lambda: self.machine.settle(pending, code, self.now())))
+    def _complete_write(self, pending: PendingWrite, code: ErrorCode) -> None:
+        self.spawn(self._apply(lambda: self.machine.complete_write(pending, code, self.now())))
 
     def _release(self, completions: Sequence[Completion]) -> None:
         for ticket, response in completions:

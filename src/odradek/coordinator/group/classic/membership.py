@@ -1,7 +1,7 @@
 """JoinGroup, SyncGroup, Heartbeat and LeaveGroup of classic groups: each decides in one call and returns a `Result`.
 
 Soft state (joined members, parked requests) changes at once; a generation that must be durable is returned as a record
-and settled when it is committed (`settle`). A refusal is an ApiError, raised before any change.
+and completed when it is committed (`complete_write`). A refusal is an ApiError, raised before any change.
 
 Source: Kafka GroupMetadataManager; KIP-345 (static members), KIP-394 (MEMBER_ID_REQUIRED), KIP-559 (protocol checks),
 KIP-800 (reasons), KIP-814 (skip_assignment).
@@ -353,7 +353,7 @@ class Membership:
 
     # ---- after the write
 
-    def settle(
+    def complete_write(
         self, pending: StoreAssignment | StoreStaticMember, error: ErrorCode, now: Moment
     ) -> Result[CoordinatorRecord, Outcome[None]]:
         """A write is committed (`error` NONE) or failed: answer the requests that still wait for it."""
@@ -361,7 +361,7 @@ class Membership:
         if group is None:
             return self._result([])
         if isinstance(pending, StoreStaticMember):
-            self._settle_static(group, pending, error, now)
+            self._complete_static_join(group, pending, error, now)
             return self._result([])
         if not group.is_in(GroupState.COMPLETING_REBALANCE) or group.generation_id != pending.generation_id:
             return self._result([])  # a rebalance began meanwhile, and answered them
@@ -376,7 +376,9 @@ class Membership:
         group.transition_to(GroupState.STABLE, now)
         return self._result([])
 
-    def _settle_static(self, group: ClassicGroup, pending: StoreStaticMember, error: ErrorCode, now: Moment) -> None:
+    def _complete_static_join(
+        self, group: ClassicGroup, pending: StoreStaticMember, error: ErrorCode, now: Moment
+    ) -> None:
         member = group.members.get(pending.new_member_id)
         if member is None or member.awaiting_join != pending.ticket:
             return  # replaced again, removed, or already answered by a rebalance

@@ -25,7 +25,7 @@ from odradek.coordinator.group.consumer.access import check_max_size
 from odradek.coordinator.group.consumer.config import ConsumerGroupConfig
 from odradek.coordinator.group.consumer.conversion import assignment_bytes, by_id, can_be_read
 from odradek.coordinator.group.consumer.deadlines import JOIN, SYNC, Deadlines
-from odradek.coordinator.group.consumer.draft import GroupUpdate
+from odradek.coordinator.group.consumer.group_update import GroupUpdate
 from odradek.coordinator.group.consumer.migration import Change, Migration, identity_of
 from odradek.coordinator.group.consumer.state import (
     JOINING_EPOCH,

@@ -29,7 +29,7 @@ from odradek.coordinator.group.classic.subscription import (
     read_subscription,
     write_assignment,
 )
-from odradek.coordinator.group.consumer.draft import Records
+from odradek.coordinator.group.consumer.group_update import Records
 from odradek.coordinator.group.consumer.records import (
     apply_record,
     current_record,

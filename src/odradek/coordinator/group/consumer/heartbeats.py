@@ -18,7 +18,7 @@ from odradek.coordinator.group.classic.group import ClassicGroup, Moment
 from odradek.coordinator.group.consumer.access import check_max_size
 from odradek.coordinator.group.consumer.config import ConsumerGroupConfig
 from odradek.coordinator.group.consumer.deadlines import REVOCATION, Deadlines
-from odradek.coordinator.group.consumer.draft import GroupUpdate
+from odradek.coordinator.group.consumer.group_update import GroupUpdate
 from odradek.coordinator.group.consumer.migration import Change, Migration, identity_of
 from odradek.coordinator.group.consumer.records import current_record
 from odradek.coordinator.group.consumer.regex import EVERY_TOPIC, MATCHED_AFTER_MS, TopicFilter, TopicMatches
@@ -66,7 +66,7 @@ class HeartbeatCaller:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class HeartbeatMember:
     """The member of a heartbeat.
 
     Attributes:
@@ -197,34 +197,34 @@ class Heartbeats:
 
     def _find(
         self, group: ConsumerGroup, member_id: str, request: ConsumerGroupHeartbeatRequest, owned: Partitions | None
-    ) -> Found:
+    ) -> HeartbeatMember:
         if request.instance_id is not None:
             return self._find_static(group, member_id, request.instance_id, request.member_epoch, owned)
         metadata = group.members.get(member_id)
         if metadata is None:
             if request.member_epoch != JOINING_EPOCH:
                 raise _unknown_member(group.group_id, member_id)
-            return Found(member_id, None, CurrentAssignment())
+            return HeartbeatMember(member_id, None, CurrentAssignment())
         current = group.current_of(member_id)
         if request.member_epoch != JOINING_EPOCH:
             # A fenced member has revoked all partitions and rejoins with its id, at its stored epoch (KAFKA-19233).
             # Ids are
             # random: a client that knows one is the member.
             _check_epoch(current, request.member_epoch, owned)
-        return Found(member_id, metadata, current)
+        return HeartbeatMember(member_id, metadata, current)
 
     def _find_static(
         self, group: ConsumerGroup, member_id: str, instance_id: str, epoch: int, owned: Partitions | None
-    ) -> Found:
+    ) -> HeartbeatMember:
         holder = group.static_members.get(instance_id)
         if holder is None:
             if epoch != JOINING_EPOCH:
                 raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
-            return Found(member_id, None, CurrentAssignment())
+            return HeartbeatMember(member_id, None, CurrentAssignment())
         metadata, current = group.members[holder], group.current_of(holder)
         if holder == member_id and epoch != JOINING_EPOCH:
             _check_epoch(current, epoch, owned)
-            return Found(member_id, metadata, current)
+            return HeartbeatMember(member_id, metadata, current)
         if epoch != JOINING_EPOCH:
             raise ApiError(ErrorCode.FENCED_INSTANCE_ID, f"{instance_id} is now the member {holder}")
         # This also refuses the member itself if it did not get the answer to its join, as in Kafka.
@@ -235,14 +235,14 @@ class Heartbeats:
                 f"id is owned by the member {holder}.",
             )
         back = replace(current, member_epoch=JOINING_EPOCH, previous_member_epoch=JOINING_EPOCH)
-        return Found(member_id, metadata, back, replaces=holder if holder != member_id else None)
+        return HeartbeatMember(member_id, metadata, back, replaces=holder if holder != member_id else None)
 
     # ---- joining and staying
 
     def _keep_alive(
         self,
         draft: GroupUpdate,
-        found: Found,
+        found: HeartbeatMember,
         request: ConsumerGroupHeartbeatRequest,
         caller: HeartbeatCaller,
         owned: Partitions | None,
@@ -260,7 +260,7 @@ class Heartbeats:
         self._deadlines.assignment_changed(group_id, member_id, metadata, found.current, current, now)
         return current
 
-    def _note(self, draft: GroupUpdate, found: Found, current: CurrentAssignment, now: Moment) -> None:
+    def _note(self, draft: GroupUpdate, found: HeartbeatMember, current: CurrentAssignment, now: Moment) -> None:
         group_id, member_id = draft.group.group_id, found.member_id
         identity = identity_of(member_id, draft.members[member_id])
         if found.replaces is not None:

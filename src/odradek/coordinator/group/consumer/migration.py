@@ -19,7 +19,7 @@ from odradek.coordinator.group.classic.state import GroupState
 from odradek.coordinator.group.consumer.config import ConsumerGroupConfig
 from odradek.coordinator.group.consumer.conversion import by_name, downgraded, needs_its_leader, upgraded
 from odradek.coordinator.group.consumer.deadlines import Deadlines
-from odradek.coordinator.group.consumer.draft import GroupUpdate
+from odradek.coordinator.group.consumer.group_update import GroupUpdate
 from odradek.coordinator.group.consumer.records import (
     ConsumerGroupRecord,
     epoch_record,
@@ -42,8 +42,8 @@ from odradek.coordinator.group.registry import GroupRegistry
 
 
 class Change(NamedTuple):
-    """The records of an operation so far, the state to settle once they are written, and whether the group is a classic
-    one after them."""
+    """The records of an operation so far, the state to complete once they are written, and whether the group is a
+    classic one after them."""
 
     records: Records
     pending: StoreMembers | None = None
@@ -209,8 +209,8 @@ class Migration:
             records += self._rebalance.prepare(classic, now, "the group is one of the classic protocol again")
         return Change(records, StoreMembers(group.group_id), is_downgrade=True)
 
-    def settle(self, pending: StoreMembers, error: ErrorCode, now: Moment) -> None:
-        """Settle a change of protocol. After a failed write the group is unchanged but for its deadlines."""
+    def complete_write(self, pending: StoreMembers, error: ErrorCode, now: Moment) -> None:
+        """Complete a change of protocol. After a failed write the group is unchanged but for its deadlines."""
         if error is ErrorCode.NONE:
             return
         group = self._consumers.find(pending.group_id)

@@ -1,4 +1,4 @@
-"""The draft of a consumer group: its state after the records of one operation are replayed, and those records.
+"""The update of a consumer group by one operation: its state after the records are replayed, and these records.
 
     put the member -> match its regular expression -> new group epoch if something changed -> new target assignment
     if the epoch is ahead, and the last target is old enough -> one step of this member towards its target
