@@ -19,8 +19,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from odradek.capture.database import CaptureError, Database, Snapshot, Table
 from odradek.capture.formats import Format, Record
-from odradek.capture.pgoutput import Begin, Change, Commit, Decoder, Message, Relation, Truncate
+from odradek.capture.pgoutput import Begin, Change, Commit, Decoder, Message, MissingValueError, Relation, Truncate
 from odradek.capture.positions import TIMEOUT_S, Position, read_position
+from odradek.capture.tables import CapturedTables
 
 CHANGES_AT_ONCE = 500
 PAUSE_S = 0.1
@@ -32,7 +33,11 @@ TRANSACTION_MS = 900_000
 # A snapshot is several transactions of this length: a kill repeats all of it.
 SNAPSHOT_TRANSACTION_S = 60.0
 QUEUE = 10_000  # records that wait in memory for the broker; a transaction may have any number
+QUEUE_KBYTES = 128 << 10
+# The greatest record that the producer takes. Brokers take 1 MB by default (`max.message.bytes`).
+RECORD_BYTES = 64 << 20
 COMPACTED = {"cleanup.policy": "compact"}
+START_OVER = "run `odradek capture drop`, and then `odradek capture run` with --snapshot-again"
 ANY_PARTITION = -1  # the key decides
 
 
@@ -95,22 +100,26 @@ class Capture:
         self._decoder = Decoder()
         self.last_commit_us = 0
         tables = database.tables(options.tables)  # before a capture that runs is fenced
-        self._names = {table.oid: name for name, table in tables.items()}
+        self._tables = CapturedTables({table.oid: name for name, table in tables.items()}, database.domains())
         self._format = make_format({name: table.key for name, table in tables.items()})
         create_topics(clients, options)
         self._producer = Producer(
             {
+                "message.max.bytes": RECORD_BYTES,
                 **clients,
                 "transactional.id": f"odradek-capture-{options.name}",
                 "transaction.timeout.ms": TRANSACTION_MS,
                 "queue.buffering.max.messages": QUEUE,
+                "queue.buffering.max.kbytes": QUEUE_KBYTES,
             }
         )
         self._producer.init_transactions(TIMEOUT_S)
+        self._largest = "", Record(None, "")  # of this transaction, with its topic
         self._confirmed_lsn = 0
         self._read_lsn = 0
         self._positioned_s = time.monotonic()
-        self._position = Position(format=self._format.name)
+        keys = {options.topic_of(name): table.key for name, table in tables.items()}
+        self._position = Position(format=self._format.name, keys=keys)
         self._begin(read_position(clients, options.positions_topic), tables, on_snapshot)
 
     def step(self) -> int:
@@ -125,13 +134,13 @@ class Capture:
         transaction = Begin(0, 0, 0)
         with self._no_open_transaction():
             with self._database.changes(limit=CHANGES_AT_ONCE) as messages:
-                for message in map(self._decoder.decode, messages):
+                for message in self._decoded(messages):
                     has_messages = True
                     if isinstance(message, Begin):
                         transaction, is_new = message, not self._position.has(message)
                     elif isinstance(message, Commit):
                         lsn = max(lsn, message.end_lsn)
-                    elif is_new and (ours := self._ours(message)) is not None:
+                    elif is_new and (ours := self._tables.ours(message)) is not None:
                         if not written:
                             self._producer.begin_transaction()
                         self._write(ours, transaction)
@@ -183,7 +192,11 @@ class Capture:
                 " and --topic-prefix"
             )
         if found is not None:
-            start = replace(found, tables=self._complete(found, tables)) if slot is not None else self._position
+            self._check_keys(found)
+            start = self._position
+            if slot is not None:
+                keys = {**found.keys, **start.keys}
+                start = replace(found, tables=self._complete(found, tables), keys=keys)
             self._store_start(found, start)
         self._database.publish(tables)
         if slot is None:
@@ -191,6 +204,15 @@ class Capture:
         missing = [name for name in tables if self._options.topic_of(name) not in self._position.tables]
         if missing:
             self._write_snapshot(missing, tables, on_snapshot, is_empty=found is None or slot is None)
+
+    def _check_keys(self, found: Position) -> None:
+        for topic, key in self._position.keys.items():
+            before = found.keys.get(topic, key)
+            if before != key:
+                raise CaptureError(
+                    f"{topic} has records with the key ({', '.join(before)}), and the primary key is now"
+                    f" ({', '.join(key)}): choose another --topic-prefix, which begins with a snapshot"
+                )
 
     def _complete(self, found: Position, tables: Mapping[str, Table]) -> dict[str, int]:
         """By its topic, the oid of each table whose rows and changes up to this position are all in the topic."""
@@ -248,10 +270,10 @@ class Capture:
         self._database.flush()
         transaction, is_new = Begin(0, 0, 0), False
         with self._database.changes(upto_lsn=snapshot.lsn) as messages:
-            for message in map(self._decoder.decode, messages):
+            for message in self._decoded(messages):
                 if isinstance(message, Begin):
                     transaction, is_new = message, seen.has(message) and not self._position.has(message)
-                elif is_new and (ours := self._ours(message)) is not None:
+                elif is_new and (ours := self._tables.ours(message)) is not None:
                     self._write(ours, transaction)
 
     @contextmanager
@@ -259,27 +281,31 @@ class Capture:
         """Abort Kafka's transaction after an error: `read_committed` consumers would wait for its time-out."""
         try:
             yield
-        except BaseException:  # Ctrl-C included
+        except BaseException as error:  # Ctrl-C included
             # There may be none, or another process has fenced this one; the first error is the one to report.
             with suppress(KafkaException):
                 self._producer.abort_transaction(TIMEOUT_S)
+            if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                raise _too_large(*self._largest) from None
             raise
 
-    def _ours(self, message: Message | None) -> Change | Truncate | None:
-        """A change under the names that its tables had at the start; None for tables that are captured no more."""
-        if isinstance(message, Change):
-            name = self._names.get(message.relation.oid)
-            return None if name is None else replace(message, relation=message.relation.named(name))
-        if isinstance(message, Truncate):
-            names = [(relation, self._names.get(relation.oid)) for relation in message.relations]
-            relations = tuple(relation.named(name) for relation, name in names if name is not None)
-            return Truncate(relations) if relations else None
-        return None
+    def _decoded(self, messages: Iterator[bytes]) -> Iterator[Message | None]:
+        try:
+            yield from map(self._decoder.decode, messages)
+        except MissingValueError as error:
+            raise CaptureError(f"{error}: the table needs REPLICA IDENTITY FULL all the time; {START_OVER}") from None
 
     def _write(self, message: Change | Truncate, transaction: Begin) -> None:
         if isinstance(message, Change):
-            for record in self._format.changed(message, transaction):
-                self._produce(self._options.topic_of(message.relation.name), record)
+            topic = self._options.topic_of(message.relation.name)
+            try:
+                for record in self._format.changed(message, transaction):
+                    self._produce(topic, record)
+            except KeyError as error:
+                raise CaptureError(
+                    f"a change of {message.relation.name} has no column {error}, which was in its primary key, or is"
+                    f" now: choose another --topic-prefix, or {START_OVER}"
+                ) from None
             return
         for relation in message.relations:
             self._write_truncate(relation, transaction)
@@ -296,6 +322,8 @@ class Capture:
 
     def _produce(self, topic: str, record: Record, partition: int = ANY_PARTITION) -> None:
         """Give one record to the producer; waits while its queue is full."""
+        if len(record.value or "") > len(self._largest[1].value or ""):
+            self._largest = topic, record
         while True:
             try:
                 self._producer.produce(topic, record.value, record.key, partition)
@@ -306,10 +334,22 @@ class Capture:
 
     def _end_transaction(self, position: Position) -> None:
         self._produce(self._options.positions_topic, Record(self._options.name, position.to_json()), 0)
-        self._producer.flush()  # may take long after a large transaction; a record that is not stored fails the commit
+        # May take long after a large transaction; between the calls Python handles signals. A record that is not stored
+        # fails the commit.
+        while self._producer.flush(1.0):
+            pass
         self._producer.commit_transaction(TIMEOUT_S)
+        self._largest = "", Record(None, "")
         self._position = position
         self._positioned_s = time.monotonic()
+
+
+def _too_large(topic: str, record: Record) -> CaptureError:
+    size = len((record.value or "").encode())
+    return CaptureError(
+        f"the row with the key {(record.key or '')[:100]} is a record of {size:,} bytes, more than {topic} takes: raise"
+        f" max.message.bytes, as by `odradek configs alter --topic {topic} --add-config max.message.bytes={2 * size}`"
+    )
 
 
 def create_topics(clients: Mapping[str, Any], options: Options) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Self
 
 import psycopg
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from odradek.capture.pgoutput import Column, Relation, Row
+from odradek.capture.tables import Domains, with_base_types
 from odradek.common.errors import OdradekError
 
 # Values are texts in these forms, whatever the database, the role or the connection says.
@@ -21,6 +23,7 @@ _SESSION = (
     "SET intervalstyle = 'postgres'",
     "SET bytea_output = 'hex'",
     "SET extra_float_digits = 1",
+    "SET lc_monetary = 'C'",
     "SET statement_timeout = 0",
     "SET synchronous_commit = 'local'",
     # A policy that hides rows from the role is an error, and not an incomplete snapshot.
@@ -28,16 +31,29 @@ _SESSION = (
 )
 # A lock that is waited for holds up all who come later: the application of the database.
 LOCK_TIMEOUT_MS = 5000
+# A lost connection is noticed after a minute.
+_CONNECTION = {
+    "fallback_application_name": "odradek capture",
+    "connect_timeout": "10",
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "60000",
+}
 _TABLES = """
 SELECT n.nspname || '.' || c.relname, c.oid::bigint, c.relkind::text, c.relreplident = 'f',
        (SELECT array_agg(a.attname::text ORDER BY array_position(i.indkey::int[], a.attnum::int))
+          FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey)
+         WHERE i.indrelid = c.oid AND i.indisprimary),
+       (SELECT bool_or(a.attgenerated <> '')
           FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey)
          WHERE i.indrelid = c.oid AND i.indisprimary)
   FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE n.nspname || '.' || c.relname = ANY(%s)
 """
 _SLOT = """
-SELECT plugin, active, coalesce(wal_status, 'lost'), pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::bigint,
+SELECT plugin, database = current_database(), active, coalesce(wal_status, 'lost'),
+       pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::bigint,
        pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint
   FROM pg_replication_slots WHERE slot_name = %s
 """
@@ -48,8 +64,16 @@ SELECT data FROM pg_logical_slot_peek_binary_changes(
 _PUBLISHED = "SELECT schemaname || '.' || tablename FROM pg_publication_tables WHERE pubname = %s"
 # Columns that PostgreSQL generates are not in the messages of pgoutput; the oid of a domain is, not that of its base.
 _COLUMNS = """
-SELECT attname::text, atttypid::bigint FROM pg_attribute
+SELECT attname::text, atttypid::bigint, atttypmod FROM pg_attribute
  WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum
+"""
+_DOMAINS = """
+WITH RECURSIVE based(oid, base, modifier) AS (
+    SELECT oid, typbasetype, typtypmod FROM pg_type WHERE typtype = 'd'
+    UNION ALL
+    SELECT b.oid, t.typbasetype, greatest(b.modifier, t.typtypmod) FROM based b JOIN pg_type t ON t.oid = b.base
+     WHERE t.typtype = 'd')
+SELECT b.oid::bigint, b.base::bigint, b.modifier FROM based b JOIN pg_type t ON t.oid = b.base WHERE t.typtype <> 'd'
 """
 _LSN = "SELECT pg_wal_lsn_diff({}, '0/0')::bigint"
 _ORDINARY, _PARTITIONED = "r", "p"
@@ -141,17 +165,18 @@ class Database:
     """
 
     def __init__(self, url: str, name: str) -> None:
-        self._url = url
+        self._conninfo = make_conninfo("", **{**_CONNECTION, **conninfo_to_dict(url)})
         self._name = name
         self._connection = self._connected()
 
     def _connected(self) -> psycopg.Connection[Any]:
-        connection = psycopg.connect(
-            self._url, autocommit=True, fallback_application_name="odradek capture", connect_timeout=10
-        )
+        connection = psycopg.connect(self._conninfo, autocommit=True)
         for statement in _SESSION:
             connection.execute(statement)
         connection.execute(f"SET lock_timeout = {LOCK_TIMEOUT_MS}")
+        # PostgreSQL logs four lines for each look at the slot.
+        with suppress(psycopg.errors.InsufficientPrivilege):
+            connection.execute("SET log_min_messages = fatal")
         return connection
 
     def __enter__(self) -> Self:
@@ -168,15 +193,19 @@ class Database:
         """The tables of these names, which are schema.table; changes nothing.
 
         Raises:
-            CaptureError: a table does not exist, is no ordinary table, or has no primary key; logical decoding is off.
+            CaptureError: a table does not exist, is no ordinary table, or has no primary key; logical decoding is off;
+                the database is a standby.
         """
+        (is_standby,) = self._one("SELECT pg_is_in_recovery()")
+        if is_standby:
+            raise CaptureError("the database is a standby: capture its primary, see target_session_attrs in --database")
         (level,) = self._one("SHOW wal_level")
         if level != "logical":
             raise CaptureError(f"the database has wal_level={level}; set wal_level=logical and restart it")
         found = {name: rest for name, *rest in self._rows(_TABLES, list(names))}
         tables = {}
         for name in names:
-            oid, kind, is_logged_whole, key = found.get(name, (0, None, False, None))
+            oid, kind, is_logged_whole, key, is_generated = found.get(name, (0, None, False, None, False))
             if kind is None:
                 raise CaptureError(f"there is no table {name}; name tables as schema.table")
             if kind != _ORDINARY:
@@ -184,8 +213,14 @@ class Database:
                 raise CaptureError(f"{name} is no ordinary table; {advice}")
             if not key:
                 raise CaptureError(f"{name} has no primary key, which keys its records; add one")
+            if is_generated:
+                raise CaptureError(f"{name} has a generated column in its primary key, which the log does not have")
             tables[name] = Table(oid, key, is_logged_whole)
         return tables
+
+    def domains(self) -> Domains:
+        """The base types of all domains."""
+        return {oid: (base, modifier) for oid, base, modifier in self._rows(_DOMAINS)}
 
     def published(self) -> set[str]:
         """The tables of the publication, as schema.table; none if there is no publication."""
@@ -225,13 +260,15 @@ class Database:
             ) from None
 
     def slot(self) -> Slot | None:
-        """The replication slot; None if there is none. Raises CaptureError if another plugin uses the name."""
+        """The replication slot; None if there is none. Raises CaptureError if the name is taken otherwise."""
         found = self._rows(_SLOT, self._name)
         if not found:
             return None
-        plugin, *state = found[0]
+        plugin, is_here, *state = found[0]
         if plugin != "pgoutput":
             raise CaptureError(f"the slot {self._name} belongs to another program (plugin {plugin}); choose --name")
+        if not is_here:
+            raise CaptureError(f"the slot {self._name} belongs to another database of this server; choose --name")
         return Slot(*state)
 
     def create_slot(self) -> None:
@@ -263,7 +300,7 @@ class Database:
             # Behind the snapshot, so behind the commit of everything in it.
             (lsn,) = self._one(_LSN.format("pg_current_wal_insert_lsn()"))
             # A connection does not close while a COPY is read, as it may be at an error or Ctrl-C.
-            with closing(_rows_of(connection, tables)) as rows:
+            with closing(_rows_of(connection, tables, self.domains())) as rows:
                 yield Snapshot(visible, lsn, time_us, rows)
 
     def flush(self) -> None:
@@ -302,14 +339,16 @@ def _identifier(table: str) -> sql.Identifier:
     return sql.Identifier(*table.split(".", 1))
 
 
-def _rows_of(connection: psycopg.Connection[Any], tables: Sequence[str]) -> Generator[tuple[Relation, Row], None, None]:
+def _rows_of(
+    connection: psycopg.Connection[Any], tables: Sequence[str], domains: Domains
+) -> Generator[tuple[Relation, Row], None, None]:
     for table in tables:
         schema, _, name = table.partition(".")
         place = _identifier(table)
         columns = [Column(*found) for found in connection.execute(_COLUMNS, [place.as_string(connection)])]
         listed = sql.SQL(", ").join(sql.Identifier(column.name) for column in columns)
         rows = sql.SQL("SELECT {} FROM ONLY {}").format(listed, place)
-        relation = Relation(0, schema, name, tuple(columns))
+        relation = with_base_types(Relation(0, schema, name, tuple(columns)), domains)
         # COPY has PostgreSQL's texts, as the messages of pgoutput have, and is read row by row.
         with connection.cursor() as cursor, cursor.copy(sql.SQL("COPY ({}) TO STDOUT").format(rows)) as copied:
             for values in copied.rows():

@@ -54,9 +54,7 @@ class RowFormat:
         self._keys = keys
 
     def changed(self, change: Change, transaction: Begin) -> Iterator[Record]:
-        before, after = (
-            None if row is None else self._key(change.relation, row) for row in (change.before, change.after)
-        )
+        before, after = (self._key(change.relation, row) if row else None for row in (change.before, change.after))
         if before is not None and before != after:
             yield Record(before, None)
         if after is not None:
@@ -92,14 +90,15 @@ class DebeziumFormat:
 
     def changed(self, change: Change, transaction: Begin) -> Iterator[Record]:
         relation = change.relation
-        before, after = (None if row is None else self._key(relation, row) for row in (change.before, change.after))
+        before, after = (self._key(relation, row) if row else None for row in (change.before, change.after))
         source = self._source(relation, transaction.commit_us, transaction.commit_lsn, transaction.xid)
-        if before is not None and before != after:
+        is_moved = before is not None and before != after
+        if before is not None and is_moved:
             yield self._record(relation, before, "d", source, change.before, None)
             yield Record(self._key_text(relation, before), None)
         if after is not None:
-            is_new = before != after
-            op, row_before = ("c", None) if is_new else ("u", change.before)
+            is_new = is_moved or change.before is None
+            op, row_before = ("c", None) if is_new else ("u", change.before or None)
             yield self._record(relation, after, op, source, row_before, change.after)
 
     def read(self, relation: Relation, row: Row, lsn: int, time_us: int) -> Iterator[Record]:

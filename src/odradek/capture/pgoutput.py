@@ -6,7 +6,7 @@ Source: PostgreSQL's manual, "Logical Replication Message Formats". All numbers 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 Row = dict[str, str | None]
 # PostgreSQL counts microseconds from 2000-01-01, Unix from 1970-01-01, both in UTC.
@@ -15,10 +15,17 @@ EPOCH_US = 946_684_800_000_000
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column's name and the oid of its type, in `pg_type`."""
+    """A column.
+
+    Attributes:
+        name: as PostgreSQL has it.
+        type_oid: of its type in `pg_type`.
+        type_modifier: the precision of times and timestamps, for one; -1 if there is none.
+    """
 
     name: str
     type_oid: int
+    type_modifier: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +41,6 @@ class Relation:
     def name(self) -> str:
         """As schema.table."""
         return f"{self.schema}.{self.table}"
-
-    def named(self, name: str) -> Relation:
-        """The same under another name, which is schema.table."""
-        schema, _, table = name.partition(".")
-        return self if (schema, table) == (self.schema, self.table) else replace(self, schema=schema, table=table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,10 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A row before and after the change; None if it did not exist. Values are PostgreSQL's texts, None is NULL."""
+    """A row before and after the change; None if it did not exist. Values are PostgreSQL's texts, None is NULL.
+
+    Without REPLICA IDENTITY FULL the row before has its key alone, and is empty if the key did not change.
+    """
 
     relation: Relation
     before: Row | None
@@ -80,6 +85,10 @@ class Commit:
 
 
 Message = Begin | Change | Truncate | Commit
+
+
+class MissingValueError(ValueError):
+    """The log does not have a large value that did not change, as without REPLICA IDENTITY FULL."""
 
 
 class Decoder:
@@ -111,7 +120,7 @@ class Decoder:
             relation = _relation(body)
             self._relations[relation.oid] = relation
         elif kind in (b"I", b"U", b"D"):
-            return _change(body, self._relations[body.take(">I")[0]])
+            return _change(body, self._relations[body.take(">I")[0]], is_update=kind == b"U")
         elif kind == b"T":
             count, _ = body.take(">IB")
             return Truncate(tuple(self._relations[oid] for oid in body.take(f">{count}I")))
@@ -158,30 +167,31 @@ def _relation(body: _Body) -> Relation:
     for _ in range(count):
         body.take(">B")
         name = body.name()
-        type_oid, _ = body.take(">Ii")
-        columns.append(Column(name, type_oid))
+        columns.append(Column(name, *body.take(">Ii")))
     return Relation(oid, schema, table, tuple(columns))
 
 
-def _change(body: _Body, relation: Relation) -> Change:
+def _change(body: _Body, relation: Relation, *, is_update: bool) -> Change:
     rows: dict[int, Row] = {}
     while not body.at_end:
         (which,) = body.take(">B")
-        rows[which] = _row(body, relation.columns, rows.get(ord("O")))
-    # A row in which only the key is known ("K") is sent without REPLICA IDENTITY FULL.
-    return Change(relation, rows.get(ord("O"), rows.get(ord("K"))), rows.get(ord("N")))
+        rows[which] = _row(body, relation, rows.get(ord("O")))
+    before = rows.get(ord("O"), rows.get(ord("K")))
+    return Change(relation, {} if before is None and is_update else before, rows.get(ord("N")))
 
 
-def _row(body: _Body, columns: tuple[Column, ...], before: Row | None) -> Row:
+def _row(body: _Body, relation: Relation, before: Row | None) -> Row:
     """One tuple. A large value that did not change ("u") is not sent: it is taken from the row before."""
     (count,) = body.take(">H")
     row: Row = {}
-    for column in columns[:count]:
+    for column in relation.columns[:count]:
         (kind,) = body.take(">B")
         if kind == ord("t"):
             row[column.name] = body.text(body.take(">I")[0])
         elif kind == ord("n"):
             row[column.name] = None
+        elif before is None or column.name not in before:
+            raise MissingValueError(f"a change of {relation.name} has not the value of {column.name}")
         else:
-            row[column.name] = (before or {})[column.name]
+            row[column.name] = before[column.name]
     return row

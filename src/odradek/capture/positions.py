@@ -28,6 +28,7 @@ class Position:
         tables: by its topic, the oid of each table whose rows are all in the topic. While a snapshot of a table has
             begun and not ended, the table is not among them.
         format: of the records; empty if there are none.
+        keys: by its topic, the columns of the primary key of each table that the topics have had records of.
     """
 
     lsn: int = 0
@@ -35,6 +36,7 @@ class Position:
     snapshot_lsn: int = 0
     tables: Mapping[str, int] = field(default_factory=dict)
     format: str = ""
+    keys: Mapping[str, list[str]] = field(default_factory=dict)
 
     def has(self, transaction: Begin) -> bool:
         """Whether the topics have the changes of a transaction."""

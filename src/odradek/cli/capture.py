@@ -18,11 +18,14 @@ from odradek.cli.connect import (
     CommandConfigOption,
     Target,
     target,
+    unreachable,
 )
 from odradek.cli.errors import FAILED, NOT_FOUND, UNREACHABLE, USAGE, CliError
 from odradek.cli.output import JsonOption, note, print_json, print_table, say
 
 if TYPE_CHECKING:
+    from confluent_kafka import KafkaException
+
     from odradek.capture.capture import Capture, Options
     from odradek.capture.database import Database
     from odradek.capture.formats import Format
@@ -155,29 +158,48 @@ class _Run:
         import psycopg
         from confluent_kafka import KafkaException
 
-        from odradek.cli.kafka_client import failed
-
         tries = 0
         while True:
+            began_s = time.monotonic()
             try:
                 self._connected_run(until_idle=until_idle)
                 return
-            except psycopg.OperationalError as error:
+            except TimeoutError:
                 if not self._was_connected:
+                    raise unreachable(self._where, f"cannot connect to {self._where.bootstrap}") from None
+                note("the cluster does not answer; trying again")
+            except psycopg.errors.ObjectInUse as error:  # by another capture, which finds out that it is fenced
+                note(f"the database: {_first_line(error)}; trying again")
+            except psycopg.Error as error:
+                # The state of something is wrong, and not the moment: a slot went further than this capture.
+                is_final = isinstance(error, psycopg.errors.ObjectNotInPrerequisiteState)
+                if not self._was_connected or is_final or not isinstance(error, psycopg.OperationalError):
                     raise _database_error(error) from None
                 note(f"the database does not answer: {_first_line(error)}; trying again")
-            except psycopg.Error as error:
-                raise _database_error(error) from None
             except KafkaException as error:
-                reason = error.args[0]
-                if "fenced" in reason.str().lower():
-                    text = f"another capture named {self._options.name} has started and fenced this one"
-                    raise CliError(text, code=FAILED) from None
-                if not self._was_connected or not (reason.retriable() or reason.txn_requires_abort()):
-                    raise failed(error, self._where, self._troubles) from None
-                note(f"the cluster does not answer: {reason.str()}; trying again")
+                self._raise_if_final(error)
+                note(f"the cluster does not answer: {error.args[0].str()}; trying again")
+            if time.monotonic() - began_s > 2 * RECONNECT_S[-1]:
+                tries = 0
             time.sleep(RECONNECT_S[min(tries, len(RECONNECT_S) - 1)])
             tries += 1
+
+    def _raise_if_final(self, error: KafkaException) -> None:
+        """Raises CliError where another try does not help."""
+        from confluent_kafka import KafkaError
+
+        from odradek.cli.kafka_client import failed
+
+        reason = error.args[0]
+        if reason.code() in (KafkaError._FENCED, KafkaError._FATAL) or "fenced" in reason.str().lower():
+            text = (
+                f"another capture named {self._options.name} has started and fenced this one, or a transaction took"
+                " longer than transaction.max.timeout.ms of the brokers"
+            )
+            raise CliError(text, code=FAILED) from None
+        is_away = reason.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT)
+        if not self._was_connected or not (is_away or reason.retriable() or reason.txn_requires_abort()):
+            raise failed(error, self._where, self._troubles) from None
 
     def _connected_run(self, *, until_idle: bool) -> None:
         from odradek.capture.capture import Capture
@@ -268,6 +290,9 @@ def _database_error(error: Exception) -> CliError:
     """One line of what PostgreSQL or libpq says."""
     import psycopg
 
+    if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:
+        # libpq repeats what it cannot read, which may have the password.
+        return CliError("--database is no connection string: postgresql://user@host/database", code=USAGE)
     code = UNREACHABLE if isinstance(error, psycopg.OperationalError) else FAILED
     return CliError(f"PostgreSQL: {_first_line(error)}; see --database", code=code)
 

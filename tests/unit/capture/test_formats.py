@@ -32,6 +32,7 @@ def test_the_row_alone() -> None:
     assert parsed(rows.changed(Change(ORDERS, None, OLD), TRANSACTION)) == [(key, OLD)]
     assert parsed(rows.changed(Change(ORDERS, OLD, NEW), TRANSACTION)) == [(key, NEW)]
     assert parsed(rows.changed(Change(ORDERS, NEW, None), TRANSACTION)) == [(key, None)]
+    assert parsed(rows.changed(Change(ORDERS, {}, NEW), TRANSACTION)) == [(key, NEW)]
     moved = parsed(rows.changed(Change(ORDERS, OLD, MOVED), TRANSACTION))
     assert moved == [(key, None), ({"shop": "1", "id": "3"}, MOVED)]
     assert list(rows.truncated(ORDERS, TRANSACTION)) == []
@@ -53,6 +54,7 @@ def test_debeziums_envelope() -> None:
     old, new = {"shop": 1, "id": 2, "at": None}, {"shop": 1, "id": 2, "at": 1_000_000}
     assert parsed(made.changed(Change(ORDERS, None, OLD), TRANSACTION)) == [(key, envelope("c", None, old))]
     assert parsed(made.changed(Change(ORDERS, OLD, NEW), TRANSACTION)) == [(key, envelope("u", old, new))]
+    assert parsed(made.changed(Change(ORDERS, {}, NEW), TRANSACTION)) == [(key, envelope("u", None, new))]
     deleted = [(key, envelope("d", new, None)), (key, None)]
     assert parsed(made.changed(Change(ORDERS, NEW, None), TRANSACTION)) == deleted
     moved = parsed(made.changed(Change(ORDERS, OLD, MOVED), TRANSACTION))

@@ -6,7 +6,17 @@ import struct
 
 import pytest
 
-from odradek.capture.pgoutput import EPOCH_US, Begin, Change, Column, Commit, Decoder, Relation, Truncate
+from odradek.capture.pgoutput import (
+    EPOCH_US,
+    Begin,
+    Change,
+    Column,
+    Commit,
+    Decoder,
+    MissingValueError,
+    Relation,
+    Truncate,
+)
 
 ORDERS = Relation(7, "public", "orders", (Column("id", 20), Column("note", 25)))
 RELATION = (
@@ -49,6 +59,14 @@ def test_a_large_value_that_did_not_change_is_that_of_the_row_before(decoder: De
     before, after = row(text(b"1"), text(b"long")), row(text(b"2"), b"u")
     change = decoder.decode(b"U" + struct.pack(">I", 7) + b"O" + before + b"N" + after)
     assert isinstance(change, Change) and change.after == {"id": "2", "note": "long"}
+
+
+def test_without_whole_rows_a_large_value_is_missing(decoder: Decoder) -> None:
+    head = b"U" + struct.pack(">I", 7)
+    with pytest.raises(MissingValueError, match=r"public\.orders has not the value of note"):
+        decoder.decode(head + b"N" + row(text(b"2"), b"u"))
+    change = decoder.decode(head + b"N" + row(text(b"2"), text(b"short")))
+    assert change == Change(ORDERS, {}, {"id": "2", "note": "short"})
 
 
 def test_a_truncate_names_its_tables(decoder: Decoder) -> None:
