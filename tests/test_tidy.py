@@ -42,6 +42,7 @@ WORLD_ROOMS = (
     "capture/",
     "console/",
     "host/",
+    "merge/",
     "security/client/",
     "testing/",
 )

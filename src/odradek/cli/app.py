@@ -38,6 +38,7 @@ COMMANDS = {
     "quotas": ("quotas", "List, set and remove quotas of clients."),
     "client-metrics": ("client_metrics", "List, set and remove which of their metrics clients push."),
     "links": ("links", "Mirror topics of other clusters: make, list, describe and delete links."),
+    "merge": ("merge", "Copy topics of several origins into one topic, each record once."),
     "capture": ("capture", "Capture changes of a PostgreSQL database as records."),
     "cluster": ("cluster", "Show the cluster: id, brokers, features, quorum; forget a broker."),
     "partitions": ("partitions", "Plan and move replicas, and elect leaders."),

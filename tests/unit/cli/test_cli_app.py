@@ -30,6 +30,7 @@ ONE_VALUE = (
     *(["broker", ""], ["random-uuid", ""], ["storage", "random-uuid"], ["storage", "format"]),
     ["console", "password"],
     ["capture", "run"],
+    ["merge", ""],
 )
 
 
