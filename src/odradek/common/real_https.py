@@ -35,11 +35,9 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def read_https(url: str, authorities: str | None = None) -> bytes:
+def read_https(url: str, context: ssl.SSLContext) -> bytes:
     """A document of at most MOST_BYTES.
 
-    Args:
-        authorities: file with the certificates that are trusted (PEM); the system's without.
     Raises:
         OSError: it is not served to us: no connection, no trust, no status 200, too long, or too slow.
         ValueError: the address is no https:// one.
@@ -47,7 +45,7 @@ def read_https(url: str, authorities: str | None = None) -> bytes:
     if not url.lower().startswith("https://"):
         raise ValueError("the address must begin with https://")
     request = urllib.request.Request(url)  # noqa: S310 - https alone, as was just seen
-    return exchange(request, ssl.create_default_context(cafile=authorities))
+    return exchange(request, context)
 
 
 class _Answer(io.RawIOBase):

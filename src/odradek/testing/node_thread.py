@@ -11,8 +11,8 @@ from pathlib import Path
 from random import SystemRandom
 from typing import Any, TypeVar
 
-from odradek.common.real_https import read_https
 from odradek.common.real_io import machine_limits
+from odradek.security.client.documents import read_document
 from odradek.server.broker import Broker
 from odradek.server.startup.format import ensure_formatted
 from odradek.server.startup.honoured_settings import honoured_settings
@@ -124,7 +124,7 @@ class NodeThread:
             network=self.network,
             random=random,
             machine=machine,
-            fetch=read_https,
+            fetch=read_document,
             timer=time.perf_counter_ns,
             cpu_timer=time.thread_time_ns,
         )

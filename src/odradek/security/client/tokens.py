@@ -21,16 +21,15 @@ import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from http.client import HTTPException
-from pathlib import Path
 from typing import Any, TypeVar
 
 from odradek.client.sasl import ENDPOINT_KEY, SaslSettingError, jaas_options, read_token
 from odradek.common.log_lines import get_logger
 from odradek.common.real_https import TIMEOUT_S, Patience, exchange
 from odradek.security.client.assertions import Assertion, assertion_of, known_names
+from odradek.security.client.documents import issuer_context, tls_options
 from odradek.security.sasl.config import AssertionConfig, OwnTokenConfig
-from odradek.security.tls.config import TlsConfig, TlsSettingError
-from odradek.security.tls.contexts import client_context
+from odradek.security.tls.config import TlsSettingError
 from odradek.settings.broker import build_from
 from odradek.settings.table import Scope, setting
 
@@ -88,7 +87,7 @@ class _Grant:
     client_id: str
     secret: str = field(repr=False)
     scope: str
-    authorities: tuple[str | None, str | None, str] = field(repr=False)  # a file, its password, its type
+    tls: tuple[tuple[str, str], ...] = field(repr=False)  # settings of the connection to the issuer
     assertion: Assertion | None = None
 
 
@@ -127,8 +126,8 @@ def current_token(settings: Mapping[str, str]) -> str:
 
     Args:
         settings: by the names of Kafka's Java clients or of librdkafka. The client's id, secret and scope may stand
-            in the JAAS entry (`clientId`, `clientSecret`, `scope`), as may `ssl.truststore.*` for the issuer's own
-            certificate, which is `https.ca.location` by librdkafka's names. See `assertions` for clients that sign.
+            in the JAAS entry (`clientId`, `clientSecret`, `scope`), as may `ssl.*` for the connection to the issuer,
+            whose authority is `https.ca.location` by librdkafka's names. See `assertions` for clients that sign.
     Raises:
         SaslSettingError: a setting is missing, or the issuer gives no token; never with the secret in it.
     """
@@ -248,13 +247,16 @@ def _grant_of(settings: Mapping[str, str], config: OwnTokenConfig) -> _Grant:
             f"{_CREDENTIALS}.client.id and {_CREDENTIALS}.client.secret must be set, or clientId and clientSecret"
             " in the JAAS entry"
         )
-    file = settings.get("https.ca.location", options.get("ssl.truststore.location"))
+    tls = tls_options(options)
+    if (file := settings.get("https.ca.location")) is not None:
+        tls = {name: text for name, text in tls.items() if not name.startswith("ssl.truststore.")}
+        tls["ssl.ca.location"] = file
     return _Grant(
         config.endpoint_url or "",
         client_id,
         secret,
         config.scope or options.get("scope", ""),
-        (file, options.get("ssl.truststore.password"), options.get("ssl.truststore.type", "")),
+        tuple(sorted(tls.items())),
         assertion,
     )
 
@@ -311,7 +313,7 @@ def _ask(grant: _Grant, config: OwnTokenConfig) -> Token:
     )
     request = _request_of(grant)
     try:
-        text, lifetime_s = _read(json.loads(exchange(request, _context(grant.authorities), patience)))
+        text, lifetime_s = _read(json.loads(exchange(request, _context(dict(grant.tls)), patience)))
     except urllib.error.HTTPError as error:
         with error:
             kind = _kind_of(error.code)
@@ -368,12 +370,8 @@ def _kept_s(lives_s: float, config: OwnTokenConfig) -> float:
     return max(min(kept_s, lives_s - config.refresh_buffer_s), config.refresh_min_period_s)
 
 
-def _context(authorities: tuple[str | None, str | None, str]) -> ssl.SSLContext:
-    location, password, kind = authorities
-    config = TlsConfig(
-        keystore_type="", truststore_type=kind, truststore_location=location, truststore_password=password
-    )
+def _context(options: Mapping[str, str]) -> ssl.SSLContext:
     try:
-        return client_context(config, Path.read_bytes).context
+        return issuer_context(options)
     except TlsSettingError as error:
         raise SaslSettingError(f"{ENDPOINT_KEY}: {error}") from None

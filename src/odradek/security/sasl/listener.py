@@ -249,8 +249,8 @@ def _token_checks(name: str, settings: BrokerSettings) -> TokenChecks:
             "sasl.oauthbearer.expected.audience: is not set; set it, or sasl.oauthbearer.allow.unverified.audience=true"
         )
     entry = jaas_entry(settings, OAUTHBEARER)
-    authorities = None if entry is None else entry.options.get("ssl.truststore.location")
-    return TokenChecks(name, config, authorities)
+    options = {} if entry is None else {key: text for key, text in entry.options.items() if key.startswith("ssl.")}
+    return TokenChecks(name, config, options)
 
 
 def _unsigned_checks(name: str, config: TokenConfig, entry: JaasEntry | None) -> TokenChecks:

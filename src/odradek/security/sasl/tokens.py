@@ -76,14 +76,14 @@ class TokenChecks:
     """By what the tokens of one listener are checked.
 
     Attributes:
-        authorities: file with the certificates that the place of the keys must be trusted by; None for the system's.
+        tls: `ssl.*` of the JAAS entry, by which the place of the keys is trusted; none for the system's authorities.
         unsigned: whether tokens that no one signed are taken: Kafka's validator for development.
         scopes: those that each token must have.
     """
 
     listener: str
     settings: TokenConfig
-    authorities: str | None = None
+    tls: Mapping[str, str] = field(default_factory=dict, repr=False)
     unsigned: bool = False
     scopes: tuple[str, ...] = ()
     keys: PublicKeys = field(default_factory=PublicKeys)

@@ -7,7 +7,7 @@ again soon: the issuer has another key now.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,7 +41,7 @@ class TokenKeys:
     """The keys of all listeners with OAUTHBEARER."""
 
     def __init__(
-        self, checks: Iterable[TokenChecks], disk: Disk, fetch: Callable[[str, str | None], bytes], clock: Clock
+        self, checks: Iterable[TokenChecks], disk: Disk, fetch: Callable[[str, Mapping[str, str]], bytes], clock: Clock
     ) -> None:
         self._checks = list(checks)
         self._disk = disk
@@ -117,7 +117,7 @@ class TokenKeys:
     async def _read(self, checks: TokenChecks) -> bool:
         url = checks.settings.jwks_url or ""
         try:
-            keys = read_keys(await self._disk.run_blocking(self._reader(url, checks.authorities)))
+            keys = read_keys(await self._disk.run_blocking(self._reader(url, checks.tls)))
         except (OSError, ValueError) as error:
             reason = str(error)
             _log.warning("keys of tokens cannot be read", alike=url + reason, listener=checks.listener, reason=reason)
@@ -127,7 +127,7 @@ class TokenKeys:
         checks.keys.replace(keys)
         return True
 
-    def _reader(self, url: str, authorities: str | None) -> Callable[[], bytes]:
+    def _reader(self, url: str, options: Mapping[str, str]) -> Callable[[], bytes]:
         if url.startswith(_FILE):
             return lambda: read_file(self._disk, Path(url.removeprefix(_FILE)))
-        return lambda: self._fetch(url, authorities)
+        return lambda: self._fetch(url, options)

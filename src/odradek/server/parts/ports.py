@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 
 from odradek.common.ports import NO_LIMITS, Clock, Disk, MachineLimits, Network, Timer, no_timer
 
-# A document over HTTPS, by its address and the file with the authorities to trust; it blocks, and raises OSError.
-Fetch = Callable[[str, str | None], bytes]
+# A document over HTTPS, by its address and settings of TLS (`ssl.truststore.location`); it blocks, and raises OSError.
+Fetch = Callable[[str, Mapping[str, str]], bytes]
 
 
-def no_fetch(url: str, authorities: str | None) -> bytes:
+def no_fetch(url: str, options: Mapping[str, str]) -> bytes:
     """Where there is no web."""
     raise OSError(f"{url}: no web is reached from here")
 

@@ -13,7 +13,6 @@ from typing import Any, cast
 
 from odradek.common.errors import OdradekError, StorageError
 from odradek.common.log_lines import get_logger, sum_up, write_log_lines
-from odradek.common.real_https import read_https
 from odradek.common.real_io import (
     RealClock,
     RealDisk,
@@ -23,6 +22,7 @@ from odradek.common.real_io import (
     machine_limits,
     open_descriptors,
 )
+from odradek.security.client.documents import read_document
 from odradek.server.background.garbage_collection import GarbageCollection
 from odradek.server.broker import Broker
 from odradek.server.lifecycle.drain import drain
@@ -86,7 +86,7 @@ async def _serve(settings: BrokerSettings) -> int:
             hostname=socket.gethostname(),
             machine_id=machine_id(),
             machine=machine_limits(),
-            fetch=read_https,
+            fetch=read_document,
             timer=time.perf_counter_ns,
             cpu_timer=time.thread_time_ns,
         )

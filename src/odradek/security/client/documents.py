@@ -1,0 +1,42 @@
+"""Requests to an issuer of tokens, with the TLS that options of a JAAS entry say, as Kafka's clients take them."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+
+from odradek.common.real_https import read_https
+from odradek.security.client.settings import tls_config
+
+
+def tls_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Those of a JAAS entry that speak of TLS: `ssl.truststore.*`, and the client's own certificate."""
+    return {name: text for name, text in options.items() if name.startswith("ssl.")}
+
+
+def issuer_context(options: Mapping[str, str]) -> ssl.SSLContext:
+    """The context of connections to an issuer; the system's authorities count where none are named.
+
+    Raises:
+        TlsSettingError: a store or a setting that cannot be used.
+    """
+    from odradek.security.tls.contexts import client_context  # which takes a while to load
+
+    return client_context(tls_config(options), Path.read_bytes).context
+
+
+def read_document(url: str, options: Mapping[str, str]) -> bytes:
+    """A document over HTTPS, of an issuer that these options make trusted. Blocks.
+
+    Raises:
+        OSError: as `read_https`, and where the options cannot be used.
+        ValueError: the address is no https:// one.
+    """
+    from odradek.security.tls.config import TlsSettingError
+
+    try:
+        context = issuer_context(options)
+    except TlsSettingError as error:
+        raise OSError(str(error)) from None
+    return read_https(url, context)
