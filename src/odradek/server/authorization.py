@@ -1,4 +1,4 @@
-"""What handlers ask before they do something, where an authorizer is set: may this client?"""
+"""Permission checks of handlers, if an authorizer is set."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from odradek.security.acl.authorizer import StandardAuthorizer
     from odradek.server.context import RequestContext
 
-# What a client must be allowed to do to the cluster for a whole request of these APIs; `dispatch` asks before the
-# handler is called. All other handlers ask themselves, as they have a place in their answers for each refusal.
+# The operation on the cluster that a request of these APIs needs; `dispatch` checks it before it calls the handler. All
+# other handlers check themselves, because their responses have an error code for each resource.
 CLUSTER_NEEDS: Mapping[ApiKey, AclOperation] = MappingProxyType(
     {
         ApiKey.ENVELOPE: AclOperation.CLUSTER_ACTION,
@@ -69,12 +69,12 @@ REFUSALS: Mapping[AclResourceType, ErrorCode] = MappingProxyType(
 )
 
 
-# What Kafka says with them, where its answer has a text at all.
+# Kafka's messages for the codes, in responses that have a message.
 TOPIC_REFUSED, GROUP_REFUSED = "Topic authorization failed.", "Group authorization failed."
 
 
 def request_check(api_key: ApiKey) -> Callable[[RequestContext, Any], None] | None:
-    """What raises where a client may not have a request of this API answered at all; None where handlers ask."""
+    """The check of whole requests of this API; None if its handler checks."""
     needs = CLUSTER_NEEDS.get(api_key)
     if needs is not None:
         return lambda context, request: check_cluster(context, needs)
@@ -88,7 +88,7 @@ def request_check(api_key: ApiKey) -> Callable[[RequestContext, Any], None] | No
 def refusal(
     context: RequestContext, operation: AclOperation, resource_type: AclResourceType, name: str
 ) -> ErrorCode | None:
-    """The code of the resource's type where the client may not do it, None where it may."""
+    """The error code of the resource type if the client is denied, None if it is allowed."""
     return None if context.authorize(operation, resource_type, name) else REFUSALS[resource_type]
 
 
@@ -126,7 +126,7 @@ def allowed_operations(context: RequestContext, resource_type: AclResourceType, 
 
 
 def cluster_operations(context: RequestContext) -> int:
-    """What the client may do to the cluster, a bit for each operation; 0 where it may not even describe it."""
+    """The authorized operations of the client on the cluster, a bit for each; 0 if it may not describe the cluster."""
     if not context.is_allowed(AclOperation.DESCRIBE, AclResourceType.CLUSTER, CLUSTER_NAME):
         return 0
     return allowed_operations(context, AclResourceType.CLUSTER, CLUSTER_NAME, CLUSTER_OPERATIONS)
@@ -183,10 +183,10 @@ def check_cluster(context: RequestContext, operation: AclOperation) -> None:
 
 
 def check_acls(context: RequestContext, operation: AclOperation) -> StandardAuthorizer:
-    """What decides, where this client may see or change the entries by which it does.
+    """The authorizer, if this client may describe or alter its ACLs.
 
     Raises:
-        ApiError: CLUSTER_AUTHORIZATION_FAILED, or SECURITY_DISABLED where nothing decides.
+        ApiError: CLUSTER_AUTHORIZATION_FAILED, or SECURITY_DISABLED if there is no authorizer.
     """
     check_cluster(context, operation)
     if context.broker.authorizer is None:

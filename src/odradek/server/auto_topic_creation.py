@@ -1,7 +1,7 @@
-"""From a broker to the active controller: ask, and wait until this broker's own view shows what was answered.
+"""Creates topics through the active controller, and waits until this broker's image has them.
 
-A client that created a topic asks for its metadata next, often here: it must find it. On a combined node the image is
-never behind an answer; elsewhere this waits for it, a while.
+A client that created a topic requests its metadata next, often from this broker. On a combined node the image is never
+behind the response; on other nodes this waits for the image, for a limited time.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ async def wait_until_seen(
 
 @config
 class AutoCreateConfig:
-    """Topics that come to be by being asked for."""
+    """The settings of automatic topic creation."""
 
     auto_create_topics_enable: bool = option(
         "auto.create.topics.enable", default=True, doc="Create a topic when a client asks for its metadata first."
@@ -71,12 +71,12 @@ class TopicCreator:
         self._inflight: dict[str, asyncio.Task[None]] = {}
 
     async def create(self, name: str, context: RequestContext | None = None) -> None:
-        """Create a topic with the broker's defaults, once for all who ask at the same time; return when it is seen.
+        """Create a topic with the broker's defaults, once for concurrent requests; return when the image has it.
 
         Args:
-            context: of the client for which it is created, and whose quota pays for it.
+            context: of the client for which it is created, and whose quota it counts for.
         Raises:
-            ApiError: as CreateTopics refuses it.
+            ApiError: the error of CreateTopics.
         """
         task = self._inflight.get(name)
         if task is None:
@@ -95,7 +95,7 @@ class TopicCreator:
         configs: Mapping[str, str],
         context: RequestContext | None = None,
     ) -> None:
-        """Create a topic as given; raises ApiError as CreateTopics refuses it."""
+        """Create a topic as given; raises ApiError with the error of CreateTopics."""
         topic = CreatableTopic(
             name=name,
             num_partitions=partitions,
@@ -113,7 +113,7 @@ class TopicCreator:
         await wait_until_seen(self._publisher, lambda image: image.topic(name) is not None)
 
     async def close(self) -> None:
-        """Give up what is under way: where the controllers stop as well it would wait for one for a minute."""
+        """Cancel creations in progress: if the controllers stop too, they would wait a minute for one."""
         tasks = tuple(self._inflight.values())
         for task in tasks:
             task.cancel()
@@ -121,7 +121,7 @@ class TopicCreator:
 
 
 def _of_client(context: RequestContext) -> RequestContext:
-    """A CreateTopics of the client whose request needs the topic, of a version that its quota can refuse."""
+    """The context of a CreateTopics on behalf of the client, in a version that its quota can refuse."""
     return RequestContext(
         context.broker,
         context.connection,

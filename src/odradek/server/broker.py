@@ -106,8 +106,8 @@ class Broker:
     ) -> None:
         """
         Args:
-            hostname: what other nodes get for a listener that is bound to all interfaces.
-            machine_id: of the machine, where `broker.host` does not name it.
+            hostname: the advertised host of listeners that are bound to all interfaces.
+            machine_id: the id of the machine, if `broker.host` is not set.
         Raises:
             ConfigError: roles or listeners that this release cannot serve.
         """
@@ -128,7 +128,7 @@ class Broker:
         self._metrics_page: MetricsPage | None = None
         self._unlock_metadata: Callable[[], None] = lambda: None
         self._started: list[str] = []
-        # Set where a drain asks this node to stop; its runner watches this, as it watches signals.
+        # Set if a drain includes the stop of this node; its runner waits for this and for signals.
         self.stop_requested = asyncio.Event()
         self.failure: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         self.specs = listener_specs(settings)
@@ -139,7 +139,7 @@ class Broker:
         self._coordinators: CoordinatorParts
         self._front_end: FrontEnd
         self._jobs: Jobs
-        # Those of the parts that others ask for.
+        # The parts that callers of this class use.
         self.publisher: MetadataPublisher
         self.raft: RaftDriver
         self.controller: ControllerService | None
@@ -179,7 +179,7 @@ class Broker:
         self._build(storage)
         self._started.append("storage")
         if self._security.authorizer is not None:
-            # First of all subscribers: who waits for a change of permissions is answered once it is in force.
+            # The first subscriber: a response to a change of permissions is sent once the change is in force.
             self.publisher.subscribe(self._security.authorizer.on_metadata)
         self._lock_storage()
         await self._listen()
@@ -203,8 +203,8 @@ class Broker:
         self.dispatcher.start_serving("broker")
 
     async def _join(self, storage: Storage) -> None:
-        """Become a broker of the cluster. Nothing is decided about logs before we have seen our own registration: what
-        was known here of topics may be as old as the last stop."""
+        """Join the cluster. No log is changed before this broker has applied its own registration: its metadata may be
+        as old as the last stop."""
         self.log_manager.read_clean_epochs()
         await self._unless_failed(self.lifecycle.register(self._registration(storage), self.publisher))
         await self._load_logs()
@@ -267,7 +267,7 @@ class Broker:
     async def _load_logs(self) -> None:
         image = self.publisher.image
         manager = self.log_manager
-        # The base settings may have been changed at run time; logs are loaded under what counts now.
+        # Dynamic settings may override those of the file; logs are loaded with the present ones.
         current = self._current_settings(image)
         manager.base_config = current.build(LogConfig)
 
@@ -278,9 +278,9 @@ class Broker:
         await load_logs(self._ports.disk, manager, current.build(RecoveryConfig), image.topic_config, assigned)
 
     def _remove_strays(self) -> None:
-        """What lies here of deleted topics and of partitions that others hold since this broker was away.
+        """Remove the logs of deleted topics, and of partitions that were reassigned while this broker was offline.
 
-        No move without a report.
+        Each removal is logged.
         """
         image = self.publisher.image
         for key, topic_id in list(self.log_manager.topic_ids.items()):
@@ -398,7 +398,7 @@ class Broker:
         self.coordinator.consumer_config = current.build(ConsumerGroupConfig)
 
     def _open_by_permissions(self, _: MetadataDelta, __: MetadataImage) -> None:
-        """Serve what `early.start.listeners` keeps back, at the first metadata: the authorizer has it by now."""
+        """Open the listeners that are not in `early.start.listeners`, once the authorizer has the first metadata."""
         if "permissions" not in self.dispatcher.open_scopes:
             self.dispatcher.start_serving("permissions")
 
@@ -452,7 +452,7 @@ class Broker:
             raise failure
 
     def _steps_of_stop(self, started: list[str], *, clean: bool) -> list[Callable[[], Awaitable[None]]]:
-        """What is to be stopped of what was started, in this order."""
+        """The steps that stop the started parts, in order."""
         quorum, data, jobs = self._quorum, self._data, self._jobs
         # Early, while the other voters can still be notified over the connections that there are.
         steps: list[Callable[[], Awaitable[None]]] = [self.raft.resign] if "raft" in started else []

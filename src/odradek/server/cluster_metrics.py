@@ -22,7 +22,7 @@ UNKNOWN = -1
 
 
 def topic_families(metrics: Metrics, image: MetadataImage) -> Iterator[Family]:
-    """What was written to topics and read from them here; of deleted ones nothing is shown, nor kept."""
+    """The traffic of topics on this broker; deleted topics are removed."""
     metrics.forget_topics(lambda key: key not in image.topics_by_name and key not in image.topics_by_id)
 
     def family(name: str, text: str, counts: Mapping[str, float]) -> Family:
@@ -69,7 +69,7 @@ def forget_deleted_topics(metrics: Metrics, delta: MetadataDelta, image: Metadat
 
 
 def denial_family(metrics: Metrics) -> Family:
-    """What clients were not allowed to do."""
+    """The operations that were denied to clients."""
     samples = [(api_name(ApiKey(key)), count) for key, count in metrics.denials.items()]
     return Family(
         "odradek_denials",
@@ -127,7 +127,7 @@ class ClusterCounts:
         self._families: tuple[Family, ...] = ()
 
     def families(self, image: MetadataImage) -> tuple[Family, ...]:
-        """Each node knows them all: look at one, or at the largest."""
+        """Cluster-wide values, which every node has: use those of one node, or the maximum."""
         if image is not self._seen:
             self._seen = image
             self._families = tuple(_counted(image))
@@ -156,13 +156,13 @@ def _counted(image: MetadataImage) -> Iterator[Family]:
 
 
 class UncleanElections:
-    """Counts leaders that came to lead without having been in the in-sync set."""
+    """Counts elections of leaders that were not in the in-sync set."""
 
     def __init__(self) -> None:
         self.count = 0
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Look at what has changed; what was so before this node knew the partition is not counted."""
+        """Count unclean elections in the changes; those before this node had the partition are not counted."""
         for topic_id, numbers in delta.changed_partitions.items():
             before = delta.image.topics_by_id.get(topic_id)
             if before is not None:

@@ -1,7 +1,7 @@
-"""AlterConfigs and IncrementalAlterConfigs up to the controller: who may, and what this node must be able to use.
+"""AlterConfigs and IncrementalAlterConfigs before the controller: permissions, and checks that need this node.
 
-Each resource of a request is answered on its own. What makes connections secure is checked by the broker whose setting
-it is, as its files and its other settings are nowhere else; the controller checks all else.
+Each resource of a request has its own result. The broker of a security setting checks it, because only this broker has
+the files and the other settings; the controller checks all others.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ async def alter_configs(
     """Serve a request of either API.
 
     Args:
-        answer: of one resource.
-        decide_here: whether a resource is answered with that, and the controller not asked; raises ApiError.
-        unchangeable: the type of resources that the API changes for no client.
+        answer: builds the result of one resource.
+        decide_here: whether a resource is handled here, without the controller; raises ApiError.
+        unchangeable: the type of resources that the API never changes.
     """
     answered: list[Any] = []
     others: list[Any] = []
@@ -67,13 +67,13 @@ def check_connections(
     resource: Any,
     changes_of: Callable[[Mapping[str, str]], Mapping[str, str | None]],
 ) -> None:
-    """Whether the broker could still make its connections secure.
+    """Check that the security settings of this broker stay valid.
 
     Args:
         resource: whose settings are changed.
-        changes_of: gives what they would be, where something is stored now; None for one that is taken away.
+        changes_of: returns the changes, given the stored settings; None for a deleted one.
     Raises:
-        ApiError: INVALID_REQUEST, where the new ones could not be used, or are another broker's.
+        ApiError: INVALID_REQUEST, the new settings are invalid, or those of another broker.
     """
     if resource.resource_type != ResourceType.BROKER or not resource.resource_name:
         return

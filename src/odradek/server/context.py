@@ -1,4 +1,4 @@
-"""What a handler is given: the services of this broker, the connection, and who asks in which version.
+"""The arguments of handlers: the services of this broker, the connection, the principal, and the version.
 
 `BrokerServices` is filled once by `broker.py`, in the order of the start, and is the only way from a handler to the
 rest of the node. `RequestContext` is one request's view of it. Nothing here decides anything.
@@ -53,24 +53,23 @@ class BrokerServices:
     """The parts of a running node.
 
     Attributes:
-        settings: the file's, with what was changed at run time above it.
-        setting_rules: what a setting may be, and how settings are described.
-        publisher: holds the newest `MetadataImage`; `image` is the short way to it.
-        controller: what answers the controller's APIs, wherever it is.
+        settings: those of the file, overridden by dynamic ones.
+        setting_rules: the validation and description of settings.
+        publisher: has the newest `MetadataImage`; `image` returns it.
+        controller: handles the controller's APIs, on this node or another one.
         quorum: this node's replica of the metadata log; answers the quorum's APIs.
-        coordinator: what answers the group APIs .
-        liveness: notices brokers that die; None where this node is no controller.
-        suspected_brokers: which brokers are going, or have just gone.
-        transactions: what answers the transaction APIs.
-        verifier: asks, for this broker's partitions, whether transactions include them.
-        markers: writes the ends of transactions into this broker's partitions.
-        topic_creator: makes topics that were asked for without being there.
-        telemetry: what clients push of their own metrics.
+        coordinator: handles the group APIs.
+        liveness: detects brokers that die; None if this node is no controller.
+        suspected_brokers: the brokers that may be failing.
+        transactions: handles the transaction APIs.
+        verifier: verifies that transactions include partitions of this broker.
+        markers: writes transaction markers into partitions of this broker.
+        topic_creator: creates topics automatically.
+        telemetry: the metrics that clients push.
         routes: the handlers, by kind of listener and API key.
-        authorizer: what decides who may do what; None: everybody may do everything.
-        check_security: whether connections could be made secure if settings of this node were changed (None takes one
-            away); raises ConfigError.
-        link_measures: how links to other clusters are, as far as this broker knows.
+        authorizer: decides about permissions; None: every client may do everything.
+        check_security: checks changed security settings of this node (None deletes one); raises ConfigError.
+        link_measures: the state of links on this broker.
     """
 
     node_id: int
@@ -131,14 +130,14 @@ class RequestContext:
         correlation_id: int,
         client_id: str,
     ) -> None:
-        """`client_id` is what the client calls itself; "" where it gave no name."""
+        """`client_id` is the client id of the request; "" if it has none."""
         self.broker = broker
         self.connection = connection
         self.api_key = api_key
         self.api_version = api_version
         self.correlation_id = correlation_id
         self.client_id = client_id
-        # By whose quotas the request is counted, where any are set, and how long the client must wait for it.
+        # The quotas for which the request counts, if any are set, and the throttle time.
         self.payer: Payer | None = None
         self.throttle_ms = 0
         # Of a request that is timed.
@@ -155,7 +154,7 @@ class RequestContext:
 
     @property
     def principal(self) -> str:
-        """Who asks, as `User:name`."""
+        """The principal, as `User:name`."""
         return self.connection.principal
 
     def authorize(self, operation: int, resource_type: int, name: str) -> bool:
@@ -193,7 +192,7 @@ class RequestContext:
         return allowed
 
     def is_allowed(self, operation: int, resource_type: int, name: str) -> bool:
-        """The same for what the client did not name, as the entries of a listing: no line in the audit log."""
+        """The same without a line in the audit log, for resources that the client did not name, as in a listing."""
         authorizer = self.broker.authorizer
         if authorizer is None:
             return True
@@ -205,32 +204,33 @@ class RequestContext:
         return allowed
 
     def _count_if_no_broker(self, denied: int) -> None:
-        """Count a request by its client's quotas, though brokers' are not: who sends it was denied what they may."""
+        """Count an inter-broker request for the client's quotas, since the client lacks the permission of brokers."""
         if denied == AclOperation.CLUSTER_ACTION:
             self.payer = self.connection.payer
 
     def _check_may_wait(self, authorizer: StandardAuthorizer, operation: int) -> None:
         """
         Raises:
-            ApiError: NOT_CONTROLLER, while a controller that starts knows no permissions, and so could only deny: the
-                client looks for another one. Other nodes are denied, as without them nothing is ever known.
+            ApiError: NOT_CONTROLLER, while a starting controller has no ACLs yet, and would deny everything: the client
+                tries another one. Requests of other nodes are checked at once: without them there is never any
+                metadata.
         """
         if operation != AclOperation.CLUSTER_ACTION and not authorizer.is_super_user(self.principal):
             raise ApiError(ErrorCode.NOT_CONTROLLER, "the permissions are not loaded yet")
 
     @property
     def on_inter_broker_listener(self) -> bool:
-        """Whether this came in where the other brokers of the cluster talk to this one, be it for clients as well."""
+        """Whether the request arrived at the inter-broker listener, which clients may use too."""
         return self.connection.listener.name == self.broker.settings.inter_broker_listener_name
 
     @property
     def on_controller_listener(self) -> bool:
-        """Whether this came in where nodes of the cluster, and administrators, talk to the controller itself."""
+        """Whether the request arrived at a controller listener, which nodes and administrators use."""
         return self.connection.listener.scope == "controller"
 
 
 class ForwardedContext(RequestContext):
-    """A client's request that a broker passed on in an envelope: who asks, and from where, is the client."""
+    """A client's request that a broker forwarded in an envelope, with the principal and the address of the client."""
 
     __slots__ = ("_client_address", "_principal")
 

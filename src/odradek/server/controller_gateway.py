@@ -1,12 +1,11 @@
-"""The controller, as every part of a node asks for it: here where this node is the active one, over the wire elsewhere.
+"""Sends requests of a node to the active controller: the local one, or one on another node.
 
-One method asks for all of its APIs. Where this node leads, its own `ControllerService` answers. Elsewhere a client's
-request goes on in an Envelope with the client's name and address (KIP-590), and a request of the broker itself as it
-is. NOT_CONTROLLER, a lost connection and a leader that is not elected yet are waited out, and the request is sent
-again, until the time is up: an administrator does not notice that the controller moved.
+One method handles all APIs. If this node is the active controller, its own `ControllerService` handles the request.
+Otherwise a client's request is forwarded in an Envelope with the client's principal and address (KIP-590), and a
+request of the broker itself is sent unchanged. NOT_CONTROLLER, a lost connection and a missing leader are retried until
+the timeout, so that clients do not notice a change of the controller.
 
-A request that came in on the controller's own listener is never passed on: its sender looks for the active
-controller itself.
+A request from the controller's own listener is never forwarded: its sender finds the active controller itself.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound=Message)
 
-# As long as Kafka's brokers try to forward a request before they give up.
+# The timeout of forwarded requests, as in Kafka.
 FORWARDING_TIMEOUT_MS = 60_000
 _RETRIED = (ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
@@ -58,7 +57,7 @@ class ChannelConfig:
 
 
 class Controller(Protocol):
-    """What answers the controller's APIs: the gateway, or a service that is known to be active."""
+    """Handles the controller's APIs: the gateway, or an active service."""
 
     async def request(self, request: Message, response: type[M], /) -> M:
         """Answer `request`; `response` is the class of its API's answer."""
@@ -78,10 +77,10 @@ class ControllerGateway:
     ) -> None:
         """
         Args:
-            service: of this node, where it is a controller.
-            own, forwarding: for what this node asks, and for what its clients asked.
-            leads: whether this node leads the quorum, ready to serve or not.
-            mutations: what clients may change per second; they are asked where the controller is.
+            service: of this node, if it is a controller.
+            own, forwarding: the channels for requests of this node, and for forwarded requests of clients.
+            leads: whether this node leads the quorum, ready or not.
+            mutations: the quotas of controller mutations, which are enforced at the active controller.
         """
         self._service = service
         self._own = own
@@ -113,12 +112,12 @@ class ControllerGateway:
         *,
         timeout_ms: int = FORWARDING_TIMEOUT_MS,
     ) -> M:
-        """Send a request to the active controller and wait for its answer.
+        """Send a request to the active controller and return its response.
 
         Args:
-            context: of the client whose request it is; None for what this node itself asks.
+            context: of the client whose request it is; None for a request of this node.
         Raises:
-            ApiError: as the service refuses it, or REQUEST_TIMED_OUT where no active controller was found in time.
+            ApiError: the error of the service, or REQUEST_TIMED_OUT if no active controller was found in time.
         """
         if context is not None and context.on_controller_listener:
             return await self._handle_locally(request, response, context)
@@ -140,12 +139,12 @@ class ControllerGateway:
             await self._pause()
 
     async def _pause(self) -> None:
-        """Until something may have changed: the leader, or that we who lead are ready to serve; at most a moment."""
+        """Wait for a short time, or until the leader changes or this node, as the leader, is ready."""
         if self._service is None or not self._leads():
             await self._own.pause()
             return
         if self._service.is_ready:
-            # It refuses all the same, as one whose machine has failed: nothing will say when that is over.
+            # It refuses requests although it leads, as after an error: no event reports the end of this.
             await asyncio.sleep(RETRY_S)
             return
         with contextlib.suppress(TimeoutError):
@@ -173,7 +172,7 @@ class ControllerGateway:
 
 
 def _raise_top_level_error(answer: M) -> M:
-    """An answer over the wire as the service itself gives it: what is refused as a whole is raised."""
+    """Raise the top-level error of a response over the wire, as the service itself does."""
     code = getattr(answer, "error_code", 0)
     if code:
         raise ApiError(_code(code), getattr(answer, "error_message", None) or "")

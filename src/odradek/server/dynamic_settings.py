@@ -1,4 +1,4 @@
-"""The settings that count on a node now: those of its file, and above them what was changed at run time."""
+"""The present settings of a node: those of its file, overridden by dynamic ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _log = get_logger("server.settings")
 
 
 def dynamic_layers(image: MetadataImage, broker_id: int) -> BrokerLayers:
-    """What was set on one broker and on all brokers together, as it is stored: with sealed secrets."""
+    """The stored settings of one broker and of the whole cluster; secrets are encrypted."""
     return BrokerLayers(
         image.config(ResourceType.BROKER, str(broker_id)),
         image.config(ResourceType.BROKER, ""),
@@ -35,7 +35,8 @@ class DynamicSettings:
         self._last_report: dict[str, str] = {}
 
     def current(self, image: MetadataImage) -> BrokerSettings:
-        """What counts by this image. A secret that cannot be opened leaves the one in force, and a line says so."""
+        """The settings of this image. If a secret cannot be decrypted, the previous one stays in force, which is
+        logged."""
         layers = dynamic_layers(image, self._settings.node_id)
         opened, unopened = self._decrypted(layers.broker)
         self._report(unopened, [key for key, text in layers.broker.items() if is_secret(key) and not is_sealed(text)])
@@ -46,7 +47,7 @@ class DynamicSettings:
         return with_dynamic(self._settings, BrokerLayers(opened, layers.cluster))
 
     def after(self, image: MetadataImage, changed: Mapping[str, str | None]) -> BrokerSettings:
-        """What would count if these settings of this broker were changed; None takes one away."""
+        """The settings after a change of this broker's settings; None deletes one."""
         layers = dynamic_layers(image, self._settings.node_id)
         opened, unopened = self._decrypted(layers.broker)
         kept = {key: self._secrets[key] for key in unopened if key in self._secrets}
@@ -66,7 +67,7 @@ class DynamicSettings:
         return opened, unopened
 
     def _report(self, unopened: dict[str, str], plain: list[str]) -> None:
-        """One line for all, where it is not what was said last."""
+        """Log one line for all, if it has changed."""
         found = {**unopened, **dict.fromkeys(plain, "")}
         if found != self._last_report and unopened:
             _log.error(

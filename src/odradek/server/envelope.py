@@ -1,7 +1,7 @@
-"""The envelope in which a broker passes a client's request on to the controller (KIP-590).
+"""The envelope in which a broker forwards a client's request to the controller (KIP-590).
 
-It holds the whole request with its header, who asked (the principal, as Kafka's default builder writes it) and from
-which address. The answer comes back the same way: a whole response with its header.
+It has the whole request with its header, the principal (serialized as by Kafka's default builder) and the address of
+the client. The response is wrapped in the same way: a whole response with its header.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def decode_principal(data: Buffer | None) -> str:
 
 
 def encode_address(host: str) -> bytes:
-    """An IP address as 4 or 16 bytes; what is none (in a simulation) becomes 0.0.0.0."""
+    """An IP address as 4 or 16 bytes; any other text (in a simulation) becomes 0.0.0.0."""
     try:
         return ipaddress.ip_address(host.partition("%")[0]).packed
     except ValueError:
@@ -82,9 +82,9 @@ def wrap(request: Message, context: RequestContext) -> EnvelopeRequest:
 
 
 def wrap_answer(response: Message, api_key: int, api_version: int, correlation_id: int) -> EnvelopeResponse:
-    """The controller's answer to a request that came in an envelope; where it says NOT_CONTROLLER, that alone.
+    """The controller's response to a request in an envelope; only the error code if it is NOT_CONTROLLER.
 
-    The broker looks for the active controller then, and its client hears nothing of it.
+    The broker then retries with the active controller, and its client does not notice.
     """
     if names_error(response, ErrorCode.NOT_CONTROLLER):
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
@@ -93,11 +93,11 @@ def wrap_answer(response: Message, api_key: int, api_version: int, correlation_i
 
 
 def unwrap_answer(answer: EnvelopeResponse, response: type[M], context: RequestContext) -> M:
-    """What the controller answered to the request in `context`.
+    """The controller's response to the request in `context`.
 
     Raises:
-        ApiError: what is wrong with the envelope itself; as Kafka, everything but NOT_CONTROLLER is
-            UNKNOWN_SERVER_ERROR to the client, because it is between us and the controller.
+        ApiError: the error of the envelope itself; as in Kafka, clients get UNKNOWN_SERVER_ERROR for everything except
+            NOT_CONTROLLER, because these errors are between broker and controller.
     """
     if answer.error_code or answer.response_data is None:
         code = ErrorCode.UNKNOWN_SERVER_ERROR

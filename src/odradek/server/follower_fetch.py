@@ -22,7 +22,7 @@ class FollowerFetch:
     __slots__ = ("_broker", "_replica_epoch", "_replica_id")
 
     def __init__(self, broker: BrokerServices, replica_id: int, replica_epoch: int) -> None:
-        """`replica_epoch` is the broker epoch that the follower sent; -1 where it sent none."""
+        """`replica_epoch` is the broker epoch that the follower sent; -1 if it sent none."""
         self._broker = broker
         self._replica_id = replica_id
         self._replica_epoch = replica_epoch
@@ -33,7 +33,7 @@ class FollowerFetch:
         return broker is not None and broker.broker_epoch == self._replica_epoch
 
     def unchanged_partition(self, requested: CachedPartition, now_ms: int, *, acknowledges: bool) -> Partition | None:
-        """The partition if nothing has changed since the last response; None where it must be read.
+        """The partition if nothing has changed since the last response; None if it must be read.
 
         Args:
             now_ms: monotonic.

@@ -1,7 +1,7 @@
-"""What a probe may ask of a node: does it live, is it ready, has it handed over its work; see docs/health.md.
+"""The state of a node for probes: live, ready, drained; see docs/health.md.
 
-Everything is taken from the node's own image of the metadata: a probe asks no other node, so that one that is slow
-makes no other look ill. What needs a walk over all partitions is kept until the image is another one.
+The results come from the node's own image of the metadata: a probe sends no request to other nodes, so that a slow node
+does not affect the state of others. Results over all partitions are cached for each image.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NAMED_PARTITIONS = 20
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One thing that must be so; `why` and `facts` say what is not."""
+    """One condition; `why` and `facts` are the reasons if it is not met."""
 
     name: str
     ok: bool
@@ -45,9 +45,10 @@ def partitions_of(image: MetadataImage) -> Iterator[tuple[str, int, PartitionIma
 
 
 def fallen_out(image: MetadataImage, node_id: int) -> list[str]:
-    """The partitions in whose in-sync set a broker should be and is not.
+    """The partitions of which a broker is a replica, but not in the in-sync set.
 
-    A replica that is added or removed just now owes nothing, and none can come back to a partition without a leader.
+    Replicas that are being added or removed do not count, nor do partitions without a leader, which no replica can
+    join.
     """
     return [
         f"{topic}-{number}"
@@ -111,7 +112,7 @@ class Health:
         return {b"/livez": self.live, b"/readyz": self.ready, b"/drained": self.drained}
 
     def live(self) -> Page:
-        """Whether the process should be left running: the loop answers, and nothing has failed for good."""
+        """Whether the process should keep running: the event loop responds, and no part has failed permanently."""
         failure = self._failure()
         if failure is None:
             return _page(True, {"live": True})
@@ -135,7 +136,7 @@ class Health:
         return _page(drained, {"drained": drained, "draining": draining, "leads": leads, "movable": movable})
 
     def conditions(self) -> list[Condition]:
-        """What must be so that this node is ready, in the order in which a start comes to it."""
+        """The conditions of readiness, in the order in which a start meets them."""
         image = self._image()
         caught_up = self._caught_up()
         if "broker" not in self._roles:

@@ -1,7 +1,8 @@
 """Defers requests for partitions whose logs are still being created, without delaying other requests.
 
-One request may make thousands of partitions, whose logs are made a few in each turn of the loop, or when they are asked
-for. A request that asks for thousands would make all of them in one turn.
+One request may create thousands of partitions. Their logs are created a few at a time, or at the first access. A
+request
+for thousands of partitions would create all logs at once, and block the event loop.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def logs_pending(context: RequestContext, partitions: Iterable[Sequence[object]]) -> bool:
-    """Whether a request had better wait while logs are made; `partitions` are those of each of its topics."""
+    """Whether a request should wait for the creation of logs; `partitions` are those of each of its topics."""
     return not context.broker.replicas.may_create_now(sum(len(each) for each in partitions))
 
 

@@ -1,5 +1,5 @@
-"""The page that a scrape gets. Of a broker with ten thousand partitions it takes seconds to make, in which clients are
-served all the same: its parts are counted in turns of the loop, and a thread writes the text."""
+"""Builds the page of metrics. With ten thousand partitions this takes seconds, during which clients are served: the
+values are collected in several turns of the event loop, and a thread formats the text."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _log = get_logger("server.metrics_page")
 
 
 class MetricsPage:
-    """Makes one page at a time: who asks meanwhile gets the same."""
+    """Builds one page at a time; concurrent requests get the same page."""
 
     def __init__(self, families: Callable[[], Awaitable[list[Family]]], *, processes: bool) -> None:
-        """`processes`: with what the system knows of this process."""
+        """`processes`: include the metrics of the process."""
         self._families = families
         self._processes = processes
         self._making: asyncio.Task[Page] | None = None

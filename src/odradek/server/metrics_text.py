@@ -1,7 +1,7 @@
 """Prometheus' text format: https://prometheus.io/docs/instrumenting/exposition_formats/
 
-Most nodes are scraped for as long as they run, and a page has a thousand lines or a hundred thousand. So a label is
-escaped, and a set of labels is joined, once for each page and not once for each line that has it.
+A page has a thousand to a hundred thousand lines, and is built at every scrape. So a label is escaped, and a set of
+labels is joined, once for each page and not once for each line.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from odradek.common.metrics import Family, Histogram
 
 Labels = tuple[tuple[str, str], ...]
-# Go, whose format this is, has other names for these.
+# Go's names of these values, which the format uses.
 _NOT_FINITE = {"inf": "+Inf", "-inf": "-Inf", "nan": "NaN"}
 
 

@@ -1,8 +1,8 @@
-"""How many partitions clients may create and delete per second (KIP-599), counted where the active controller is.
+"""Quotas of created and deleted partitions per second (KIP-599), enforced at the active controller.
 
-Clients of versions that know the error get THROTTLING_QUOTA_EXCEEDED while they owe something, topic by topic; older
-ones get what they ask for, and wait afterwards. Both hear how long in the answer; the broker that the client talks to
-mutes its connection for it.
+Clients above their quota get THROTTLING_QUOTA_EXCEEDED for each topic, in versions with this error; older versions
+succeed, and are throttled afterwards. The response has the throttle time; the broker of the client mutes its connection
+for that time.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from odradek.common.ports import Clock
     from odradek.server.context import RequestContext
 
-# The first versions whose clients know the error.
+# The first versions with the error.
 _STRICT_SINCE = {ApiKey.CREATE_TOPICS: 6, ApiKey.DELETE_TOPICS: 5, ApiKey.CREATE_PARTITIONS: 3}
 
 
 class MutationQuotas:
-    """What clients of the active controller may change per second."""
+    """The mutation quotas of clients."""
 
     def __init__(self, config: MutationQuotaConfig) -> None:
         self.ledger = QuotaLedger("controller_mutation_rate", config.window_count * config.window_s)
 
     def charge_of(self, context: RequestContext) -> MutationCharge | None:
-        """What counts the partitions of a request; None where it changes none, or its client has no quota."""
+        """The counter for the partitions of a request; None if it changes none, or its client has no quota."""
         strict_since = _STRICT_SINCE.get(ApiKey(context.api_key))
         if strict_since is None:
             return None

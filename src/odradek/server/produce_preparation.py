@@ -1,6 +1,6 @@
-"""Batches whose records take too long to look at on the loop, or that get another codec: prepared off it.
+"""Prepares batches off the event loop if their validation takes long, or if they are recompressed.
 
-The handler of Produce decides which they are, and writes each when its turn comes (`replica.preparation`).
+The handler of Produce selects these batches, and appends them in order (`replica.preparation`).
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ def prepare_off_loop(
     write: Callable[[Any, BatchHeader], asyncio.Future[None] | None],
     refuse: Callable[[ApiError | StorageError], None],
 ) -> asyncio.Future[None]:
-    """Prepare a batch off the loop, and write or refuse it when its turn comes.
+    """Prepare a batch off the event loop, and append or refuse it in order.
 
     Args:
-        write: appends a prepared batch; returns what its acknowledgement waits for, and raises as an append.
-        refuse: called with what is wrong with the batch, or with its append.
+        write: appends a prepared batch; returns the future of its acknowledgement, and raises as an append.
+        refuse: called with the error of the batch, or of its append.
     Returns:
         A future that ends when the batch is acknowledged or refused.
     """
@@ -81,14 +81,14 @@ def prepare_off_loop(
 
 
 def note_refused(partition: Partition, records: Any, error: OdradekError) -> None:
-    """A batch was found wrong: one that was damaged on the way comes again. Its header may be damaged, too; then the
-    batches that its producer sent behind it are refused once more than they need be."""
+    """Record an invalid batch: if it was damaged in transit, the producer retries it. If the header is damaged too,
+    later batches of the producer are refused once more than necessary."""
     if isinstance(error, ApiError) and error.code is ErrorCode.CORRUPT_MESSAGE and len(records) >= HEADER_BYTES:
         partition.log.producers.note_refused((BatchHeader.read(records),), error.code)
 
 
 def _end_with(ended: asyncio.Future[None], wait: asyncio.Future[None] | None) -> None:
-    """End a future as another one ends, which was begun later; now where there is nothing to wait for."""
+    """Complete a future with the result of a later one; at once if there is nothing to wait for."""
     if wait is None:
         if not ended.done():
             ended.set_result(None)

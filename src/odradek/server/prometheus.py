@@ -1,7 +1,7 @@
 """The node's metrics in Prometheus' text format.
 
-Everything is computed when it is asked for; prometheus_client, which knows what the system has on this process, is
-imported at the first scrape that shows it.
+Everything is computed at the scrape; prometheus_client, which has the metrics of the process, is imported at the first
+scrape that includes them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def node_families(dispatcher: Dispatcher) -> Iterator[Family]:
-    """What the parts of a node know of themselves."""
+    """The metrics of the parts of a node."""
     services, connections = dispatcher.services, dispatcher.connections
     routes = [
         (route, (("api", route.name), ("listener", scope)))
@@ -119,7 +119,7 @@ def _directory_families(log_manager: LogManager) -> Iterator[Family]:
 
 
 def exposition(families: Iterable[Family], *, processes: bool = False) -> bytes:
-    """Families in the text format; `processes`: with what the system knows of this process, as `process_open_fds`."""
+    """Families in the text format; `processes`: include the metrics of the process, as `process_open_fds`."""
     text = metrics_text(families).encode()
     return text + _process_text() if processes else text
 

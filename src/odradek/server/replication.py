@@ -1,8 +1,8 @@
-"""What this broker follows and who follows it, put together: fetchers, in-sync sets, and how they are switched on.
+"""Connects the parts of replication: fetchers and in-sync sets.
 
 The parts are `replica.fetcher_manager` and `replica.isr_service`; here they get the network, the controller and the
-addresses of the other brokers. Nothing is fetched before this broker is registered: a fetch says by its broker epoch
-which life of the broker asks (KIP-903).
+addresses of the other brokers. Nothing is fetched before this broker is registered, because a fetch has its broker
+epoch (KIP-903).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Replication:
         Args:
             broker_epoch: of this broker's registration.
             send_alter_partition: to the active controller.
-            suspected_brokers: hears which leaders end their connections.
+            suspected_brokers: notified of leaders that end their connections.
             security: of the inter-broker listener.
         """
         self._replicas = replicas
@@ -90,12 +90,12 @@ class Replication:
         )
 
     def start(self) -> None:
-        """This broker is registered: follow, and look after followers."""
+        """Start to follow leaders and to track followers, after the registration."""
         self._replicas.attach(self.fetchers, self.isr, self.repairs)
         self.isr.start()
 
     async def stop(self) -> None:
-        """Fetch and ask no more."""
+        """Stop fetches and changes of in-sync sets."""
         await self.repairs.close()
         await self.isr.stop()
         await self.fetchers.close()

@@ -1,6 +1,6 @@
-"""Takes renewed certificates while the node runs, and warns of those that end soon.
+"""Reloads renewed certificates while the node runs, and warns of those that expire soon.
 
-Files are looked at every CHECK_S; reading and checking them is quick, and no connection waits for it.
+Files are checked every CHECK_S; reading and checking them is fast, and no connection waits for it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class CertificateRenewal:
             await asyncio.sleep(CHECK_S)
 
     def renew_or_warn(self) -> None:
-        """Read what has changed; warn where it is time."""
+        """Reload changed files; warn of certificates that expire soon."""
         renewed = [context.renew() for context in self._contexts]
         now_ms = self._clock.now_ms()
         if now_ms < self._next_warning_ms and not any(renewed):

@@ -1,4 +1,4 @@
-"""The cleaner's jobs: look for a dirty log, clean it, look again; rest where none is dirty enough."""
+"""The cleaner's jobs: each cleans the dirtiest log, and pauses if no log is dirty enough."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _log = get_logger("server.background.cleaning")
 
 
 class CleaningJobs:
-    """As many at a time as log.cleaner.threads says."""
+    """Runs log.cleaner.threads jobs at a time."""
 
     def __init__(self, cleaner: Cleaner, on_failed: Callable[[StorageError], None]) -> None:
         """`on_failed` is called when a directory is lost."""
@@ -23,21 +23,21 @@ class CleaningJobs:
         self._job: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin, unless log.cleaner.enable says no."""
+        """Start, unless log.cleaner.enable is false."""
         if not self._cleaner.config.enable:
             _log.warning("log.cleaner.enable=false: topics with cleanup.policy=compact are not compacted")
             return
         self._job = asyncio.get_running_loop().create_task(self._poll_loop())
 
     async def stop(self) -> None:
-        """Give up what is under way: nothing of it counts before it is done, and the next cleaning starts over."""
+        """Cancel cleanings in progress: nothing changes before a cleaning is complete, and the next one starts over."""
         if self._job is not None:
             self._job.cancel()
             await asyncio.gather(self._job, return_exceptions=True)
 
     async def _poll_loop(self) -> None:
         while True:
-            # Settings may change between two looks.
+            # Settings may change between two checks.
             await asyncio.sleep(max(1, self._cleaner.config.backoff_ms) / 1000)
             await gather_cancelling(*(self._clean_while_dirty() for _ in range(self._cleaner.config.threads)))
 

@@ -1,10 +1,9 @@
-"""What lives as long as its partition does is not looked through for garbage again and again.
+"""Excludes long-lived objects from Python's garbage collector.
 
-Python's collector looks now and then through every object that lives long, all at once: with 4,000 partitions on a
-broker, 150 ms in which no request is served. What is there after the start, and after many partitions were made, is set
-aside instead (`gc.freeze`). Partitions that are deleted go when nothing refers to them any more, as almost all that a
-broker makes, and need no collector; it is let at what is set aside when few partitions are left, so that what refers to
-itself is found in the end.
+A full collection traverses all old objects at once: with 4,000 partitions on a broker it blocks requests for 150 ms. So
+the objects that exist after the start, and after many partitions were created, are frozen (`gc.freeze`). Deleted
+partitions are freed by reference counting, as almost all objects of a broker. When few partitions are left, frozen
+objects are unfrozen, so that reference cycles are collected in the end.
 """
 
 from __future__ import annotations
@@ -14,14 +13,15 @@ import gc
 from collections.abc import Callable
 
 LOOK_S = 0.5
-# Partitions made or gone, at some 60 objects each, that are worth it; so many are looked through in 10 ms.
+# The number of created or deleted partitions after which to freeze; their objects, some 60 each, take 10 ms to
+# traverse.
 MANY = 200
 # Of the collector's three generations. Python's own 700, 10, 10 are for programs that hold little.
 THRESHOLDS = (10_000, 20, 50)
 
 
 class GarbageCollection:
-    """Looks after the collector of this process; the partitions are what there is most of."""
+    """Controls the collector of this process by the number of partitions, which have most of its objects."""
 
     def __init__(self, partition_count: Callable[[], int]) -> None:
         """`partition_count` returns how many there are now, deleted ones that are not gone yet included."""
@@ -29,14 +29,14 @@ class GarbageCollection:
         self._frozen_count = 0
 
     def begin(self) -> None:
-        """Before the start, of which almost all stays. What was imported is set aside here: looking through it takes
-        30 ms, and when the start is over, others wait for what this broker has to acknowledge as a follower."""
+        """Set the thresholds and freeze all imported modules, before the start. Their traversal takes 30 ms; after the
+        start leaders would wait for this broker's fetches as a follower."""
         gc.set_threshold(*THRESHOLDS)
         gc.collect()
         gc.freeze()
 
     def freeze(self) -> None:
-        """All that was made so far stays."""
+        """Freeze all present objects."""
         gc.collect()
         gc.freeze()
         self._frozen_count = self._partition_count()
@@ -48,7 +48,7 @@ class GarbageCollection:
             self.freeze_or_unfreeze()
 
     def freeze_or_unfreeze(self) -> None:
-        """Set aside what has come, or let the collector at it where that is little."""
+        """Freeze new objects; or unfreeze all, if few partitions are left."""
         count = self._partition_count()
         if count >= self._frozen_count + MANY:
             gc.freeze()

@@ -1,8 +1,8 @@
-"""Finds out how far the groups coordinated here are behind, for the metrics: leaders are asked at an interval.
+"""Computes the lag of the groups coordinated here, for the metrics, with periodic requests to leaders.
 
-A coordinator knows what was committed, a leader where its partition ends and how old a record is. Leaders that know
-nothing of groups are asked with ListOffsets, two times: where all partitions end, which gives the largest lags, and
-then the age of the first unread record of those that are shown, in a field of our own (`protocol.extras`).
+The coordinator has the committed offsets, the leaders have the end offsets and the ages of records. Two ListOffsets are
+sent: one for the end offsets of all partitions, which give the largest lags, and one for the age of the first unread
+record of the partitions that are shown, in a field of our own (`protocol.extras`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 # Of one request.
 PARTITIONS_AT_ONCE = 500
-# Of one turn of the loop: to find the age of a record is to read from the log.
+# The number in one turn of the event loop: the age of a record is read from the log.
 PARTITIONS_A_TURN = 50
 FIRST_ROUND_MS = 1000
 _log = get_logger("server.background.group_lag")
@@ -62,7 +62,7 @@ class GroupLagJob:
         *,
         is_shown: bool,
     ) -> None:
-        """`is_shown`: whether anything shows the result; without, no leader is asked."""
+        """`is_shown`: whether the metrics are served; otherwise no requests are sent."""
         self._config = config
         self._clock = clock
         self._coordinator = coordinator
@@ -74,7 +74,7 @@ class GroupLagJob:
         self.lags = GroupLags()
 
     def start(self) -> None:
-        """Begin, unless odradek.group.lag.interval.ms says no."""
+        """Start, unless odradek.group.lag.interval.ms disables it."""
         if self._is_shown and self._config.interval_ms > 0:
             self._job = asyncio.get_running_loop().create_task(self._run())
 
@@ -118,7 +118,7 @@ class GroupLagJob:
         return found, keys
 
     async def ends(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
-        """Where partitions end; those whose leader does not answer are left out."""
+        """The end offsets of partitions, without those whose leader does not respond."""
         ends: dict[PartitionKey, int] = {}
 
         def read_local(partition: Partition, key: PartitionKey) -> None:
@@ -155,11 +155,12 @@ class GroupLagJob:
         read_local: Callable[[Partition, PartitionKey], None],
         take: Callable[[PartitionKey, int, Sequence[int]], None],
     ) -> None:
-        """Look at partitions that are led here, ask other leaders for the rest; who does not answer is left out.
+        """Read partitions that this broker leads, and send requests to other leaders; partitions of leaders that do not
+        respond are omitted.
 
         Args:
-            wanted: offsets whose times are asked for, by partition.
-            take: gets the end of a partition, and the times.
+            wanted: the offsets whose timestamps are needed, by partition.
+            take: called with the end offset of a partition, and the timestamps.
         """
         image, own = self._image(), self._replicas
         elsewhere: dict[int, list[PartitionKey]] = defaultdict(list)
@@ -202,7 +203,7 @@ class GroupLagJob:
 def _unless_failed(
     read_local: Callable[[Partition, PartitionKey], None], partition: Partition, key: PartitionKey
 ) -> None:
-    """What cannot be read is left out: readers of the partition get the error."""
+    """Omit partitions that cannot be read: their consumers get the error."""
     try:
         read_local(partition, key)
     except (OSError, OdradekError) as error:

@@ -1,4 +1,4 @@
-"""How late the event loop is: what waits for it, waits so long. All requests of a node share one loop."""
+"""Measures the delay of the event loop, which all requests of a node share."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class LoopWatch:
         self._next: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begin, where it is shown."""
+        """Start, if the metrics are served."""
         if self._is_shown:
             self._plan()
 
@@ -39,7 +39,7 @@ class LoopWatch:
             self._next.cancel()
 
     def families(self) -> Iterator[Family]:
-        """What was seen."""
+        """The measured delays."""
         yield Family.counter(
             "odradek_loop_cpu_seconds",
             "Processor time of the thread of the event loop; its rate is how busy the loop is, 0 to 1.",

@@ -1,7 +1,7 @@
-"""What a broker does now and then: retention, flushes, checkpoints, removal of what was deleted, idle connections.
+"""Periodic jobs of a broker: retention, flushes, checkpoints, removal of deleted files, idle connections.
 
-Each job is a loop of its own that sleeps between two runs. What blocks is run off the event loop; a disk that fails
-takes its directory offline and does not end the job.
+Each job is a loop that sleeps between two runs. Blocking calls run off the event loop. A disk error takes its directory
+offline, and does not end the job.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ FIRST_LOOK_MS = 30_000
 REMOVAL_INTERVAL_MS = 1_000
 SPACE_CHECK_MS = 500
 ISOLATION_CHECK_MS = 500
-# Deciding about a log that keeps all takes some microseconds; then others have their turn.
+# The decision for a log with nothing to delete takes some microseconds; after so many, other tasks run.
 LOGS_PER_TURN = 100
-# Kafka looks for idle connections with every poll; once a second is fine enough for limits of minutes.
+# Kafka checks for idle connections with every poll; once a second suffices for limits of minutes.
 MAX_IDLE_CHECK_MS = 1_000
-# log.flush.scheduler.interval.ms is "never" by default; a topic may still ask for flush.ms.
+# log.flush.scheduler.interval.ms is "never" by default; a topic may still set flush.ms.
 MAX_FLUSH_CHECK_MS = 1_000
 _log = get_logger("server.background.maintenance")
 
 
 @config
 class MaintenanceConfig:
-    """How often things are looked after."""
+    """The intervals of the jobs."""
 
     retention_check_ms: int = option(
         "log.retention.check.interval.ms",

@@ -1,4 +1,5 @@
-"""The background scrub: all closed segments of all logs in turn, at a pace; damage is repaired from replicas."""
+"""The background scrub: verifies all closed segments of all logs at a limited rate, and repairs damage from
+replicas."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ class Scrubbing:
         self._job: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin, unless odradek.log.scrub.enable says no."""
+        """Start, unless odradek.log.scrub.enable is false."""
         if self._config.enable:
             self._job = asyncio.get_running_loop().create_task(self._run())
 
@@ -61,7 +62,7 @@ class Scrubbing:
     async def _pass(self) -> None:
         """Verify every segment that is closed now."""
         logs = list(self._log_manager.logs.values())
-        # A broker that is often restarted comes to all of them, too.
+        # The first log depends on the time, so that all logs are reached even if the broker is restarted often.
         first = self._clock.now_ms() % max(1, len(logs))
         logs = logs[first:] + logs[:first]
         closed = [(log, segment) for log in logs for segment in log.segments[:-1]]
@@ -100,7 +101,7 @@ class Scrubbing:
             raise StorageError(log.log_dir, f"{segment.path}: {error}") from error
 
     async def _repaired(self, log: Log, segment: Segment, position: int, offset: int) -> SegmentCheck | None:
-        """Let damage be repaired; a check of what is there then and behind it, None where it stays damaged."""
+        """Repair damage; returns a check of the repaired batches and the rest, or None if the damage remains."""
         self.counts.damaged += 1
         segment.verification.invalidate()
         log.damage.report(segment, position, offset)

@@ -1,7 +1,7 @@
-"""Reads the public keys by which tokens are checked, again and again: off the loop, and no more often than is sensible.
+"""Refreshes the public keys that verify tokens: off the event loop, at a limited rate.
 
-While they cannot be read, those that were read last count. A token that names a key that is not known has them read
-again soon: the issuer has another key now.
+While they cannot be read, the last keys stay in use. A token with an unknown key id triggers an early refresh, since
+the issuer may have rotated its keys.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from odradek.common.log_lines import get_logger
 from odradek.common.ports import Clock, Disk, read_file
 from odradek.security.sasl.tokens import TokenChecks, read_keys
 
-# Tokens with unknown keys make us ask no more often: anyone may send them.
+# Tokens with unknown keys trigger no refresh sooner than this: anyone can send them.
 UNKNOWN_PAUSE_MS = 2000
 LOOK_S = 0.5
 _FILE = "file://"
@@ -25,11 +25,11 @@ _log = get_logger("server.background.token_keys")
 
 @dataclass(frozen=True, slots=True)
 class _Followed:
-    """Keys that are read again and again.
+    """Keys that are refreshed periodically.
 
     Attributes:
-        task: None for tokens that no one signs, which have no keys.
-        tried: whether a try was made to read them.
+        task: None for unsigned tokens, which have no keys.
+        tried: whether there was an attempt to read them.
     """
 
     checks: TokenChecks
@@ -77,7 +77,7 @@ class TokenKeys:
 
     @property
     def are_awaited(self) -> bool:
-        """Whether there are any that no try was made to read yet."""
+        """Whether there are keys without an attempt to read them."""
         return not all(each.tried.is_set() for each in self._followed)
 
     async def tried(self) -> None:

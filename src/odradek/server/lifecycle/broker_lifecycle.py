@@ -1,8 +1,8 @@
-"""This broker's place in the cluster: registration, heartbeats, and leaving in good order.
+"""The broker's membership of the cluster: registration, heartbeats, and controlled shutdown.
 
-A broker is fenced, that is unknown to clients, until it has heard of its own registration; a fenced one is leader of
-nothing. It beats every broker.heartbeat.interval.ms; before it stops it asks the controller to move its leaders away
-(controlled shutdown). Source: KIP-631, KIP-858.
+A broker is fenced, that is unknown to clients, until it has applied its own registration; a fenced broker leads
+nothing. It sends a heartbeat every broker.heartbeat.interval.ms. Before it stops, the controller moves its leaders to
+other brokers (controlled shutdown). Source: KIP-631, KIP-858.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from odradek.server.controller_gateway import Controller
 
 RETRY_MS = 100
-# A broker that asked to stop asks again so often, until the controller has moved its leaders.
+# The interval of heartbeats during a controlled shutdown, until the controller has moved the leaders.
 LEAVE_POLL_MS = 20
 LEAVE_TIMEOUT_MS = 10_000
 _RETRIED = {
@@ -42,7 +42,7 @@ _RETRIED = {
     ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.KAFKA_STORAGE_ERROR,  # the controller's disk is full
 }
-# Of heartbeats: the cluster goes on without this broker, or with another one under its id.
+# Errors of heartbeats after which the broker cannot continue: it is unregistered, or another process has its id.
 _NOT_THIS_BROKER = {
     ErrorCode.BROKER_ID_NOT_REGISTERED,
     ErrorCode.STALE_BROKER_EPOCH,
@@ -108,11 +108,11 @@ class BrokerLifecycle:
     ) -> None:
         """
         Args:
-            controller: the way to the active controller.
-            metadata_offset: of the image that this broker goes by.
+            controller: sends requests to the active controller.
+            metadata_offset: of the present image.
             directories: every log directory of this broker.
-            on_failed: called when the cluster refuses this broker for good.
-            on_answered: called whenever the controller counts this broker as serving.
+            on_failed: called when the cluster refuses this broker permanently.
+            on_answered: called whenever the controller reports this broker as unfenced.
         """
         self._config = config
         self._controller = controller
@@ -152,10 +152,11 @@ class BrokerLifecycle:
     async def join(self, publisher: MetadataPublisher) -> None:
         """Wait until the controller and this broker's own image report that it has caught up; heartbeats continue.
 
-        A client that asks for metadata as soon as we serve must get a broker: with none, librdkafka asks no more.
+        A metadata response must have a broker as soon as this node serves: without any, librdkafka sends no more
+            requests.
 
         Raises:
-            ApiError: no controller answers in time, or this broker was unregistered.
+            ApiError: no controller responds in time, or this broker was unregistered.
         """
         try:
             async with asyncio.timeout(self._config.registration_timeout_ms / 1000):
@@ -169,7 +170,8 @@ class BrokerLifecycle:
             ) from None
 
     async def _unfenced(self) -> None:
-        """Ask until we are; what the controller cannot write down at present it may in a moment. Raises ApiError."""
+        """Send heartbeats until this broker is unfenced; retriable errors of the controller are retried. Raises
+        ApiError."""
         while True:
             try:
                 answer = await self._heartbeat_or_register()
@@ -255,7 +257,7 @@ class BrokerLifecycle:
                 return answer.broker_epoch
 
     def _note_duplicate(self, error: ApiError) -> None:
-        """Say at once that another process has this id; it may be one that has died, whose session ends soon."""
+        """Log at once that another process has this id; it may have died, and its session then ends soon."""
         duplicate = error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
         if duplicate and not self._duplicate:
             self._duplicate = (
@@ -293,8 +295,9 @@ class BrokerLifecycle:
             return None
 
     async def _register_again(self, stale: ApiError) -> None:
-        """Another registration is in the place of ours: what an earlier process of this node sent before it was killed
-        has come late. That of another node with our id has other directories, and the controller refuses us.
+        """Register again, since another registration has replaced this one: the delayed request of an earlier, killed
+        process of this node. Another node with the same id has other directories, and the controller then refuses this
+        one.
 
         Raises:
             ApiError: `stale`, where the broker was unregistered; as the registration is refused.
@@ -306,7 +309,7 @@ class BrokerLifecycle:
             return own is None or own.broker_epoch > self.broker_epoch
 
         if not await wait_until_seen(self._publisher, is_seen):
-            return  # who answered may have missed our registration: ask again
+            return  # the responding controller may not have the registration yet: retry
         if self._broker_id not in self._publisher.image.brokers:
             raise stale
         _log.warning("another registration replaced this broker's: registering again")

@@ -1,13 +1,13 @@
-"""The last moments of a broker that stops in good order, as its clients see them: silence, then a closed connection.
+"""The end of a controlled shutdown for clients: no more responses, then closed connections.
 
-When the leaders have moved, this broker knows it before others do. A client that gets NOT_LEADER_OR_FOLLOWER in
-that instant finds the new leader and comes too early, as that one has not applied its leadership yet; or it gets the
-new leader while other requests of its own are still on their way here, which librdkafka waits for, and then looks at
-the new leader a second later. A closed connection ends all requests of a client at once; it asks another broker then.
+This broker applies the change of leaders before other brokers do. A client that gets NOT_LEADER_OR_FOLLOWER then finds
+the new leader before that broker has applied its leadership. Or the client learns the new leader while it has other
+requests in flight to this broker: librdkafka waits for these, and sends to the new leader a second later. A closed
+connection fails all requests of a client at once, and the client tries another broker.
 
-So: from the moment in which this broker leads nothing any more, clients get no answer, and when the controller says
-that all others know, or after `HOLD_MS`, their connections end. Nothing is acknowledged or refused that was not before;
-who had not been answered sends again, as after any lost connection. After `HOLD_MS` clients that come back are served.
+Therefore clients get no responses once this broker leads nothing. Their connections are closed when the controller
+reports that all other brokers have applied the change, or after `HOLD_MS`. No request is acknowledged or refused in
+between; clients send pending requests again, as after any lost connection. After `HOLD_MS` new connections are served.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from odradek.metadata.image import MetadataImage
     from odradek.server.network.dispatch import Dispatcher
 
-# Others tell the controller within milliseconds that they know. Who does not may be dead, and clients must go on.
+# Brokers report the applied metadata within milliseconds. One that does not may be dead, and clients must continue.
 HOLD_MS = 100
 _SCOPE = "broker"
 
 
 def shutdown_is_complete(image: MetadataImage, node_id: int, broker_epoch: int) -> bool:
-    """Whether this process of a broker has asked to stop, and leads nothing any more."""
+    """Whether this process of the broker is in a controlled shutdown, and leads nothing any more."""
     own = image.brokers.get(node_id)
     if own is None or not own.in_controlled_shutdown or own.broker_epoch != broker_epoch:
         return False
@@ -47,7 +47,7 @@ class ControlledShutdown:
         self._begun = False
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Fall silent when the leaders have moved. Subscribed before those who would answer that they have."""
+        """Stop responses when the leaders have moved. Subscribed before the parts that would send such responses."""
         if self._begun or not shutdown_is_complete(image, self._node_id, self._broker_epoch()):
             return
         self._begun = True

@@ -1,7 +1,8 @@
-"""A controller makes itself known: where it listens, and which features it supports (KIP-919).
+"""Registers a controller: its endpoints, and the features that it supports (KIP-919).
 
-Every controller of the quorum registers once in its life, as soon as the metadata allows it; the record is what
-DescribeCluster lists of controllers, and what a change of feature levels is checked against.
+Every controller of the quorum registers once for each process, as soon as the metadata version allows it.
+DescribeCluster
+returns these records, and changes of feature levels are checked against them.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def controller_registration_request(
     endpoints: Mapping[str, tuple[str, int]],
     features: Mapping[str, LevelRange],
 ) -> request_message.ControllerRegistrationRequest:
-    """What a controller says of itself: the listeners in `endpoints`, as others dial them, and its feature levels."""
+    """The registration of a controller: `endpoints`, by which others connect to it, and its feature levels."""
     return request_message.ControllerRegistrationRequest(
         controller_id=node_id,
         incarnation_id=incarnation_id,
@@ -58,7 +59,7 @@ def controller_registration_request(
 
 
 class ControllerRegistration:
-    """Registers when the metadata says that it must be done; a subscriber of the metadata."""
+    """Registers if the metadata has no registration of this process; a subscriber of the metadata."""
 
     def __init__(self, gateway: Controller, request: request_message.ControllerRegistrationRequest) -> None:
         self._gateway = gateway

@@ -1,7 +1,7 @@
-"""Reports to the controller in which log directory each replica of this broker is, where its metadata says otherwise.
+"""Reports the log directories of replicas to the controller, if its metadata has other ones.
 
-A broker with several directories chooses one itself, and a new disk takes the place of one that broke: the controller
-elects only where it knows that the directory is there. Source: KIP-858.
+A broker with several directories chooses one for a new replica, and a disk may be replaced. The controller elects only
+replicas whose directory it knows as online. Source: KIP-858.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _Key = tuple[UUID, int]
 
 
 class DirectoryAssignments:
-    """What this broker still has to tell."""
+    """The pending reports of this broker."""
 
     def __init__(
         self,
@@ -52,8 +52,8 @@ class DirectoryAssignments:
         Args:
             broker_epoch: of this broker's registration.
             directory_of: the id of the directory that holds a replica, by topic and partition; UNASSIGNED_DIRECTORY
-                where there is none, LOST_DIRECTORY where it is one that failed.
-            is_online: whether a directory of this broker works; the metadata hears of a failure later.
+                if there is none, LOST_DIRECTORY if the directory has failed.
+            is_online: whether a directory of this broker works; the metadata has a failure later.
         """
         self._controller = controller
         self._broker_id = broker_id
@@ -61,7 +61,7 @@ class DirectoryAssignments:
         self._directory_of = directory_of
         self._is_online = is_online
         self._unreported: dict[_Key, UUID] = {}
-        # Where replicas that are moved are about to lie, and who waits until the controller knows.
+        # The target directories of moved replicas, and the callbacks that wait until the controller knows them.
         self._planned: dict[_Key, UUID] = {}
         self._waiting: dict[_Key, Callable[[], None]] = {}
         self._image: MetadataImage | None = None
@@ -80,7 +80,8 @@ class DirectoryAssignments:
             self._task = None
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Compare what has changed with where it lies; comes after the replicas have followed."""
+        """Compare changed assignments with the directories of the replicas, after the replicas have applied the
+        change."""
         self._image = image
         if not _are_assigned(image):
             return
@@ -119,13 +120,13 @@ class DirectoryAssignments:
             self._unreported[key] = here
 
     def _counts_as_online(self, directory: UUID) -> bool:
-        """Whether the controller may let this broker lead what it has in this directory."""
+        """Whether the controller may elect this broker for replicas in this directory."""
         return directory == UNASSIGNED_DIRECTORY or self._is_online(directory)
 
     def assign_and_notify(self, topic_id: UUID, number: int, directory: UUID, confirmed: Callable[[], None]) -> None:
-        """A replica is about to be in another directory: notify the controller, and call `confirmed` when it knows.
+        """Report the target directory of a move, and call `confirmed` when the controller has it.
 
-        Until `move_ended`, that directory counts as the one where it lies.
+        Until `move_ended`, that directory counts as the directory of the replica.
         """
         if self._image is None or not _are_assigned(self._image):
             confirmed()
@@ -136,7 +137,7 @@ class DirectoryAssignments:
         self._changed.set()
 
     def move_ended(self, topic_id: UUID, number: int) -> None:
-        """A replica lies where it lies, be it that it was moved or that the move was given up."""
+        """A move is complete or cancelled: the replica's present directory counts again."""
         key = (topic_id, number)
         self._waiting.pop(key, None)
         if self._planned.pop(key, None) is None or self._image is None:
@@ -144,7 +145,7 @@ class DirectoryAssignments:
         topic = self._image.topics_by_id.get(topic_id)
         if topic is not None and number in topic.partitions:
             self._compare(topic, number)
-            # The controller may have been notified of the other directory, and the metadata that says so is on its way.
+            # The controller may have the other directory already, in metadata that is not applied here yet.
             here = self._directory_of(topic.name, number)
             if here not in (UNASSIGNED_DIRECTORY, LOST_DIRECTORY):
                 self._unreported[key] = here

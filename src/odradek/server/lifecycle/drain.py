@@ -1,4 +1,4 @@
-"""A broker that hands over its work before its machine goes; see docs/adr/0006-drain.md."""
+"""Drains a broker: its leaders move to other brokers before its machine is removed; see docs/adr/0006-drain.md."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SET = 0
 
 
 def asked_to_stop(image: MetadataImage, node_id: int, broker_epoch: int) -> bool:
-    """Whether a drain asks this broker to stop. What was asked of an earlier process of its id is not meant for it."""
+    """Whether a drain of this process includes its stop; settings for an earlier process of the id do not count."""
     registered = image.brokers.get(node_id)
     own = image.config(ResourceType.BROKER, str(node_id))
     meant = registered is not None and registered.broker_epoch == broker_epoch

@@ -49,7 +49,7 @@ class _Probe(asyncio.Protocol):
 
 
 class BrokerLiveness:
-    """Which connection carries the heartbeats of which broker, and what to do when it ends."""
+    """Tracks the connections of heartbeats, and checks a broker whose connection ends."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class BrokerLiveness:
         return broker if broker is not None and not broker.fenced and broker.broker_epoch == broker_epoch else None
 
     async def _is_gone(self, broker: BrokerImage) -> bool:
-        """Whether the host of a broker refuses connections to its address, before its next heartbeat comes."""
+        """Whether a broker's address refuses connections before its next heartbeat arrives."""
         if not broker.endpoints:
             return False
         key = broker.broker_id, broker.broker_epoch
@@ -138,7 +138,7 @@ class BrokerLiveness:
             self._heartbeats.pop(key, None)
 
     async def _is_refused(self, host: str, port: int, wait_s: float) -> bool | None:
-        """Whether a connection is refused; None where one was made, and ended or lasted for `wait_s`."""
+        """Whether a connection is refused; None if one was established, and ended or lasted for `wait_s`."""
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 transport, probe = await self._network.connect(_Probe, host, port)

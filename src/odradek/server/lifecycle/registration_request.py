@@ -1,4 +1,4 @@
-"""What a broker says of itself when it registers with the active controller (KIP-631)."""
+"""The request by which a broker registers with the active controller (KIP-631)."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def broker_registration_request(
 ) -> message.BrokerRegistrationRequest:
     """
     Args:
-        hostname: what others dial where a listener is bound to all interfaces and advertises no address.
-        host: the machine that this broker shares its fate with; None says nothing.
+        hostname: the advertised host of listeners that are bound to all interfaces and advertise no address.
+        host: the machine of this broker; None omits it.
         log_dirs: ids of the directories that are online.
         previous_broker_epoch: of the last clean stop, -1 after an unclean one (KIP-966).
     """

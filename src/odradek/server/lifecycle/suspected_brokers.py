@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from odradek.metadata.delta import MetadataDelta
     from odradek.metadata.image import MetadataImage
 
-# A leader's death is known in milliseconds where the controller lives; where it died too, an election comes first.
+# A controller fences a dead leader within milliseconds; if the active controller died too, an election comes first.
 SUSPICION_MS = 1_000
-# Longer than two of the second-long periods in which librdkafka looks at what has no leader.
+# Longer than two of librdkafka's intervals of a second for partitions without a leader.
 ADVERTISED_MS = 3_000
 
 
@@ -54,13 +54,13 @@ class SuspectedBrokers:
         self._suspected_ms[broker_id] = self._clock.monotonic_ms()
 
     def clear_suspicion(self, broker_id: int) -> None:
-        """There is news of a broker: it answers, or the cluster says what it is."""
+        """End the suspicion of a broker: it responds, or the metadata has its state."""
         if self._suspected_ms.pop(broker_id, None) is not None:
             self._resolved.set()
             self._resolved = asyncio.Event()
 
     def is_advertised(self, broker_id: int) -> bool:
-        """Whether clients still hear the address of a fenced broker."""
+        """Whether responses still include the address of a fenced broker."""
         fenced_ms = self._fenced_ms.get(broker_id)
         return fenced_ms is not None and self._clock.monotonic_ms() - fenced_ms < ADVERTISED_MS
 

@@ -28,7 +28,7 @@ RecordT = TypeVar("RecordT")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorParts:
-    """The coordinators, and what creates their topics."""
+    """The coordinators, and the creator of their topics."""
 
     topic_creator: TopicCreator
     groups: GroupCoordinator
@@ -44,7 +44,7 @@ def build_coordinators(
     *,
     image_is_current: Callable[[], bool],
 ) -> CoordinatorParts:
-    """`image_is_current` says whether the image is no older than this broker's registration."""
+    """`image_is_current` returns whether the image is no older than this broker's registration."""
     replicas, publisher = data.replicas, quorum.publisher
 
     def make_log(codec: RecordCodec[RecordT], partition_id: int, leader_epoch: int) -> PartitionMachineLog[RecordT]:

@@ -1,4 +1,4 @@
-"""Builds what connections and handlers share."""
+"""Builds the parts that serve requests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from odradek.settings.broker import BrokerSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontEnd:
-    """What serves requests: the handlers' view of the node, and the connections."""
+    """The parts that serve requests: the services for handlers, and the connections."""
 
     services: BrokerServices
     dispatcher: Dispatcher

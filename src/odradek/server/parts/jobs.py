@@ -1,4 +1,4 @@
-"""Builds what a broker does in the background."""
+"""Builds the background jobs of a broker."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def build_jobs(
     dispatcher: Dispatcher,
     security: SecurityParts,
 ) -> Jobs:
-    """The scrub is a part of the replicas already: what it counts is shown by the services."""
+    """Build the jobs. The scrub belongs to the replicas already; its metrics are shown with those of the jobs."""
     group_lag = GroupLagJob(
         settings.build(GroupLagConfig),
         ports.clock,

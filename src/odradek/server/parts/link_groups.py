@@ -26,7 +26,7 @@ COMMIT_VERSION = 9
 
 
 class LinkGroups:
-    """Implements what `link.offsets` asks of them."""
+    """Implements `GroupsHere` of `link.offsets`."""
 
     def __init__(self, coordinator: GroupCoordinator, lags: GroupLagJob, *, broker_id: int, listener_name: str) -> None:
         """`lags` knows where partitions end that are led elsewhere."""

@@ -1,4 +1,4 @@
-"""Builds how clients log in to a node's listeners, and as what the node logs in to those of others."""
+"""Builds the SASL logins of a node: for clients of its listeners, and for its connections to other nodes."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ WITH_SASL = ("SASL_PLAINTEXT", "SASL_SSL")
 
 
 class Logins:
-    """By what clients log in to this node's listeners, and this node to those of others, as the settings are now.
+    """The SASL logins of this node, for the present settings.
 
     Attributes:
-        listeners: those of the node's own that have SASL, by name.
+        listeners: the mechanisms of this node's listeners with SASL, by name.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Logins:
     ) -> None:
         """
         Args:
-            image: what is known of the cluster now: users of SCRAM, delegation tokens.
+            image: returns the present metadata: SCRAM credentials, delegation tokens.
             peers: listeners of other nodes.
         Raises:
             ConfigError: a line for each mechanism that is not served, or that has no users or no name.
@@ -54,11 +54,11 @@ class Logins:
         self.listeners, self._own = self._build(settings, peers)
 
     def token_checks(self) -> list[TokenChecks]:
-        """By what tokens of OAUTHBEARER are checked, on each listener that takes them."""
+        """The checks of OAUTHBEARER tokens, of each listener with that mechanism."""
         return [each.tokens for each in self.listeners.values() if each.tokens is not None]
 
     def credentials(self, listener_name: str) -> Credentials | None:
-        """As what this node logs in to a listener of other nodes; None where that has no SASL."""
+        """The credentials for a listener of other nodes; None if that has no SASL."""
         return self._own[listener_name]
 
     def check(self, settings: BrokerSettings) -> None:
@@ -108,19 +108,19 @@ class Logins:
 
 def _surroundings(settings: BrokerSettings, image: Callable[[], MetadataImage], ports: Ports) -> Surroundings:
     now_ms = ports.clock.now_ms
-    # What nodes share and clients do not know, where it is set.
+    # The secret that nodes share, if it is set; clients do not know it.
     secret = str(settings["delegation.token.secret.key"] or "").encode()
     own_tokens = TokenCredentials(secret.decode(), lambda: image().delegation_tokens, now_ms, ports.random.randbytes)
     return Surroundings(lambda: image().scram, own_tokens.find, ports.random, secret, now_ms)
 
 
 def _given(settings: BrokerSettings) -> dict[str, str]:
-    """What was set of SASL, in the file or at run time."""
+    """The settings of SASL in the file or set at run time."""
     return {key: text for key, text in settings.explicit.items() if "sasl." in key}
 
 
 def own_credentials(settings: BrokerSettings, listener_name: str, random: Random) -> Credentials | None:
-    """As what this node logs in to a listener of other nodes; None where that has no SASL.
+    """The credentials for a listener of other nodes; None if that has no SASL.
 
     Raises:
         ConfigError: a mechanism that nodes do not use, or no name and password for it.

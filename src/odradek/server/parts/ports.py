@@ -19,13 +19,13 @@ def no_fetch(url: str, options: Mapping[str, str]) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
-    """What every part of a node reaches the world through.
+    """The interfaces of a node to the operating system.
 
     Attributes:
-        hostname: what other nodes get for a listener that is bound to all interfaces.
-        machine_id: of the machine, which several nodes may share; None where it is not known.
+        hostname: the advertised host of listeners that are bound to all interfaces.
+        machine_id: the id of the machine, which several nodes may share; None if unknown.
         fetch: reads a document over HTTPS.
-        timer: says how long work on the loop took.
+        timer: measures work on the event loop.
         cpu_timer: the processor time of the loop's thread.
     """
 

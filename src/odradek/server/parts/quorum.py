@@ -1,4 +1,4 @@
-"""Builds what a node has of the quorum: the metadata log, who reads it, and the controller that writes it."""
+"""Builds the quorum parts of a node: the metadata log, its subscribers, and the controller that writes it."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from odradek.settings.resources import SettingRules, option_docs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuorumParts:
-    """The metadata log and what hangs on it.
+    """The metadata log, and the parts that depend on it.
 
     Attributes:
-        controller, liveness: None where this node is no controller.
-        gateway: the way to the active controller.
+        controller, liveness: None if this node is no controller.
+        gateway: sends requests to the active controller.
     """
 
     rules: SettingRules
@@ -133,8 +133,8 @@ def _build_gateway(
     raft: RaftDriver,
     security: SecurityParts,
 ) -> ControllerGateway:
-    """What clients asked has a connection of its own, as in Kafka, so that a heartbeat does not wait behind the
-    creation of many topics."""
+    """Build the gateway. Forwarded requests of clients have a connection of their own, as in Kafka, so that a heartbeat
+    does not wait for the creation of many topics."""
     config = settings.build(ChannelConfig)
 
     def channel(name: str) -> ControllerChannel:

@@ -1,7 +1,7 @@
-"""Builds what a broker has of its partitions: the logs, their replication, and the session that says so.
+"""Builds the replicas of a broker: the logs, their replication, and the session with the controller.
 
-Some parts need each other: a replica that moves is reported by `DirectoryAssignments`, which asks the replicas where
-they are. Such a part gets a function that looks the other up when it is called, and all are there by then.
+Some parts depend on each other: `DirectoryAssignments` reports moves of replicas, and reads their directories. Such a
+part gets a function that returns the other one, and is called only after all are built.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def build_replicas(
 ) -> ReplicaParts:
     """
     Args:
-        on_failed: called when the cluster refuses this broker for good.
+        on_failed: called when the cluster refuses this broker permanently.
         on_storage_failed: called once for each directory that failed.
         on_log_placed: called for each partition for whose log there was no space at first.
     """

@@ -1,4 +1,4 @@
-"""Builds what makes a node secure: TLS and SASL of its listeners and towards other nodes, and who may do what."""
+"""Builds the security parts of a node: TLS and SASL of its listeners and its connections, and the authorizer."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class SecurityParts:
     Attributes:
         listeners: the TLS of the node's own listeners that have it, by name.
         logins: the SASL of those that have it, and of connections to other nodes.
-        dynamic: the settings that count now, opened where they are sealed.
-        authorizer: what decides who may do what; None: every client may do everything.
+        dynamic: the present settings, decrypted.
+        authorizer: decides about permissions; None: every client may do everything.
         between_brokers, to_controllers: how this node connects to the inter-broker and the controllers' listener.
     """
 
@@ -57,7 +57,7 @@ class SecurityParts:
         yield from self.outgoing.values()
 
     def check(self, image: MetadataImage, changed: Mapping[str, str | None]) -> None:
-        """Whether connections could be made secure if these settings of this node were changed; None takes one away.
+        """Check the security settings of this node after a change; None deletes a setting.
 
         Raises:
             ConfigError: keys or certificates that cannot be used, logins that could not be served.
@@ -74,7 +74,7 @@ class SecurityParts:
         self.logins.check(settings)
 
     def change_settings(self, settings: BrokerSettings) -> None:
-        """Go by settings that were changed at run time, for the connections to come; what is wrong changes nothing."""
+        """Apply settings that were changed at run time to new connections; invalid settings change nothing."""
         for each in self.contexts():
             try:
                 each.change_config(tls_config(settings, each.name))
@@ -93,8 +93,8 @@ class SecurityParts:
 
 
 def tls_config(settings: BrokerSettings, name: str) -> TlsConfig:
-    """The TLS of a listener. Where clients log in by SASL, only a setting of the listener itself asks them for a
-    certificate as well (KIP-684)."""
+    """The TLS of a listener. With SASL, only a setting of the listener itself requires client certificates
+    (KIP-684)."""
     config = settings.of_listener(name).build(TlsConfig)
     own_key = f"{LISTENER_PREFIX}{name.lower()}.ssl.client.auth"
     if settings.security_protocol_of(name) == "SASL_SSL" and own_key not in settings.explicit:
@@ -107,8 +107,8 @@ def build_security(
 ) -> SecurityParts:
     """
     Args:
-        specs: those with SASL get it here.
-        image: what is known of the cluster now.
+        specs: the listeners; SASL is added to those that have it.
+        image: returns the present metadata.
     Raises:
         ConfigError: keys or certificates that cannot be used, or no name by which to log in to other nodes.
     """
@@ -159,7 +159,7 @@ def _build_authorizer(config: AuthorizerConfig) -> StandardAuthorizer | None:
 def _build_tls(
     settings: BrokerSettings, names: Iterable[str], build: Callable[[str, TlsConfig], T], problems: list[str]
 ) -> dict[str, T]:
-    """What is built of the TLS of those listeners that have it, by name."""
+    """The TLS of the listeners that have it, by name."""
     found = {}
     for name in names:
         if settings.security_protocol_of(name) in _WITH_TLS:
@@ -170,7 +170,7 @@ def _build_tls(
     return found
 
 
-# Imported where there is TLS: the libraries behind it take a third of a node's start.
+# Imported only with TLS: its libraries take a third of a node's start.
 def _listener_tls(name: str, config: TlsConfig) -> ListenerTls:
     from odradek.security.tls.listener import ListenerTls
 

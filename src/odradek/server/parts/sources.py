@@ -1,4 +1,4 @@
-"""How links reach their sources: by settings of the link, whose secrets are opened here alone."""
+"""Connects links to their sources, with the settings of the link, whose secrets are decrypted here only."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Sources:
             for name, text in connection_settings(link.settings).items()
         }
 
-    # Imported where there is TLS: the libraries behind it take a third of a node's start.
+    # Imported only with TLS: its libraries take a third of a node's start.
     def _tls(self, settings: dict[str, str]) -> ssl.SSLContext | None:
         if not settings.get("security.protocol", "").upper().endswith("SSL"):
             return None

@@ -32,7 +32,7 @@ def first_users(arguments: Iterable[str], random: Random) -> list[UserScramCrede
     """A record for each argument, such as SCRAM-SHA-256=[name=alice,password=secret,iterations=8192].
 
     Args:
-        random: where salts come from that are not given; it must be unpredictable.
+        random: the source of salts that are not given; it must be unpredictable.
     Raises:
         ConfigError: an argument that cannot be read, or two for one user; the text holds no password.
     """

@@ -1,4 +1,4 @@
-"""What makes a directory this node's: `meta.properties` and, for a new cluster, `bootstrap.checkpoint`, as in Kafka.
+"""Formats the directories of a node: `meta.properties` and, for a new cluster, `bootstrap.checkpoint`, as in Kafka.
 
 `format_storage` prepares the directories of a node, `check_storage` checks at every start whether they are its own. A
 directory is formatted when it has `meta.properties`, which is therefore written last.
@@ -69,7 +69,7 @@ class FormatOptions:
 
     Attributes:
         features: levels that differ from those of the release.
-        standalone: this node alone is the first voter of a dynamic quorum (KIP-853).
+        standalone: this node is the only first voter of a dynamic quorum (KIP-853).
         initial_controllers: the first voters, as id@host:port:directory.
         no_initial_controllers: a quorum exists or is formatted elsewhere.
         scram_users: as `first_users` reads them.
@@ -94,11 +94,11 @@ class Storage:
 
 
 def format_missing(disk: Disk, settings: BrokerSettings, storage: Storage, *, random: Random) -> Storage:
-    """Give the directories that were added to a formatted node their ids; blocks.
+    """Format directories that were added to a formatted node; blocks.
 
     Raises:
-        ConfigError: it is the metadata directory that is empty, and what the node knew of the cluster is elsewhere or
-            lost; or a directory cannot be written.
+        ConfigError: the metadata directory is empty, so the node's metadata is elsewhere or lost; or a directory cannot
+            be written.
     """
     ids = dict(storage.directory_ids)
     for directory in storage.missing:
@@ -123,13 +123,13 @@ def random_id(random: Random) -> UUID:
 
 
 def storage_directories(settings: BrokerSettings) -> list[Path]:
-    """All directories of a node: its logs', and that of the metadata where it is another."""
+    """All directories of a node: the log directories, and the metadata directory if it is another one."""
     names = dict.fromkeys([*settings.log_dirs, settings.metadata_log_dir])
     return [Path(name) for name in names]
 
 
 def read_meta_properties(disk: Disk, directory: Path) -> MetaProperties | None:
-    """Whose a directory is, or None where it is not formatted.
+    """The content of `meta.properties`; None if the directory is not formatted.
 
     Raises:
         ConfigError: the file is unreadable, or of a version or form that this release does not know.
@@ -152,10 +152,10 @@ def read_meta_properties(disk: Disk, directory: Path) -> MetaProperties | None:
 
 
 def check_storage(disk: Disk, settings: BrokerSettings) -> Storage:
-    """Whether the directories of a node are its own, and of one cluster.
+    """Check that the directories belong to this node, and to one cluster.
 
     Raises:
-        ConfigError: one line for each directory of another node or cluster, or where none is formatted.
+        ConfigError: one line for each directory of another node or cluster; or none is formatted.
     """
     found, missing, problems = {}, [], []
     for directory in storage_directories(settings):
@@ -189,7 +189,7 @@ def format_storage(
     random: Random,
     now_ms: int,
 ) -> list[str]:
-    """Format the directories of a node. Blocks; what was there stays.
+    """Format the directories of a node. Blocks; existing files stay.
 
     Returns:
         a line to print for each directory.
@@ -221,7 +221,7 @@ def format_storage(
             directory_id = _own_directory_id(settings, options, voters, directory_id)
         try:
             make_dirs_durably(disk, directory)
-            # Once more where it was there: its maker may have died before its name was durable.
+            # Also for an existing file: the process that created it may have died before its name was durable.
             disk.sync_dir(directory.parent)
             if is_metadata:
                 _write_first_metadata(disk, directory, levels, users, voters, now_ms)
@@ -239,10 +239,10 @@ def format_storage(
 def ensure_formatted(
     disk: Disk, settings: BrokerSettings, *, random: Random, now_ms: int, cluster_id: str | None = None
 ) -> bool:
-    """Format a node that was started with nothing given, where it is new; whether it was.
+    """Format a new node that was started without configuration; returns whether it was new.
 
     Args:
-        cluster_id: of the cluster that it belongs to; None draws one, for a cluster of its own.
+        cluster_id: of an existing cluster; None draws one, for a new cluster.
     Raises:
         ConfigError: as `format_storage`.
     """
@@ -369,7 +369,7 @@ def _voter(node_id: int, endpoints: list[voters_record.Endpoint], directory_id: 
 def _own_directory_id(
     settings: BrokerSettings, options: FormatOptions, voters: voters_record.VotersRecord, drawn: UUID
 ) -> UUID:
-    """A voter's directory id is what the voter set says; standalone, the voter set takes the drawn one."""
+    """The directory id of this node in the voter set; if standalone, the voter set gets the drawn id."""
     for voter in voters.voters:
         if voter.voter_id == settings.node_id:
             if options.standalone:

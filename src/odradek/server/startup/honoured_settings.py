@@ -1,4 +1,4 @@
-"""Which classes of settings the parts of a node read; what no class reads is not honoured, and says so at start."""
+"""The settings classes of all parts of a node; other settings are not honoured, which is logged at the start."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Dynamic settings that this build does not act on: said in the log when they are set, as at start those of the file.
+"""Logs dynamic settings without effect when they are set, as those of the file at the start.
 
-A topic may keep what tiered storage of Kafka would read, and a broker a key of a plugin: they are stored and described,
-and nothing follows from them.
+A topic may have settings of Kafka's tiered storage, and a broker those of a plugin: they are stored and described, and
+have no effect.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class IgnoredSettings:
         self._honoured = _honoured()
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Tell of what was set and is not acted on."""
+        """Log changed settings without effect."""
         for (scope, key), names in self.find(delta.changed_configs, image.configs).items():
             reason = reason_unused(_plain(key))
             _log.warning(
@@ -87,7 +87,7 @@ class IgnoredSettings:
 
 
 def _plain(key: str) -> str:
-    """The setting that a key sets, be it for one listener alone."""
+    """The name of a setting, without the prefix of a listener."""
     return split_listener_key(key)[2] if key.startswith(LISTENER_PREFIX) else key
 
 

@@ -1,7 +1,7 @@
-"""A warning at the start of a node that is a cluster of its own: internal topics that it could not make when asked.
+"""Warns at the start of a single node about internal topics that it cannot create.
 
-Kafka's defaults want three brokers for them. Where more nodes belong to the cluster they may still be on their way, so
-only a node whose quorum has no other voter, and that knows of no other broker, is warned.
+Kafka's defaults need three brokers for them. In a larger cluster the other brokers may not be registered yet, so only a
+node whose quorum has no other voter, and whose metadata has no other broker, logs the warning.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _log = get_logger("server.broker")
 
 
 def warn_of_internal_topics(broker: Broker) -> None:
-    """Say in the log which of groups and transactions this node cannot serve, and what to set."""
+    """Log whether this node cannot serve groups or transactions, and what to set."""
     alone = broker.raft.leads and len(broker.raft.node.voters) == 1
     if not alone or len(broker.publisher.image.brokers) != 1:
         return

@@ -1,4 +1,4 @@
-"""The start's and the stop's way through all logs: several threads, and a line each second that says how far."""
+"""Loads all logs at the start, and closes them at the stop, in several threads, with a line of progress each second."""
 
 from __future__ import annotations
 

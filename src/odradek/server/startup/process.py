@@ -49,7 +49,7 @@ def run(settings: BrokerSettings) -> int:
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's where it is installed, else asyncio's own."""
+    """uvloop's event loop if it is installed, else asyncio's."""
     try:
         import uvloop
     except ImportError:
@@ -121,7 +121,7 @@ async def _serve(settings: BrokerSettings) -> int:
 
 
 async def _drain_on_signal(broker: Broker, signalled: asyncio.Event) -> None:
-    """SIGUSR1 says that this machine goes soon, as a spot machine's notice does: others take over before SIGTERM."""
+    """Drain at SIGUSR1, as for the notice of a spot machine: other brokers take over before SIGTERM."""
     while True:
         await signalled.wait()
         signalled.clear()
@@ -133,7 +133,7 @@ async def _drain_on_signal(broker: Broker, signalled: asyncio.Event) -> None:
 
 
 def _raise_descriptor_limit() -> None:
-    """As many sockets and files as the system lets this user have, without asking the user to say so."""
+    """Raise the soft limit of open files to the hard limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):

@@ -1,4 +1,4 @@
-"""What the settings say of the quorum: its voters, who may know it, and where this node's own controller is dialled."""
+"""Reads the settings of the quorum: its voters, its bootstrap servers, and the endpoints of this node's controller."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def quorum_bootstrap(settings: BrokerSettings) -> list[Endpoint]:
 
 
 def controller_endpoints(specs: Iterable[ListenerSpec], me: Voter | None, hostname: str) -> Mapping[str, Endpoint]:
-    """This node's controller listeners by name, as other nodes dial them; empty where it is no controller.
+    """The advertised endpoints of this node's controller listeners by name; empty if it is no controller.
 
     Args:
-        me: this node among the static voters: all others dial that address.
-        hostname: stands for a listener that is bound to all interfaces.
+        me: this node among the static voters, whose address all others use.
+        hostname: the advertised host of listeners that are bound to all interfaces.
     """
     endpoints: dict[str, Endpoint] = {}
     for spec in specs:

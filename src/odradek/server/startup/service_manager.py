@@ -1,4 +1,4 @@
-"""What systemd is asked to know of a process."""
+"""Notifies systemd of the state of a process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socket
 
 
 def notify_manager(state: str) -> None:
-    """Say to systemd that the node serves or ends, where the unit has `Type=notify`."""
+    """Notify systemd that the node serves or ends, if the unit has `Type=notify`."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return

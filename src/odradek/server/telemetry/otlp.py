@@ -1,7 +1,7 @@
-"""What clients push: OpenTelemetry's MetricsData in protobuf, read as far as its numbers go.
+"""Parses the metrics that clients push: OpenTelemetry's MetricsData in protobuf.
 
-Gauges and sums with their attributes are read; histograms and summaries, which clients of Kafka do not send, are passed
-over. Field numbers are those of opentelemetry/proto/metrics/v1/metrics.proto.
+Gauges and sums with their attributes are read; histograms and summaries, which clients of Kafka do not send, are
+skipped. Field numbers are those of opentelemetry/proto/metrics/v1/metrics.proto.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class OtlpError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One number of a client; `is_delta`: it is to be added to what was pushed before."""
+    """One value of a client; `is_delta`: it is added to the previous value."""
 
     name: str
     attributes: tuple[tuple[str, str], ...]
@@ -143,7 +143,7 @@ class _Reader:
             position += size
 
 
-# What a value of an attribute is as text, by field and kind.
+# The text of an attribute's value, by field and kind.
 _AS_TEXT: dict[tuple[int, int], Callable[[Any], str]] = {
     (_STRING_VALUE, _BYTES): lambda value: str(value, "utf-8"),
     (_BOOL_VALUE, _VARINT): lambda value: "true" if value else "false",

@@ -1,4 +1,4 @@
-"""What clients have pushed, kept for the next scrapes: so many clients, so many series, each until it falls silent."""
+"""Stores the metrics that clients push for the next scrapes, with limits for clients and series."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from odradek.server.telemetry.otlp import Point
 from odradek.server.telemetry.subscriptions import Resources, Subscription, subscription_of
 from odradek.settings.options import config, option
 
-# As Kafka: the clients that were heard of last.
+# As Kafka: the number of clients with the latest requests.
 MAX_CLIENTS = 16_384
-# Characters of what is kept: a client may say megabytes. A series is a name with attributes.
+# Limits in characters, since a client may send megabytes. A series is a name with attributes.
 LONGEST_SERIES = 1024
 LONGEST_CLIENT_ID = 256
 # A client that has pushed nothing for so many of its intervals is gone.
 SILENT_INTERVALS = 3
-# A push that comes a little early is one whose answer before was fast.
+# The tolerance for an early push, after a fast response to the previous one.
 _EARLY = 0.9
-# After these a client asks again at once, and must be answered.
+# After these errors a client requests its subscription again at once, and must get it.
 _ASKS_AGAIN = (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 Key = tuple[str, tuple[tuple[str, str], ...]]
 
 
 @config
 class TelemetryConfig:
-    """What is taken of clients' telemetry."""
+    """The limits for telemetry of clients."""
 
     max_bytes: int = option(
         "telemetry.max.bytes",
@@ -59,12 +59,12 @@ class Client:
     series: dict[Key, float] = field(default_factory=dict)
 
     def may_ask(self, now_ms: int) -> bool:
-        """Whether it is time to ask for the subscription."""
+        """Whether the client may request the subscription now."""
         newest_ms = max(self.last_get_ms, self.last_push_ms)
         return newest_ms < 0 or self.last_error in _ASKS_AGAIN or self._is_over(newest_ms, now_ms)
 
     def may_push(self, now_ms: int) -> bool:
-        """Whether it is time to push; the first push after a subscription comes when it likes."""
+        """Whether the client may push now; the first push after a subscription may come at any time."""
         return self.last_get_ms > self.last_push_ms or self.last_push_ms < 0 or self._is_over(self.last_push_ms, now_ms)
 
     def _is_over(self, since_ms: int, now_ms: int) -> bool:
@@ -91,7 +91,7 @@ class ClientTelemetry:
         self.left_out = 0
 
     def client(self, instance: UUID, client_id: str) -> Client:
-        """A client; of too many, those that were heard of longest ago are forgotten."""
+        """The state of a client; if there are too many, those with the oldest requests are removed."""
         known = self._clients.pop(instance, None) or Client()
         self._clients[instance] = known
         known.client_id = client_id[:LONGEST_CLIENT_ID]
@@ -100,11 +100,11 @@ class ClientTelemetry:
         return known
 
     def subscription(self, image: MetadataImage, client: Mapping[str, str]) -> Subscription:
-        """What a client, as `selectors_of` has it, is asked for."""
+        """The subscription of a client with these selectors."""
         return subscription_of(self._resources.of(image), client)
 
     def take(self, client: Client, points: Sequence[Point]) -> None:
-        """Keep what was pushed, of a client that is still known, where anything shows it."""
+        """Store pushed values of a known client, if they are shown anywhere."""
         self.pushes += 1
         if client.is_forgotten or not self.is_on:
             return
@@ -123,7 +123,7 @@ class ClientTelemetry:
         self._series_count -= len(client.series)
 
     def families(self, now_ms: int) -> Iterator[Family]:
-        """What is known of clients that still push."""
+        """The metrics of clients that still push."""
         for instance, client in list(self._clients.items()):
             last_request_ms = max(client.last_get_ms, client.last_push_ms)
             if client.is_terminating or now_ms - last_request_ms > SILENT_INTERVALS * max(client.interval_ms, 1000):

@@ -1,7 +1,6 @@
-"""Which metrics a client is asked for: the resources of client metrics that match it (KIP-714). Pure.
+"""The subscription of a client: the client metrics resources that match it (KIP-714). Pure.
 
-All nodes come to the same number of a subscription without talking about it: it follows from what was set and from the
-client's id.
+All nodes compute the same subscription id without communication, from the settings and the client instance id.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ _PATTERNS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What one client is asked for.
+    """The subscription of one client.
 
     Attributes:
-        metrics: prefixes of names; ("*",) is all, none at all is nothing.
+        metrics: prefixes of names; ("*",) is all, () is none.
     """
 
     subscription_id: int
@@ -53,7 +52,7 @@ class Resources:
 
 
 def subscription_of(resources: Iterable[Mapping[str, str]], client: Mapping[str, str]) -> Subscription:
-    """What is asked of a client, given what SELECTORS name."""
+    """The subscription of a client with these values of SELECTORS."""
     metrics: dict[str, None] = {}
     interval_ms = DEFAULT_INTERVAL_MS
     for settings in resources:

@@ -1,7 +1,7 @@
-"""Transaction markers into the partitions that this broker leads: once into each, however often they are sent.
+"""Writes transaction markers into the partitions that this broker leads: once into each, however often they are sent.
 
-A marker that is in a partition already is not written again, but it is answered only when what is there is committed.
-Markers of __consumer_offsets go through the group coordinator, which alone writes to that topic.
+A marker that the partition has already is not written again; the response waits until it is committed. The group
+coordinator writes the markers of __consumer_offsets, since only it writes to that topic.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class MarkerWriter:
         self._image = image
 
     async def write(self, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
-        """Write what is not there yet; returns when all of it is committed, an error for each partition of its own."""
+        """Write missing markers; returns when all are committed, with an error for each partition."""
         response = WriteTxnMarkersResponse()
         waits = []
         for marker in request.markers:

@@ -11,12 +11,12 @@ from odradek.coordinator.transaction.metrics import transaction_families
 if TYPE_CHECKING:
     from odradek.server.context import BrokerServices
 
-# As Kafka: a transaction may be late for a while before anybody need look at it.
+# As Kafka: a transaction may exceed its timeout by this before it counts as late.
 LATE_AFTER_MS = 5 * 60_000
 
 
 def exactly_once_families(services: BrokerServices) -> Iterator[Family]:
-    """What this broker knows of producers and their transactions."""
+    """The metrics of producers and their transactions on this broker."""
     counter, gauge = Family.counter, Family.gauge
     coordinator, verifier = services.transactions, services.verifier
     led = [partition for partition in services.replicas if partition.is_leader]

@@ -1,4 +1,4 @@
-"""Whether the batches of a Produce belong to open transactions: where the log does not know, the coordinator is asked
+"""Verifies that the batches of a Produce belong to open transactions: if the log has none, the coordinator is asked
 (KIP-890)."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from odradek.replica.partition import Partition
     from odradek.server.context import RequestContext
 
-# What a transactional batch is appended under, or why it may not be.
+# The verification under which a transactional batch is appended, or the error.
 Check = Verification | ApiError | None
 # By topic and partition.
 Verified = Mapping[tuple[str, int], Check]
@@ -28,9 +28,9 @@ _FIRST_WITH_TOPIC_IDS = 13
 
 
 def find_unverified(context: RequestContext, request: ProduceRequest) -> list[Unverified]:
-    """The partitions whose log knows of no open transaction that the batch belongs to, with the batches' headers.
+    """The partitions whose log has no open transaction for the batch, with the headers of the batches.
 
-    Those to which the client may not write are left out: its request must not make them part of a transaction.
+    Partitions to which the client may not write are omitted: its request must not add them to a transaction.
     """
     found = []
     image, by_id = context.broker.image, context.api_version >= _FIRST_WITH_TOPIC_IDS
@@ -58,7 +58,7 @@ def _header_to_verify(partition: Partition, records: Any) -> BatchHeader | None:
 
 
 async def verify(context: RequestContext, request: ProduceRequest, unverified: list[Unverified]) -> Verified:
-    """Ask the coordinator of each transaction. A marker that comes meanwhile makes the answer worthless."""
+    """Verify with the coordinator of each transaction. A marker that is written meanwhile invalidates the result."""
     verifier, version = context.broker.verifier, context.api_version
     add = version >= _FIRST_ADDING
     verified: dict[tuple[str, int], Check] = {}
@@ -83,9 +83,9 @@ async def verify(context: RequestContext, request: ProduceRequest, unverified: l
 
 
 def _verification_error(code: ErrorCode, version: int) -> ApiError:
-    """What a producer's client of that version acts on rightly."""
+    """The error that clients of this version handle correctly."""
     if code in RETRIABLE:
-        # Clients of all ages send the batch again after this one, and need not ask for the partition's leader.
+        # All clients retry after this error, without a refresh of metadata.
         return ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, f"the transaction could not be verified: {code.name}")
     if code is ErrorCode.TRANSACTION_ABORTABLE and version < _FIRST_ABORTABLE:
         code = ErrorCode.INVALID_TXN_STATE

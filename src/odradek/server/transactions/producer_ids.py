@@ -1,4 +1,4 @@
-"""Producer ids, handed out one by one from blocks that the controller gives (KIP-730)."""
+"""Allocates producer ids from blocks of the controller (KIP-730)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 class ProducerIdBlocks:
-    """The block in use. An id is never given twice: the controller has written the block's end before we got it."""
+    """The present block. No id is allocated twice: the controller writes the end of a block before it returns the
+    block."""
 
     def __init__(self, controller: Controller, broker_id: int, broker_epoch: Callable[[], int]) -> None:
         """`broker_epoch` is of this broker's registration."""
@@ -34,10 +35,10 @@ class ProducerIdBlocks:
         return self._next - 1
 
     async def next_id(self) -> int:
-        """The next id; waits for a block where there is none.
+        """The next id; requests a block if there is none.
 
         Raises:
-            ApiError: COORDINATOR_LOAD_IN_PROGRESS, where the controller gives none now (clients try again).
+            ApiError: COORDINATOR_LOAD_IN_PROGRESS if the controller returns no block now (clients retry).
         """
         while (producer_id := self.take()) is None:
             if self._refill is None or self._refill.done():

@@ -1,4 +1,4 @@
-"""What a broker has for transactions: a coordinator, who writes markers, and who asks other brokers' coordinators."""
+"""The transaction parts of a broker: the coordinator, the writer of markers, and the verifier of transactions."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ class Transactions:
         Args:
             image_is_current: whether the image is no older than this broker's registration.
             broker_epoch: of this broker's registration.
-            controller: what gives producer ids.
+            controller: allocates blocks of producer ids.
             security: of the inter-broker listener.
-            off_loop: runs what takes long while the loop serves others.
+            off_loop: runs long work off the event loop.
         """
         self._node_id = settings.node_id
 
@@ -66,7 +66,7 @@ class Transactions:
                 security=security,
             )
 
-        # Markers wait for followers: over one connection they would hold back the questions of producers who wait.
+        # Markers wait for followers: over the same connection they would delay verifications, for which producers wait.
         self.peers, self._marker_peers = new_peers(), new_peers()
         self.markers = MarkerWriter(replicas, groups, clock, image)
         self.producer_ids = ProducerIdBlocks(controller, settings.node_id, broker_epoch)

@@ -1,9 +1,9 @@
-"""Partition leaders ask transaction coordinators: is this partition part of that producer's transaction? (KIP-890)
+"""Partition leaders verify with the transaction coordinator that a partition is in a producer's transaction (KIP-890).
 
-A Produce or TxnOffsetCommit that came late must not open a transaction again that has ended: nothing would end it, and
-readers would wait for it for ever. So the first batch of a transaction in a partition is written only after the
-coordinator has said that the transaction is open and includes the partition. Newer clients leave it to this question to
-add the partition.
+A delayed Produce or TxnOffsetCommit must not reopen a transaction that has ended: nothing would end it, and it would
+block readers forever. So the first batch of a transaction in a partition is appended only after the coordinator has
+confirmed that the transaction is open and includes the partition. For newer clients this request also adds the
+partition.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from odradek.settings.options import config, option
 
 Codes = dict[TopicPartition, ErrorCode]
 
-# What may pass while the client waits: the coordinator moves, or still ends the transaction before.
+# Errors that are retried while the client waits: the coordinator moves, or still ends the previous transaction.
 RETRIABLE = frozenset(
     {
         ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -142,7 +142,7 @@ class TransactionVerifier:
                 codes = _codes(response, transactional_id, partitions)
             except OdradekError:
                 codes = dict.fromkeys(partitions, ErrorCode.NETWORK_EXCEPTION)
-        # Producers of all ages know what INVALID_PRODUCER_EPOCH means in the answer to a Produce.
+        # All producers handle INVALID_PRODUCER_EPOCH in the response to a Produce.
         fenced = ErrorCode.PRODUCER_FENCED
         return {key: ErrorCode.INVALID_PRODUCER_EPOCH if code is fenced else code for key, code in codes.items()}
 
@@ -150,7 +150,7 @@ class TransactionVerifier:
 async def add_or_verify(
     coordinator: TransactionCoordinator, request: Request, partitions: Sequence[TopicPartition], *, verify_only: bool
 ) -> Codes:
-    """What this broker's coordinator says of each partition."""
+    """The result of this broker's coordinator for each partition."""
     try:
         if not verify_only:
             await coordinator.add_partitions(request, partitions)
