@@ -223,6 +223,7 @@ def resolve(
     if "node.id" not in given and "broker.id" in given:
         values["node.id"] = values["broker.id"]
     warnings += quorum_warnings(values)
+    warnings += _about_unknown_listeners(given, values)
     listeners, advertised, more = _check_listeners(given, values)
     problems += more + _check_together(given, values)
     if honoured is not None:
@@ -294,6 +295,23 @@ def _about_unknown(key: str, known: Mapping[str, Setting]) -> str:
     nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.75)
     hint = f"; did you mean {nearest[0]}?" if nearest else ""
     return f"unknown setting {key} is ignored{hint}"
+
+
+def _about_unknown_listeners(given: Mapping[str, str], values: Mapping[str, Value]) -> list[str]:
+    """A line for each name in keys of listeners that no listener has, be it one of another node."""
+    own, controllers = _listener_names(values)
+    known = {name.lower() for name in (*own, *controllers, *_protocols(given, values)[0])}
+    keys: dict[str, list[str]] = {}
+    for key in given:
+        name = key.removeprefix(LISTENER_PREFIX).partition(".")[0]
+        if key.startswith(LISTENER_PREFIX) and name not in known:
+            keys.setdefault(name, []).append(key)
+    lines = []
+    for name, of_name in keys.items():
+        nearest = difflib.get_close_matches(name.lower(), known, n=1)
+        hint = f"; did you mean {nearest[0]}, in small letters?" if nearest else ""
+        lines.append(f"{', '.join(of_name)} is ignored: no listener has the name {name}{hint}")
+    return lines
 
 
 def _protocols(given: Mapping[str, str], values: Mapping[str, Value]) -> tuple[dict[str, str], list[str]]:

@@ -59,14 +59,14 @@ class ListenerAddress:
 
 
 def split_listener_key(key: str) -> tuple[str, str, str]:
-    """`listener.name.<name>.[<mechanism>.]<key>` → name and mechanism in lower case ("" without one), and key.
+    """`listener.name.<name>.[<mechanism>.]<key>` → name, in lower case, mechanism ("" without one), and key.
 
-    A name with a dot in it is not distinguished from the key behind it.
+    A name with a dot in it is not distinguished from the key behind it; as in Kafka, a mechanism stands in lower case.
     """
     name, _, rest = key.removeprefix(LISTENER_PREFIX).partition(".")
     mechanism, _, below = rest.partition(".")
-    if mechanism.lower() in MECHANISMS:
-        return name.lower(), mechanism.lower(), below
+    if mechanism in MECHANISMS:
+        return name.lower(), mechanism, below
     return name.lower(), "", rest
 
 

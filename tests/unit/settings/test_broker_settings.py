@@ -85,6 +85,26 @@ def test_each_setting_that_nothing_reads_has_a_reason() -> None:
     assert "| `listeners` | list | `PLAINTEXT://:9092` |  | at start |" in page
 
 
+def test_settings_of_a_listener_that_there_is_not_warn() -> None:
+    mine = {
+        "listeners": "EXTERNAL://:9092,CONTROLLER://:9093",
+        "listener.security.protocol.map": "EXTERNAL:SSL,CONTROLLER:SSL,ELSEWHERE:SSL",
+        "listener.name.externl.ssl.client.auth": "required",
+        "listener.name.externl.ssl.keystore.type": "PEM",
+        "listener.name.EXTERNAL.ssl.client.auth": "required",
+        "listener.name.external.PLAIN.sasl.jaas.config": "x",
+        "listener.name.elsewhere.ssl.keystore.type": "PEM",
+        "listener.name.controller.ssl.keystore.type": "PEM",
+    }
+    mechanism, misspelt, capital = settings(mine).warnings
+    assert mechanism.endswith("PLAIN.sasl.jaas.config is no setting that one listener can have")
+    assert misspelt == (
+        "listener.name.externl.ssl.client.auth, listener.name.externl.ssl.keystore.type is ignored:"
+        " no listener has the name externl; did you mean external, in small letters?"
+    )
+    assert capital.startswith("listener.name.EXTERNAL.ssl.client.auth is ignored: no listener has the name EXTERNAL;")
+
+
 def test_threads_of_one_listener_are_ignored_with_the_reason() -> None:
     """Kafka has such pools for each listener."""
     given = zero_config({"listener.name.plaintext.num.network.threads": "8"})
