@@ -20,7 +20,9 @@ from tests.support.clients.links import (
     TOPIC,
     await_end,
     describe,
+    linked_node,
     log_of,
+    mirror_to,
     records,
     rows_of,
     transactional,
@@ -42,9 +44,16 @@ def old(tmp_path: Path) -> Iterator[Node]:
 
 @pytest.fixture
 def new(tmp_path: Path, old: Node) -> Iterator[Node]:
-    with Node(tmp_path / "new") as node:
-        odradek(node.bootstrap, "links", "create", "west", "--source", old.bootstrap)
+    with linked_node(tmp_path / "new", old) as node:
         yield node
+
+
+def promote_shared(old: Node, new: Node, count: int) -> None:
+    """Create the topic, mirror so many records, and promote the mirror."""
+    create_topic(old.bootstrap, TOPIC)
+    produce_all(old.bootstrap, TOPIC, records("shared", count))
+    mirror_to(new.bootstrap, count)
+    odradek(new.bootstrap, "links", "promote", "west", "--yes")
 
 
 def alike(first: Path, second: Path, partition: str = f"{TOPIC}-0") -> None:
@@ -107,8 +116,7 @@ def test_what_only_the_old_source_has_goes_into_a_file(old: Node, new: Node) -> 
     write(there, "shared", 5)
     there.commit_transaction(PATIENCE_S)
     write(there, "open", 2)
-    odradek(new.bootstrap, "links", "mirror", "west", TOPIC)
-    await_end(new.bootstrap, 8)
+    mirror_to(new.bootstrap, 8)
     odradek(new.bootstrap, "links", "failover", "west", "--yes")
     # Both go on: the old source's records are at offsets, and under epochs, that the new one has too.
     there.commit_transaction(PATIENCE_S)
@@ -181,11 +189,7 @@ def test_topics_without_a_common_history_are_refused(old: Node, new: Node) -> No
 
 
 def test_what_cannot_be_compared_starts_over(old: Node, new: Node) -> None:
-    create_topic(old.bootstrap, TOPIC)
-    produce_all(old.bootstrap, TOPIC, records("shared", 10))
-    odradek(new.bootstrap, "links", "mirror", "west", TOPIC)
-    await_end(new.bootstrap, 10)
-    odradek(new.bootstrap, "links", "promote", "west", "--yes")
+    promote_shared(old, new, 10)
     produce_all(old.bootstrap, TOPIC, records("lost", 3))
     produce_all(new.bootstrap, TOPIC, records("new", 9))
     # 10 ends the mirror; nothing that both had is left there, and its log starts behind all of ours.
@@ -214,11 +218,7 @@ def impatient(folder: Path) -> Path:
 def test_a_failback_whose_source_is_gone_ends_with_what_is_here(
     old: Node, new: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    create_topic(old.bootstrap, TOPIC)
-    produce_all(old.bootstrap, TOPIC, records("shared", 5))
-    odradek(new.bootstrap, "links", "mirror", "west", TOPIC)
-    await_end(new.bootstrap, 5)
-    odradek(new.bootstrap, "links", "promote", "west", "--yes")
+    promote_shared(old, new, 5)
     produce_all(old.bootstrap, TOPIC, records("lost", 2))
     writer = transactional(old, "writer")
     write(writer, "kept", 2)

@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
 
 from tests.support.clients.cli import odradek
 from tests.support.clients.confluent import create_topic, produce_all
-from tests.support.clients.links import describe, rows_of
+from tests.support.clients.links import describe, linked_node, rows_of
 from tests.support.nodes.node import Node
 from tests.support.waiting import PATIENCE_S, eventually
 
@@ -39,8 +39,7 @@ def source(tmp_path: Path) -> Iterator[Node]:
 
 @pytest.fixture
 def here(tmp_path: Path, source: Node) -> Iterator[Node]:
-    with Node(tmp_path / "here", WITH_PERMISSIONS) as node:
-        odradek(node.bootstrap, "links", "create", "west", "--source", source.bootstrap)
+    with linked_node(tmp_path / "here", source, WITH_PERMISSIONS) as node:
         yield node
 
 

@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from odradek.testing.processes import ProcessCluster
 from tests.support.clients.cli import odradek
 from tests.support.clients.confluent import create_topic, produce_all
-from tests.support.clients.links import describe, rows_of
+from tests.support.clients.links import describe, linked_node, rows_of
 from tests.support.nodes.node import Node
 from tests.support.nodes.scrapes import ANY_PORT, metrics_address, scrape
 from tests.support.waiting import PATIENCE_S, eventually
@@ -30,8 +30,7 @@ def source(tmp_path: Path) -> Iterator[Node]:
 
 @pytest.fixture
 def here(tmp_path: Path, source: Node) -> Iterator[Node]:
-    with Node(tmp_path / "here", ANY_PORT) as node:
-        odradek(node.bootstrap, "links", "create", "west", "--source", source.bootstrap)
+    with linked_node(tmp_path / "here", source, ANY_PORT) as node:
         yield node
 
 

@@ -16,7 +16,9 @@ from tests.support.clients.links import (
     TOPIC,
     await_end,
     describe,
+    linked_node,
     log_of,
+    mirror_to,
     records,
     rows_of,
     transactional,
@@ -36,15 +38,8 @@ def source(tmp_path: Path) -> Iterator[Node]:
 
 @pytest.fixture
 def here(tmp_path: Path, source: Node) -> Iterator[Node]:
-    with Node(tmp_path / "here") as node:
-        odradek(node.bootstrap, "links", "create", "west", "--source", source.bootstrap)
+    with linked_node(tmp_path / "here", source) as node:
         yield node
-
-
-def mirror_to(bootstrap: str, end: int) -> None:
-    """Mirror the topic, and wait until it is here up to `end`."""
-    odradek(bootstrap, "links", "mirror", "west", TOPIC)
-    await_end(bootstrap, end)
 
 
 class Reader:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,20 @@ from tests.support.nodes.node import Node
 from tests.support.waiting import PATIENCE_S, eventually
 
 TOPIC = "orders"
+
+
+@contextmanager
+def linked_node(folder: Path, source: Node, settings: Mapping[str, object] | None = None) -> Iterator[Node]:
+    """A node with the link `west` to a source."""
+    with Node(folder, settings) as node:
+        odradek(node.bootstrap, "links", "create", "west", "--source", source.bootstrap)
+        yield node
+
+
+def mirror_to(bootstrap: str, end: int) -> None:
+    """Mirror TOPIC, and wait until it is here up to `end`."""
+    odradek(bootstrap, "links", "mirror", "west", TOPIC)
+    await_end(bootstrap, end)
 
 
 def describe(bootstrap: str, link: str = "west") -> dict[str, Any]:
