@@ -174,7 +174,7 @@ HANDLERS: tuple[Handler, ...] = (
 
 
 def served_handlers(*, two_phase: bool) -> tuple[Handler, ...]:
-    """The table as it is served: with the version of an API that Kafka calls unstable where a setting asks for it."""
+    """The table of served handlers; it includes the unstable version of an API if a setting enables it."""
     if not two_phase:
         return HANDLERS
     return tuple(

@@ -1,10 +1,10 @@
 """AddOffsetsToTxn: key 25, versions 0-4.
 
-Behaviour: makes the partition of __consumer_offsets that keeps a group part of a producer's transaction; the offsets
-themselves follow by TxnOffsetCommit.
+Behaviour: adds the group's partition of __consumer_offsets to a producer's transaction; the offsets follow in
+TxnOffsetCommit.
 
-Versions: 2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH; 3 flexible; 4 TRANSACTION_ABORTABLE. Clients of newer
-transactions leave it out: TxnOffsetCommit 5 does it (KIP-890).
+Versions: 2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH; 3 flexible; 4 TRANSACTION_ABORTABLE. Clients with newer
+transactions do not send it: TxnOffsetCommit 5 includes it (KIP-890).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ async def handle(context: RequestContext, asked: AddOffsetsToTxnRequest) -> AddO
         groups = context.broker.coordinator
         partition_id = groups.partition_for(asked.group_id)
         if partition_id is None:
-            # Clients look for the group's coordinator, which makes the topic, only after this is answered.
+            # Clients send FindCoordinator for the group, which creates the topic, only after this response.
             await groups.find_coordinator(asked.group_id, context.listener_name)
             partition_id = groups.partition_for(asked.group_id)
         if partition_id is None:

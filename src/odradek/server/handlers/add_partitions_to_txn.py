@@ -1,13 +1,13 @@
 """AddPartitionsToTxn: key 24, versions 0-5.
 
-Behaviour: makes partitions part of a producer's transaction, all of them or none. From version 4 on it is what brokers
-send: several transactions at once, each to be added to or only verified (KIP-890). It is taken from brokers alone
-(`server.authorization.may_act_as_broker`); others get CLUSTER_AUTHORIZATION_FAILED.
+Behaviour: adds partitions to a producer's transaction, all of them or none. From version 4 on brokers send it: several
+transactions at once, to add partitions or only to verify them (KIP-890). It is accepted from brokers only
+(`server.authorization.may_act_as_broker`); other clients get CLUSTER_AUTHORIZATION_FAILED.
 
-Permissions: Write on the transactional id and on each topic; ClusterAction for what brokers send.
+Permissions: Write on the transactional id and on each topic; ClusterAction for brokers.
 
-Versions: 2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH; 3 flexible; 4 batched; 5 TRANSACTION_ABORTABLE, where
-before INVALID_TXN_STATE says that a partition is not part of the transaction.
+Versions: 2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH; 3 flexible; 4 batched; 5 TRANSACTION_ABORTABLE
+instead of INVALID_TXN_STATE for a partition that is not in the transaction.
 """
 
 from __future__ import annotations

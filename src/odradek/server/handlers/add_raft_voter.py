@@ -19,7 +19,7 @@ from odradek.server.controller_gateway import FORWARDING_TIMEOUT_MS
 async def handle(context: RequestContext, request: AddRaftVoterRequest) -> AddRaftVoterResponse:
     """Ask the active controller."""
     try:
-        # A replica that has to catch up first may be given more time than a forwarded request has.
+        # A replica that must catch up first may need more time than the timeout of forwarded requests.
         timeout_ms = max(FORWARDING_TIMEOUT_MS, request.timeout_ms)
         return await context.broker.controller.request(request, AddRaftVoterResponse, context, timeout_ms=timeout_ms)
     except ApiError as error:

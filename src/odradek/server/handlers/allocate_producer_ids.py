@@ -1,6 +1,6 @@
 """AllocateProducerIds: key 67, version 0, on the controller's listener. A block of producer ids for a broker (KIP-730).
 
-A block is recorded before it is given, so that no id is given twice.
+A block is recorded before it is returned, so that no id is allocated twice.
 """
 
 from __future__ import annotations

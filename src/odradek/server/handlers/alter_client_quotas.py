@@ -1,4 +1,4 @@
-"""AlterClientQuotas: key 49, versions 0-1. Sets and removes what clients may do per second (KIP-546).
+"""AlterClientQuotas: key 49, versions 0-1. Sets and removes client quotas (KIP-546).
 
 The controller decides, each entity on its own. The answer waits until the changes are in force on this node.
 """

@@ -1,8 +1,8 @@
-"""AlterConfigs: key 33, versions 0-2. Replaces all settings of a resource: what is not named falls back to its default.
+"""AlterConfigs: key 33, versions 0-2. Replaces all settings of a resource: omitted settings return to their defaults.
 
 Permissions: AlterConfigs on the topic or the group, or on the cluster for all else.
 
-The controller decides. Versions: 2 flexible. Old tools send it; IncrementalAlterConfigs is the better one.
+The controller decides. Versions: 2 flexible. Old tools send it; newer ones send IncrementalAlterConfigs.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """AlterPartitionReassignments: key 45, versions 0-1. Moves replicas between brokers, or ends a move (KIP-455).
 
-The controller decides; the answer waits until this broker knows what has begun. The end of a move is visible in
-ListPartitionReassignments.
+The controller decides; the response waits until this broker's image has the reassignments.
+ListPartitionReassignments shows when they are complete.
 
 Permissions: Alter on the cluster.
 
-Versions: 1 may forbid that the replication factor changes (KIP-860).
+Versions: 1 can forbid a change of the replication factor (KIP-860).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""AlterReplicaLogDirs: key 34, versions 1-2. Replicas are moved between log directories of this broker (KIP-113).
+"""AlterReplicaLogDirs: key 34, versions 1-2. Moves replicas between log directories of this broker (KIP-113).
 
-Behaviour: a move is begun and answered at once; DescribeLogDirs shows how far it came. A replica that is asked for
-where it lies already stays, and a move of it elsewhere ends. One that is not here is put there when it comes, and the
-answer is REPLICA_NOT_AVAILABLE.
+Behaviour: a move begins, and the response is sent at once; DescribeLogDirs shows the progress. If the target is the
+present directory, the replica stays, and a move to another one is cancelled. A partition without a replica here will be
+created in the directory, and the response is REPLICA_NOT_AVAILABLE.
 
 Versions: 2 flexible.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def handle(context: RequestContext, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
-    """Each replica by itself; one that is named twice goes to the last directory, as in Kafka."""
+    """Handle each replica separately; the last directory counts for one that is named twice, as in Kafka."""
     wanted: dict[tuple[str, int], str] = {}
     for directory in request.dirs:
         for topic in directory.topics:

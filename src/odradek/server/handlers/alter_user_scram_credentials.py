@@ -1,6 +1,7 @@
-"""AlterUserScramCredentials: key 51, version 0. Sets and removes what users log in with (KIP-554).
+"""AlterUserScramCredentials: key 51, version 0. Sets and removes SCRAM credentials of users (KIP-554).
 
-The controller decides. The answer waits until this broker knows, so that a user can log in here at once.
+The controller decides. The response waits until this broker's image has the change, so that a user can log in here at
+once.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ async def handle(
         return AlterUserScramCredentialsResponse(results=results)
     changed = {result.user for result in response.results if not result.error_code}
     gone = {(each.name, each.mechanism) for each in request.deletions if each.name in changed}
-    # The salt alone does not say which password it is: a client may use one again.
+    # The salt does not identify a password: a client may use the same salt again.
     new = {(each.name, each.mechanism): _kept(each) for each in request.upsertions if each.name in changed}
     await wait_until_seen(context.broker.publisher, lambda image: gone.isdisjoint(image.scram) and _has(image, new))
     return response
@@ -48,6 +49,6 @@ def _has(image: MetadataImage, new: dict[tuple[str, int], ScramCredential]) -> b
 
 
 def _kept(change: ScramCredentialUpsertion) -> ScramCredential:
-    """What servers keep of a new password."""
+    """The stored credential of a new password."""
     keys = keys_of(SCRAM_BY_NUMBER[change.mechanism], bytes(change.salted_password))
     return ScramCredential(bytes(change.salt), keys.stored_key, keys.server_key, change.iterations)

@@ -1,12 +1,12 @@
 """ApiVersions: key 18, versions 0-5. The first request of most clients.
 
-Behaviour: lists what the table of handlers serves on this listener, and the features that the cluster has agreed on. An
-unknown version is answered in version 0 with UNSUPPORTED_VERSION (by the connection, before this handler).
+Behaviour: lists the APIs that this listener serves, and the finalized features of the cluster. The response to an
+unknown version is in version 0, with UNSUPPORTED_VERSION (by the connection, before this handler).
 
-Versions: 3 flexible, but the response's header stays at 0, so that a client that knows nothing can read it (KIP-511);
-names of client software; features (KIP-584). Before 4 a feature whose lowest level is 0 is shown from 1 on, which older
-clients insist on (KIP-1022). 5 the client says which cluster and node it expects; where it reached another it gets
-to start over from its bootstrap servers (KIP-1242).
+Versions: 3 flexible, but the response's header stays at 0, so that every client can read it (KIP-511); names of client
+software; features (KIP-584). Before 4 a feature with the lowest level 0 is shown from 1 on, which older clients require
+(KIP-1022). 5 has the cluster id and node id that the client expects; if they differ, it gets REBOOTSTRAP_REQUIRED
+(KIP-1242).
 
 Produce is advertised from version 0, see its handler.
 """
@@ -30,13 +30,13 @@ from odradek.protocol.messages.api_versions_response import (
 if TYPE_CHECKING:
     from odradek.server.context import RequestContext
 
-# Clients are not invited to push what no one would see.
+# Clients push no metrics if these are not shown anywhere.
 _TELEMETRY = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
 
 
 def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    """What this node serves here."""
+    """The APIs of this listener."""
     version = context.api_version
     if version >= 3:
         names = (request.client_software_name, request.client_software_version)

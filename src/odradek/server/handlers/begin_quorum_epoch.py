@@ -1,4 +1,5 @@
-"""BeginQuorumEpoch: key 53, versions 0-1, on controller listeners. A leader says that it leads, and where (KIP-595).
+"""BeginQuorumEpoch: key 53, versions 0-1, on controller listeners. A leader announces its leadership and its endpoints
+(KIP-595).
 
 Behaviour: see `RaftDriver.begin_quorum_epoch`. An old epoch is FENCED_LEADER_EPOCH, a second leader of one epoch
 INVALID_REQUEST.
@@ -16,7 +17,7 @@ _FIRST_WITH_ENDPOINTS = 1
 
 
 def handle(context: RequestContext, request: BeginQuorumEpochRequest) -> BeginQuorumEpochResponse:
-    """The driver's answer, without what the version has no place for."""
+    """The driver's response, without fields that the version does not have."""
     answer = context.broker.quorum.begin_quorum_epoch(request)
     if context.api_version < _FIRST_WITH_ENDPOINTS:
         answer.node_endpoints = []

@@ -1,4 +1,4 @@
-"""BrokerHeartbeat: key 63, versions 0-2, on the controller's listener. A broker lives (KIP-631).
+"""BrokerHeartbeat: key 63, versions 0-2, on the controller's listener. Keeps the session of a broker (KIP-631).
 
 Versions: 1 log directories whose disk failed (KIP-858); 2 directories that take no new replicas (KIP-1066).
 """

@@ -1,13 +1,14 @@
 """ConsumerGroupHeartbeat: API key 68, versions 0-1.
 
 Behaviour: a consumer of the newer protocol joins (member epoch 0), stays, changes its subscription, or leaves (-1; -2
-for a static member that will be back); the coordinator assigns, and moves one partition without stopping the others
+for a static member that will return); the coordinator assigns, and moves one partition without stopping the others
 (KIP-848).
 
 Permissions: Read on the group, and Describe on each topic that is subscribed by name; a regular expression matches only
 topics on which the member has Describe.
 
-Version notes: 1: the client makes the member id (KIP-1082), and may subscribe by a regular expression, in RE2's syntax.
+Version notes: 1: the client generates the member id (KIP-1082), and may subscribe by a regular expression, in RE2's
+syntax.
 
 A classic group whose members speak the embedded consumer protocol becomes a consumer group as the first consumer joins
 it, where group.consumer.migration.policy allows it; where not, the consumer gets GROUP_ID_NOT_FOUND.
@@ -28,7 +29,7 @@ from odradek.server.context import RequestContext
 
 
 async def handle(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
-    """Note that the member lives, and answer what it is to have."""
+    """Extend the session of the member, and return its assignment."""
     code = refusal(context, AclOperation.READ, AclResourceType.GROUP, request.group_id)
     if code is not None:
         return ConsumerGroupHeartbeatResponse(error_code=code)

@@ -12,7 +12,7 @@ from odradek.server.context import RequestContext
 
 
 async def handle(context: RequestContext, request: ControllerRegistrationRequest) -> ControllerRegistrationResponse:
-    """Note where a controller listens and what it supports."""
+    """Register the endpoints and features of a controller."""
     try:
         return await context.broker.controller.request(request, ControllerRegistrationResponse, context)
     except ApiError as error:

@@ -21,7 +21,7 @@ from odradek.settings.links import mirrored_topics
 
 
 async def handle(context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
-    """Grow topics to the counts asked for."""
+    """Increase the partition counts of topics."""
     may = {t.name: context.authorize(AclOperation.ALTER, AclResourceType.TOPIC, t.name) for t in request.topics}
     refused = [_refused(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for topic in request.topics if not may[topic.name]]
     if refused:
@@ -43,7 +43,7 @@ async def handle(context: RequestContext, request: CreatePartitionsRequest) -> C
 
 
 def _is_a_links(context: RequestContext) -> bool:
-    """Whether a broker asks for itself, as a link does where its source has more partitions."""
+    """Whether a broker itself sent the request, as for a link whose source has more partitions."""
     if not context.on_controller_listener or isinstance(context, ForwardedContext):
         return False
     return context.is_allowed(AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER, CLUSTER_NAME)

@@ -1,4 +1,4 @@
-"""What the handlers of delegation tokens share."""
+"""Shared functions of the handlers of delegation tokens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def check_may_ask(context: RequestContext) -> None:
-    """Whether who asks may have tokens at all: not without a name, and not by a token, which would never end.
+    """Check that the client may request tokens: not if it is anonymous, nor if it used a token itself.
 
     Raises:
         ApiError: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.

@@ -18,7 +18,7 @@ from odradek.server.context import RequestContext
 
 
 async def handle(context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
-    """Delete what the filters mean."""
+    """Delete the ACLs that match the filters."""
     try:
         check_acls(context, AclOperation.ALTER)
         response = await context.broker.controller.request(request, DeleteAclsResponse, context)
@@ -36,9 +36,9 @@ async def handle(context: RequestContext, request: DeleteAclsRequest) -> DeleteA
 
 
 def _already_deleted(image: MetadataImage, request: DeleteAclsRequest, response: DeleteAclsResponse) -> set[Acl]:
-    """What we still know of filters that match nothing any more.
+    """The ACLs of this image for filters that matched nothing at the controller.
 
-    A request whose answer was lost on its way from the controller is sent to it again, and finds the entries gone.
+    If a response of the controller was lost, the request is sent again, and the ACLs are deleted already.
     """
     pairs = zip(request.filters, response.filter_results, strict=True)
     emptied = [filter_of_deletion(each) for each, result in pairs if not result.error_code and not result.matching_acls]

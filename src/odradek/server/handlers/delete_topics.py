@@ -1,9 +1,10 @@
-"""DeleteTopics: key 20, versions 1-6. The controller decides; the answer waits until this broker has let them go.
+"""DeleteTopics: key 20, versions 1-6. The controller decides; the response waits until this broker's image has no such
+topics.
 
 Versions: 4 flexible; 5 error messages; 6 by name or by topic id (KIP-516).
 
-Permissions: Delete on the cluster or on each topic. The answer names topics, and says that they exist, where the client
-has Describe on them.
+Permissions: Delete on the cluster or on each topic. The response reveals the existence of topics only to
+clients with Describe.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
 
 
 def _with_topics(request: DeleteTopicsRequest, topics: list[DeleteTopicState]) -> DeleteTopicsRequest:
-    """The same for these topics alone."""
+    """The same request with these topics only."""
     names = [topic.name or "" for topic in topics]
     return replace(request, topics=topics if request.topics else [], topic_names=names if request.topic_names else [])
 
 
 def _refusal(context: RequestContext, image: MetadataImage, asked: DeleteTopicState) -> DeletableTopicResult | None:
-    """The answer about a topic that the client may not delete; None where it may, or where no topic has the name."""
+    """The result for a topic that the client may not delete; None if it may, or if there is no such topic."""
     topic = image.topics_by_id.get(asked.topic_id) if asked.name is None else image.topic(asked.name)
     name = asked.name if topic is None else topic.name
     if name is None:

@@ -1,7 +1,7 @@
-"""DescribeClientQuotas: key 48, versions 0-1. What clients may do per second (KIP-546), from this node's metadata.
+"""DescribeClientQuotas: key 48, versions 0-1. The client quotas (KIP-546) of this node's metadata.
 
-Each component of the filter names a type of entity, and which of that type: one by name, the default, or any. Entities
-with further types are in the answer too, unless the filter is strict.
+Each component of the filter has a type of entity, and matches one name, the default, or any name. Entities with further
+types match too, unless the filter is strict.
 """
 
 from __future__ import annotations

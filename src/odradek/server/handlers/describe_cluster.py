@@ -1,14 +1,14 @@
-"""DescribeCluster: key 60, versions 0-2. Who is in the cluster, for admin clients (KIP-700).
+"""DescribeCluster: key 60, versions 0-2. The nodes of the cluster, for admin clients (KIP-700).
 
 Versions: 1 endpoint type, brokers (1) or controllers (2), which must be that of the listener (KIP-919); 2 fenced
 brokers on request (KIP-1073).
 
-A client that asks for them gets the machines of the brokers too, and how far links are (`protocol.extras`).
+Fields of our own (`protocol.extras`) return the machines of brokers and the state of links, on request.
 
-Controllers are listed as they registered themselves; a request that any of them answers.
+The endpoints of controllers are those of their registrations; any controller can respond.
 
-Permissions: Alter on the cluster, of those who ask a controller; the authorized operations need Describe on it; links
-are described to those who have DescribeConfigs on it.
+Permissions: Alter on the cluster for requests to a controller. The authorized operations need Describe on the cluster,
+links need DescribeConfigs on it.
 """
 
 from __future__ import annotations

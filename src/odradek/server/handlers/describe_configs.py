@@ -1,9 +1,9 @@
 """DescribeConfigs: key 32, versions 1-4.
 
 Behaviour: settings of topics, of this broker ("" as name: of all brokers together), groups, client metrics and this
-broker's loggers, each with its value's source and on request the layers behind it. Secrets are never returned. A broker
-describes its own settings alone, and answers INVALID_REQUEST for another's, as Kafka does. A resource that is named
-twice is answered once, with all that was asked of it: a description of a broker is long.
+broker's loggers, each with the source of its value and, on request, its synonyms. Secrets are never returned. A broker
+describes its own settings only, and returns INVALID_REQUEST for those of another broker, as in Kafka. A resource that
+is named twice has one result with all requested settings, since the description of a broker is long.
 
 Permissions: DescribeConfigs on the topic or the group, or on the cluster for all else.
 
@@ -62,7 +62,7 @@ async def handle(context: RequestContext, request: DescribeConfigsRequest) -> De
 
 
 def _distinct(request: DescribeConfigsRequest) -> dict[tuple[int, str], set[str] | None]:
-    """Each resource once, with all that was asked of it; None for all its settings, as an empty list asks for."""
+    """Each resource once, with all requested settings; None for all settings, as for an empty list."""
     found: dict[tuple[int, str], set[str] | None] = {}
     for resource in request.resources:
         key = resource.resource_type, resource.resource_name

@@ -1,8 +1,8 @@
 """DescribeDelegationToken: key 41, versions 1-3. Tokens with their secrets (KIP-48).
 
-Answered from this node's metadata, to the owner of a token, to who asked for it, and to its renewers; to others where
-they have Describe on the token or DescribeTokens on its owner.
-Versions: 2 flexible, 3 who asked for the token (KIP-373).
+Returns tokens of this node's metadata to their owner, requester and renewers, and to clients with Describe on the token
+or DescribeTokens on its owner.
+Versions: 2 flexible, 3 the requester of the token (KIP-373).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from odradek.server.handlers.delegation import check_may_ask
 
 
 def handle(context: RequestContext, request: DescribeDelegationTokenRequest) -> DescribeDelegationTokenResponse:
-    """The tokens of these owners, or of all, as far as who asks may see them."""
+    """The tokens of these owners, or of all, that the client may describe."""
     secret_key = context.broker.settings.build(DelegationTokenConfig).secret_key
     try:
         check_may_ask(context)
@@ -45,7 +45,7 @@ def handle(context: RequestContext, request: DescribeDelegationTokenRequest) -> 
 
 
 def _holders(token: DelegationToken) -> tuple[str, ...]:
-    """Those whose token it is, in one way or another."""
+    """The owner, the requester and the renewers of a token."""
     return (token.owner, token.requester, *token.renewers)
 
 

@@ -2,7 +2,7 @@
 
 Behaviour: state, protocol and members of classic groups; an unknown group is "Dead".
 
-From version 5 on a request may ask, in a tagged field of ours, what happened to its groups
+From version 5 on a tagged field of our own requests the timelines of the groups
 (docs/adr/0007-group-timelines.md).
 
 Version notes: 3: authorized operations (KIP-430). 4: group.instance.id (KIP-345). 5: flexible. 6: GROUP_ID_NOT_FOUND

@@ -1,10 +1,10 @@
 """DescribeTopicPartitions: key 75, version 0. Topics page by page, with eligible leader replicas (KIP-966).
 
-Behaviour: topics in the order of their names (all where none is named), partitions from the cursor on; at most
-response_partition_limit of them and never more than max.request.partition.size.limit, then a cursor to go on from. A
-cursor's topic must be among those that are named.
+Behaviour: topics in the order of their names (all if none is named), partitions from the cursor on; at most
+response_partition_limit and max.request.partition.size.limit of them, then a cursor for the next page. The topic of a
+cursor must be one of the named topics.
 
-Permissions: Describe on each topic; a list of all leaves out what may not be described.
+Permissions: Describe on each topic; a list of all topics omits those without it.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ async def handle(context: RequestContext, request: DescribeTopicPartitionsReques
 
 
 def _names(context: RequestContext, request: DescribeTopicPartitionsRequest) -> list[str]:
-    """Of the topics that are asked for, or of all that the client may see."""
+    """The names of the requested topics, or of all that the client may describe."""
     if request.topics:
         return sorted({topic.name for topic in request.topics})
     return sorted(name for name in context.broker.image.topics_by_name if is_listed(context, name))

@@ -1,7 +1,7 @@
-"""EndQuorumEpoch: key 54, versions 0-1, on controller listeners. A leader says that it leads no more (KIP-595).
+"""EndQuorumEpoch: key 54, versions 0-1, on controller listeners. A leader announces that it resigns (KIP-595).
 
-Behaviour: see `RaftDriver.end_quorum_epoch`: the first of its preferred successors stands for election at once, the
-others after it, one by one.
+Behaviour: see `RaftDriver.end_quorum_epoch`: the first preferred successor becomes a candidate at once, the others
+later, one after the other.
 
 Versions: 1 directory ids and endpoints (KIP-853).
 """
@@ -16,7 +16,7 @@ _FIRST_WITH_ENDPOINTS = 1
 
 
 def handle(context: RequestContext, request: EndQuorumEpochRequest) -> EndQuorumEpochResponse:
-    """The driver's answer, without what the version has no place for."""
+    """The driver's response, without fields that the version does not have."""
     answer = context.broker.quorum.end_quorum_epoch(request)
     if context.api_version < _FIRST_WITH_ENDPOINTS:
         answer.node_endpoints = []

@@ -1,10 +1,10 @@
 """EndTxn: key 26, versions 0-5.
 
-Behaviour: commits or aborts a producer's transaction; answered when the decision is committed, while the markers are on
-their way to the partitions. The same request again gets the same answer.
+Behaviour: commits or aborts a producer's transaction; the response is sent when the decision is committed, before the
+markers are written. The same request again gets the same response.
 
-Versions: 2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH; 3 flexible; 4 TRANSACTION_ABORTABLE; 5 the epoch is
-bumped by every end, and the answer says under which producer id and epoch to go on (KIP-890).
+Versions: 2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH; 3 flexible; 4 TRANSACTION_ABORTABLE; 5 every
+end bumps the epoch, and the response has the next producer id and epoch (KIP-890).
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Envelope: key 58, version 0, on the controller's listener. A client's request that a broker passes on (KIP-590).
+"""Envelope: key 58, version 0, on the controller's listener. A client's request that a broker forwards (KIP-590).
 
-Behaviour: the request inside is served by its own handler, as if the client had asked here; principal and address are
-those of the client. Only what brokers forward may be inside. Where this node is not the active controller the envelope
-itself says so, and the broker looks for the one that is.
+Behaviour: the handler of the inner request serves it, with the principal and address of the client. Only APIs that
+brokers forward are accepted. If this node is not the active controller, the response of the envelope itself is
+NOT_CONTROLLER, and the broker finds the active one.
 
-The sender needs ClusterAction; the handler inside asks for what the client may do.
+The sender needs ClusterAction; the inner handler checks the permissions of the client.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ FORWARDED = frozenset(
 
 
 async def handle(context: RequestContext, request: EnvelopeRequest) -> EnvelopeResponse:
-    """Serve what is inside."""
+    """Serve the inner request."""
     service = context.broker.controller.service
     if service is None or not service.active:
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
@@ -64,8 +64,8 @@ async def handle(context: RequestContext, request: EnvelopeRequest) -> EnvelopeR
 async def _serve(context: RequestContext, envelope: EnvelopeRequest) -> tuple[ForwardedContext, Any]:
     """
     Raises:
-        ApiError: INVALID_REQUEST for what is no request that brokers forward, UNSUPPORTED_VERSION,
-            PRINCIPAL_DESERIALIZATION_FAILURE; NOT_CONTROLLER where the handler's answer has no place for it.
+        ApiError: INVALID_REQUEST for an API that brokers do not forward, UNSUPPORTED_VERSION,
+            PRINCIPAL_DESERIALIZATION_FAILURE; NOT_CONTROLLER if the inner response has no field for it.
     """
     principal = decode_principal(envelope.request_principal)
     client_address = decode_address(envelope.client_host_address)

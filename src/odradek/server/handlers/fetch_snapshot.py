@@ -1,7 +1,7 @@
-"""FetchSnapshot: key 59, versions 0-1, on controller listeners. A piece of a metadata snapshot (KIP-630).
+"""FetchSnapshot: key 59, versions 0-1, on controller listeners. A chunk of a metadata snapshot (KIP-630).
 
-Behaviour: see `RaftDriver.fetch_snapshot`. SNAPSHOT_NOT_FOUND where it was removed meanwhile: the replica fetches again
-and the leader where that is another; POSITION_OUT_OF_RANGE beyond its end.
+Behaviour: see `RaftDriver.fetch_snapshot`. SNAPSHOT_NOT_FOUND if it was removed: the replica fetches again; the leader
+if it is another replica; POSITION_OUT_OF_RANGE beyond its end.
 
 Versions: 1 directory ids and the leader's endpoint (KIP-853).
 """
@@ -16,7 +16,7 @@ _FIRST_WITH_ENDPOINTS = 1
 
 
 def handle(context: RequestContext, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
-    """The driver's answer, without what the version has no place for."""
+    """The driver's response, without fields that the version does not have."""
     answer = context.broker.quorum.fetch_snapshot(request)
     if context.api_version < _FIRST_WITH_ENDPOINTS:
         answer.node_endpoints = []

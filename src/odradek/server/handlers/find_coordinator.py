@@ -1,8 +1,7 @@
 """FindCoordinator: API key 10, versions 0-6.
 
-Behaviour: names the broker that leads the partition of __consumer_offsets that keeps a group, or of __transaction_state
-that keeps a transactional id, at the address of the listener that the request came in on. The first question creates
-the topic.
+Behaviour: returns the leader of the partition of __consumer_offsets for a group, or of __transaction_state for a
+transactional id, with its address for the listener of the request. The first request creates the topic.
 
 Version notes:
 - 1: key type (0 group, 1 transaction), error message. 3: flexible. 4: many keys at once (KIP-699).
@@ -10,7 +9,7 @@ Version notes:
 
 Permissions: Describe on the group or the transactional id.
 
-Not done: coordinators of share groups. They answer INVALID_REQUEST, which no client tries again.
+Not done: coordinators of share groups. The response is INVALID_REQUEST, which clients do not retry.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""GetTelemetrySubscriptions: key 71, version 0. Which metrics a client is asked to push, and how often (KIP-714).
+"""GetTelemetrySubscriptions: key 71, version 0. The metrics that a client should push, and the interval (KIP-714).
 
-ApiVersions shows this API only where the node shows what clients push, as Kafka without a receiver shows it not.
+ApiVersions has this API only if the node shows the pushed metrics, as Kafka has it only with a receiver.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NO_INSTANCE = UUID(int=0)
 
 
 def subscription(context: RequestContext, instance: UUID) -> Subscription:
-    """What is asked of the client that sends this."""
+    """The subscription of this client."""
     connection = context.connection
     client = selectors_of(
         instance, context.client_id, connection.software, context.client_address, connection.peer_port

@@ -3,7 +3,7 @@
 Behaviour: keeps a member's session; REBALANCE_IN_PROGRESS makes it join again. While the group's partition loads
 every heartbeat is answered without error, so that a failover costs no rebalance.
 
-A classic member of a consumer group (KIP-848) gets REBALANCE_IN_PROGRESS while joining again gets it further.
+A classic member of a consumer group (KIP-848) gets REBALANCE_IN_PROGRESS as long as another join advances it.
 
 Version notes: 3: group.instance.id (KIP-345). 4: flexible.
 """

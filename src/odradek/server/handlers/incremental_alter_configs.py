@@ -43,7 +43,7 @@ async def handle(context: RequestContext, request: IncrementalAlterConfigsReques
 
 
 def _changes(resource: AlterConfigsResource, stored: Mapping[str, str], rules: SettingRules) -> dict[str, str | None]:
-    """What is wrong with single changes is the controller's to say."""
+    """The changes; the controller validates each of them."""
     changes: dict[str, str | None] = {}
     for each in resource.configs:
         if each.config_operation == _DELETE:

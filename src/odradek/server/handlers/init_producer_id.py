@@ -1,13 +1,13 @@
 """InitProducerId: key 22, versions 0-5, and 6 where two-phase commit is enabled.
 
 Behaviour: an idempotent producer gets a fresh id with epoch 0, from the broker's block. A transactional one gets the id
-of its transactional id with a new epoch: every producer before it is fenced, and what they left open is aborted first
-(CONCURRENT_TRANSACTIONS: come again).
+of its transactional id with a new epoch: all earlier producers are fenced, and their open transaction is aborted first
+(CONCURRENT_TRANSACTIONS: retry).
 
 Versions: 2 flexible; 3 a producer may name its id and epoch to have the epoch bumped (KIP-360): an idempotent one gets
 a new id instead, as Kafka does; 4 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH; 5 TRANSACTION_ABORTABLE; 6
-two-phase commit (KIP-939): transactions that do not time out, and a producer that keeps an open one to end it. Kafka
-4.4 has version 6 as an unstable one, so it is offered where `transaction.two.phase.commit.enable` asks for it.
+two-phase commit (KIP-939): transactions that do not time out, and a producer that keeps an open one to end it. Version
+6 is unstable in Kafka 4.4, so it is served only with `transaction.two.phase.commit.enable`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """JoinGroup: API key 11, versions 0-9.
 
-Behaviour: makes a client a member of a group; parked until the rebalance is through.
+Behaviour: makes a client a member of a group; the response waits for the end of the rebalance.
 
-In a consumer group (KIP-848) a classic member joins as one of its members: the coordinator assigns, none leads, and
-the answer comes at once.
+A classic member may join a consumer group (KIP-848): the coordinator assigns, there is no leader, and the response is
+sent at once.
 
 Version notes:
 - 0: no rebalance timeout, the session timeout counts. 4: MEMBER_ID_REQUIRED (KIP-394). 5: group.instance.id (KIP-345).

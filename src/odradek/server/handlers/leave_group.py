@@ -1,9 +1,9 @@
 """LeaveGroup: API key 13, versions 0-5.
 
-Behaviour: takes members out of a group at once, instead of after their session timeout.
+Behaviour: removes members from a group at once, instead of after their session timeout.
 
-When the last member of the consumer protocol leaves a consumer group, classic ones that stay go on as a classic group
-(group.consumer.migration.policy).
+When the last member of the consumer protocol leaves a consumer group, the remaining classic members form a classic
+group (group.consumer.migration.policy).
 
 Version notes: 3: many members at once, and static ones by their instance id alone (KIP-345). 4: flexible. 5: the
 client's reason (KIP-800).

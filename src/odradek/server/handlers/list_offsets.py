@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from odradek.server.context import RequestContext
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
-# The first version that may ask for a place.
+# The first version that may request the place of a record.
 _SINCE = {
     LATEST: 1,
     EARLIEST: 1,
@@ -61,7 +61,7 @@ DEBUGGING_CONSUMER = -2
 def handle(
     context: RequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
-    """An offset, or an error, for each partition; at once, unless records must be looked at one by one."""
+    """An offset or an error for each partition; a coroutine if records must be searched."""
     if context.broker.replicas.is_creating_logs and logs_pending(
         context, (topic.partitions for topic in request.topics)
     ):
@@ -92,13 +92,13 @@ def handle(
 
 
 class _OffsetTimes:
-    """The times of offsets, for a coordinator of groups that asks how old what they have not read is."""
+    """The timestamps of offsets, for a group coordinator that computes the age of unread records."""
 
     def __init__(self) -> None:
         self._left = OFFSET_TIMES_LIMIT
 
     def answer(self, wanted: ListOffsetsPartition, partition: Partition, answer: ListOffsetsPartitionResponse) -> None:
-        """Look them up in one partition, as many as one request may ask for."""
+        """Read the timestamps in one partition, up to the limit of a request."""
         offsets = read_offset_times(wanted)[: self._left] if wanted.unknown_tagged_fields else ()
         if offsets:
             self._left -= len(offsets)
@@ -181,7 +181,7 @@ async def _search_all(
 
 
 async def _searched(context: RequestContext, search: _Search) -> FoundTimestamp | None:
-    """What a search finds. Raises ApiError where the partition has left meanwhile, or its leadership; OSError."""
+    """What a search finds. Raises ApiError if this broker lost the partition or its leadership meanwhile; OSError."""
     partition, disk = search.partition, context.broker.log_manager.disk
     while not search.log.is_detached and (work := search.timestamps.next_step()) is not None:
         search.timestamps.take(await disk.run_blocking(work))
@@ -193,7 +193,7 @@ async def _searched(context: RequestContext, search: _Search) -> FoundTimestamp 
 
 
 def _end(request: ListOffsetsRequest, partition: Partition, time_ms: int) -> int:
-    """Up to where the one who asks may read. Raises ApiError where a new leader cannot say."""
+    """The end offset for this client. Raises ApiError if a new leader does not know it yet."""
     log = partition.log
     if request.replica_id >= 0:
         return log.log_end_offset

@@ -14,7 +14,7 @@ from odradek.server.context import RequestContext
 async def handle(
     context: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    """What moves, of the partitions named or of all."""
+    """The ongoing reassignments of the named partitions, or of all."""
     try:
         response = await context.broker.controller.request(request, ListPartitionReassignmentsResponse, context)
     except ApiError as error:

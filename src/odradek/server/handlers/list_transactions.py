@@ -1,6 +1,6 @@
 """ListTransactions: key 66, versions 0-2.
 
-Behaviour: the transactional ids whose coordinator this broker is, by state, producer and age (KIP-664).
+Behaviour: the transactional ids that this broker coordinates, filtered by state, producer and age (KIP-664).
 
 Versions: 1 a filter by how long the transaction is open (KIP-994); 2 a pattern that the whole transactional id must
 match, in RE2's syntax and in linear time (KIP-1152).

@@ -1,20 +1,19 @@
 """Metadata: key 3, versions 0-13.
 
 Behaviour: brokers, topics and leaders as of one image. Null topics means all, an empty list none (version 0: empty
-means all). An unknown topic that is asked for by name is created with num.partitions and default.replication.factor
-where auto.create.topics.enable and the request allow it, and the answer waits until this broker knows it: a client
-that gets a retriable error waits longer. Only brokers that are not fenced are named, and those that were until a moment
-ago; and where it is not known whether a leader is still there, the answer waits a moment (see
-`server.lifecycle.suspected_brokers`).
+means all). An unknown topic that is requested by name is created with num.partitions and default.replication.factor
+if auto.create.topics.enable and the request allow it, and the response waits until this broker's image has it: after a
+retriable error clients would wait longer. Only brokers that are unfenced, or were until recently, are returned. If a
+leader may have failed, the response waits for a short time (see `server.lifecycle.suspected_brokers`).
 
 A broker that is isolated from the quorum and from its followers returns no metadata of former leaders.
 
 Versions: 1 controller, rack; 2 cluster id; 4 allow_auto_topic_creation; 5 offline replicas; 7 leader epochs; 8-10
-authorized operations of the cluster; 9 flexible; 10 topic ids; 12 topics may be asked for by id, and where one is, all
-are; 13 a top-level error.
+authorized operations of the cluster; 9 flexible; 10 topic ids; 12 topics may be requested by id, all or none of
+them; 13 a top-level error.
 
-Permissions: Describe on a topic; a list of all leaves out what may not be described. A topic that is created by this
-request needs Create on it or on the cluster.
+Permissions: Describe on a topic; a list of all topics omits those without it. Automatic creation of a topic
+needs Create on it or on the cluster.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ class _RequestedTopics(NamedTuple):
     """The topics of a request without duplicates.
 
     Attributes:
-        misplaced: it has a null name or an id, in a version that has the field and gives it no meaning yet.
+        misplaced: it has a null name or an id, in a version that has the field but does not support it.
     """
 
     ids: dict[UUID, None]

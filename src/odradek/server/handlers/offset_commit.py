@@ -3,7 +3,7 @@
 Behaviour: stores the next offset to read for each partition. Topics and partitions that do not exist are refused one
 by one; the rest goes to the group's coordinator.
 
-Permissions: Read on the group and on each topic; what the client may not read is refused before it is looked for.
+Permissions: Read on the group and on each topic, checked before the topic's existence.
 
 Version notes: 2-4: a retention of its own. 6: leader epoch (KIP-320). 7: group.instance.id (KIP-345). 8: flexible. 9:
 GROUP_ID_NOT_FOUND for a group that does not exist (KIP-848). 10: topics by id.
@@ -30,7 +30,7 @@ TOPIC_ID_VERSION = 10
 
 
 async def handle(context: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
-    """Commit what exists, and merge the answers in the order of the request."""
+    """Commit for existing partitions, and merge the results in the order of the request."""
     image, turns = context.broker.image, Turns(PARTITIONS_PER_TURN)
     answers: list[OffsetCommitResponseTopic] = []
     group_refusal = refusal(context, AclOperation.READ, AclResourceType.GROUP, request.group_id)

@@ -23,7 +23,7 @@ from odradek.server.handlers.shared import PARTITIONS_PER_TURN
 
 
 async def handle(context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
-    """Delete what may be deleted, and merge the answers in the order of the request."""
+    """Delete the permitted offsets, and merge the results in the order of the request."""
     image, turns = context.broker.image, Turns(PARTITIONS_PER_TURN)
     code = refusal(context, AclOperation.DELETE, AclResourceType.GROUP, request.group_id)
     if code is not None:

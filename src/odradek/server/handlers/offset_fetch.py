@@ -2,7 +2,7 @@
 
 Behaviour: the committed offsets of a group, -1 where there is none; of all its partitions where topics are null.
 
-Permissions: Describe on the group and on each topic; an answer about all topics leaves out what may not be described.
+Permissions: Describe on the group and on each topic; a response with all topics omits those without it.
 
 Version notes: 2: all topics, an error for the whole answer. 5: leader epoch (KIP-320). 6: flexible. 7: require_stable
 (KIP-447). 8: many groups at once (KIP-709). 9: member id and epoch, for the newer protocol alone (KIP-848). 10: topics
@@ -96,7 +96,7 @@ async def _fetch(
 
 
 def _name_ids(image: MetadataImage, response: OffsetFetchResponseGroup, by_id: bool) -> None:
-    """Where topics go by id, give each its id and leave out those that are gone: a client could not name them."""
+    """Set the topic ids in versions with ids, and omit deleted topics, which have none."""
     if not by_id:
         return
     for answer in response.topics:

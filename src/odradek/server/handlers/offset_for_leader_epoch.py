@@ -1,7 +1,7 @@
 """OffsetForLeaderEpoch: key 23, versions 2-4.
 
-Behaviour: the largest leader epoch not above the asked one that this leader's log has, and where it ended (KIP-101,
-KIP-279). Consumers find out by it that records they read were cut off; -1 where the leader knows no such epoch.
+Behaviour: the largest leader epoch in this leader's log that is not above the requested one, and its end offset
+(KIP-101, KIP-279); -1 if there is none. Consumers detect by it that records which they have read were truncated.
 
 Versions: 2 current leader epoch (KIP-320); 3 replica id; 4 flexible.
 """

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from odradek.server.context import RequestContext
     from odradek.server.telemetry.store import Client
 
-# What a push may decompress to, in times of what it may have compressed.
+# The limit of the decompressed size, as a multiple of the compressed limit.
 _MAX_RATIO = 8
 
 
 async def handle(context: RequestContext, request: PushTelemetryRequest) -> PushTelemetryResponse:
-    """Take the numbers, or say why not."""
+    """Store the metrics, or return an error."""
     telemetry = context.broker.telemetry
     client = telemetry.client(request.client_instance_id, context.client_id)
     try:

@@ -1,7 +1,7 @@
-"""RenewDelegationToken: key 39, versions 1-2. Lets a token live on (KIP-48).
+"""RenewDelegationToken: key 39, versions 1-2. Extends a token (KIP-48).
 
-The controller decides: the token's owner, who asked for it, and its renewers may. The answer waits until logins at
-this node go by it. Versions: 2 flexible.
+The controller decides: the owner, the requester and the renewers of the token may do this. The response waits until the
+change is in force for logins at this node. Versions: 2 flexible.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""SaslAuthenticate: key 36, versions 0-2. One message of a login, and our answer (KIP-152).
+"""SaslAuthenticate: key 36, versions 0-2. One message of a login, and the response (KIP-152).
 
-Behaviour: a login that fails is answered after `connection.failed.authentication.delay.ms`, and the connection ends.
-The answer does not say whether the user exists. Versions: 1 the time after which the client must log in again
-(KIP-368), 2 flexible.
+Behaviour: the response to a failed login is sent after `connection.failed.authentication.delay.ms`, and the connection
+is closed. The response does not reveal whether the user exists. Versions: 1 the time after which the client must log in
+again (KIP-368), 2 flexible.
 """
 
 from __future__ import annotations

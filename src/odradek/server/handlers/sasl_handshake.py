@@ -1,8 +1,8 @@
-"""SaslHandshake: key 17, versions 0-1. A client says by which mechanism it logs in (KIP-43).
+"""SaslHandshake: key 17, versions 0-1. Selects the SASL mechanism of a client (KIP-43).
 
-Behaviour: an unknown mechanism is answered with those of the listener, and the connection ends. Where the listener has
-no SASL it is ILLEGAL_SASL_STATE. Versions: after 0 the messages of the mechanism come as bare frames, after 1 in
-SaslAuthenticate (KIP-152). A client that is logged in begins to do so again with it (KIP-368).
+Behaviour: the response to an unknown mechanism has those of the listener, and the connection is closed. On a listener
+without SASL the error is ILLEGAL_SASL_STATE. Versions: after 0 the messages of the mechanism are bare frames, after 1
+they are in SaslAuthenticate (KIP-152). It also begins a re-authentication (KIP-368).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What several handlers need to say: where a leader is, which topics are internal, which name a client may use."""
+"""Shared functions of handlers: addresses of leaders, internal topics, transactional ids."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from odradek.metadata.model import BrokerImage
     from odradek.server.context import RequestContext
 
-# Of a request that names many partitions: how many are looked at, or answered, in one turn of the loop.
+# The partitions of a large request that are handled in one turn of the event loop.
 PARTITIONS_PER_TURN = 2000
 # The topics that Kafka keeps for itself.
-# What Kafka lets write to internal topics.
+# The client id that may write to internal topics, as in Kafka.
 ADMIN_CLIENT_ID = "__admin_client"
-# Authorized operations where the request does not ask for them.
+# The authorized operations if the request does not include them.
 NO_OPERATIONS = -(2**31)
 
 
@@ -36,9 +36,9 @@ def leader_hint(
 
 
 def address_of(context: RequestContext, broker: BrokerImage) -> tuple[str, int] | None:
-    """Where this client reaches a broker: the endpoint of the listener that it came by, or None.
+    """The endpoint of a broker for the listener of this client, or None.
 
-    Without advertised.listeners our own address is the one that the client dialled: it is known to work.
+    Without advertised.listeners this broker's own address is the one to which the client has connected.
     """
     listener = context.connection.listener
     if broker.broker_id == context.broker.node_id and listener.advertised is None and listener.scope == "broker":
@@ -48,7 +48,7 @@ def address_of(context: RequestContext, broker: BrokerImage) -> tuple[str, int] 
 
 
 def fenced_code(code: ErrorCode, api_version: int, first_version: int) -> ErrorCode:
-    """What a version says of a fenced producer: PRODUCER_FENCED is known from `first_version` on (KIP-588)."""
+    """The error code of a fenced producer: PRODUCER_FENCED from `first_version` on (KIP-588)."""
     if code is ErrorCode.PRODUCER_FENCED and api_version < first_version:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return code
@@ -57,11 +57,11 @@ def fenced_code(code: ErrorCode, api_version: int, first_version: int) -> ErrorC
 def transaction_request(
     context: RequestContext, transactional_id: str, producer_id: int, producer_epoch: int, *, bumps: bool = False
 ) -> Request:
-    """Who asks for what transactional id.
+    """The client and the transactional id of a request.
 
     Args:
-        bumps: the client's transactions are those whose every end bumps the epoch (KIP-890), which separates its late
-            requests from its new ones; their connections do for others.
+        bumps: every end of the client's transactions bumps the epoch (KIP-890), which distinguishes late requests from
+            new ones; for other clients the connection does.
     Raises:
         ApiError: INVALID_REQUEST without an id.
     """

@@ -1,12 +1,12 @@
 """TxnOffsetCommit: key 28, versions 0-5.
 
-Behaviour: offsets that take effect with the producer's transaction: they lie in __consumer_offsets at once, and count
-when its marker says so. Topics and partitions that do not exist are refused one by one.
+Behaviour: commits offsets in the producer's transaction: they are written to __consumer_offsets at once, and count when
+the commit marker is written. Topics and partitions that do not exist are refused one by one.
 
 Permissions: Write on the transactional id, Read on the group and on each topic.
 
-Versions: 2 leader epoch (KIP-320); 3 flexible, member and generation (KIP-447); 4 TRANSACTION_ABORTABLE; 5 the group's
-partition joins the transaction by this request (KIP-890). Version 6, topics by id, is not stable yet.
+Versions: 2 leader epoch (KIP-320); 3 flexible, member and generation (KIP-447); 4 TRANSACTION_ABORTABLE; 5 this
+request adds the group's partition to the transaction (KIP-890). Version 6, topics by id, is not stable yet.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ADDING_VERSION = 5
 
 
 async def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
-    """Commit what exists, and merge the answers in the order of the request."""
+    """Commit for existing partitions, and merge the results in the order of the request."""
     image, turns = context.broker.image, Turns(PARTITIONS_PER_TURN)
     codes: dict[tuple[str, int], int] = {}
     asked = request.topics
@@ -114,6 +114,6 @@ def _code(code: ErrorCode, api_version: int) -> ErrorCode:
     if code is ErrorCode.TRANSACTION_ABORTABLE and api_version < ABORTABLE_VERSION:
         return ErrorCode.INVALID_TXN_STATE
     if code in RETRIABLE and code not in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
-        # Clients of all ages ask again after this one, and need not look for the group's coordinator.
+        # All clients retry after this error, without another FindCoordinator.
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     return code

@@ -1,7 +1,6 @@
 """UpdateRaftVoter: key 82, version 0, on controller listeners. A voter updates its endpoints (KIP-853).
 
-Behaviour: see `VoterChanges.update`. Voters ask it of the leader by themselves when the voter set has other endpoints
-of them than their own.
+Behaviour: see `VoterChanges.update`. A voter sends it to the leader if the voter set has outdated endpoints of it.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from odradek.server.context import RequestContext
 
 
 async def handle(context: RequestContext, request: UpdateRaftVoterRequest) -> UpdateRaftVoterResponse:
-    """Take it, or say why not and who leads."""
+    """Update the voter, or return an error with the leader."""
     try:
         return await context.broker.quorum.changes.update(request)
     except ApiError as error:

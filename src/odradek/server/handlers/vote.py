@@ -1,6 +1,7 @@
-"""Vote: key 52, versions 0-2, on controller listeners. A voter, or one that would be, asks for this node's vote.
+"""Vote: key 52, versions 0-2, on controller listeners. A candidate, or prospective candidate, requests this node's
+vote.
 
-Behaviour: see `RaftDriver.vote`: a vote that is given is durable before the answer. A candidate that is no voter of a
+Behaviour: see `RaftDriver.vote`: a granted vote is durable before the response. A candidate that is no voter of a
 static quorum gets INCONSISTENT_VOTER_SET, another cluster INCONSISTENT_CLUSTER_ID, a request for another voter
 INVALID_VOTER_KEY, an old epoch FENCED_LEADER_EPOCH; none of these changes anything (KIP-595).
 
@@ -17,7 +18,7 @@ _FIRST_WITH_ENDPOINTS = 1
 
 
 def handle(context: RequestContext, request: VoteRequest) -> VoteResponse:
-    """The driver's answer, without what the version has no place for."""
+    """The driver's response, without fields that the version does not have."""
     answer = context.broker.quorum.vote(request)
     if context.api_version < _FIRST_WITH_ENDPOINTS:
         answer.node_endpoints = []

@@ -1,9 +1,10 @@
 """WriteTxnMarkers: key 27, versions 1-2.
 
-Behaviour: ends transactions in the partitions that this broker leads. Transaction coordinators send it, and people who
-end a transaction that hangs. A marker that is there already is not written again.
+Behaviour: ends transactions in the partitions that this broker leads. Transaction coordinators send it, and
+administrators who end a hanging transaction. An existing marker is not written again.
 
-Versions: 1 flexible; 2 the transaction's version: markers of version 2 end only what has an older epoch (KIP-890).
+Versions: 1 flexible; 2 the transaction version: markers of version 2 end only transactions with an older epoch
+(KIP-890).
 """
 
 from __future__ import annotations
