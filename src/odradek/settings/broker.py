@@ -226,6 +226,7 @@ def resolve(
     warnings += _about_unknown_listeners(given, values)
     listeners, advertised, more = _check_listeners(given, values)
     problems += more + _check_together(given, values)
+    warnings += _about_client_auth(given, listeners)
     if honoured is not None:
         problems += unserved_security(given, {each.security_protocol for each in listeners}, honoured)
     if problems:
@@ -312,6 +313,15 @@ def _about_unknown_listeners(given: Mapping[str, str], values: Mapping[str, Valu
         hint = f"; did you mean {nearest[0]}, in small letters?" if nearest else ""
         lines.append(f"{', '.join(of_name)} is ignored: no listener has the name {name}{hint}")
     return lines
+
+
+def _about_client_auth(given: Mapping[str, str], listeners: Iterable[ListenerAddress]) -> list[str]:
+    """A line where clients that log in by SASL show no certificate although ssl.client.auth asks for one (KIP-684)."""
+    key, named = "ssl.client.auth", [each.name.lower() for each in listeners if each.security_protocol == "SASL_SSL"]
+    own = [f"{LISTENER_PREFIX}{name}.{key}" for name in named if f"{LISTENER_PREFIX}{name}.{key}" not in given]
+    if not own or given.get(key, "none").strip() == "none":
+        return []
+    return [f"{key} does not hold for listeners with SASL_SSL: set {', '.join(own)}"]
 
 
 def _protocols(given: Mapping[str, str], values: Mapping[str, Value]) -> tuple[dict[str, str], list[str]]:

@@ -33,6 +33,10 @@ def test_ssl_client_auth_with_sasl_is_set_per_listener_only() -> None:
     node = settings()
     assert tls_config(node, "IN").client_auth == "required"
     assert tls_config(node, "OUT").client_auth == "none"
+    assert node.warnings == (
+        "ssl.client.auth does not hold for listeners with SASL_SSL: set listener.name.out.ssl.client.auth",
+    )
+    assert settings(OUT="SSL").warnings == ()
 
 
 @pytest.mark.parametrize("wanted", ["requested", "required"])
@@ -42,3 +46,4 @@ def test_a_listener_with_logins_may_ask_for_certificates_as_well(wanted: str) ->
         NO_SOURCES,
     )
     assert tls_config(node, "OUT").client_auth == wanted
+    assert node.warnings == ()
