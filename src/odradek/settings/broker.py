@@ -120,6 +120,11 @@ class BrokerSettings:
         names = cast("list[str]", self.values["controller.listener.names"] or [])
         return names[0].upper() if names else ""
 
+    @property
+    def known_listeners(self) -> frozenset[str]:
+        """The names of listeners, of this node and of others, that keys of listeners may have: in lower case."""
+        return _known_listeners(self.explicit, self.values)
+
     def security_protocol_of(self, listener_name: str) -> str:
         """The protocol of a listener of this node or, by listener.security.protocol.map, of another one."""
         own = next((each.security_protocol for each in self.listeners if each.name == listener_name), None)
@@ -300,8 +305,7 @@ def _about_unknown(key: str, known: Mapping[str, Setting]) -> str:
 
 def _about_unknown_listeners(given: Mapping[str, str], values: Mapping[str, Value]) -> list[str]:
     """A line for each name in keys of listeners that no listener has, be it one of another node."""
-    own, controllers = _listener_names(values)
-    known = {name.lower() for name in (*own, *controllers, *_protocols(given, values)[0])}
+    known = _known_listeners(given, values)
     keys: dict[str, list[str]] = {}
     for key in given:
         name = key.removeprefix(LISTENER_PREFIX).partition(".")[0]
@@ -313,6 +317,12 @@ def _about_unknown_listeners(given: Mapping[str, str], values: Mapping[str, Valu
         hint = f"; did you mean {nearest[0]}, in small letters?" if nearest else ""
         lines.append(f"{', '.join(of_name)} is ignored: no listener has the name {name}{hint}")
     return lines
+
+
+def _known_listeners(given: Mapping[str, str], values: Mapping[str, Value]) -> frozenset[str]:
+    """The names of all listeners that a node knows, of its own and of others, in lower case."""
+    own, controllers = _listener_names(values)
+    return frozenset(name.lower() for name in (*own, *controllers, *_protocols(given, values)[0]))
 
 
 def _about_client_auth(given: Mapping[str, str], listeners: Iterable[ListenerAddress]) -> list[str]:

@@ -8,7 +8,7 @@ from odradek.server.startup.ignored_settings import IgnoredSettings
 from odradek.settings.table import Scope
 
 TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
-OURS = IgnoredSettings(1)
+OURS = IgnoredSettings(1, {"x", "controller"})
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,10 @@ OURS = IgnoredSettings(1)
         (BROKER, "", {"a.plugin.of.ours": "x", "num.io.threads": "3"}, ["a.plugin.of.ours", "num.io.threads"]),
         (BROKER, "1", {"log.retention.ms": "9", "leader.replication.throttled.rate": "5"}, []),
         (BROKER, "1", {"replica.alter.log.dirs.io.max.bytes.per.second": "5"}, []),
+        (BROKER, "1", {"listener.name.x.ssl.keystore.location": "/k", "listener.name.controller.ssl.key.password": "p"},
+         []),
+        (BROKER, "1", {"listener.name.y.ssl.keystore.location": "/k"}, ["listener.name.y.ssl.keystore.location"]),
+        (BROKER, "1", {"listener.name.X.ssl.keystore.location": "/k"}, ["listener.name.X.ssl.keystore.location"]),
         (BROKER, "1", {"listener.name.x.num.network.threads": "8"}, ["listener.name.x.num.network.threads"]),
         (BROKER, "1", {"odradek.drain.until.ms": "-1"}, []),
         (BROKER, "2", {"remote.fetch.max.wait.ms": "1"}, []),

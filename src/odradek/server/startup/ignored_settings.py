@@ -6,7 +6,7 @@ have no effect.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from functools import cache
 
 from odradek.common.log_lines import get_logger
@@ -27,6 +27,7 @@ _SCOPES = {
     int(ResourceType.GROUP): Scope.GROUP,
 }
 _OTHER_BROKER_KEYS = frozenset({*DYNAMIC_ONLY, DRAIN_KEY, DRAIN_STOP_KEY})
+_NO_LISTENER = "no listener has this name"
 _log = get_logger("server.settings")
 
 
@@ -50,14 +51,16 @@ def has_effect(scope: str, key: str, value: str | None) -> bool:
 class IgnoredSettings:
     """Warns once for each key of each change, however many topics it was set on."""
 
-    def __init__(self, node_id: int) -> None:
+    def __init__(self, node_id: int, listeners: Container[str]) -> None:
+        """`listeners`: the names, in lower case, that keys of listeners may have."""
         self._node_id = node_id
+        self._listeners = listeners
         self._honoured = _honoured()
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Log changed settings without effect."""
         for (scope, key), names in self.find(delta.changed_configs, image.configs).items():
-            reason = reason_unused(_plain(key))
+            reason = _NO_LISTENER if self._is_elsewhere(key) else reason_unused(_plain(key))
             _log.warning(
                 "unsupported dynamic setting ignored",
                 setting=key,
@@ -77,13 +80,17 @@ class IgnoredSettings:
             if scope is None or (scope is Scope.BROKER and name not in ("", str(self._node_id))):
                 continue
             for key, text in configs.get((kind, name), {}).items():
-                if (
-                    split_key(key) is None
-                    and _plain(key) not in self._honoured[scope]
-                    and not _is_default(scope, key, text)
+                if split_key(key) is None and (
+                    self._is_elsewhere(key)
+                    or (_plain(key) not in self._honoured[scope] and not _is_default(scope, key, text))
                 ):
                     found.setdefault((scope, key), []).append(name)
         return found
+
+    def _is_elsewhere(self, key: str) -> bool:
+        """Whether a key is of a listener that there is not."""
+        name = key.removeprefix(LISTENER_PREFIX).partition(".")[0]
+        return key.startswith(LISTENER_PREFIX) and name not in self._listeners
 
 
 def _plain(key: str) -> str:
