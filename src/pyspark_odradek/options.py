@@ -167,6 +167,7 @@ READ_SETTINGS = [
     "sasl.oauthbearer.client.id",
     "sasl.oauthbearer.client.secret",
     "sasl.oauthbearer.grant.type",
+    "sasl.oauthbearer.header.urlencode",
     "sasl.oauthbearer.jwt.retriever.class",
     "sasl.oauthbearer.method",
     "sasl.oauthbearer.scope",

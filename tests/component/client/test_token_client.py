@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -65,6 +66,7 @@ def issuer(
     class Answer(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             settings["asked"] = str(int(settings["asked"]) + 1)
+            settings["authorization"] = self.headers.get("Authorization", "")
             is_good = int(settings["asked"]) <= good
             if held is not None and not is_good:
                 held.wait(60)
@@ -101,6 +103,15 @@ def test_a_token_is_kept_while_it_is_good() -> None:
     with issuer(b'{"access_token": "t", "expires_in": 1e-9}') as settings:
         assert [tokens.current_token(settings) for _ in range(3)] == ["t"] * 3
         assert settings["asked"] == "3"
+
+
+@pytest.mark.parametrize(("encode", "sent"), [("false", "a b:s/c%"), ("true", "a+b:s%2Fc%25"), (None, "a b:s/c%")])
+def test_id_and_secret_go_as_kafkas_clients_send_them(encode: str | None, sent: str) -> None:
+    with issuer(b'{"access_token": "t"}') as settings:
+        settings |= {"sasl.oauthbearer.client.id": "a b", "sasl.oauthbearer.client.secret": "s/c%"}
+        settings |= {} if encode is None else {"sasl.oauthbearer.header.urlencode": encode}
+        assert tokens.current_token(settings) == "t"
+        assert base64.b64decode(settings["authorization"].removeprefix("Basic ")).decode() == sent
 
 
 def test_a_slow_issuer_keeps_no_other_waiting() -> None:

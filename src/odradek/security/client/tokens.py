@@ -47,6 +47,8 @@ _RETRIED = frozenset({408, 429, 500, 502, 503, 504})
 _ID, _SECRET = "sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret"
 _CREDENTIALS = "sasl.oauthbearer.client.credentials"
 
+# Of clients alone: whether id and secret are encoded as RFC 6749 2.3.1 has it. Kafka's clients do not by default.
+_URLENCODE_KEY = "sasl.oauthbearer.header.urlencode"
 _RETRIEVER_KEY = "sasl.oauthbearer.jwt.retriever.class"
 _BEARER = "JwtBearerJwtRetriever"
 # Classes of Kafka's, each with the beginnings of addresses that it takes.
@@ -89,6 +91,7 @@ class _Grant:
     scope: str
     tls: tuple[tuple[str, str], ...] = field(repr=False)  # settings of the connection to the issuer
     assertion: Assertion | None = None
+    is_encoded: bool = False  # whether the header has id and secret as a form would
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +261,7 @@ def _grant_of(settings: Mapping[str, str], config: OwnTokenConfig) -> _Grant:
         config.scope or options.get("scope", ""),
         tuple(sorted(tls.items())),
         assertion,
+        settings.get(_URLENCODE_KEY, "false").strip().lower() == "true",
     )
 
 
@@ -339,7 +343,8 @@ def _request_of(grant: _Grant) -> urllib.request.Request:
         form = grant.assertion.form(grant.client_id)
     else:
         form = {"grant_type": "client_credentials"}
-        pair = f"{urllib.parse.quote_plus(grant.client_id)}:{urllib.parse.quote_plus(grant.secret)}"
+        words = (grant.client_id, grant.secret)
+        pair = ":".join(urllib.parse.quote_plus(word) if grant.is_encoded else word for word in words)
         headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
     if grant.scope:
         form["scope"] = grant.scope
