@@ -1,4 +1,4 @@
-"""Settings of replicas and of what they answer."""
+"""Settings of replicas and fetchers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from odradek.settings.options import config, option
 
 @config
 class ReplicaConfig:
-    """What all partitions of a broker go by."""
+    """The settings of all partitions of a broker."""
 
     fetch_max_bytes: int = option(
         "fetch.max.bytes",
@@ -30,7 +30,7 @@ class ReplicaConfig:
 
 @config
 class FetcherConfig:
-    """How this broker fetches what it follows."""
+    """The settings of the replica fetchers."""
 
     fetcher_count: int = option(
         "num.replica.fetchers", default=1, unit="count", doc="Fetcher connections to each leader."

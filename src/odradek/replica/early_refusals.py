@@ -1,7 +1,7 @@
-"""What producers were refused before a partition's log was here: see `log.refusals`.
+"""Records batches that were refused before the log of their partition existed: see `log.refusals`.
 
-A broker may be asked before it has heard of a partition, or while there is no space for its log. What the producer sent
-behind that batch may come when the log is there, and must not be taken for the producer's first.
+A batch may arrive before the broker has the partition in its metadata, or while there is no space for its log. Later
+batches of the producer may arrive when the log exists, and must not be appended as its first.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ MAX_PRODUCERS: Final = 100
 
 
 class EarlyRefusals:
-    """By partition; the oldest goes where there are too many. A topic has the name or the id that the request has."""
+    """Refusals by partition; the oldest is removed if there are too many. The key has the topic's name or id in the
+    request."""
 
     def __init__(self) -> None:
         self._by_partition: dict[tuple[str | UUID, int], Refusals] = {}
 
     def note(self, topic: str | UUID, partition_id: int, header: BatchHeader, code: ErrorCode) -> None:
-        """A batch is refused whose partition is not here."""
+        """Record a refused batch whose partition does not exist here."""
         if not code.retriable or not header.has_producer_id or header.base_sequence < 0:
             return
         key = topic, partition_id

@@ -1,7 +1,7 @@
-"""A leader of an old source is cut to what the new one has, and learns whether all replicas are (ADR 0021).
+"""Cuts the log of an old source's leader in a failback, and checks whether all replicas are cut (ADR 0021).
 
-Nothing is appended to a partition that is failed back: its log gets shorter alone. So what is asked here may be asked
-again by any leader, at any time.
+Nothing is appended to a partition in a failback: its log only becomes shorter. So any leader may repeat these steps at
+any time.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _log = get_logger("replica.failback")
 
 
 def cut_leader(partition: Partition, offset: int, *, starts_over: bool = False) -> bool:
-    """Drop all at or above `offset` (exclusive end), or begin there where the log begins later.
+    """Truncate the log to `offset` (the exclusive end), or begin there if its start is later.
 
-    What is known of followers is forgotten: until they ask again, they may still get what they were sent before.
+    The state of followers is reset: until their next fetch, earlier responses may still be in flight.
 
     Args:
-        starts_over: nothing of the log stays: it begins at `offset` again, wherever it ended.
+        starts_over: remove the whole log, and begin at `offset`.
     Returns:
-        Whether it is done; False while a change of the in-sync set is in flight.
+        Whether the cut is done; False while a change of the in-sync set is in flight.
     Raises:
         StorageError.
     """
@@ -56,22 +56,22 @@ def cut_leader(partition: Partition, offset: int, *, starts_over: bool = False) 
 
 
 def may_be_compacted(log: Log) -> bool:
-    """Whether compaction may have dropped records of a log for the sake of later ones.
+    """Whether compaction may have removed records of a log in favour of later ones.
 
-    That a cleaning drops something is in the checkpoint before it does; how far it came, once all of it is done.
+    The cleaner writes the checkpoint with the partition before the first removal, and its progress after a cleaning.
     """
     return log.config.compacted or log.cleaned_offset > 0
 
 
 @dataclass(slots=True)
 class Below:
-    """What lies below an offset of a log.
+    """The result of a scan below an offset of a log.
 
     Attributes:
-        end: up to where (exclusive) it was looked at.
-        has_gaps: records lack, as in a log that was compacted: it may have been copied from another replica, or its
-            checkpoint may be lost.
-        open: producer id -> where its transaction begins that has no end there.
+        end: the end of the scan (exclusive).
+        has_gaps: offsets are missing, as in a compacted log: it may be a copy of another replica, or its checkpoint may
+            be lost.
+        open: producer id -> the first offset of its transaction without a marker.
     """
 
     end: int
@@ -115,5 +115,5 @@ def _scan(below: Below, held: SharedFile, position: int, end: int, end_offset: i
 
 
 def replicas_not_cut(partition: Partition) -> list[int]:
-    """Those whose end is not known since their leader was cut: none was accepted as they asked, if they did."""
+    """The replicas without an accepted fetch since the cut of their leader."""
     return sorted(each for each, follower in partition.in_sync.followers.items() if follower.log_end_offset < 0)

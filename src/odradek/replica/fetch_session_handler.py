@@ -1,8 +1,8 @@
-"""The follower's half of an incremental fetch session (KIP-227): names only what has changed since the last request.
+"""The follower's half of an incremental fetch session (KIP-227): requests have only changed partitions.
 
-Pure. The leader's half is `server.fetch_session_cache`. A session begins with a full request; the leader may refuse
-to keep one (session id 0), and then every request is a full one. A request whose answer never came, or came as a
-session error, leaves both sides with different views: the next one is full, and ends the old session.
+Pure. The leader's half is `server.fetch_session_cache`. A session begins with a full request. The leader may refuse a
+session (session id 0), and then every request is full. After a lost response or a session error the two sides may have
+different states: the next request is full, and ends the old session.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ NO_SESSION = 0
 INITIAL_EPOCH = 0
 MAX_EPOCH = INT32_MAX
 
-# Topics are named by id (KIP-516), so that a topic that was deleted and made again is another one.
+# Topics have ids (KIP-516), so that a recreated topic is another one.
 PartitionKey = tuple[UUID, int]
 
 
 class FetchSessionHandler:
-    """What the leader holds in our session, as far as we know."""
+    """The expected state of the session at the leader."""
 
     def __init__(self) -> None:
         self.session_id = NO_SESSION
@@ -43,11 +43,11 @@ class FetchSessionHandler:
     def fill(
         self, request: FetchRequest, named: Iterable[tuple[PartitionKey, FetchPartition]], gone: Iterable[PartitionKey]
     ) -> None:
-        """Put into a request what it has to say.
+        """Add partitions to a request.
 
         Args:
-            named: all partitions where `is_full_next`, else those that are new or asked for again.
-            gone: partitions that are not to be fetched; those that the session does not hold are passed over.
+            named: all partitions if `is_full_next`, else the new or changed ones.
+            gone: partitions that are no longer fetched; those that the session does not have are skipped.
         """
         request.session_id, request.session_epoch = self.session_id, self.epoch
         full = self.is_full_next

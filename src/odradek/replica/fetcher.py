@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from odradek.replica.partition import Partition
 
 LATEST, EARLIEST_LOCAL = -1, -4
-# Most failures are races: this broker has heard of a new leader before the leader itself. Those are over in no time.
+# Most failures are races: this broker has applied a change of leader before the leader itself. They end quickly.
 FIRST_BACK_OFF_MS = 20
 _log = get_logger("replica.fetcher")
 
@@ -137,7 +137,7 @@ class Fetcher:
             self._dirty[key] = None
 
     def fetch_state(self, key: PartitionKey) -> PartitionFetchState | None:
-        """The fetch state of a partition; None where it is not fetched here."""
+        """The fetch state of a partition; None if it is not fetched here."""
         return self._fetch_states.get(key)
 
     # -- requests -----------------------------------------------------------------------------------------------
@@ -382,7 +382,8 @@ class Fetcher:
     def offsets_request(
         self, timestamp: int
     ) -> tuple[ListOffsetsRequest, list[tuple[PartitionKey, PartitionFetchState]]] | None:
-        """Build a ListOffsets for the OUT_OF_RANGE partitions, with LATEST or EARLIEST_LOCAL; None where none is."""
+        """Build a ListOffsets for the OUT_OF_RANGE partitions, with LATEST or EARLIEST_LOCAL; None if there are
+        none."""
         out_of_range = [(key, each) for key, each in self._fetch_states.items() if each.state is State.OUT_OF_RANGE]
         if not out_of_range:
             return None

@@ -1,8 +1,8 @@
-"""Fetching over the network what this broker follows: one task and connection for each leader and fetcher number.
+"""Fetches the partitions that this broker follows: one task and connection for each leader and fetcher number.
 
-Here bytes are moved and waited for; what is asked and what comes of an answer is `fetcher.Fetcher`'s to decide. A task
-lives for as long as its fetcher has partitions. What is assigned while a Fetch waits at the leader is asked for at once
-by a second request on the same session: a leader of ours answers the one that waits when it sees it.
+This module does the I/O; `fetcher.Fetcher` builds requests and handles responses. A task runs as long as its fetcher
+has partitions. Partitions that are added while a Fetch waits at the leader are requested at once by a second request of
+the same session: our leaders then respond to the waiting one.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from odradek.replica.fetch_session_handler import PartitionKey
     from odradek.replica.partition import Partition
 
-# Fetch names topics by id, and the life of the broker that asks; no leader that knows our metadata is older.
+# This version has topic ids and the broker epoch of the follower; all leaders with our metadata support it.
 FIRST_VERSION = 15
 CONNECT_TIMEOUT_S = 5.0
 MAX_QUOTA_PAUSE_MS = 1_000
 _log = get_logger("replica.fetch")
 
-# (host, port) of a broker by its id, None where it is not known or fenced off.
+# (host, port) of a broker by its id, None if it is unknown or fenced.
 AddressOf = Callable[[int], tuple[str, int] | None]
 
 
@@ -151,7 +151,7 @@ class ReplicaFetcherManager:
         ended.task.cancel()
 
     async def connect_to(self, leader_id: int) -> Connection:
-        """A connection to a leader. Raises OdradekError where it is not reached."""
+        """A connection to a leader. Raises OdradekError if it cannot be established."""
         address = self._address_of(leader_id)
         if address is None:
             raise OdradekError(f"no address of broker {leader_id} is known")
@@ -182,7 +182,7 @@ class ReplicaFetcherManager:
 
 
 class _FetchTask:
-    """One connection to one leader, and the task that asks over it. Cancelled when nothing is left to fetch."""
+    """One connection to one leader, and the task that uses it. Cancelled when nothing is left to fetch."""
 
     def __init__(self, owner: ReplicaFetcherManager, leader_id: int, fetcher: Fetcher) -> None:
         self._owner = owner
@@ -194,7 +194,7 @@ class _FetchTask:
         self.task = asyncio.get_running_loop().create_task(self._run())
 
     def partition_added(self, partition: Partition) -> None:
-        """There is something new to ask for, now or when its log is durable."""
+        """A partition was added, to be fetched now or when its log is durable."""
         self._wake.set()
         if partition.flush_is_due:
             self._wake_when_durable(partition)
@@ -224,7 +224,7 @@ class _FetchTask:
             self._connection = None
 
     async def _fetch_once(self) -> None:
-        """Ask once, and take what comes; or wait until there is something to ask for."""
+        """Send one request and handle its response; or wait until there is something to fetch."""
         fetcher, clock = self.fetcher, self._owner.clock
         self._wake.clear()
         if not fetcher.has_work(clock.monotonic_ms()):
@@ -252,7 +252,7 @@ class _FetchTask:
         return self._connection
 
     def _send_fetch(self, connection: Connection) -> list[asyncio.Future[Message]]:
-        """Send what is to be asked now, if anything is; returns the answer to come."""
+        """Send the next request, if there is one; returns the future of its response."""
         owner = self._owner
         self._wake.clear()
         version = connection.version_for(ApiKey.FETCH)
@@ -268,7 +268,7 @@ class _FetchTask:
         return [response]
 
     def _ended(self, future: asyncio.Future[Message] | asyncio.Future[None]) -> None:
-        """An answer came or never will, a log is durable or gone: look on. Errors are raised in its awaiter."""
+        """A response or a flush has ended: continue. Errors are raised in its awaiter."""
         if not future.cancelled():
             future.exception()
         self._wake.set()
@@ -306,7 +306,7 @@ class _FetchTask:
             durable.add_done_callback(self._ended)
 
     async def _fetch_leader_offsets(self, connection: Connection) -> None:
-        """Where our log end is not in the leader's log: learn where that begins and ends."""
+        """Request the start and end offsets of the leader's log for OUT_OF_RANGE partitions."""
         responses = []
         for timestamp in (EARLIEST_LOCAL, LATEST):
             requested = self.fetcher.offsets_request(timestamp)

@@ -1,7 +1,7 @@
-"""fsync before an acknowledgement, for topics that ask for it with flush.messages.
+"""fsync before an acknowledgement, for topics with flush.messages.
 
-Group commit: while one fsync of a partition runs, further appends gather for the next. Kafka flushes inside the append
-and so lets everyone behind it wait; here only those wait whose records are not durable yet.
+Group commit: while one fsync of a partition runs, further appends wait for the next one. Kafka flushes inside the
+append, so that all later appends wait; here only requests wait whose records are not durable yet.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ class Flusher:
         self._held: dict[Partition, None] = {}
 
     def request(self, partition: Partition) -> None:
-        """Make durable what the partition holds, until it holds less than it may leave unflushed."""
+        """Flush until the partition has fewer unflushed records than flush.messages."""
         if partition not in self._running and partition not in self._held:
             self._start(partition, once=False)
 
     async def hold(self, partition: Partition) -> None:
-        """Wait for the flush that may be under way, and begin none before `release`: the log is about to be replaced by
-        one that is being made durable, and until then no more may be acknowledged as durable."""
+        """Wait for a running flush, and begin none before `release`: the log will be replaced by a copy that is being
+        flushed, and until then no further record may be acknowledged as durable."""
         self._held[partition] = None
         running = self._running.get(partition)
         if running is not None:
             await asyncio.wait([running])
 
     def release(self, partition: Partition) -> None:
-        """Flush again, at once where somebody waits for it."""
+        """Allow flushes again; begin one if a request waits for it."""
         self._held.pop(partition, None)
         if partition.flush_is_due and not partition.closed:
             self.request(partition)
@@ -82,7 +82,8 @@ class Flusher:
                 log.finish_flush(end_offset)
                 partition.flushed()
                 if not log.is_detached and log.recovery_point < min(end_offset, log.log_end_offset):
-                    # No space to note it. No append before it is: a follower asks for no more until then.
+                    # No space for the checkpoint. Nothing is appended before it is written: a follower fetches no more
+                    # until then.
                     await asyncio.sleep(NO_SPACE_PAUSE_S)
         except StorageError as error:
             self._on_failed(error)
@@ -94,5 +95,5 @@ class Flusher:
         return False
 
     async def close(self) -> None:
-        """Wait for what is under way."""
+        """Wait for running flushes."""
         await asyncio.gather(*self._running.values(), return_exceptions=True)

@@ -1,7 +1,7 @@
-"""The followers of a partition as their leader sees them: what their fetches say, who falls out of the in-sync set and
-who comes back, and which of them a consumer should read from.
+"""The followers of a partition at their leader: their fetches, changes of the in-sync set, and the replica that a
+consumer should read from.
 
-`in_sync` decides from what is known of each; here it is brought together with the partition's log and epochs.
+`in_sync` decides from the state of each follower; this module adds the partition's log and epochs.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ def follower_fetched(
     last_fetched_epoch: int = -1,
     current_leader_epoch: int = -1,
 ) -> None:
-    """A follower asks for `fetch_offset`: it has all below, and the watermark and the in-sync set may move.
+    """Handle a follower's fetch at `fetch_offset`: it has all records below, and the high watermark and the in-sync set
+    may change.
 
-    That is said only by one whose history is ours up to there, and whose offset is in our log.
+    This counts only if the follower's log agrees with this one up to there, and the offset is in this log.
 
     Args:
         now_ms: monotonic.
     Raises:
-        ApiError: UNKNOWN_LEADER_EPOCH where it is not among the replicas that we know of yet, or
-            NOT_LEADER_OR_FOLLOWER where it did not say under which leader epoch it asks, or has started again
-            since; OFFSET_OUT_OF_RANGE as `Partition.diverges`.
+        ApiError: UNKNOWN_LEADER_EPOCH if it is not among the known replicas, or NOT_LEADER_OR_FOLLOWER if it sent no
+            leader epoch, or has restarted since; OFFSET_OUT_OF_RANGE as `Partition.diverges`.
     """
     check_replica(partition, replica_id, current_leader_epoch)
     in_sync, log = partition.in_sync, partition.log
@@ -72,16 +72,16 @@ def follower_fetched(
 
 
 def check_replica(partition: Partition, replica_id: int, current_leader_epoch: int) -> None:
-    """Raises as `follower_fetched` where that broker is no replica."""
+    """Raises as `follower_fetched` if that broker is no replica."""
     if replica_id not in partition.in_sync.followers:
-        # One that names our leader epoch knows a newer set of replicas than we do: it asks again.
+        # A broker with our leader epoch has a newer set of replicas than we do: it retries.
         is_ahead = current_leader_epoch >= 0
         code = ErrorCode.UNKNOWN_LEADER_EPOCH if is_ahead else ErrorCode.NOT_LEADER_OR_FOLLOWER
         raise ApiError(code, f"{replica_id} is no replica of {partition.name}")
 
 
 def maybe_shrink(partition: Partition, *, now_ms: int, max_lag_ms: int) -> IsrChange | None:
-    """Ask for an in-sync set without those who were not caught up for `max_lag_ms`; None where all are."""
+    """Request an in-sync set without the followers that were not caught up for `max_lag_ms`; None if all are."""
     if not partition.is_leader:
         return None
     change = partition.in_sync.maybe_shrink(
@@ -146,7 +146,7 @@ def is_at_min_isr(partition: Partition) -> bool:
 
 
 def warn_too_few_in_sync(partition: Partition, code: ErrorCode) -> None:
-    """A log line that says who fell out of the in-sync set, why and since when; one for each state of the set."""
+    """Log the brokers that are out of the in-sync set, with reason and time; one line for each state of the set."""
     if partition.warned_epoch != partition.partition_epoch:
         partition.warned_epoch = partition.partition_epoch
         out = partition.in_sync.describe_out_of_sync(partition.monotonic_ms())

@@ -1,9 +1,10 @@
-"""What a follower does with what its leader sent: appends it, or cuts its own log where the histories part.
+"""A follower's handling of fetched data: it appends the batches, or truncates its log where it diverges from the
+leader's.
 
-Pure. Where they part, the leader names the largest epoch of its own that is not above our last one, and where that
-ended. What we wrote under later epochs it never had; of that epoch we keep as much as both have. Where we do not know
-that epoch either, all of our next older one is kept, and the next response shows whether that was enough (KIP-279):
-several changes of leaders in a row take several rounds.
+Pure. At a divergence the leader returns its largest epoch that is not above the follower's last one, and the end offset
+of that epoch. The leader never had the follower's records of later epochs; of that epoch the follower keeps the records
+that both have. If the follower does not have that epoch, it keeps its next older one, and the next response shows
+whether that was enough (KIP-279): several changes of leaders take several rounds.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ def append_from_leader(
     log_start_offset: int,
     now_ms: int,
 ) -> None:
-    """Append what the leader sent from our log end on, and take over its marks.
+    """Append the leader's batches at the log end, and apply its high watermark and log start offset.
 
     Args:
-        records: whole batches; a last one that is cut off is left out.
-        high_watermark: the leader's; ours is never above our log's end.
+        records: whole batches; an incomplete last one is ignored.
+        high_watermark: the leader's; this replica's is never above its log end.
         log_start_offset: the leader's.
         now_ms: wall clock.
     Raises:
-        ApiError: FENCED_LEADER_EPOCH where we no longer follow that leader; as `log.follower_append`.
+        ApiError: FENCED_LEADER_EPOCH if this replica no longer follows that leader; as `log.follower_append`.
         StorageError.
     """
     if not partition.follows(leader_epoch):
@@ -60,7 +61,7 @@ def append_from_leader(
 def update_offsets_from_leader(
     partition: Partition, high_watermark: int, log_start_offset: int, gained_bytes: int
 ) -> None:
-    """The leader's marks are ours as far as our log goes, after what it sent was appended."""
+    """Apply the leader's offsets, bounded by the log end here, after the append."""
     log = partition.log
     watermark = min(high_watermark, log.log_end_offset)
     if watermark > log.high_watermark:
@@ -72,7 +73,7 @@ def update_offsets_from_leader(
 
 
 def truncate_to_divergence(partition: Partition, leader_epoch: int, end_offset: int) -> None:
-    """Our history is not the leader's, which has `leader_epoch` end at `end_offset`: drop what cannot be shared.
+    """Truncate records that diverge from the leader, whose `leader_epoch` ends at `end_offset`.
 
     Raises:
         ApiError: as `truncation_offset`. StorageError.
@@ -82,14 +83,14 @@ def truncate_to_divergence(partition: Partition, leader_epoch: int, end_offset: 
 
 
 def handle_out_of_range(partition: Partition, leader_start: int, leader_end: int) -> None:
-    """Our log's end is not in the leader's log, [start, end): drop what is beyond, or restart at its start.
+    """The log end is not in the leader's log, [start, end): truncate to its end, or restart at its start.
 
     Raises:
         StorageError.
     """
     log = partition.log
     if partition.is_failing_back and leader_start == leader_end:
-        # It was cut to nothing. What we have below its start is of no epoch that it could compare.
+        # The leader's log is empty after a cut. Records below its start have epochs that it cannot compare.
         _restart_at(partition, leader_start, "the leader was cut to nothing")
     elif log.log_end_offset > leader_end:
         _truncate(partition, leader_end, "the leader's log ends there")
@@ -107,7 +108,7 @@ def _restart_at(partition: Partition, offset: int, reason: str) -> None:
 
 def _truncate(partition: Partition, offset: int, reason: str) -> None:
     if partition.is_failing_back and may_be_compacted(partition.log):
-        # Compaction may have dropped records for the sake of some that go now: the leader has what they said.
+        # Compaction may have removed records in favour of some that are truncated now: the leader has their values.
         _restart_at(partition, min(partition.log.log_start_offset, offset), f"{reason}, and it may be compacted beyond")
         return
     _log_truncation(partition, offset, reason)

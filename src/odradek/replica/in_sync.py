@@ -1,7 +1,7 @@
-"""A leader's followers: where each one is, who is in sync, and the change of that which is asked of the controller.
+"""A leader's followers: their positions, the in-sync set, and the changes of it that are requested from the controller.
 
-Pure. What the controller has said is `isr`. A change in flight is `pending`: until the answer, or newer metadata, shows
-how it ended, everyone of both sets counts for the watermark (`maximal_isr`), and the size of what is committed counts
+Pure. `isr` is the committed set. A change in flight is `pending`: until the response, or newer metadata, shows its
+result, the members of both sets count for the high watermark (`maximal_isr`), and the size of the committed set counts
 for min.insync.replicas. One change is in flight at a time. Source: KIP-497, KIP-841, KIP-903, KIP-966.
 """
 
@@ -14,13 +14,13 @@ from enum import Enum
 from odradek.common.errors import ErrorCode
 from odradek.replica.isr import FollowerState, is_caught_up_to_leader, out_of_sync
 
-# A change that the controller refused is not asked for again before this: it knows something that has not come to us.
+# A refused change is not requested again before this: the controller has metadata that is not applied here yet.
 REFUSED_PAUSE_MS = 500
 
 
 @dataclass(frozen=True, slots=True)
 class IsrChange:
-    """An in-sync set asked for: members and the epochs of their registrations, -1 where not known."""
+    """A requested in-sync set: the members and their broker epochs, -1 if unknown."""
 
     isr: tuple[int, ...]
     broker_epochs: tuple[int, ...]
@@ -47,7 +47,7 @@ class OutOfSync:
 
 
 class Outcome(Enum):
-    """What the answer to a change means."""
+    """The outcome of a requested change."""
 
     DONE = "done"
     RETRY = "no decision: ask again"
@@ -67,7 +67,7 @@ _OVERTAKEN = (
 
 
 def outcome_of(error_code: int) -> Outcome:
-    """What one partition's error code in an AlterPartition answer means for the change."""
+    """The outcome of a change by the partition's error code in the AlterPartition response."""
     if not error_code:
         return Outcome.DONE
     if error_code in _REFUSED:
@@ -107,7 +107,7 @@ class InSync:
 
     @property
     def maximal_isr(self) -> Collection[int]:
-        """Everyone who is in the set, or may be in it by now."""
+        """The replicas that are in the set, or may be in it by now."""
         if self.pending is None:
             return self.isr
         return (*self.isr, *(each for each in self.pending.isr if each not in self.isr))
@@ -130,7 +130,7 @@ class InSync:
         self.commit(replicas, isr, now_ms)
 
     def commit(self, replicas: Collection[int], isr: tuple[int, ...], now_ms: int) -> None:
-        """The controller has said who the replicas and the in-sync ones are; a change in flight is over."""
+        """Apply the replicas and the in-sync set of the controller; a change in flight is complete."""
         assert all(each in replicas for each in isr), f"in sync {isr}, replicas {replicas}"
         self._update_replicas(replicas, isr, now_ms)
         left = [each for each in self.isr if each not in isr and each in self.followers]
@@ -184,11 +184,11 @@ class InSync:
         now_ms: int,
         is_isr_eligible: Callable[[int, int], bool],
     ) -> IsrChange | None:
-        """The change that takes a follower in, where it has come so far.
+        """The change that adds a follower to the set, if it has caught up.
 
         Args:
-            is_isr_eligible: (broker id, broker epoch): whether that registration lives and is neither fenced nor
-                stopping (KIP-841, KIP-903).
+            is_isr_eligible: (broker id, broker epoch): whether that registration is current, unfenced and not in a
+                controlled shutdown (KIP-841, KIP-903).
         """
         follower = self.followers[replica_id]
         if self.pending is not None or replica_id in self.isr or now_ms < self._refused_until_ms:
@@ -203,7 +203,7 @@ class InSync:
     def maybe_shrink(
         self, *, leader_epoch: int, partition_epoch: int, leader_end_offset: int, now_ms: int, max_lag_ms: int
     ) -> IsrChange | None:
-        """The change that leaves out who was not caught up for `max_lag_ms`."""
+        """The change that removes the followers that were not caught up for `max_lag_ms`."""
         if self.pending is not None:
             return None
         late = out_of_sync(

@@ -1,8 +1,10 @@
-"""A leader that reaches neither the quorum nor its followers may have been replaced: it takes no records then.
+"""Detects isolated leaders: one that reaches neither the quorum nor its followers may have been replaced, and refuses
+records.
 
-What such a leader took with acks=1 would be lost, and acks=all would wait for the end of the cut. A broker alone cannot
-tell a cut from a quorum that is down, so both must be silent for a session's time: the controller, and every other
-member of the in-sync set. A partition with no other member stays as it is, since no other broker may lead it.
+Records that such a leader accepts with acks=1 would be lost, and acks=all would wait for the end of the network
+partition. A broker cannot distinguish a network partition from a quorum that is down. So a leader is isolated if
+neither the controller nor any other member of the in-sync set was reached for the session timeout. A partition without
+other members is not isolated, since no other broker may lead it.
 """
 
 from __future__ import annotations
@@ -33,16 +35,16 @@ class Isolation:
     ) -> None:
         """
         Args:
-            session_ms: broker.session.timeout.ms: after so long the controller gives leadership to others.
-            exempt: topics of coordinators, which end where an append is refused, and would not begin again when the
-                cut is over.
+            session_ms: broker.session.timeout.ms: after this time the controller elects other leaders.
+            exempt: topics of coordinators, which stop after a refused append, and would not start again at the end of
+                the network partition.
         """
         self._partitions = partitions
         self._monotonic_ms = monotonic_ms
         self.session_ms = session_ms
         self._exempt = exempt
         self._answered_ms: int | None = None
-        # The topics of which a partition is cut off: who leads them is not known here.
+        # The topics with an isolated partition: their leaders are not known here.
         self.topics: frozenset[str] = frozenset()
 
     def answered(self) -> None:

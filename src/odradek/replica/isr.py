@@ -1,8 +1,8 @@
-"""Who is in sync, and how far the high watermark may go: decided from numbers alone.
+"""Computes which replicas are in sync, and the high watermark.
 
-The leader's own log end counts like a follower's. The watermark is the smallest log end of the *maximal* in-sync set,
-which holds also those that are about to join, so that a shrink or growth in flight can never take back what was
-acknowledged; it moves only while the committed set is as large as min.insync.replicas asks (KIP-966). Source: Kafka
+The leader's own log end counts like a follower's. The high watermark is the smallest log end of the *maximal* in-sync
+set, which includes replicas that are being added, so that no change in flight can lose acknowledged records. It
+advances only while the committed set has min.insync.replicas members (KIP-966). Source: Kafka
 Partition.maybeIncrementLeaderHW, KIP-497, KIP-841.
 """
 
@@ -16,15 +16,15 @@ UNKNOWN_OFFSET = -1
 
 @dataclass(slots=True)
 class FollowerState:
-    """What the leader knows of one follower; a new leader knows nothing.
+    """The leader's state of one follower; unknown to a new leader.
 
     Attributes:
-        log_end_offset: exclusive: the next offset that it asked for, or UNKNOWN_OFFSET.
-        log_start_offset: inclusive, as it said.
-        caught_up_ms: monotonic ms of the last moment at which it had all that the leader had.
+        log_end_offset: exclusive: its last fetch offset, or UNKNOWN_OFFSET.
+        log_start_offset: inclusive, from its fetch.
+        caught_up_ms: monotonic ms at which it last had all records of the leader.
         last_fetch_ms: monotonic ms of its last fetch, and
         leader_end_at_fetch: the leader's log end then.
-        broker_epoch: of the registration that fetched; -1 where it did not say.
+        broker_epoch: of the registration in the fetch; -1 if it had none.
     """
 
     log_end_offset: int = UNKNOWN_OFFSET
@@ -37,9 +37,9 @@ class FollowerState:
     def fetched(
         self, *, fetch_offset: int, log_start_offset: int, leader_end_offset: int, now_ms: int, broker_epoch: int
     ) -> None:
-        """It asked for `fetch_offset`, and so has everything below.
+        """Record a fetch at `fetch_offset`: the follower has all records below.
 
-        It is caught up now where that is the leader's end, and was at its last fetch where it has what was there then.
+        It is caught up now if that is the leader's log end; it was at its last fetch if it has all records of then.
         """
         assert fetch_offset <= leader_end_offset, f"{fetch_offset} is asked of a log that ends at {leader_end_offset}"
         if fetch_offset >= leader_end_offset:
@@ -63,11 +63,10 @@ def high_watermark(
     maximal_isr: Collection[int],
     min_in_sync_replicas: int,
 ) -> int:
-    """The high watermark (exclusive) that follows from what is known; never below `current`.
+    """The high watermark (exclusive) by the states of the replicas; never below `current`.
 
-    Only who is in sync by the controller's word counts for `min_in_sync_replicas`: were one who is about to join
-    counted and then refused, a replica that left before could be elected without what was acknowledged meanwhile
-    (KIP-966).
+    Only the committed in-sync set counts for `min_in_sync_replicas`: if a replica that is being added counted and was
+    refused, a replica that left before could be elected without the records acknowledged meanwhile (KIP-966).
     """
     if len(isr) < min_in_sync_replicas:
         return current

@@ -1,8 +1,8 @@
-"""Asking the controller for changes of in-sync sets: one AlterPartition at a time for all partitions that want one.
+"""Requests changes of in-sync sets from the controller: one AlterPartition at a time for all partitions with a change.
 
-What is asked is read from the partitions at the moment of sending, for a first request and for one sent again alike: a
-change that metadata has overtaken meanwhile is not in it (KAFKA-15353). A request that got no answer is sent again; had
-the first one arrived, the second is refused as outdated, and metadata shows what became of it.
+A request is built from the partitions when it is sent, also at a retry, so it has no change that newer metadata has
+replaced (KAFKA-15353). A request without a response is retried; if the first one was applied, the second is refused as
+outdated, and the metadata has the result.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class IsrService:
         """
         Args:
             broker_epoch: of this broker's registration.
-            send: to the active controller; raises OdradekError where there is no answer.
-            partitions: all that lie here.
+            send: sends to the active controller; raises OdradekError if there is no response.
+            partitions: all partitions of this broker.
             max_lag_ms: replica.lag.time.max.ms.
         """
         self._clock = clock
@@ -71,7 +71,7 @@ class IsrService:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Begin to ask, and to look for followers that lag."""
+        """Start the requests, and the checks for lagging followers."""
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._alter_partition_loop()), loop.create_task(self._shrink_loop())]
 
@@ -83,13 +83,13 @@ class IsrService:
         self._tasks = []
 
     def request(self, partition: Partition) -> None:
-        """A partition has a change to ask for."""
+        """Add a partition with a pending change."""
         self._pending[partition] = None
         self._wake.set()
 
     async def _shrink_loop(self) -> None:
         while True:
-            # As often as Kafka looks: a follower is at most half of it longer in the set than the setting says.
+            # Kafka's interval: a follower stays in the set at most half of the setting longer.
             await asyncio.sleep(max(10, self.max_lag_ms // 2) / 1000)
             now_ms = self._clock.monotonic_ms()
             for partition in tuple(self._partitions()):
@@ -140,7 +140,7 @@ class IsrService:
                 backoff.reset()
 
     def _take_pending(self) -> dict[Partition, IsrChange]:
-        """What is to be asked now, taken off the list."""
+        """Remove and return the changes for the next request."""
         requested: dict[Partition, IsrChange] = {}
         while self._pending and len(requested) < MAX_PARTITIONS:
             partition = next(iter(self._pending))

@@ -1,4 +1,4 @@
-"""What a change of the metadata means for a replica: it begins or ends to lead, its leader changes, its ISR changes."""
+"""Applies changes of the metadata to a replica: the start or end of its leadership, another leader, another ISR."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def take_image(partition: Partition, image: PartitionImage, *, now_ms: int = 0) -> bool:
-    """Take what the metadata log says of this partition; returns whether a new leadership of ours began.
+    """Apply the metadata of this partition; returns whether a new leadership of this broker began.
 
     Args:
-        now_ms: monotonic: from when on in-sync followers must be heard of.
+        now_ms: monotonic: in-sync followers must fetch from this time on.
     """
     if image.partition_epoch < partition.partition_epoch:
         return False

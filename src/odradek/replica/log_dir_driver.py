@@ -1,7 +1,7 @@
-"""Moves replicas between the log directories of this broker, all of them by one task, a piece of each in turn.
+"""Moves replicas between the log directories of this broker, in one task that copies a piece of each in turn.
 
-What is asked of it comes from AlterReplicaLogDirs, and from a start that finds copies that were under way. Here bytes
-are moved and waited for; what is copied and cut is `log_dir_move.LogDirMove`'s to decide.
+Moves begin by AlterReplicaLogDirs, or continue after a start that finds future replicas. This module does the I/O;
+`log_dir_move.LogDirMove` decides what is copied and truncated.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 IDLE_MS = 20
-# After a failure that another try may mend: no space, or a damaged batch that somebody repairs.
+# The pause after an error that may be temporary: no space, or a damaged batch that is being repaired.
 RETRY_MS = 5_000
 MAX_QUOTA_PAUSE_MS = 1_000
 _log = get_logger("replica.log_dirs")
@@ -77,11 +77,11 @@ class LogDirMoves:
         return self._moves.get(key)
 
     def begin(self, partition: Partition, log_dir: Path) -> None:
-        """Move a partition to another directory; one move of it that goes elsewhere ends, and so does every move of it
-        where it is there already.
+        """Move a partition to another directory. A move to a third directory is cancelled, and so is any move if the
+        partition is in that directory already.
 
         Raises:
-            ApiError: KAFKA_STORAGE_ERROR, no space, or a directory is offline: a copy in it may come back;
+            ApiError: KAFKA_STORAGE_ERROR, no space, or a directory is offline: a future replica in it may return;
                 INVALID_TOPIC_EXCEPTION. StorageError.
         """
         key = (partition.topic, partition.partition_id)
@@ -96,7 +96,7 @@ class LogDirMoves:
         self._start(partition, self._manager.futures.create(partition.log, partition.topic_id, log_dir))
 
     def resume(self, partition: Partition) -> None:
-        """A partition is there: go on with the copy that a start has found. Raises StorageError."""
+        """Continue with the future replica that a start has found. Raises StorageError."""
         key = (partition.topic, partition.partition_id)
         futures = self._manager.futures
         future = futures.get(key)
@@ -114,7 +114,7 @@ class LogDirMoves:
             self._task = asyncio.get_running_loop().create_task(self._work())
 
     def cancel(self, partition: Partition) -> None:
-        """The replica stays where it is. Raises StorageError."""
+        """Cancel a move: the replica stays in its directory. Raises StorageError."""
         self._forget(partition)
         self._manager.futures.delete((partition.topic, partition.partition_id))
         self._on_ended(partition)
@@ -129,13 +129,13 @@ class LogDirMoves:
             self._flusher.release(partition)
 
     def directory_failed(self, log_dir: Path) -> None:
-        """No copy is made in a directory that is offline."""
+        """Cancel the moves to a directory that is offline."""
         for move in [move for move in self._moves.values() if move.future.log_dir == log_dir]:
             self._forget(move.partition)
             self._on_ended(move.partition)
 
     async def close(self) -> None:
-        """Stop; the next start goes on."""
+        """Stop; the next start continues."""
         self._closing = True
         if self._task is not None:
             self._task.cancel()
@@ -207,7 +207,7 @@ class LogDirMoves:
     async def _wait_for_quota(self) -> None:
         pause_ms = self.quota.ready_in_ms(self._clock.monotonic_ms())
         if pause_ms != 0:
-            # The rate may change while we wait: then the next look finds out.
+            # The rate may change during the wait: the next round uses it.
             await asyncio.sleep(min(MAX_QUOTA_PAUSE_MS, pause_ms or MAX_QUOTA_PAUSE_MS) / 1000)
 
     async def _flush(self, move: LogDirMove) -> None:
@@ -224,7 +224,7 @@ class LogDirMoves:
             move.future.finish_flush(end_offset)
 
     async def _promote(self, move: LogDirMove) -> bool:
-        """The copy has all that the log has: tell the controller, and when it knows, put the copy in its place."""
+        """The copy is complete: report its directory to the controller, and then replace the log by it."""
         if move.stage is Stage.COPYING:
             move.to_stage(Stage.REPORTING)
 
@@ -239,7 +239,7 @@ class LogDirMoves:
         await self._flusher.hold(move.partition)
         try:
             await buggify("replica: before a move is finished")
-            # All that was ever acknowledged as durable lies below the end of now, and is made durable in the copy.
+            # All records acknowledged as durable are below the present log end, and are flushed in the copy.
             await self._copy_up_to(move, move.source.log_end_offset)
             if self._is_current(move):
                 await self._flush(move)

@@ -1,8 +1,8 @@
-"""A replica moves to another log directory of its broker: copied, reported, swapped (KIP-113, KIP-858).
+"""The move of a replica to another log directory of its broker: copy, report, swap (KIP-113, KIP-858).
 
-The copy, a future log, takes what the log has as a follower takes it from its leader: whole batches from its own end
-on, truncated where the logs diverge. When it has all, the controller is notified of the directory; when the controller
-knows, the copy is made durable, gets the last batches, and takes the log's place. Pure: the driver moves the bytes.
+The copy, a future replica, is filled as a follower's log: it gets whole batches at its log end, and is truncated where
+the logs diverge. When it is complete, its directory is reported to the controller. Then the copy is flushed, gets the
+last batches, and replaces the log. Pure: the driver does the I/O.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from odradek.log.log import Log
     from odradek.replica.partition import Partition
 
-# What may be left to copy when the log is replaced in one piece: some milliseconds of the loop.
+# The most bytes to copy in the swap, which blocks the event loop for some milliseconds.
 LAST_BYTES = 4 << 20
-# A copy is made durable on its way, so that a start after a crash need not look at all of it.
+# The copy is flushed at this interval, so that a start after a crash need not verify all of it.
 FLUSH_BYTES = 64 << 20
 
 
@@ -82,7 +82,7 @@ class LogDirMove:
         self._unflushed_bytes = 0
 
     def begin_read(self, max_bytes: int, now_ms: int) -> tuple[int, list[FileSlice]]:
-        """(token, the next bytes to copy), none where the copy has all; the copy is cut to what the log has first.
+        """(token, the next bytes to copy), none if the copy is complete; the copy is truncated first where it diverges.
 
         Raises:
             ApiError: CORRUPT_MESSAGE, the log is damaged there. StorageError.
@@ -101,7 +101,7 @@ class LogDirMove:
         return token, chunks
 
     def take(self, token: int, data: bytes, now_ms: int) -> int:
-        """Append what was read, unless the log was cut meanwhile; returns how many bytes that was.
+        """Append the read bytes, unless the log was truncated meanwhile; returns the number of bytes.
 
         Raises:
             ApiError: KAFKA_STORAGE_ERROR, no space; CORRUPT_MESSAGE. StorageError.
@@ -127,11 +127,11 @@ class LogDirMove:
             future.advance_log_start(start)
 
     def finish(self, now_ms: int) -> bool:
-        """Copy what is left and say whether the copy has all; False where too much is left to do so in one piece, or
-        where the log's files are being repaired.
+        """Copy the rest; returns whether the copy is complete: False if too much is left, or if the log is being
+        repaired.
 
         Raises:
-            ApiError, StorageError: as `begin_read` and `take`, and OSError for what cannot be read.
+            ApiError, StorageError: as `begin_read` and `take`; OSError for an error of a read.
         """
         left = LAST_BYTES
         while True:
@@ -152,8 +152,8 @@ def _is_within(future: Log, source: Log) -> bool:
 
 
 def _align(future: Log, source: Log) -> None:
-    """Truncate the copy where it and the log diverge; restart where they have nothing in common, or where the log
-    restarted before the copy's start, which lacks what lies between."""
+    """Truncate the copy where it diverges from the log; restart it if they have nothing in common, or if the log
+    restarted before the copy's start, so that the copy lacks records."""
     while future.log_end_offset > future.log_start_offset:
         latest = future.epochs.latest_epoch
         epoch, end = source.end_offset_for_epoch(latest)

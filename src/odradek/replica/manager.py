@@ -1,8 +1,8 @@
-"""All partitions of this broker, kept as the metadata log says: made, deleted, led, followed.
+"""The partitions of this broker: created, deleted, led and followed by the metadata.
 
-A subscriber of the metadata publisher. Work that follows from a change of metadata is done at once and on the loop, so
-that a reader of the new image finds the partitions that it speaks of. A partition whose directory fails is closed and
-answers KAFKA_STORAGE_ERROR; the others are served.
+A subscriber of the metadata publisher. Changes are applied at once on the event loop, so that readers of the new image
+find its partitions. A partition whose directory fails is closed, and its requests get KAFKA_STORAGE_ERROR; the others
+are served.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from odradek.replica.isr_service import IsrService
     from odradek.replica.repair_service import RepairCounts, RepairService
 
-# Logs that one change of the metadata, or one turn of the loop after it, makes.
+# The number of logs that are created with one change of the metadata, or in one later turn of the event loop.
 CREATED_AT_ONCE = 4
 DISCARDED_AT_ONCE = 20
 _log = get_logger("replica.manager")
@@ -53,13 +53,13 @@ _log = get_logger("replica.manager")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaCallbacks:
-    """What others do when something has happened to a replica here.
+    """Callbacks for events of replicas.
 
     Attributes:
-        log_created_later: for each partition whose log was not made with the change of the metadata that it came with.
-        log_placed: for each for whose log there was no space at first.
-        report_move: for each that is about to move to another directory; calls back when the controller knows.
-        move_ended: for each whose move has ended, or was cancelled.
+        log_created_later: a log was created after the change of the metadata that added its partition.
+        log_placed: a log was created for which there was no space at first.
+        report_move: reports the target directory of a move; calls back when the controller has it.
+        move_ended: a move is complete or cancelled.
     """
 
     log_created_later: Callable[[str, int], None] = lambda topic, partition_id: None
@@ -124,9 +124,9 @@ class ReplicaManager:
         )
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._offline: set[tuple[str, int]] = set()
-        # Partitions whose directory there was no space for.
+        # Partitions without a directory, as there was no space.
         self._unplaced: dict[tuple[str, int], None] = {}
-        # Partitions that are made when they are asked for, or soon: making one takes a millisecond or two.
+        # Partitions whose logs are created at the first access, or soon: this takes a millisecond or two each.
         self._deferred: dict[tuple[str, int], None] = {}
         self._removed_count = 0
         self._discards_later = False
@@ -140,7 +140,7 @@ class ReplicaManager:
         return len(self._partitions)
 
     def attach(self, fetchers: ReplicaFetcherManager, isr: IsrService, repairs: RepairService | None = None) -> None:
-        """From now on, fetch what is followed, ask the controller for changes of in-sync sets, and mend damage."""
+        """Start the replica fetchers, the requests for changes of in-sync sets, and repairs."""
         self._fetchers, self._isr, self._repairs = fetchers, isr, repairs
         for partition in self:
             self._assign(partition)
@@ -152,7 +152,7 @@ class ReplicaManager:
 
     @property
     def fetchers(self) -> ReplicaFetcherManager | None:
-        """What fetches for followers here; None before this broker is registered."""
+        """The replica fetchers; None before this broker is registered."""
         return self._fetchers
 
     def partition(self, topic: str, partition_id: int) -> Partition | None:
@@ -162,8 +162,8 @@ class ReplicaManager:
         return self._partitions.get((topic, partition_id))
 
     def directory_of(self, topic: str, partition_id: int) -> UUID:
-        """The id of the directory that holds a partition; LOST_DIRECTORY where that one failed, or may have;
-        UNASSIGNED_DIRECTORY where there is none."""
+        """The id of a partition's directory; LOST_DIRECTORY if it has failed, or may have; UNASSIGNED_DIRECTORY if
+        there is none."""
         lost = (topic, partition_id) in self._offline
         return LOST_DIRECTORY if lost else self._log_manager.directory_of(topic, partition_id)
 
@@ -172,11 +172,11 @@ class ReplicaManager:
         return any(each.directory_id == directory and not each.offline for each in self._log_manager.directories)
 
     def find(self, topic: str, partition_id: int, image: MetadataImage) -> Partition:
-        """A partition that lies here.
+        """A partition of this broker.
 
         Raises:
-            ApiError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR, or NOT_LEADER_OR_FOLLOWER where it is on
-            others.
+            ApiError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR, or NOT_LEADER_OR_FOLLOWER if only other brokers
+                have it.
         """
         found = self._partitions.get((topic, partition_id))
         if found is None and (topic, partition_id) in self._deferred:
@@ -232,7 +232,7 @@ class ReplicaManager:
 
     @property
     def failing_back(self) -> frozenset[str]:
-        """The mirrors that are no such yet: they are to be cut to what their source has."""
+        """The topics in a failback, which become mirrors after the cut."""
         return self._failing_back
 
     def _mark(self, partition: Partition) -> None:
@@ -304,7 +304,7 @@ class ReplicaManager:
                 self._partitions[key] = partition
                 if key in self._unplaced:
                     del self._unplaced[key]
-                    # Later, as the listener may be the one who asked for it.
+                    # Later, since the callback may be in the call stack of the caller.
                     asyncio.get_running_loop().call_soon(self._callbacks.log_placed, *key)
             if partition.log.topic_partition in self._log_manager.futures.logs:
                 self.moves.resume(partition)
@@ -334,7 +334,7 @@ class ReplicaManager:
 
     @property
     def repair_counts(self) -> RepairCounts | None:
-        """What was repaired here; None before this broker is registered."""
+        """The counters of repairs; None before this broker is registered."""
         return None if self._repairs is None else self._repairs.counts
 
     def _repair(self, partition: Partition, segment: Segment, position: int) -> bool:
@@ -349,13 +349,13 @@ class ReplicaManager:
         return broker is not None and broker.active and broker_epoch in (-1, broker.broker_epoch)
 
     def _may_be_offline(self, key: tuple[str, int], partition_image: PartitionImage) -> bool:
-        """Whether a log that was not found may be in a directory that failed: an empty one in its place would give
-        acknowledged offsets once more. At the start that goes for one of which the controller was not notified, too."""
+        """Whether a missing log may be in a failed directory: an empty log in its place would assign acknowledged
+        offsets again. At the start this includes a directory that was not reported to the controller."""
         offline = {each.directory_id for each in self._log_manager.directories if each.offline}
         if not offline or self._log_manager.get(key) is not None:
             return False
         if key in self._log_manager.unopened and not self._knows_metadata:
-            # Wherever the controller has it: a move may have been given up before the controller heard of that.
+            # Whatever directory the controller has: it may not have the cancellation of a move.
             return True
         directory = partition_image.directory(self.broker_id)
         if directory in (UNASSIGNED_DIRECTORY, LOST_DIRECTORY):
@@ -363,7 +363,8 @@ class ReplicaManager:
         return directory in offline
 
     def _defer_creation(self, key: tuple[str, int]) -> bool:
-        """Whether a log that must be made is left for later: a request that makes thousands keeps no other waiting."""
+        """Whether the creation of a log is deferred, so that thousands of new partitions do not block other
+        requests."""
         if self._log_manager.get(key) is not None:
             return False
         self._created_count += 1
@@ -376,15 +377,15 @@ class ReplicaManager:
 
     @property
     def is_creating_logs(self) -> bool:
-        """Whether there are partitions whose logs are made later, or when they are asked for."""
+        """Whether there are partitions whose logs are not created yet."""
         return bool(self._deferred)
 
     def may_create_now(self, count: int) -> bool:
-        """Whether so many logs may be made in one turn of the loop."""
+        """Whether so many logs may be created in one turn of the event loop."""
         return count <= CREATED_AT_ONCE
 
     async def logs_created(self) -> None:
-        """Return when no log is to be made any more."""
+        """Wait until all logs are created."""
         while self._deferred:  # noqa: ASYNC110 - each turn of the loop makes some
             await asyncio.sleep(0)
 
@@ -403,12 +404,13 @@ class ReplicaManager:
             self._callbacks.log_created_later(*key)
 
     def move(self, topic: str, partition_id: int, log_dir: Path, image: MetadataImage) -> None:
-        """Move a replica to another log directory of this broker; one that is not here yet is put there when it comes.
+        """Move a replica to another log directory of this broker; a later replica of a missing partition is created
+        there.
 
         Raises:
             ApiError: LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR, INVALID_REPLICA_ASSIGNMENT (the directory is cordoned,
-                KIP-1066), UNKNOWN_TOPIC_OR_PARTITION, REPLICA_NOT_AVAILABLE (it is not here), and what
-                `LogDirMoves.begin` raises. StorageError.
+                KIP-1066), UNKNOWN_TOPIC_OR_PARTITION, REPLICA_NOT_AVAILABLE (there is no replica here), and
+                the errors of `LogDirMoves.begin`. StorageError.
         """
         found = self._log_manager.dirs.get(log_dir)
         if found is None:
@@ -427,7 +429,7 @@ class ReplicaManager:
         self.moves.begin(partition, log_dir)
 
     def retry_unplaced(self) -> None:
-        """Try once more to make the logs that there was no space for; the first that fails ends it."""
+        """Try again to create the logs for which there was no space, up to the first error."""
         image = self._image
         for name, partition_id in tuple(self._unplaced):
             topic, partition_image = image.topics_by_name.get(name), image.partition(name, partition_id)
@@ -461,7 +463,7 @@ class ReplicaManager:
                 asyncio.get_running_loop().call_soon(self._discard_some)
 
     def _discard_some(self) -> None:
-        """Those of a large deletion, some in each turn of the loop."""
+        """Delete logs, a few in each turn of the event loop."""
         try:
             self._discards_later = self._log_manager.discard_deleted(DISCARDED_AT_ONCE)
         except StorageError as error:
@@ -477,7 +479,7 @@ class ReplicaManager:
         partition.config_changed()
 
     def storage_failed(self, error: StorageError) -> None:
-        """A directory failed: everything in it goes offline, for good."""
+        """Take a failed directory and its partitions offline, until a restart."""
         if is_out_of_descriptors(error.__cause__):
             _log.error("too many open files: the operation is not done", log_dir=error.log_dir, error=error)
             return
@@ -496,11 +498,11 @@ class ReplicaManager:
         self._assign(partition)
 
     async def flush(self, partition: Partition) -> None:
-        """Make durable what a partition holds now; a disk that fails takes its directory offline."""
+        """Flush a partition; a disk error takes its directory offline."""
         await self._flusher.flush(partition)
 
     async def close(self) -> None:
-        """Let everyone who waits go. The logs are the log manager's to close."""
+        """End all waits. The log manager closes the logs."""
         await self.moves.close()
         for partition in self:
             partition.close()

@@ -1,4 +1,4 @@
-"""The metrics of replication, computed when they are asked for."""
+"""The metrics of replication, computed at the scrape."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _name(partition: Partition) -> tuple[tuple[str, str], ...]:
 
 
 def replication_families(replicas: ReplicaManager) -> Iterator[Family]:
-    """What leaders here know of their followers, and what followers here have fetched."""
+    """The metrics of leaders and followers on this broker."""
     leading = [partition for partition in replicas if partition.is_leader]
     lags = tuple(
         Sample(

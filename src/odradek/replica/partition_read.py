@@ -1,4 +1,4 @@
-"""What one partition gives to one Fetch: the marks of that moment, and slices of files."""
+"""The part of a Fetch response for one partition: its offsets, and slices of files."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class PartitionRead:
-    """Whole batches, or none where there is nothing new.
+    """Whole batches, or none if there are no new records.
 
     Attributes:
-        diverging: (epoch, end offset) where the reader's history is not ours; there are no chunks then.
+        diverging: (epoch, end offset) if the reader's log diverges; there are no chunks then.
     """
 
     high_watermark: int

@@ -1,8 +1,8 @@
-"""What must be done to a batch before it may be appended, off the loop, without losing the order of a partition.
+"""Prepares batches off the event loop before the append, and keeps the order of a partition.
 
-Recompression and looks at single records take milliseconds. While one batch of a partition is prepared, every later one
-for that partition waits behind it, be it ready or not: an idempotent producer's sequence must arrive as it was sent.
-What is decided about a batch is decided when its turn comes, in one piece with the append.
+Recompression and checks of single records take milliseconds. While one batch of a partition is prepared, all later
+batches of the partition wait, ready or not: the batches of an idempotent producer must be appended in the order of
+their sequence numbers. Decisions about a batch are made in order, together with the append.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Work = Callable[[], Prepared]
 Then = Callable[[Prepared, OdradekError | None], None]
 
 
-# More would be no faster, take all threads from what is to be flushed, and have so many large batches in memory.
+# More would not be faster, would leave no threads for flushes, and would need memory for more large batches.
 MAX_AT_WORK = 2
 
 
@@ -41,9 +41,9 @@ class PartitionWorkQueues:
         return bool(self._lines) and partition in self._lines
 
     def run(self, partition: Partition, work: Work, then: Then) -> None:
-        """Work off the loop, then call `then` on it, with what came of it or the error that the work raised.
+        """Run `work` off the event loop, then call `then` on the loop with its result or error.
 
-        Calls for one partition are worked, and their `then` called, in the order of the calls.
+        For one partition, `work` and `then` run in the order of the calls.
 
         Args:
             work: touches nothing but its own arguments; may raise OdradekError.

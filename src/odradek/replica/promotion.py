@@ -1,9 +1,8 @@
-"""The end of a mirror at the leader of a partition: what the source left open is aborted, its producers are forgotten.
+"""Ends a mirror at the leader of a partition: aborts the source's open transactions, and removes its producers.
 
-The leader writes an abort marker for each open transaction of the source, then one control batch of no producer, a
-leader change: each reader of the log forgets the producers before it (`ProducerState.remove_ended`), on every replica
-and at every start. Each step is decided by what is in the log, so a leader that dies in between leaves it to the next
-one (ADR 0020).
+The leader writes an abort marker for each open transaction of the source, then one control batch without a producer, a
+leader change. Every replica removes the earlier producers at this batch (`ProducerState.remove_ended`), at each start
+too. Each step depends only on the log, so the next leader completes the work of one that dies (ADR 0020).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def end_mirror(partition: Partition, now_ms: int) -> None:
-    """End the mirror here, unless its log says that this was done: the partition can be written from now on.
+    """End the mirror, unless its log shows that this was done: the partition accepts records from now on.
 
     Args:
         now_ms: wall clock, for the markers.
@@ -69,11 +68,11 @@ def begin_epoch(partition: Partition) -> None:
 
 
 def has_ended(log: Log, first_own_epoch: int, own_from: int = -1) -> bool:
-    """Whether the batch is there that ends a mirror, or was before retention took it. Raises StorageError.
+    """Whether the log has the batch that ends the mirror, or had it before retention. Raises StorageError.
 
-    Of the epochs from `first_own_epoch` on, it comes first but for markers, and what is written by clients behind it.
-    Transactions are the source's that began below `own_from`, or `first_own_epoch` where that is -1.
-    An epoch of ours that began before the log's start had it too, unless the source's transactions are still open.
+    It is the first batch of the epochs from `first_own_epoch` on, except markers; records of clients follow it.
+    Transactions that began below `own_from` (`first_own_epoch` if that is -1) are the source's. An epoch of this
+    cluster that began before the log start had the batch, unless transactions of the source are still open.
     """
     start = next((offset for epoch, offset in log.epochs.entries() if epoch >= first_own_epoch), None)
     if start is None:
@@ -96,7 +95,8 @@ def _own_from(partition: Partition) -> int:
 
 
 def _open_at_source(log: Log, own_from: int) -> list[ProducerEntry]:
-    """Those that this cluster's coordinators will not end. After a failback that was given up, they have their own."""
+    """The open transactions of the source; after a cancelled failback, those of this cluster's coordinators are
+    excluded."""
     return [entry for entry in log.producers.open_transactions() if log.epoch_of(entry.transaction_start) < own_from]
 
 

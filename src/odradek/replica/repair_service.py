@@ -1,11 +1,10 @@
-"""Damaged batches are fetched again from a replica that has them, and repaired in place.
+"""Fetches damaged batches again from another replica, and repairs them in place.
 
-A read that finds damage below the high watermark asks for this (`DamageReports.on_damage`), on leaders and on
-followers. Replicas are asked one after the other, who is in sync first, by a Fetch as a consumer sends it: followers
-answer those too, and give nothing above the watermark. What comes is verified as all that is replicated, and must agree
-with our offsets and leader epochs. Until then, readers wait as if nothing had been written yet; where no replica has
-the batches they get CORRUPT_MESSAGE, and a read that comes PAUSE_MS later starts over. What is decided is in
-`log.repair`.
+A read that finds damage below the high watermark requests a repair (`DamageReports.on_damage`), on leaders and on
+followers. The replicas are tried one after the other, in-sync ones first, with the Fetch of a consumer: followers serve
+these too, up to the high watermark. The batches are verified like replicated ones, and must match the offsets and
+leader epochs here. Until then readers wait as at the log end. If no replica has the batches, they get CORRUPT_MESSAGE,
+and a read PAUSE_MS later starts over. `log.repair` has the decisions.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ PAUSE_MS = 30_000
 MAX_AT_ONCE = 4
 _log = get_logger("replica.repair")
 
-# A replica that has just started does not know what is committed, and one that mends the same has it in a moment.
+# A replica that has just started does not know the high watermark, and one that repairs the same batches is soon ready.
 PATIENCE_MS = 5_000
 RETRY_S = 0.25
 
@@ -59,12 +58,12 @@ ConnectTo = Callable[[int], Awaitable[Connection]]
 
 
 class SourceNotReadyError(OdradekError):
-    """A replica gives nothing at an offset, and may in a moment."""
+    """A replica returns no records at an offset, but may do so soon."""
 
 
 @dataclass(slots=True)
 class RepairCounts:
-    """Of one broker: what was repaired, and attempts that failed."""
+    """The counters of one broker: repairs, and failed attempts."""
 
     repaired_batches: int = 0
     repaired_bytes: int = 0
@@ -103,7 +102,7 @@ class RepairService:
         self.counts = RepairCounts()
 
     def request(self, partition: Partition, segment: Segment, position: int) -> bool:
-        """Repair what begins at a position of a segment; whether that is under way."""
+        """Begin the repair at a position of a segment; returns whether a repair runs."""
         if partition in self._tasks:
             return True
         if self._closing or partition.closed or not self._sources(partition):
@@ -163,13 +162,13 @@ class RepairService:
             begin = min(begin, hole.position)
             if end is None:
                 break
-            # Behind a hole that lay before it, what was asked for is still to be repaired.
+            # The repair filled an earlier hole; the requested one follows.
             position = max(position, end)
         partition.log.damage.mark_repaired(segment, begin)
         return True
 
     async def _fill(self, partition: Partition, hole: CorruptRange) -> int | None:
-        """As `_from`, of the first replica that can. Raises ApiError where none can. StorageError."""
+        """As `_from`, with the first replica that has the batches. Raises ApiError if none has. StorageError."""
         deadline_ms = self._clock.monotonic_ms() + PATIENCE_MS
         while True:
             may_come = False
@@ -188,10 +187,10 @@ class RepairService:
             await asyncio.sleep(RETRY_S)
 
     async def _from(self, partition: Partition, hole: CorruptRange, source: int) -> int | None:
-        """Take what belongs into a hole from one replica; returns the position behind it, None for a new segment.
+        """Fill a hole with batches of one replica; returns the position behind it, None for a new segment.
 
         Raises:
-            ApiError, OdradekError: that replica has it not, or cannot be asked. StorageError.
+            ApiError, OdradekError: that replica does not have them, or is not reached. StorageError.
         """
         log = partition.log
         batches, is_full = await self._fetch(partition, hole, source)
@@ -236,7 +235,7 @@ class RepairService:
         offset = hole.first_offset
         try:
             while True:
-                answer = await _ask(connection, partition, offset)
+                answer = await _fetch(connection, partition, offset)
                 data += answer
                 batches, is_full = matching_batches(partition.log, hole, bytes(data))
                 if is_full:
@@ -252,7 +251,7 @@ class RepairService:
             connection.close()
 
     def _sources(self, partition: Partition) -> list[int]:
-        """Other replicas, the leader first, then who is in sync."""
+        """The other replicas: the leader first, then in-sync ones."""
         order = (partition.leader_id, *partition.isr, *partition.assigned_replicas)
         return [each for each in dict.fromkeys(order) if each >= 0 and each != self._broker_id]
 
@@ -262,8 +261,8 @@ def _is_there(partition: Partition, log: Log, hole: CorruptRange) -> bool:
     return not partition.closed and not log.is_detached and hole.segment in log.segments
 
 
-async def _ask(connection: Connection, partition: Partition, offset: int) -> bytes:
-    """Bytes of a replica's log from the batch that holds an offset on; none where it is served nothing there.
+async def _fetch(connection: Connection, partition: Partition, offset: int) -> bytes:
+    """Fetch the bytes of a replica's log from the batch with an offset on; empty if it returns none.
 
     Raises:
         ApiError: the replica's error. OdradekError.

@@ -13,7 +13,7 @@ from odradek.common.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A replica that has the offset asked for and is in sync."""
+    """An in-sync replica that has the requested offset."""
 
     broker_id: int
     rack: str | None
@@ -31,7 +31,8 @@ def leader(rack: str, candidates: Sequence[Candidate]) -> int:
 
 
 def rack_aware(rack: str, candidates: Sequence[Candidate]) -> int:
-    """One in the consumer's rack: the leader where it is there, else the furthest; the leader where there is none."""
+    """A replica in the consumer's rack: the leader if it is there, else the most caught up; the leader if there is
+    none."""
     near = [each for each in candidates if each.rack == rack]
     if not near or any(each.is_leader for each in near):
         return leader(rack, candidates)

@@ -30,7 +30,7 @@ NOT_THROTTLED = Throttled()
 
 @config
 class ThrottleConfig:
-    """What a topic says of its own replicas."""
+    """The throttled replicas of a topic."""
 
     leader_replicas: tuple[str, ...] = option(
         topic_key=LEADER_REPLICAS,
@@ -45,12 +45,12 @@ class ThrottleConfig:
 
     @classmethod
     def from_overrides(cls, overrides: Mapping[str, str]) -> ThrottleConfig:
-        """The settings of a topic; both lists are empty where it says nothing."""
+        """The settings of a topic; both lists are empty by default."""
         return cls(_items(overrides.get(LEADER_REPLICAS, "")), _items(overrides.get(FOLLOWER_REPLICAS, "")))
 
 
 def throttled(overrides: Mapping[str, str], partition_id: int, broker_id: int) -> Throttled:
-    """What a topic's own settings say of one replica."""
+    """The throttling of one replica by the topic's settings, as a leader and as a follower."""
     if not overrides:
         return NOT_THROTTLED
     topic = ThrottleConfig.from_overrides(overrides)

@@ -18,7 +18,7 @@ class UnreplicatedBatches(deque[tuple[int, int]]):
         self.append((end_offset, counted + size_bytes))
 
     def take_below(self, end_offset: int) -> int:
-        """Forget what lies wholly below; returns its bytes."""
+        """Remove entries wholly below an offset; returns their bytes."""
         size_bytes = 0
         while self and self[0][0] <= end_offset:
             size_bytes += self.popleft()[1]
