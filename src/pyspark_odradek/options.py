@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from odradek.common.numbers import INT32_MAX, INT64_MAX
 from pyspark_odradek.errors import OptionError
-from pyspark_odradek.value_options import RegistryAddress, value_options
+from pyspark_odradek.value_options import REGISTRY_OPTIONS, RegistryAddress, value_options
 
 log = logging.getLogger("pyspark_odradek")
 
@@ -51,10 +51,7 @@ READ_OPTIONS = [
     "valueFormat",
     "valueSchema",
     "valueMessage",
-    "schemaRegistryUrl",
-    "schemaRegistryUser",
-    "schemaRegistryPassword",
-    "schemaRegistrySubject",
+    *REGISTRY_OPTIONS,
     "badRecords",
     "deadLetterTopic",
 ]
@@ -73,6 +70,9 @@ WRITE_OPTIONS = [
     "topicPartitions",
     "topicReplicationFactor",
     "asyncProgressTrackingEnabled",
+    "valueFormat",
+    "valueSchema",
+    *REGISTRY_OPTIONS,
 ]
 # Options of Spark's Kafka source that have no counterpart here, and what there is instead.
 WITHOUT_EFFECT = {

@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 from pyspark_odradek.errors import OptionError
 
 VALUE_FORMATS = ("binary", "json", "avro", "protobuf")
+WRITTEN_FORMATS = ("avro", "json")  # beside binary
+REGISTRY_OPTIONS = ("schemaRegistryUrl", "schemaRegistryUser", "schemaRegistryPassword", "schemaRegistrySubject")
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,19 @@ class RegistryAddress:
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     authorities: str | None = None
+
+
+@dataclass(frozen=True)
+class WrittenValues:
+    """How values are written that have the frame of a registry: `form` is avro or json.
+
+    `schema` is None where it is the newest one of the subject, or, for Avro, made of the columns.
+    """
+
+    form: str
+    registry: RegistryAddress
+    subject: str
+    schema: str | None = None
 
 
 # What valueSchema is of the formats that cannot do without it.
@@ -45,6 +60,8 @@ def value_options(options: Mapping[str, str], topics: Sequence[str], kafka: Mapp
         _refuse_options_of_formats(options)
     schema = options.get("valueschema", "").strip() or None
     registry = _registry(options, form, kafka)
+    if registry is not None and form != "avro" and "schemaregistrysubject" in options:
+        raise OptionError("schemaRegistrySubject has an effect only with valueFormat=avro")
     is_registered = form == "avro" and registry is not None
     if form in _SCHEMAS and schema is None and not is_registered:
         raise OptionError(f"valueFormat={form} needs the option valueSchema: {_SCHEMAS[form]}")
@@ -62,6 +79,37 @@ def value_options(options: Mapping[str, str], topics: Sequence[str], kafka: Mapp
     }
 
 
+def written_values(options: Mapping[str, str], topic: str | None, kafka: Mapping[str, str]) -> WrittenValues | None:
+    """How a sink writes values; None where they are bytes already. Raises OptionError.
+
+    Args:
+        options: by their names in lower case.
+        topic: the option, where it is given.
+        kafka: the client's settings.
+    """
+    form = options.get("valueformat", "binary").lower()
+    if form == "binary":
+        for name in ("valueSchema", *REGISTRY_OPTIONS):
+            if name.lower() in options:
+                raise OptionError(f"{name} has an effect only with valueFormat={' or '.join(WRITTEN_FORMATS)}")
+        return None
+    if form not in WRITTEN_FORMATS:
+        raise OptionError(
+            f"valueFormat of a sink is binary, {' or '.join(WRITTEN_FORMATS)}, not {form!r}: make bytes of the value "
+            "before, as with to_protobuf"
+        )
+    registry = _registry(options, form, kafka)
+    if registry is None:
+        raise OptionError(
+            f"valueFormat={form} of a sink needs schemaRegistryUrl: without a registry make text or bytes of the "
+            "value, as with to_json"
+        )
+    subject = options.get("schemaregistrysubject", "").strip() or (topic and f"{topic}-value")
+    if not subject:
+        raise OptionError("each row names its topic: give schemaRegistrySubject, or the option topic")
+    return WrittenValues(form, registry, subject, options.get("valueschema", "").strip() or None)
+
+
 def _registry(options: Mapping[str, str], form: str, kafka: Mapping[str, str]) -> RegistryAddress | None:
     """Where the schemas of values are, which have the frame of a registry then. Raises OptionError."""
     urls = tuple(filter(None, (each.strip().rstrip("/") for each in options.get("schemaregistryurl", "").split(","))))
@@ -72,8 +120,6 @@ def _registry(options: Mapping[str, str], form: str, kafka: Mapping[str, str]) -
         return None
     if form == "binary":
         raise OptionError(f"schemaRegistryUrl has an effect only with valueFormat={' or '.join(VALUE_FORMATS[1:])}")
-    if form != "avro" and "schemaregistrysubject" in options:
-        raise OptionError("schemaRegistrySubject has an effect only with valueFormat=avro")
     for url in urls:
         _check_url(url)
     user, password = options.get("schemaregistryuser"), options.get("schemaregistrypassword")

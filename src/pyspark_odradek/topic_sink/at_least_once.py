@@ -49,6 +49,7 @@ class _Writer:
         self.options = options
         self.topic = options.topic
         self.columns = options.columns(schema)
+        self.framing = options.framing(schema)
         self._made: set[str] = set()
         self._producer()  # a wrong setting is reported here and not by the first task
         for name in sorted(JAVA_ONLY.keys() & options.kafka.keys()):
@@ -76,9 +77,9 @@ class _Writer:
 
     def _produce(self, producer: Producer, batch: Any, delivery: _Delivery) -> None:
         names = {name.lower(): name for name in batch.schema.names}
-        lists = {column: batch.column(names[column]).to_pylist() for column in self.columns}
+        lists = {column: self._column(batch, column, names[column]).to_pylist() for column in self.columns}
         count = batch.num_rows
-        keys, values = _as_bytes(lists.get("key"), count), _as_bytes(lists["value"], count)
+        keys, values = _as_bytes(lists.get("key"), count), lists["value"]
         topics = [self.topic] * count if self.topic is not None else lists["topic"]
         self._make(set(topics))
         times = _as_ms(batch.column(names["timestamp"])) if "timestamp" in self.columns else [0] * count
@@ -105,6 +106,10 @@ class _Writer:
         producer.poll(0)
         delivery.check()
         delivery.produced += count
+
+    def _column(self, batch: Any, column: str, name: str) -> Any:
+        found = batch.column(name)
+        return self.framing.encode(found) if self.framing is not None and column == "value" else found
 
     def _make(self, topics: set[str | None]) -> None:
         """Create those that do not exist, where the options say so."""

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -34,6 +34,9 @@ from pyspark_odradek.topic_sink.marker_topic import MarkerTopic
 from pyspark_odradek.topic_sink.sink_options import SinkOptions
 from pyspark_odradek.topic_sink.task_writers.decided import DecidedCommit
 from pyspark_odradek.topic_sink.transaction import TransactionalCommit, Work
+
+if TYPE_CHECKING:
+    from pyspark_odradek.values.framing import Framing
 
 log = logging.getLogger("pyspark_odradek")
 
@@ -125,6 +128,7 @@ class ExactWriter:
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self.options = options
         self.columns = options.columns(schema)
+        self.framing = options.framing(schema)
         self.settings = ClientSettings.parse(options.kafka)
         self.settings.security()  # a wrong setting is reported here and not by the first task
         self.form = options.batch_format()
@@ -145,7 +149,7 @@ class ExactWriter:
         encoder = RowEncoder(self.options.topic, topics.partition_count, self.form, task + (batch_id or 0))
         stage = _Stage(self.staging, f"{query_id}/{run_id}/{batch_id or 0}", f"{task}-{attempt}")
         try:
-            for chunk in chunks(iterator, self.columns):
+            for chunk in chunks(iterator, self.columns, self.framing):
                 stage.add(encoder.encode(chunk, time.time_ns() // 1_000_000))
             inline, file = stage.finish()
         except Exception:
@@ -274,14 +278,14 @@ def _all_batches(messages: list[Staged], staging: Staging) -> Iterator[EncodedBa
         yield from message.batches(staging)
 
 
-def chunks(iterator: Iterator[Any], columns: Mapping[str, str]) -> Iterator[Any]:
+def chunks(iterator: Iterator[Any], columns: Mapping[str, str], framing: Framing | None = None) -> Iterator[Any]:
     """Rows of about CHUNK_BYTES at a time, with our names and types: what comes in small pieces is put together."""
     waiting: list[Any] = []
     size = 0
     for batch in iterator:
         if batch.num_rows == 0:
             continue
-        waiting.append(_named(batch, columns))
+        waiting.append(_named(batch, columns, framing))
         size += batch.nbytes
         if size >= CHUNK_BYTES:
             yield pa.concat_batches(waiting)
@@ -290,11 +294,13 @@ def chunks(iterator: Iterator[Any], columns: Mapping[str, str]) -> Iterator[Any]
         yield pa.concat_batches(waiting)
 
 
-def _named(batch: Any, columns: Mapping[str, str]) -> Any:
+def _named(batch: Any, columns: Mapping[str, str], framing: Framing | None) -> Any:
     given = {name.lower(): name for name in batch.schema.names}
     arrays = {}
     for column in columns:
         array = batch.column(given[column])
+        if framing is not None and column == "value":
+            array = framing.encode(array)
         arrays[column] = array.cast(pa.binary()) if column in ("key", "value") else array
     return pa.record_batch(arrays)
 

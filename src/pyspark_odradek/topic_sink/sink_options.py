@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, StructType, TimestampType
 
@@ -26,6 +26,10 @@ from pyspark_odradek.options import (
     warn_of_unread_settings,
 )
 from pyspark_odradek.record.encode import BatchFormat
+from pyspark_odradek.value_options import WrittenValues, written_values
+
+if TYPE_CHECKING:
+    from pyspark_odradek.values.framing import Framing
 
 log = logging.getLogger("pyspark_odradek")
 
@@ -78,6 +82,7 @@ class SinkOptions:
     topic_replication_factor: int = -1
     topic_settings: dict[str, str] = field(default_factory=dict)
     kafka: dict[str, str] = field(default_factory=dict)
+    values: WrittenValues | None = None
 
     @property
     def transaction_timeout_ms(self) -> int:
@@ -108,9 +113,17 @@ class SinkOptions:
         if "topic" not in found and self.topic is None:
             raise OptionError("set the option topic, or give each row a column topic")
         types = {name: field.dataType for name, field in found.items()}
-        _check_types(types)
+        _check_types(types, has_own_values=self.values is not None)
         left_out = set() if self.with_headers else {"headers"}
         return {name: types[name].simpleString() for name in COLUMNS if name in types.keys() - left_out}
+
+    def framing(self, schema: StructType) -> Framing | None:
+        """What encodes the column of values; None where that is bytes already. Raises OptionError, ClusterError."""
+        if self.values is None:
+            return None
+        from pyspark_odradek.values.framing import framing_of
+
+        return framing_of(self.values, next(field.dataType for field in schema if field.name.lower() == "value"))
 
     def ensure(self, cluster: Cluster, topic: str) -> None:
         """Create the topic where the options ask for it and it does not exist. Raises ClusterError."""
@@ -132,8 +145,8 @@ class SinkOptions:
         warn_of_unread_settings(self.kafka, EXACT_SETTINGS, "the exactly-once sink")
 
 
-def _check_types(types: Mapping[str, DataType]) -> None:
-    for name in ("key", "value"):
+def _check_types(types: Mapping[str, DataType], *, has_own_values: bool) -> None:
+    for name in ("key",) if has_own_values else ("key", "value"):
         if not isinstance(types.get(name, BinaryType()), StringType | BinaryType):
             raise OptionError(f"column {name} is {types[name].simpleString()}; cast it to string or binary")
     for name, (type_, words) in _TYPES.items():
@@ -176,6 +189,7 @@ def parse_sink_options(given: Mapping[str, str], *, streaming: bool, overwrite: 
         group_id=options.get("groupid", ""),
         checkpoint=options.get("checkpointlocation", "").rstrip("/"),
         kafka=kafka,
+        values=written_values(options, options.get("topic") or None, kafka),
         **new_topic,
     )
 

@@ -30,6 +30,11 @@ def schema_id_of(value: bytes) -> int | None:
     return int.from_bytes(value[1:HEAD_BYTES], "big")
 
 
+def frame_of(schema_id: int) -> bytes:
+    """What stands before a value of Avro or JSON."""
+    return b"\0" + schema_id.to_bytes(4, "big")
+
+
 class BehindFrame:
     """Decodes what is behind the frame by one schema, whichever it was written with.
 

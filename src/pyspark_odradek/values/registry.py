@@ -1,7 +1,7 @@
-"""Schemas of a registry that speaks Confluent's HTTP API, as Apicurio's and Karapace do: by id, or the newest one.
+"""Schemas of a registry that speaks Confluent's HTTP API, as Apicurio's and Karapace do: by id, the newest, a new one.
 
 A schema of an id never changes, so a process asks once for each. Blocks. Source: the API reference of Confluent's
-Schema Registry. Not done: schemas that refer to others, writing.
+Schema Registry. Not done: schemas that refer to others.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from functools import cached_property
 from http import HTTPStatus
 from http.client import HTTPException
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.error import HTTPError
 from urllib.parse import quote
 from urllib.request import Request
@@ -25,11 +25,21 @@ from pyspark_odradek.value_options import RegistryAddress
 
 FIRST_BACKOFF_MS, LAST_BACKOFF_MS = 50, 1000
 PATIENCE_S = 60.0  # for a registry that is away
-ACCEPTED = "application/vnd.schemaregistry.v1+json, application/json"
+SENT = "application/vnd.schemaregistry.v1+json"
+ACCEPTED = f"{SENT}, application/json"
+KINDS = {"avro": "AVRO", "json": "JSON"}  # of schemas, by valueFormat
+MOST_REASON_BYTES = 2000  # of a registry's answer
 
 
 class UnknownSchemaError(Exception):
     """The registry does not have a schema that a record names, or none that can be read."""
+
+
+class RegisteredSchema(NamedTuple):
+    """A schema, as its text, and the id that values name it by."""
+
+    schema_id: int
+    schema: str
 
 
 class Registry:
@@ -54,7 +64,7 @@ class Registry:
             found = self._asked(f"/schemas/ids/{schema_id}")
             if found is None:
                 raise UnknownSchemaError(f"the schema registry has no schema {schema_id}")
-            _KNOWN[key] = _avro(found, f"schema {schema_id}")
+            _KNOWN[key] = _text(found, f"schema {schema_id}", "avro")
         return _KNOWN[key]
 
     def newest(self, subject: str) -> str:
@@ -64,16 +74,49 @@ class Registry:
             OptionError: there is none, or it is no Avro.
             ClusterError: the registry refuses, or does not answer.
         """
-        found = self._asked(f"/subjects/{quote(subject, safe='')}/versions/latest")
+        found = self.latest(subject, "avro")
         if found is None:
             raise OptionError(
                 f"the schema registry has no subject {subject}: set schemaRegistrySubject to the one that producers "
                 "register, or valueSchema to the schema that the columns are made of"
             )
+        return found.schema
+
+    def latest(self, subject: str, form: str) -> RegisteredSchema | None:
+        """The newest schema of a subject; None where there is none.
+
+        Args:
+            form: avro or json.
+        Raises:
+            OptionError: it is of another format.
+            ClusterError: the registry refuses, or does not answer.
+        """
+        found = self._asked(f"{_path_of(subject)}/versions/latest")
+        if found is None:
+            return None
         try:
-            return _avro(found, f"the newest schema of {subject}")
+            schema = _text(found, f"the newest schema of {subject}", form)
         except UnknownSchemaError as error:
             raise OptionError(str(error)) from None
+        if not isinstance(found.get("id"), int):
+            raise ClusterError(f"the schema registry gives the newest schema of {subject} without an id")
+        return RegisteredSchema(found["id"], schema)
+
+    def register(self, subject: str, schema: str, kind: str) -> int:
+        """The id of a schema in a subject; it becomes the newest one of the subject where that does not have it.
+
+        Args:
+            kind: one of KINDS.
+        Raises:
+            OptionError: the registry does not take it: it is not compatible with the ones before, or no schema.
+            ClusterError: the registry refuses, or does not answer.
+        """
+        asked = {"schema": schema} | ({} if kind == KINDS["avro"] else {"schemaType": kind})
+        for path in (_path_of(subject), f"{_path_of(subject)}/versions"):  # the first one asks, and needs fewer rights
+            found = self._asked(path, asked)
+            if found is not None:
+                return int(found["id"])
+        raise ClusterError(f"the schema registry does not register a schema of {subject}")
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
@@ -82,7 +125,7 @@ class Registry:
         except OSError as error:
             raise OptionError(f"kafka.https.ca.location: {one_line(error)}") from None
 
-    def _asked(self, path: str) -> dict[str, Any] | None:
+    def _asked(self, path: str, posted: dict[str, str] | None = None) -> dict[str, Any] | None:
         """A document; None where there is none. One address after the other is asked until one answers."""
         urls = self._address.urls
         deadline = time.monotonic() + PATIENCE_S
@@ -91,7 +134,7 @@ class Registry:
         while True:
             url = urls[number % len(urls)]
             try:
-                return self._answer(url, path, tls)
+                return self._answer(url, path, tls, posted)
             except OSError as error:
                 if time.monotonic() > deadline:
                     raise ClusterError(f"the schema registry at {url} does not answer: {one_line(error)}") from None
@@ -99,24 +142,31 @@ class Registry:
             if number % len(urls) == 0:
                 time.sleep(backoff.next_ms() / 1000)
 
-    def _answer(self, url: str, path: str, tls: ssl.SSLContext) -> dict[str, Any] | None:
+    def _answer(self, url: str, path: str, tls: ssl.SSLContext, posted: dict[str, str] | None) -> dict[str, Any] | None:
         """Raises OSError where another try may help."""
         request = Request(url + path, headers=self._headers)  # noqa: S310 - http or https, as the options were checked
+        if posted is not None:
+            request.data = json.dumps(posted).encode()
+            request.add_header("Content-Type", SENT)
         try:
             found = json.loads(exchange(request, tls))
         except HTTPError as error:
+            reason = _reason_of(error)
             error.close()
             if error.code == HTTPStatus.NOT_FOUND:
                 return None
             if error.code >= HTTPStatus.INTERNAL_SERVER_ERROR or error.code == HTTPStatus.TOO_MANY_REQUESTS:
                 raise
+            if posted is not None and error.code in (HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY):
+                raise OptionError(f"the schema registry refuses the schema of the values: {reason}") from None
             advice = ". Check schemaRegistryUser and schemaRegistryPassword" if error.code in (401, 403) else ""
             raise ClusterError(f"the schema registry at {url} answers {error.code} {error.reason}{advice}") from None
         except HTTPException as error:
             raise OSError(f"what comes is no HTTP: {one_line(error)}") from None
         except ValueError:
             found = None
-        if not isinstance(found, dict) or not isinstance(found.get("schema"), str):
+        name, kind = ("schema", str) if posted is None else ("id", int)
+        if not isinstance(found, dict) or not isinstance(found.get(name), kind):
             raise ClusterError(f"what answers at {url}{path} is no schema registry")
         return found
 
@@ -125,10 +175,22 @@ class Registry:
 _KNOWN: dict[tuple[RegistryAddress, int], str] = {}
 
 
-def _avro(found: dict[str, Any], which: str) -> str:
-    kind = found.get("schemaType", "AVRO")
-    if kind != "AVRO":
-        raise UnknownSchemaError(f"{which} in the registry is {kind}, and valueFormat is avro")
-    if found.get("references"):
+def _path_of(subject: str) -> str:
+    return f"/subjects/{quote(subject, safe='')}"
+
+
+def _reason_of(error: HTTPError) -> str:
+    """What a registry says of a refusal, in one line."""
+    try:
+        return one_line(ValueError(json.loads(error.read(MOST_REASON_BYTES))["message"]))
+    except (OSError, HTTPException, ValueError, KeyError, TypeError):
+        return f"{error.code} {error.reason}"
+
+
+def _text(found: dict[str, Any], which: str, form: str) -> str:
+    kind = found.get("schemaType", KINDS["avro"])
+    if kind != KINDS[form]:
+        raise UnknownSchemaError(f"{which} in the registry is {kind}, and valueFormat is {form}")
+    if form == "avro" and found.get("references"):
         raise UnknownSchemaError(f"{which} in the registry refers to other schemas, which is not supported")
     return str(found["schema"])

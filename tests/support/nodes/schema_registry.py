@@ -1,5 +1,6 @@
 """A schema registry in this process: as much of Confluent's HTTP API as serializers and readers of values use.
 
+POST /subjects/<subject>            {"schema": …} -> {"id": …} where the subject has it
 POST /subjects/<subject>/versions   {"schema": …} -> {"id": …}
 GET  /subjects/<subject>/versions/latest
 GET  /schemas/ids/<id>
@@ -21,12 +22,14 @@ class SchemaRegistry:
 
     Attributes:
         login: "user:password" that each request must have; None asks for none.
+        refusal: why no schema is registered any more; None where each is.
         failures: so many of the next requests are answered with 503.
         asked: the paths of all requests.
     """
 
     def __init__(self) -> None:
         self.login: str | None = None
+        self.refusal: str | None = None
         self.failures = 0
         self.asked: list[str] = []
         self._schemas: list[dict[str, Any]] = []
@@ -47,6 +50,10 @@ class SchemaRegistry:
         self._subjects.setdefault(subject, []).append(number)
         return number
 
+    def _found(self, subject: str, schema: Mapping[str, Any]) -> int | None:
+        """The id of a schema that a subject has."""
+        return next((number for number in self._subjects.get(subject, ()) if self._schemas[number - 1] == schema), None)
+
     def __enter__(self) -> SchemaRegistry:
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
         return self
@@ -60,8 +67,12 @@ class SchemaRegistry:
         match path.partition("?")[0].strip("/").split("/"):
             case ["schemas", "ids", number] if 0 < int(number) <= len(self._schemas):
                 return 200, self._schemas[int(number) - 1]
+            case ["subjects", subject] if posted is not None and (found := self._found(unquote(subject), posted)):
+                return 200, {"subject": unquote(subject), "id": found} | dict(posted)
+            case ["subjects", subject, "versions"] if posted is not None and self.refusal is not None:
+                return 409, {"error_code": 409, "message": self.refusal}
             case ["subjects", subject, "versions"] if posted is not None:
-                return 200, {"id": self.register(unquote(subject), posted["schema"])}
+                return 200, {"id": self.register(unquote(subject), **posted)}
             case ["subjects", subject, "versions", "latest"] if unquote(subject) in self._subjects:
                 versions = self._subjects[unquote(subject)]
                 one = {"subject": unquote(subject), "version": len(versions), "id": versions[-1]}

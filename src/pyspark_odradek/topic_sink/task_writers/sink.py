@@ -63,7 +63,7 @@ class TaskWritersStreamWriter(ExactWriter, DataSourceStreamArrowWriter):
         prefix = self.options.transactional_id_prefix
         id_ = transactional_id(prefix, task, attempt_number)
         try:
-            for chunk in chunks(iterator, self.columns):
+            for chunk in chunks(iterator, self.columns, self.framing):
                 rows.add(encoder.encode(chunk, time.time_ns() // 1_000_000))
             self.options.refuse_rows_among_markers({partition.topic for partition in rows.partitions})
             staged = rows.finish(id_)

@@ -1,0 +1,116 @@
+"""What the topic sink makes of a column of values whose schema is in a registry: the frame, and Avro behind it.
+
+The driver finds the schema, or registers it, and tasks get its id. It asks again for each batch of a stream, since
+Spark makes the writer again then, in another process. Values in Avro are structs; values in JSON are text already, and
+only get the frame. Nothing else of Confluent's serializers is here: no rules, no encryption.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.types import BinaryType, DataType, StringType, StructType
+
+from pyspark_odradek.errors import OptionError, one_line
+from pyspark_odradek.extras import needing
+from pyspark_odradek.value_options import WrittenValues
+from pyspark_odradek.values.frame import frame_of
+from pyspark_odradek.values.registry import KINDS, Registry
+
+if TYPE_CHECKING:
+    from pyspark_odradek.values.avro_writing import AvroRows
+
+log = logging.getLogger("pyspark_odradek")
+
+
+class Framing:
+    """Encodes columns of values; picklable.
+
+    Args:
+        schema_id: in the registry.
+        schema: what rows are encoded by, in JSON; None where values are text that only gets the frame.
+        columns: of the structs.
+    """
+
+    def __init__(self, schema_id: int, schema: str | None = None, columns: StructType | None = None) -> None:
+        self.schema_id = schema_id
+        self._schema = schema
+        self._columns = columns
+        self._rows: AvroRows | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Tasks make their own encoder."""
+        return self.__dict__ | {"_rows": None}
+
+    def encode(self, column: Any) -> Any:
+        """An array of bytes; nulls stay what they are. Raises OptionError."""
+        head = frame_of(self.schema_id)
+        if self._schema is None:
+            texts = column.cast(pa.binary()).to_pylist()
+            return pa.array([None if text is None else head + text for text in texts], pa.binary())
+        if self._rows is None:
+            from pyspark_odradek.values.avro_writing import AvroRows
+
+            assert self._columns is not None
+            self._rows = AvroRows(self._columns, self._schema)
+        return self._rows.encode(column, head)
+
+
+def framing_of(values: WrittenValues, column: DataType) -> Framing:
+    """What encodes a column, with its schema in the registry.
+
+    That is the option valueSchema, which is registered where its subject does not have it. Without the option it is the
+    newest schema of the subject; where that has none, one for Avro is made of the columns, and registered.
+
+    Raises:
+        OptionError: the column does not fit, or the registry refuses the schema.
+        ClusterError: the registry refuses, or does not answer.
+    """
+    if values.form == "avro":
+        return _avro(values, column)
+    if not isinstance(column, StringType | BinaryType):
+        raise OptionError(
+            f"column value is {column.simpleString()}: valueFormat=json takes text, as of to_json(struct(*))"
+        )
+    registry = Registry(values.registry)
+    if values.schema is not None:
+        _refuse_other_than_json(values.schema)
+        return Framing(registry.register(values.subject, values.schema, KINDS["json"]))
+    newest = registry.latest(values.subject, "json")
+    if newest is None:
+        raise OptionError(
+            f"the schema registry has no subject {values.subject}: give its JSON Schema as the option valueSchema, "
+            "which registers it, or set schemaRegistrySubject"
+        )
+    return Framing(newest.schema_id)
+
+
+def _avro(values: WrittenValues, column: DataType) -> Framing:
+    if not isinstance(column, StructType):
+        raise OptionError(f"column value is {column.simpleString()}: valueFormat=avro takes a struct, as of struct(*)")
+    with needing("avro", "valueFormat=avro"):
+        from pyspark_odradek.values.avro_writing import refuse_unfit, schema_of
+    registry = Registry(values.registry)
+    if values.schema is not None:
+        refuse_unfit(column, values.schema)
+        return Framing(registry.register(values.subject, values.schema, KINDS["avro"]), values.schema, column)
+    newest = registry.latest(values.subject, "avro")
+    if newest is not None:
+        refuse_unfit(column, newest.schema)
+        return Framing(newest.schema_id, newest.schema, column)
+    schema = schema_of(column)
+    schema_id = registry.register(values.subject, schema, KINDS["avro"])
+    log.warning("registered schema %d of the columns under %s: %s", schema_id, values.subject, schema)
+    return Framing(schema_id, schema, column)
+
+
+def _refuse_other_than_json(schema: str) -> None:
+    try:
+        found = json.loads(schema)
+    except ValueError as error:
+        raise OptionError(f"valueSchema is not valid JSON: {one_line(error)}") from None
+    if not isinstance(found, dict | bool):
+        raise OptionError("valueSchema must be a JSON Schema")
