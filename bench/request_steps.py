@@ -49,7 +49,7 @@ STEPS: dict[str, tuple[tuple[str, str], ...]] = {
     "call the handler": (("odradek.server.network.requests", "Requests.handle"),),
     "Produce: handler": (("odradek.server.handlers.produce", "handle"),),
     "Produce: validate the batch": (("odradek.server.handlers.produce", "admit"),),
-    "Produce: wait for the acknowledgement": (("odradek.server.handlers.produce", "when_acknowledged"),),
+    "Produce: wait for the acknowledgement": (("odradek.server.acknowledgement", "Acknowledgement.__init__"),),
     "partition: append": (("odradek.replica.partition", "Partition.append_as_leader"),),
     "log: offsets, producer, epochs": (
         ("odradek.log.log", "Log.append_as_leader"),
@@ -70,7 +70,7 @@ STEPS: dict[str, tuple[tuple[str, str], ...]] = {
     "log: find the slice": (("odradek.log.log", "Log.read"),),
     "Fetch: response": (("odradek.server.handlers.fetch", "PendingFetch.response"),),
     "Fetch: wait for data": (
-        ("odradek.server.long_poll", "LongPoll.begin"),
+        ("odradek.server.long_poll", "LongPoll.__init__"),
         ("odradek.server.long_poll", "LongPoll._woken"),
     ),
     "coordinator: find the shard": (("odradek.coordinator.service", "ShardHost.shard"),),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.protocol.messages.produce_request import ProduceRequest
 from odradek.protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse
 from odradek.replica.followers import warn_too_few_in_sync
+from odradek.server.pending_response import PendingResponse
 
 if TYPE_CHECKING:
     from odradek.replica.partition import Partition
@@ -36,44 +38,48 @@ def _note_last(context: RequestContext, partition: Partition) -> None:
         context.times.sender.waited_for = partition
 
 
-def when_acknowledged(
-    response: ProduceResponse, waiting: list[Waiting], request: ProduceRequest, context: RequestContext
-) -> asyncio.Future[Any]:
-    """A future of the response: when all waits have ended, or at the time-out with those marked that have not."""
-    metrics = context.broker.metrics
-    timeout_ms, all_in_sync = request.timeout_ms, request.acks == -1
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Any] = loop.create_future()
-    left = len(waiting)
+class Acknowledgement(PendingResponse):
+    """The response of a Produce, when all waits have ended, or at the time-out with those marked that have not."""
 
-    def one_ended(answer: PartitionProduceResponse, partition: Partition, wait: asyncio.Future[None]) -> None:
-        nonlocal left
-        left -= 1
-        error = None if wait.cancelled() else wait.exception()
-        if done.done():
-            return
-        _take_end(answer, partition, error, all_in_sync=all_in_sync)
-        if not left:
-            _note_last(context, partition)
-            done.set_result(response)
+    __slots__ = ("_all_in_sync", "_context", "_left", "_produced", "_timeout_ms", "_timer", "_waiting")
 
-    def timed_out() -> None:
+    def __init__(
+        self, produced: ProduceResponse, waiting: list[Waiting], request: ProduceRequest, context: RequestContext
+    ) -> None:
+        """
+        Args:
+            produced: the response, which the ends of the waits may change.
+            waiting: at least one.
+        """
+        super().__init__()
+        self._context = context
+        self._produced = produced
+        self._waiting = waiting
+        self._left = len(waiting)
+        self._timeout_ms, self._all_in_sync = request.timeout_ms, request.acks == -1
+        context.broker.metrics.waiting_produces += 1
+        self._timer = asyncio.get_running_loop().call_later(max(0, request.timeout_ms) / 1000, self._time_out)
         for answer, partition, wait in waiting:
+            wait.add_done_callback(partial(self._wait_ended, answer, partition))
+
+    def _wait_ended(self, answer: PartitionProduceResponse, partition: Partition, wait: asyncio.Future[None]) -> None:
+        self._left -= 1
+        error = None if wait.cancelled() else wait.exception()
+        if self.is_ended:
+            return
+        _take_end(answer, partition, error, all_in_sync=self._all_in_sync)
+        if not self._left:
+            _note_last(self._context, partition)
+            self.complete(self._produced)
+
+    def _time_out(self) -> None:
+        for answer, partition, wait in self._waiting:
             if not wait.done():
                 answer.error_code, answer.base_offset = ErrorCode.REQUEST_TIMED_OUT, -1
-                _note_last(context, partition)
-                answer.error_message = f"{partition.name} was not replicated within {timeout_ms} ms"
-        if not done.done():
-            done.set_result(response)
+                _note_last(self._context, partition)
+                answer.error_message = f"{partition.name} was not replicated within {self._timeout_ms} ms"
+        self.complete(self._produced)
 
-    timer = loop.call_later(max(0, timeout_ms) / 1000, timed_out)
-    metrics.waiting_produces += 1
-
-    def ended(_: asyncio.Future[Any]) -> None:
-        metrics.waiting_produces -= 1
-        timer.cancel()
-
-    done.add_done_callback(ended)
-    for answer, partition, wait in waiting:
-        wait.add_done_callback(lambda ended, a=answer, p=partition: one_ended(a, p, ended))  # type: ignore[misc]
-    return done
+    def release(self) -> None:
+        self._context.broker.metrics.waiting_produces -= 1
+        self._timer.cancel()

@@ -279,8 +279,8 @@ class TestFailures:
                 for number, what in enumerate(["wait", "alone", "now"]):
                     await client.beat(number, what)
                 await eventually_async(lambda: 1 in listener.waits)
-                listener.waits[1].set_exception(RuntimeError("later"))
-                listener.waits[0].set_exception(RuntimeError("later"))
+                listener.waits[1].fail(RuntimeError("later"))
+                listener.waits[0].fail(RuntimeError("later"))
                 codes = [error_of(await client.answer()) for _ in range(3)]
                 assert codes == [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE]
                 client.close()
@@ -386,7 +386,7 @@ class TestEnds:
                 await eventually_async(lambda: 2 in listener.waits)
                 client.close()
                 await eventually_async(lambda: not listener.connections)
-                assert listener.waits[1].cancelled()
+                assert listener.waits[1].is_cancelled
                 listener.finish(2)
                 await eventually_async(lambda: listener.ended == [2])
 

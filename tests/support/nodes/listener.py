@@ -31,6 +31,7 @@ from odradek.server.context import BrokerServices, RequestContext
 from odradek.server.network.connection import TURN_MS, Connection
 from odradek.server.network.dispatch import Dispatcher, Handler, make_dispatcher, make_routes
 from odradek.server.network.listeners import ConnectionConfig, ListenerSpec
+from odradek.server.pending_response import PendingResponse
 from odradek.server.telemetry.store import ClientTelemetry, TelemetryConfig
 from tests.support.waiting import PATIENCE_S, eventually_async, some_turns
 
@@ -44,7 +45,7 @@ class ScriptedListener:
         self, config: ConnectionConfig | None = None, *, is_open: bool = True, clock: Clock | None = None
     ) -> None:
         self.begun: list[int] = []
-        self.waits: dict[int, asyncio.Future[Any]] = {}
+        self.waits: dict[int, PendingResponse] = {}
         self.ended: list[int] = []
         self.made: Callable[[Dispatcher, ListenerSpec], Connection] = Connection
         self.fetched: Callable[[], FetchResponse] = FetchResponse
@@ -112,10 +113,10 @@ class ScriptedListener:
         self.begun.append(number)
         answer = HeartbeatResponse(throttle_time_ms=number)
         if what == "wait":
-            self.waits[number] = asyncio.get_running_loop().create_future()
+            self.waits[number] = PendingResponse()
             return self.waits[number]
         if what == "alone":
-            self.waits[number] = asyncio.get_running_loop().create_future()
+            self.waits[number] = PendingResponse()
             return self._alone(number)
         if what == "slow":
             time.sleep(2 * TURN_MS / 1000)
@@ -134,7 +135,7 @@ class ScriptedListener:
         return HeartbeatResponse(throttle_time_ms=number)
 
     def finish(self, number: int) -> None:
-        self.waits[number].set_result(HeartbeatResponse(throttle_time_ms=number))
+        self.waits[number].complete(HeartbeatResponse(throttle_time_ms=number))
 
     def _sync(self, request: SyncGroupRequest) -> SyncGroupResponse:
         self.begun.append(request.generation_id)

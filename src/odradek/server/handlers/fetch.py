@@ -27,7 +27,6 @@ Not done: tiered storage.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING
 
@@ -75,8 +74,8 @@ def _is_damage(error: ApiError | StorageError) -> bool:
 
 def handle(
     context: RequestContext, request: FetchRequest
-) -> FetchResponse | asyncio.Future[FetchResponse] | Coroutine[object, object, FetchResponse]:
-    """Read the partitions; returns the response where that is enough data, else a future of it."""
+) -> FetchResponse | LongPoll | Coroutine[object, object, FetchResponse]:
+    """Read the partitions; returns the response where that is enough data, else a long poll."""
     if context.broker.replicas.is_creating_logs and logs_pending(
         context, (topic.partitions for topic in request.topics)
     ):
@@ -91,7 +90,7 @@ def handle(
     fetch.read()
     if fetch.is_satisfied() or request.max_wait_ms <= 0 or context.broker.replicas.parked_fetch_count >= MAX_PARKED:
         return fetch.response()
-    return LongPoll(context.broker, fetch).begin()
+    return LongPoll(context.broker, fetch)
 
 
 class PendingFetch:

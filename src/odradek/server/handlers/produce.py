@@ -34,7 +34,7 @@ from odradek.protocol.messages.produce_response import (
 )
 from odradek.record.batch import HEADER_BYTES, BatchHeader
 from odradek.record.validation import TooLongForLoopError, admit, is_long_walk
-from odradek.server.acknowledgement import Waiting, when_acknowledged
+from odradek.server.acknowledgement import Acknowledgement, Waiting
 from odradek.server.handlers.shared import ADMIN_CLIENT_ID
 from odradek.server.log_creation import after_logs_created, logs_pending
 from odradek.server.partition_errors import set_produce_error
@@ -55,8 +55,8 @@ _FIRST_WITH_TOPIC_IDS = 13
 
 def handle(
     context: RequestContext, request: ProduceRequest
-) -> ProduceResponse | asyncio.Future[Any] | Coroutine[Any, Any, Any] | None:
-    """Append all batches; returns the response, None for acks=0, or a future of a response that waits for replicas."""
+) -> ProduceResponse | Acknowledgement | Coroutine[Any, Any, Any] | None:
+    """Append all batches; returns the response, None for acks=0, or what responds once replicas have them."""
     if context.broker.replicas.is_creating_logs and logs_pending(
         context, (topic.partition_data for topic in request.topic_data)
     ):
@@ -91,7 +91,7 @@ class _Appends:
         elif not context.authorize(AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, request.transactional_id):
             self._unverified_error = _TRANSACTIONAL_ID_DENIED
 
-    def run(self) -> ProduceResponse | asyncio.Future[Any] | None:
+    def run(self) -> ProduceResponse | Acknowledgement | None:
         """Append each partition's batch; an error of one partition does not affect the others."""
         response, image = self._response, self._image
         by_id = self._context.api_version >= _FIRST_WITH_TOPIC_IDS
@@ -121,7 +121,7 @@ class _Appends:
             return None
         if not self._waiting:
             return response
-        return when_acknowledged(response, self._waiting, self._request, self._context)
+        return Acknowledgement(response, self._waiting, self._request, self._context)
 
     def _find(self, topic: TopicProduceData, name: str | None, data: PartitionProduceData) -> Partition:
         replicas, records = self._context.broker.replicas, data.records
@@ -214,4 +214,4 @@ async def _verify_and_append(
     """Verify the partitions with the transaction coordinator, then append."""
     verified = await verify(context, request, unverified)
     outcome = _Appends(context, request, verified).run()
-    return await outcome if isinstance(outcome, asyncio.Future) else outcome
+    return await outcome if isinstance(outcome, Acknowledgement) else outcome

@@ -57,7 +57,7 @@ class Handler:
 
     Attributes:
         handle: `handle(context, request)`. A plain function decides at once and returns the response, None (no answer),
-            or a future of it; a coroutine function has its connection to itself until it returns.
+            or a `PendingResponse`; a coroutine function has its connection to itself until it returns.
         min_version, max_version: inclusive, those that are served.
         advertised_min: what ApiVersions says instead of min_version, for Produce alone.
         overlapping: a coroutine that leaves its connection to the requests behind it, for what nodes of the cluster
@@ -268,6 +268,7 @@ class Dispatcher:
         self.connections.close_delayed()
         for connection in self.connections:
             connection.close()
+        await asyncio.sleep(0)  # a task that is cancelled before it begins never awaits its handler, which warns
         tasks = tuple(self.tasks)
         for task in tasks:
             task.cancel()

@@ -10,7 +10,6 @@ waits for request_percentage keeps them, unlike Kafka's: it would be charged for
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -25,6 +24,7 @@ from odradek.security.quota.config import QuotaConfig
 from odradek.security.quota.entities import IP
 from odradek.security.quota.ledger import Account, QuotaLedger
 from odradek.server.authorization import CLUSTER_NEEDS
+from odradek.server.pending_response import PendingResponse
 
 if TYPE_CHECKING:
     from odradek.server.context import RequestContext
@@ -159,9 +159,9 @@ class RequestQuotas:
                 self.connection_lost(connection)
 
     def until_answered(self, context: RequestContext, outcome: Any) -> Any:
-        """A request goes on: what takes the place of `outcome`, a future or a coroutine, whose work is counted too."""
+        """A request goes on: what takes the place of `outcome`. The work of a coroutine is counted, too."""
         payer = context.payer
-        if payer is None or payer.time is None or asyncio.isfuture(outcome):
+        if payer is None or payer.time is None or isinstance(outcome, PendingResponse):
             return outcome
         return _timed(outcome, self.timer, payer.time)
 

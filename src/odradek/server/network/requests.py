@@ -1,7 +1,7 @@
 """The requests of one connection: they are decoded, handled, and answered in the order in which they came.
 
-A handler that is a plain function decides at once. It returns its response, or a future where it waits (for an
-acknowledgement or new data); the connection may begin the next request meanwhile. While a handler that is a coroutine
+A handler that is a plain function decides at once. It returns its response, or a `PendingResponse` if it waits for an
+acknowledgement or new data; the connection may begin the next request meanwhile. While a handler that is a coroutine
 runs, the connection begins no other request, as a muted channel in Kafka. `Connection` decides when to begin the next.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from odradek.common.errors import ApiError, ProtocolError
@@ -19,10 +20,12 @@ from odradek.protocol.declare import Message
 from odradek.protocol.framing import decode_request_header, encode_response
 from odradek.server.context import RequestContext
 from odradek.server.network.before_login import refuse_before_login, respond_to_raw_token
-from odradek.server.network.long_messages import IN_STEPS_BYTES, decode_and_handle, encode_and_send, is_long
+from odradek.server.network.handler_task import run_and_respond
+from odradek.server.network.long_messages import IN_STEPS_BYTES, decode_and_handle
 from odradek.server.network.request_failures import close_unencodable, failure_response, refused_version
 from odradek.server.network.request_times import begin_timing
 from odradek.server.network.response_order import ResponseOrder, ResponseSlot
+from odradek.server.pending_response import PendingResponse
 
 if TYPE_CHECKING:
     from odradek.server.network.connection import Connection
@@ -40,20 +43,20 @@ class Requests:
         responses: the responses that are pending, and the finished ones behind them.
     """
 
-    __slots__ = ("_connection", "_dispatcher", "_waits", "is_exclusive", "is_timed", "responses")
+    __slots__ = ("_connection", "_dispatcher", "_pending", "is_exclusive", "is_timed", "responses")
 
     def __init__(self, connection: Connection, dispatcher: Dispatcher) -> None:
         self._connection = connection
         self._dispatcher = dispatcher
-        self._waits: dict[asyncio.Future[Any], None] = {}
+        self._pending: dict[PendingResponse, None] = {}
         self.is_timed = dispatcher.is_timed
         self.is_exclusive = False
         self.responses = ResponseOrder()
 
     def cancel_pending(self) -> None:
-        """Cancel the futures of pending responses: the peer has disconnected."""
-        for wait in tuple(self._waits):
-            wait.cancel()
+        """Cancel the pending responses: the peer has disconnected."""
+        for pending in tuple(self._pending):
+            pending.cancel()
 
     def begin(self, frame: Buffer) -> asyncio.Future[Any] | None:
         """Decode one request and call its handler; returns the task of a handler that is a coroutine, else None."""
@@ -140,39 +143,40 @@ class Requests:
         return context, route, end
 
     def _await(self, context: RequestContext, route: Route, outcome: Any) -> asyncio.Future[Any] | None:
-        """Reserve the place of a pending response; returns the task of a coroutine, None for a future."""
+        """Reserve the place of a pending response; returns the task of a coroutine, None for a `PendingResponse`."""
         slot = self.responses.place()
-        if asyncio.isfuture(outcome):
-            wait: asyncio.Future[Any] = outcome
-            self._waits[wait] = None
+        if isinstance(outcome, PendingResponse):
+            self._pending[outcome] = None
+            outcome.when_ended(partial(self._pending_ended, slot, context, route))
+            return None
+        self.is_exclusive = not route.overlapping
+        work = run_and_respond(self._connection, self._dispatcher, slot, context, route, outcome)
+        return self._dispatcher.start_task(work)
+
+    def _pending_ended(
+        self, slot: ResponseSlot, context: RequestContext, route: Route, pending: PendingResponse
+    ) -> None:
+        del self._pending[pending]
+        if pending.is_cancelled:
+            slot.chunks = []
+        elif pending.error is not None:
+            self.respond_later(slot, context, route, failure_response(context, route, pending.error))
         else:
-            self.is_exclusive = not route.overlapping
-            wait = self._dispatcher.start_task(outcome)
+            self.respond_later(slot, context, route, pending.response)
 
-        def finished(done: asyncio.Future[Any]) -> None:
-            self._waits.pop(done, None)
-            if done is not outcome and not route.overlapping:
-                self.is_exclusive = False
-            if done.cancelled():
-                slot.chunks = []
-                return
-            error = done.exception()
-            response = done.result() if error is None else failure_response(context, route, error)
-            if self._connection.is_closing:
-                return
-            if wait is not outcome and response is not None and is_long(response):
-                self._dispatcher.start_task(encode_and_send(self._connection, slot, context, route, response))
-                return
-            if context.payer is None:
+    def respond_later(
+        self, slot: ResponseSlot, context: RequestContext, route: Route, response: Message | None
+    ) -> None:
+        """Send the response of a request that has waited, outside of the connection's turn."""
+        if self._connection.is_closing:
+            return
+        if context.payer is None:
+            self._send_response(slot, context, route, response)
+        else:
+            with self._connection.quotas.working_for(self._connection):
                 self._send_response(slot, context, route, response)
-            else:
-                with self._connection.quotas.working_for(self._connection):
-                    self._send_response(slot, context, route, response)
-            # Other requests may finish in this iteration of the loop: one write sends all their responses.
-            self._connection.response_queued(others_wait=bool(self._waits))
-
-        wait.add_done_callback(finished)
-        return wait if wait is not outcome else None
+        # Other requests may end in this iteration of the loop: one write sends all their responses.
+        self._connection.response_queued(others_wait=bool(self._pending))
 
     def _send_response(
         self, slot: ResponseSlot | None, context: RequestContext, route: Route, response: Message | None
