@@ -54,6 +54,10 @@ def test_a_limit_is_kept_exactly(
     assert limited == limit_offsets(dict(reversed(start.items())), end, limit)
 
 
+def test_partitions_that_are_new_or_went_backwards_have_no_backlog() -> None:
+    assert backlog({P0: 3, P1: 9}, {P0: 5, P1: 4, P2: 7}) == 2
+
+
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 100])
 def test_a_limit_starves_no_partition_that_has_little(limit: int) -> None:
     """The large one is full again for each batch."""
