@@ -18,7 +18,7 @@ from odradek.controller.controllers import register_controller
 from odradek.controller.eligible import clear_eligible
 from odradek.controller.service import ControllerService
 from odradek.controller.topics import TOPICS_PER_STEP
-from odradek.metadata.features import DEFAULT_METADATA_VERSION
+from odradek.metadata.features import CONTROLLER_REGISTRATION, DEFAULT_METADATA_VERSION
 from odradek.metadata.model import ResourceType
 from odradek.protocol.messages import assign_replicas_to_dirs_request as dirs
 from odradek.protocol.messages.abort_transaction_record import AbortTransactionRecord
@@ -87,7 +87,7 @@ def with_levels(**levels: int) -> Harness:
 
 
 def test_a_controller_is_registered_with_what_it_can() -> None:
-    harness = with_levels(metadata_version=30, group_version=1)
+    harness = with_levels(metadata_version=CONTROLLER_REGISTRATION, group_version=1)
     (record,) = register_controller(harness.state, registration()).records
     assert (record.controller_id, record.incarnation_id) == (0, UUID(int=5))
     assert [(each.name, each.host, each.port, each.security_protocol) for each in record.end_points] == [
@@ -107,7 +107,8 @@ def test_a_controller_without_a_name_or_an_address_is_refused(change: dict[str, 
 @pytest.mark.parametrize(
     ("levels", "says"),
     [
-        ({"metadata_version": 6}, "wants a version between 7 and 30"),
+        ({"metadata_version": CONTROLLER_REGISTRATION - 1}, "MetadataVersion is too old to support controllers"),
+        ({"metadata_version": 31}, "version 31 of metadata.version. The controller wants a version between 7 and 30"),
         (
             {"metadata_version": 30, "group_version": 2},
             "version 2 of group.version. The controller wants a version between 0 and 1",
@@ -122,6 +123,7 @@ def test_a_controller_that_lacks_a_feature_is_refused(levels: dict[str, int], sa
     with pytest.raises(ApiError) as caught:
         register_controller(with_levels(**levels).state, registration())
     assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION
+    assert says in str(caught.value)
 
 
 # -- eligible replicas -------------------------------------------------------------------------------------------------
