@@ -123,7 +123,7 @@ def test_a_batch_query_without_rows_ends_its_transaction_alone(played: PlayedClu
 
 
 @pytest.mark.parametrize("value", ["a week", None], ids=["no number", "refused"])
-def test_a_cluster_that_does_not_say_how_long_it_keeps_offsets_warns_of_nothing(
+def test_without_a_known_retention_of_offsets_nothing_is_warned_of(
     played: PlayedCluster, tmp_path: Path, caplog: pytest.LogCaptureFixture, value: str | None
 ) -> None:
     configs = [DescribeConfigsResourceResult(name="offsets.retention.minutes", value=value)]

@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from odradek.common.errors import ErrorCode
+from odradek.metadata.model import UNASSIGNED_DIRECTORY
 from odradek.protocol.extras import full_log_dirs_field
 from odradek.protocol.messages.alter_partition_request import (
     AlterPartitionRequest,
@@ -16,7 +17,9 @@ from odradek.protocol.messages.alter_partition_request import (
     PartitionData,
     TopicData,
 )
+from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
 from tests.support.models.controller_harness import Harness, wanted
+from tests.unit.controller.test_controller_refusals import move
 
 PARTITIONS = [("t", 0), ("t", 1), ("t", 2), ("alone", 0)]
 
@@ -78,6 +81,23 @@ def test_a_broker_without_space_leaves_the_isr_while_others_can_write() -> None:
     length = len(harness.log)
     harness.beat(2, **full(2))
     assert len(harness.log) == length
+
+
+def test_a_broker_without_space_that_stops_leaves_each_isr_once() -> None:
+    harness = started()
+    begin = len(harness.log)
+    assert not harness.beat(2, want_shut_down=True, **full(2)).should_shut_down
+    changed = [record.partition_id for record in harness.log[begin:] if isinstance(record, PartitionChangeRecord)]
+    assert sorted(changed) == [0, 0, 1], "of topic t, and of the one in which it is alone"
+    assert isr(harness)[:3] == [(1,), (1,), (1, 3)]
+
+
+@pytest.mark.parametrize(("log_dirs", "chosen"), [(1, directory(4)), (2, UNASSIGNED_DIRECTORY)])
+def test_only_a_broker_with_one_directory_gets_its_new_replica_there(log_dirs: int, chosen: UUID) -> None:
+    harness = started()
+    harness.brokers(4, log_dirs=[directory(4), UUID(int=7)][:log_dirs])
+    assert move(harness, 1, 4) == ErrorCode.NONE
+    assert harness.partition("t").directory(4) == chosen
 
 
 def test_of_two_brokers_without_space_none_leaves() -> None:

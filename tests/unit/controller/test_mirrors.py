@@ -314,14 +314,16 @@ def test_a_cut_of_a_failback_before_is_refused(harness: Harness) -> None:
     assert alter(harness, ("mirror.own", "active")) == ErrorCode.INVALID_REQUEST
 
 
-@pytest.mark.parametrize("is_failed_back", [True, False])
-def test_no_broker_that_is_away_gets_a_replica_after_a_failback(harness: Harness, *, is_failed_back: bool) -> None:
+@pytest.mark.parametrize(("is_failed_back", "fenced"), [(True, True), (True, False), (False, True)])
+def test_no_broker_that_is_away_gets_a_replica_after_a_failback(
+    harness: Harness, *, is_failed_back: bool, fenced: bool
+) -> None:
     """It may have the log from before, whose epochs have the numbers of the source's."""
     harness.brokers(2)
-    harness.state.brokers[2] = replace(harness.state.brokers[2], fenced=True)
+    harness.state.brokers[2] = replace(harness.state.brokers[2], fenced=fenced)
     assert not is_failed_back or failback(harness, "own") == 0
     partition = ReassignablePartition(partition_index=0, replicas=[2])
     request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name="own", partitions=[partition])])
     (answer,) = harness.do(harness.machine.reassignments.alter(request)).responses
-    code = ErrorCode.INVALID_REPLICA_ASSIGNMENT if is_failed_back else ErrorCode.NONE
+    code = ErrorCode.INVALID_REPLICA_ASSIGNMENT if is_failed_back and fenced else ErrorCode.NONE
     assert answer.partitions[0].error_code == code
