@@ -166,6 +166,10 @@ def test_why_asks_each_broker_for_its_settings(tmp_path: Path) -> None:
         ),
         (("add", "--topic", "t", "--operation", "READ", "--allow-principal", "a"), "a is no principal; write User:a"),
         (("add", "--topic", "t", "--consumer", "--allow-principal", "User:a"), "a consumer has a group: name it with"),
+        (
+            ("add", "--topic", "t", "--operation", "READ", "--deny-principal", "User:a", "--host", "pc7"),
+            "--host pc7 is no address; give one",
+        ),
         (("remove", "--allow-principal", "alice"), "alice is no principal; write User:alice"),
         (("remove",), "name what to remove, as --topic or --allow-principal, or give --all"),
         (("why", "--principal", "User:a", "--operation", "READ"), "name one resource: --topic, --group"),

@@ -79,6 +79,19 @@ def wanted_of(
     return list(dict.fromkeys(found))
 
 
+def _check_hosts(hosts: Sequence[str]) -> None:
+    from ipaddress import ip_address
+
+    from odradek.metadata.acls import WILDCARD, network_of
+
+    for host in hosts:
+        try:
+            if host != WILDCARD and network_of(host) is None:
+                ip_address(host)
+        except ValueError:
+            raise CliError(f"--host {host} is no address; give one, or 10.0.0.0/8 or *", code=USAGE) from None
+
+
 def entries_of(
     pairs: list[tuple[tuple[int, str], int]],
     allowed: list[str] | None,
@@ -87,7 +100,11 @@ def entries_of(
     *,
     prefixed: bool,
 ) -> list[Acl]:
-    """An ACL for each pair of resource and operation, principal and host. Raises CliError without a principal."""
+    """An ACL for each pair of resource and operation, principal and host.
+
+    Raises:
+        CliError: no principal, or a host that is no address: a rule with a name would hold for no client.
+    """
     from odradek.metadata.acls import PatternType
     from odradek.metadata.model import Acl
 
@@ -95,6 +112,7 @@ def entries_of(
     if not permissions:
         raise CliError("name a principal: --allow-principal or --deny-principal, as User:name", code=USAGE)
     check_principals([principal for principal, _ in permissions])
+    _check_hosts(hosts or ())
     pattern = PatternType.PREFIXED if prefixed else PatternType.LITERAL
     return [
         Acl(kind, name, _pattern_of(kind, pattern), principal, host, operation, permission)
