@@ -1,4 +1,4 @@
-"""Pauses between the attempts of something that fails: each twice as long as the one before, up to a longest."""
+"""Exponential backoff: each pause is twice as long as the previous one, up to a maximum."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _SHORTEST_MS = 1
 
 
 class Backoff:
-    """The pauses of one sequence of attempts. It looks at no clock: `sleep` is the loop's, which a simulation owns."""
+    """The pauses of one sequence of attempts. It uses no clock: `sleep` is the event loop's, which may be simulated."""
 
     def __init__(self, first_ms: float, last_ms: float, *, jitter: float = 0.0, random: Random | None = None) -> None:
         """
         Args:
-            jitter: the share of each pause that is drawn by chance, so that those who failed together do not come back
-                together; `random` draws it.
+            jitter: the random share of each pause, so that clients which failed together do not retry together;
+                `random` draws it.
         """
         assert first_ms >= 0 and 0 <= jitter <= 1 and (random is not None or not jitter)
         self._first_ms = first_ms

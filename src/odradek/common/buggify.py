@@ -1,9 +1,9 @@
-"""Places at which a simulator may hold a task up: `await buggify("raft: before an fsync")`.
+"""Points at which a simulator may delay a task: `await buggify("raft: before an fsync")`.
 
-An interleaving that needs a task to stop for long between two of its steps is rare, for no fault stops it just there.
-A point says where that would be worth trying; it stands beside an `await` that is there anyway, so that it adds time
-and hardly a place at which others may run. Outside the simulator there is no hook, and a point neither waits nor lets
-others run. Deciders have none: they do not await.
+Interleavings in which a task stops for long between two of its steps are rare, since no fault stops it just there. A
+point marks such a place. It is next to another `await`, so that it adds time, and hardly a place at which other tasks
+may run. Outside the simulator there is no hook, and a point neither waits nor lets other tasks run. Functions that
+decide have no points, since they do not await.
 
 Source: FoundationDB's BUGGIFY.
 """
@@ -18,7 +18,7 @@ Hook = Callable[[str], Awaitable[None]]
 
 
 class _Nothing:
-    """What is awaited where there is no simulator: over at once."""
+    """The awaitable without a simulator: it completes at once."""
 
     __slots__ = ()
 
@@ -26,14 +26,14 @@ class _Nothing:
         return _ENDED
 
 
-# One for all: nothing is made for a point that does nothing, which costs less than a tenth of a microsecond.
+# One object for all points: without a simulator a point allocates nothing, and costs less than 0.1 us.
 _ENDED: Final[Iterator[Any]] = iter(())
 _NOTHING: Final = cast(Awaitable[None], _Nothing())
 _hook: Hook | None = None
 
 
 def buggify(point: str) -> Awaitable[None]:
-    """Be held up here, if a simulator says so; `point` names the place, and no other."""
+    """Wait if the simulator delays this point; `point` is the unique name of the place."""
     return _NOTHING if _hook is None else _hook(point)
 
 

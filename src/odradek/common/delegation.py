@@ -8,10 +8,10 @@ from odradek.common.scram import encode64
 
 
 def token_hmac(secret_key: str, token_id: str) -> bytes:
-    """What the owner gets, and shows to renew the token or to end it."""
+    """The HMAC of a token, with which its owner renews or expires it."""
     return hmac.digest(secret_key.encode(), token_id.encode(), "sha512")
 
 
 def token_password(token: bytes) -> str:
-    """With what a client logs in by SCRAM, whose user name is the token's id."""
+    """The SCRAM password of a token, whose id is the user name."""
     return encode64(token)

@@ -1,9 +1,9 @@
 """Kafka's error codes and the four families of errors, by who must act.
 
-- `ApiError`: the request or the moment is wrong; its code goes into the answer for that topic, partition or group.
-- `ProtocolError`: the peer's bytes are wrong; log once, close the connection.
-- `StorageError`: our disk failed; that log directory goes offline, and a failed write or fsync is never tried again.
-- anything else is our bug: the request gets UNKNOWN_SERVER_ERROR; in log, raft and statemachine the broker stops.
+- `ApiError`: an error of the request or of the present state; the response has its code for the topic, partition or
+group. - `ProtocolError`: invalid bytes of the peer; log once, close the connection.
+- `StorageError`: a disk error; the log directory goes offline, and a failed write or fsync is never retried.
+- any other error is our bug: the request gets UNKNOWN_SERVER_ERROR; in log, raft and statemachine the broker stops.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ _RETRIABLE = frozenset(
 
 
 class OdradekError(Exception):
-    """The root of what the project raises on purpose."""
+    """The base class of the project's errors."""
 
 
 class ApiError(OdradekError):

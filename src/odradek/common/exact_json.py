@@ -1,4 +1,4 @@
-"""JSON whose numbers keep their digits: a Decimal is a number of JSON, and not a float first."""
+"""JSON whose numbers keep all digits: they are Decimals, never floats."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _plainly = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def decoded(text: str | bytes) -> Any:
-    """What a text holds; numbers with a point or an exponent are Decimals.
+    """Parse a text; numbers with a point or an exponent are Decimals.
 
     Raises:
         ValueError: it is not JSON, or an exponent has more than 18 digits.

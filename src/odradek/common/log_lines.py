@@ -1,14 +1,14 @@
 """Log lines: one per event, `time level event key=value …`, readable by people and by machines.
 
-Where a node is asked to write JSON, each line is one object of the same fields instead.
+If a node logs JSON, each line is one object with the same fields.
 
 `get_logger("server.network.connection").info("connection closed", peer=peer, reason=why)`. Values with spaces
-are quoted. No traceback is ever printed for what a user or a client can cause; `error(..., error=exception)` prints
-its kind and text, and `bug(...)` alone adds the traceback, because there it is ours.
+are quoted. Errors that users or clients can cause have no traceback: `error(..., error=exception)` prints the kind
+and the text. Only `bug(...)`, for bugs of the program, adds the traceback.
 
-Warnings and errors that repeat are written a few times in full; what follows is counted, and `sum_up` writes one line
-for it every some seconds: a peer that fails fifty times a second must not fill the disk. Alike are events of the same
-fields, or of the same `alike` where the caller gives one, in which numbers do not count.
+The first few of repeated warnings and errors are written in full; the others are counted, and `sum_up` writes one line
+for them every few seconds: a peer that fails fifty times a second must not fill the disk. Events are alike if they have
+the same fields, or the same `alike` if the caller gives one; numbers are ignored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ROOT = "odradek"
 # Lines of one kind that are written in full before the rest is counted, and for how long it is.
 FULL_LINES = 5
 COUNTED_S = 10.0
-# Of one logger: a crowd that is inventive must not fill the memory either, nor hide what others log.
+# The limit of kinds for each logger, so that varying texts do not fill the memory, nor hide other lines.
 MAX_KINDS = 500
 _NUMBERS = re.compile(r"\d+")
 _NEEDS_QUOTES = set(" =\"'\n\t")
@@ -82,7 +82,7 @@ def get_logger(name: str) -> EventLogger:
 
 
 def get_json_logger(name: str) -> EventLogger:
-    """The same, whose lines are one JSON object each, for programs that read them."""
+    """The same with one JSON object for each line, for programs."""
     return EventLogger(name, as_json=True)
 
 
@@ -115,7 +115,7 @@ def _text(value: Any) -> str:
 
 
 def quoted(value: Any) -> str:
-    """A value as it stands in a line: bare where that is clear, else as a JSON string."""
+    """A value in a line: unquoted if that is unambiguous, else as a JSON string."""
     text = _text(value)
     if text and not _NEEDS_QUOTES.intersection(text) and text.isprintable():
         return text
@@ -145,7 +145,7 @@ class SummingHandler(logging.StreamHandler[TextIO]):
             super().emit(record)
 
     def sum_up(self, now_s: float) -> None:
-        """Write one line for each kind whose time is over and of which some were counted; negative: for all."""
+        """Write one line for each kind with counted events whose interval is over; negative: for all kinds."""
         with self.lock:  # type: ignore[union-attr]
             for key, kind in list(self._kinds.items()):
                 if 0 <= now_s < kind.began_s + COUNTED_S:
@@ -155,7 +155,7 @@ class SummingHandler(logging.StreamHandler[TextIO]):
                     self._counts[key[0]] -= 1
                     continue
                 super().emit(_summary(kind.last, kind.counted, kind.last.created - kind.began_s))
-                # It goes on, as far as we know: one line in full shows the next of them.
+                # The events may continue: the next one is written in full.
                 self._kinds[key] = _Kind(max(now_s, kind.last.created), 1)
 
     def _is_written_in_full(self, record: logging.LogRecord) -> bool:
@@ -185,7 +185,7 @@ def _summary(last: logging.LogRecord, count: int, seconds: float) -> logging.Log
 
 
 def sum_up(now_s: float = -1.0) -> None:
-    """Write what was counted in place of lines for long enough; without a time, all of it. To be called each second."""
+    """Write the lines for counted events whose interval is over; without a time, for all. To be called each second."""
     for handler in logging.getLogger(ROOT).handlers:
         if isinstance(handler, SummingHandler):
             handler.sum_up(now_s)

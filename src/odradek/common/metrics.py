@@ -1,7 +1,7 @@
-"""Counters of a node: plain ints, added to on the hot path, and shown in Prometheus' format when somebody asks.
+"""Counters of a node: plain ints that the hot path increments, shown in Prometheus' format.
 
-Counting costs an addition. `families()` is called for each scrape and computes the rest from what the parts of the node
-know of themselves.
+Counting costs an addition. `families()` is called at each scrape, and computes the other metrics from the parts of the
+node.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ Source = Callable[[], Iterable[Family]]
 
 @dataclass(slots=True)
 class Written:
-    """What producers wrote to a topic."""
+    """The counters of produced records of a topic."""
 
     bytes: int = 0
     records: int = 0
@@ -71,7 +71,7 @@ class Written:
 
 @dataclass(slots=True)
 class Given:
-    """What readers got of a topic, and in how many answers."""
+    """The counters of fetched records of a topic, and of responses."""
 
     bytes: int = 0
     answers: int = 0
@@ -79,13 +79,13 @@ class Given:
 
 @dataclass(slots=True)
 class Metrics:
-    """What the hot path counts, and who else has something to show.
+    """The counters of the hot path, and the other sources of metrics.
 
     Attributes:
-        topics: what was written, by topic.
-        consumed, replicated: what consumers and followers got, by a topic's name or id, as they asked.
-        refused, unread: partitions in Produce requests that were refused, and partitions led here that a Fetch could
-            not read, by the name of the topic.
+        topics: produced records, by topic.
+        consumed, replicated: records fetched by consumers and followers, by the topic's name or id in the request.
+        refused, unread: refused partitions of Produce requests, and partitions led here that a Fetch could not read, by
+            the name of the topic.
         waiting_produces: Produce requests that wait for their acknowledgement.
         denials: by API key.
     """
@@ -127,7 +127,7 @@ class Metrics:
             self.replicated_bytes += size_bytes
 
     def produce_failed(self, topic: str) -> None:
-        """What was to be written to a partition of a topic was refused."""
+        """Count a refused partition of a Produce request."""
         self.refused_count += 1
         self.refused[topic] = self.refused.get(topic, 0) + 1
 

@@ -12,7 +12,7 @@ MAX_PORT = 65_535
 def parse_natural(text: str, limit: int) -> int | None:
     """A number from 0 to `limit` (inclusive) in ASCII digits; None for any other text.
 
-    `str.isdigit` says yes to `²`, and `int` raises for that and for some thousand digits: neither alone is a check.
+    `str.isdigit` accepts `²`, and `int` raises for that and for some thousand digits: neither suffices.
     """
     if not (text.isascii() and text.isdigit()) or len(text.lstrip("0")) > len(str(limit)):
         return None

@@ -74,7 +74,7 @@ class File(Protocol):
     def close(self) -> None: ...
 
     def fileno(self) -> int | None:
-        """The descriptor for sendfile, or None where there is none (the simulator)."""
+        """The descriptor for sendfile; None in the simulator."""
         ...
 
 
@@ -116,7 +116,7 @@ class WorkerError(Exception):
     """A worker ended unexpectedly, or failed in a way that it could not report."""
 
 
-# Called by a worker with each so many bytes read or written: it takes as long as the pace asks.
+# Called by a worker after each read or write with its bytes: it sleeps to keep the rate.
 Pause = Callable[[int], None]
 MakeAnswer = Callable[["Disk", Pause, Any], Callable[[Any], Any]]
 
@@ -125,7 +125,7 @@ class Disk(Protocol):
     """A file system. Names are durable only after `sync_dir` of the directory that holds them."""
 
     def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> File:
-        """Open a file for reading and writing (or reading alone); `create` makes it where it is missing."""
+        """Open a file for reading and writing (or only reading); `create` creates a missing file."""
         ...
 
     def exists(self, path: Path) -> bool: ...
@@ -153,7 +153,7 @@ class Disk(Protocol):
         ...
 
     def rename(self, source: Path, target: Path) -> None:
-        """Atomically give `source` the name `target`, replacing what was there."""
+        """Atomically rename `source` to `target`, replacing an existing file."""
         ...
 
     def remove(self, path: Path) -> None:
@@ -169,11 +169,11 @@ class Disk(Protocol):
         ...
 
     def hold(self, directory: Path) -> Disk:
-        """The same disk, on which one directory keeps the name that it has now, whatever becomes of it meanwhile.
+        """The same disk, on which the path of one directory always means the present directory.
 
-        For work off the loop: the loop may rename the directory, remove it, and make another one of its name. Names of
-        files in it then mean those of the directory that was held, or none. It is held for as long as somebody refers
-        to what this returns. Raises FileNotFoundError, and OSError when the disk does.
+        For work off the event loop: the loop may rename or remove the directory, and create another one with its name.
+        Paths of files in it still mean files of the held directory, or none. It is held as long as the returned object
+        exists. Raises FileNotFoundError, OSError.
         """
         ...
 
@@ -184,17 +184,17 @@ class Disk(Protocol):
         ...
 
     def write_back(self) -> None:
-        """Write what is dirty, of everything at once: a hint that makes many syncs cheap. Blocks, promises nothing."""
+        """Write all dirty pages: a hint that makes many later syncs cheap. Blocks, without a guarantee."""
         ...
 
     def mutex(self) -> Mutex:
-        """A new one, for what the loop and work off the loop both change."""
+        """A new mutex, for state that the event loop and work off the loop change."""
         ...
 
     async def run_blocking(self, work: Callable[[], T]) -> T:
         """Run blocking work without stopping the event loop; the simulator runs it inline, on simulated time.
 
-        Work that was begun is done: who is cancelled meanwhile goes on only then.
+        Work that has begun is completed: a cancelled caller waits for it.
         """
         ...
 
@@ -280,7 +280,7 @@ def write_file_durably(disk: Disk, path: Path, data: Buffer, *, through: str = "
 
 @dataclass(frozen=True, slots=True)
 class MachineLimits:
-    """What the system lets this process have; None where it sets no limit or does not say.
+    """The limits of this process; None if there is no limit, or it is unknown.
 
     Attributes:
         memory_bytes: of the machine, or of the container around the process.
@@ -301,7 +301,7 @@ class Listener(Protocol):
 
     @property
     def port(self) -> int:
-        """The bound port; the system's choice where 0 was asked for."""
+        """The bound port; chosen by the system if 0 was requested."""
         ...
 
     def close(self) -> None:
@@ -321,5 +321,5 @@ class Network(Protocol):
     async def connect(
         self, factory: ProtocolFactory, host: str, port: int, *, tls: ssl.SSLContext | None = None
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """Open a connection; raises OSError where it is refused or unreachable."""
+        """Open a connection; raises OSError if it is refused or unreachable."""
         ...

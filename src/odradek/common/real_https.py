@@ -1,4 +1,4 @@
-"""One request over HTTPS; blocks. For what is looked up now and then: keys of an issuer of tokens, and its tokens."""
+"""One request over HTTPS; blocks. For rare requests: the keys and the tokens of an issuer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CHUNK_BYTES = 1 << 16
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Where the document is, is said by who runs the node, and by no one else."""
+    """Refuses redirects: only the configuration decides the address of a document."""
 
     def redirect_request(self, *arguments: Any) -> None:
         return None
@@ -49,7 +49,7 @@ def read_https(url: str, context: ssl.SSLContext) -> bytes:
 
 
 class _Answer(io.RawIOBase):
-    """What a peer sends, until a time: for headers and the document together, however slowly their bytes come."""
+    """Reads from a peer until a deadline, which holds for headers and document together, however slowly they arrive."""
 
     def __init__(self, sock: socket.socket, read_s: float) -> None:
         self._sock, self._read_s = sock, read_s

@@ -1,6 +1,6 @@
 """The real clock, disk, network and randomness of this machine.
 
-Built in `server/startup/process.py` and in tools alone.
+Created only in `server/startup/process.py` and in tools.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ MAX_IO_VECTORS = 1024
 _DESCRIPTOR_WAIT_S = 60.0
 _WORKERS = "odradek-disk"
 _DESCRIPTOR_PAUSE_S = 0.01
-# Free for what opens files while sockets hold all other descriptors; twice the threads of a disk are never short.
+# Descriptors reserved for files, when sockets use all others; twice the threads of a disk are enough.
 SPARE_DESCRIPTORS = 16
 _RANDOM_POOL_BYTES = 4096
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -64,7 +64,7 @@ class RealClock:
 
 
 class RealRandom(SystemRandom):
-    """The system's randomness, asked for some kilobytes at a time: a call for each number costs far more than it."""
+    """The system's randomness, read some kilobytes at a time: a system call for each number would cost far more."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -228,7 +228,7 @@ class RealDisk:
         return path.stat().st_mtime_ns // 1_000_000
 
     def list_dir(self, path: Path) -> list[str]:
-        # iterdir makes a Path of each name, which at a start with thousands of logs is half of the time.
+        # iterdir creates a Path for each name, which takes half of the time of a start with thousands of logs.
         return sorted(self._spares.lend(lambda: os.listdir(path)))  # noqa: PTH208 - the names alone are wanted
 
     def make_dirs(self, path: Path) -> None:
@@ -280,7 +280,7 @@ class RealDisk:
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
-            # A thread cannot be cancelled: a cancelled caller goes on when its files are no longer in use.
+            # A thread cannot be cancelled: a cancelled caller waits until its files are no longer in use.
             await asyncio.wait([future])
             raise
 
@@ -294,9 +294,9 @@ class RealDisk:
 
 
 class HeldDisk(RealDisk):
-    """A real disk on which the names in one directory are looked up in what had its name at first.
+    """A real disk on which paths in one directory are resolved in the directory that had this path at first.
 
-    It knows nothing of directories in it: logs have files alone.
+    Subdirectories are not supported: logs have only files.
     """
 
     def __init__(self, disk: RealDisk, directory: Path) -> None:
@@ -310,7 +310,7 @@ class HeldDisk(RealDisk):
             os.close(self._fd)
 
     def _at(self, path: Path) -> tuple[str | Path, int | None]:
-        """What a system call takes for a path, and beside which descriptor."""
+        """The path for a system call, and the descriptor of its directory."""
         return (path.name, self._fd) if path.parent == self._directory else (path, None)
 
     def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> File:
@@ -406,9 +406,9 @@ class RealNetwork:
 
 
 def machine_id() -> str:
-    """What names this machine, for as long as its system is installed: 32 digits by systemd's id, else its host name.
+    """The id of this machine: 32 digits from systemd's id, else its host name.
 
-    systemd's id is not for others to see: machine-id(5) asks for a keyed hash of it.
+    systemd's id is confidential: machine-id(5) recommends a keyed hash of it.
     """
     try:
         found = Path("/etc/machine-id").read_text(encoding="ascii").strip()
@@ -430,7 +430,7 @@ def machine_limits() -> MachineLimits:
 
 
 def open_descriptors() -> int:
-    """How many this process has open now; 0 where the system does not say."""
+    """The number of open descriptors of this process; 0 if unknown."""
     try:
         return len(os.listdir("/dev/fd")) - 1  # noqa: PTH208 - the number alone is wanted
     except OSError:
@@ -438,7 +438,7 @@ def open_descriptors() -> int:
 
 
 def _cgroup_memory(own: Path, root: Path) -> Iterator[int]:
-    """The limits of the control groups around a process, of either version; those that say "max" set none."""
+    """The limits of the control groups around a process, of either version; "max" is no limit."""
     try:
         lines = own.read_text().splitlines()
     except OSError:

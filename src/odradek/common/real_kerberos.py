@@ -1,6 +1,7 @@
-"""Kerberos by the library of the extra `odradek[kerberos]`: loaded where GSSAPI is configured, and nowhere else.
+"""Kerberos by the library of the extra `odradek[kerberos]`, which is loaded only if GSSAPI is configured.
 
-Its calls read keytabs, the replay cache and credentials, and ask the KDC: they block, and belong in a thread.
+Its calls read keytabs, the replay cache and credentials, and send requests to the KDC: they block, so run them in a
+thread.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ INSTALL = (
     " libkrb5-dev"
 )
 DEFAULT_SERVICE = "kafka"
-# Codes of RFC 4120 are numbered from here, those of MIT's library go on behind them.
+# The base of the codes of RFC 4120; those of MIT's library follow them.
 _FIRST_CODE = -1765328384
 _REASONS = {
     31: "the service's key is another one than the KDC's, or the ticket was changed",
@@ -37,7 +38,7 @@ _REASONS = {
 
 
 class MissingKerberosError(OdradekError):
-    """The extra is not installed; the text says how it is."""
+    """The extra is not installed; the text says how to install it."""
 
 
 class KerberosError(OdradekError):
@@ -54,13 +55,13 @@ class KerberosError(OdradekError):
 
 @dataclass(frozen=True, slots=True)
 class KerberosLogin:
-    """What a client logs in with.
+    """The credentials of a client.
 
     Attributes:
         service: first part of the brokers' principals.
-        principal: who we are; "" takes the one of the credential cache.
-        keytab: its file; "" takes tickets from the credential cache, as kinit leaves them.
-        ticket_cache: the cache; "" takes the process's (KRB5CCNAME).
+        principal: the client's principal; "" is that of the credential cache.
+        keytab: its file; "" uses the tickets of the credential cache, from kinit.
+        ticket_cache: the cache; "" is that of the process (KRB5CCNAME).
     """
 
     service: str = DEFAULT_SERVICE
@@ -80,7 +81,7 @@ class Context:
     def __init__(self, library: Any, context: Any) -> None:
         self._library = library
         self._context = context
-        # A step that fails raises; the library would have us send what KRB-ERROR it has for the peer first.
+        # A failed step raises; otherwise the library would first return a KRB-ERROR for the peer.
         context.__DEFER_STEP_ERRORS__ = False
 
     @property
@@ -93,7 +94,7 @@ class Context:
         return str(self._context.initiator_name)
 
     def step(self, token: bytes | None) -> bytes:
-        """Take the peer's token, and say what the peer gets; None begins. Raises KerberosError."""
+        """Process the peer's token, and return the token for the peer; None begins. Raises KerberosError."""
         try:
             return self._context.step(token) or b""
         except self._library.exceptions.GSSError as error:
@@ -142,10 +143,10 @@ class Acceptor:
 def initiate(login: KerberosLogin, host: str) -> Context:
     """The context of a login to the service on a host.
 
-    With a keytab, tickets are asked for as they are needed, and kept in the memory of this process.
+    With a keytab, tickets are requested when needed, and kept in memory.
 
     Raises:
-        MissingKerberosError, or KerberosError where there are no credentials.
+        MissingKerberosError, or KerberosError if there are no credentials.
     """
     library = load()
     store = {"ccache": login.ticket_cache} if login.ticket_cache else {}
@@ -168,7 +169,7 @@ def initiate(login: KerberosLogin, host: str) -> Context:
 
 
 def default_realm() -> str:
-    """`default_realm` of krb5.conf; "" where it has none. Raises MissingKerberosError."""
+    """`default_realm` of krb5.conf; "" if it has none. Raises MissingKerberosError."""
     library = load()
     try:
         name = library.Name("x", library.NameType.kerberos_principal).canonicalize(library.MechType.kerberos)

@@ -1,4 +1,4 @@
-"""What blocks, or computes for milliseconds, in a thread beside the loop that serves others meanwhile."""
+"""Runs blocking work, or computations of milliseconds, in a thread while the event loop serves requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ThreadWork(Generic[T]):
-    """Work for a thread, which touches nothing that the loop changes: a simulated loop does it at once."""
+    """Work for a thread; it uses no state that the loop changes, so that a simulated loop can run it at once."""
 
     work: Callable[[], T]
 

@@ -1,11 +1,12 @@
-"""TLS over the running loop: a handshake that fails says why to the peer, and a peer cannot keep TLS busy for nothing.
+"""TLS over the running event loop: a failed handshake sends an alert to the peer, and a peer cannot keep TLS busy
+without data.
 
-OpenSSL has an alert for the peer when it refuses a certificate. The loops of Python end the connection without it, and
-the peer's log would have an end without a reason.
+When OpenSSL refuses a certificate it has an alert for the peer. Python's loops close the connection without sending it,
+so that the peer cannot log the reason.
 
-OpenSSL goes on within one call for as long as what it reads is of TLS itself, as requests for new keys are: 16 µs and
-an answer each. What has come is given to it in pieces, and a peer that sends many of them without data, or that is
-answered more than it sends of data, is at the end of its connection.
+OpenSSL continues within one call as long as it reads messages of TLS itself, such as key updates: 16 µs and a response
+each. So received bytes are passed to it in pieces, and a connection is closed if the peer sends many pieces without
+data, or gets more bytes of TLS itself than it sends data.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ import os
 import ssl
 from typing import Any
 
-# A record of the largest size is in one piece, as a rule; while most of what comes is data, pieces are larger.
+# Usually a record of the largest size is one piece; while most bytes are data, pieces are larger.
 _PIECE_BYTES = 16 * 1024 + 512
 _LARGE_PIECE_BYTES = 4 * _PIECE_BYTES
 _LARGE_DATA_BYTES = 8 * 1024
-# What a peer may send without data between, padding included: a record of one byte may be as large as any other.
+# The bytes that a peer may send without data, padding included: a record with one byte may have the full size.
 _MOST_EMPTY_BYTES = 3 * _PIECE_BYTES
-# Answers of TLS itself, less the data that came: a peer that reads them is no better than one that does not. One that
-# means well asks for new keys after gigabytes.
+# The limit of TLS's own responses minus received data, whether the peer reads them or not. A normal peer updates keys
+# after gigabytes.
 _MOST_ANSWERED_BYTES = 64 * 1024
 
 
@@ -40,9 +41,9 @@ class TlsFloodError(ssl.SSLError):
 class _GuardedObject(ssl.SSLObject):
     """
     Attributes:
-        incoming: what the loop has read; `fed` of it has gone to OpenSSL.
-        left_bytes: what may go there before data must come out.
-        answered_bytes: of TLS itself to the peer, less the data that came since.
+        incoming: the bytes that the loop has read; `fed` of them are passed to OpenSSL.
+        left_bytes: the bytes that may be passed before data must come out.
+        answered_bytes: of TLS's own responses to the peer, minus the data received since.
     """
 
     incoming: ssl.MemoryBIO
@@ -91,7 +92,7 @@ class _GuardedObject(ssl.SSLObject):
                 return found
 
     def pending(self) -> int:
-        """What a loop may ask before it reads on: whether there is something behind `incoming`."""
+        """The bytes that are pending behind `incoming`; the loop calls this before it reads on."""
         return super().pending() + self.fed.pending
 
     def unwrap(self) -> Any:
@@ -114,7 +115,7 @@ class _GuardedObject(ssl.SSLObject):
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             raise
         except ssl.SSLError:
-            # Now: the loop closes the socket before others hear of the error.
+            # Now, because the loop closes the socket before the error is raised.
             with contextlib.suppress(OSError):
                 os.write(self.descriptor, self.outgoing.read())
             raise
@@ -128,7 +129,7 @@ class _Handshake(ssl.SSLContext):
 
     def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any, **options: Any) -> ssl.SSLObject:
         fed, context = ssl.MemoryBIO(), self.context
-        # Only for this call: the context is the caller's, who may make other objects with it.
+        # Only for this call: the context belongs to the caller, which may create other objects with it.
         usual, context.sslobject_class = context.sslobject_class, _GuardedObject
         try:
             made = context.wrap_bio(fed, outgoing, *args, **options)
@@ -142,7 +143,7 @@ class _Handshake(ssl.SSLContext):
         return made
 
 
-# To make one costs as much as a part of a handshake. There are as many as were ever begun in one turn of the loop.
+# Creating one costs as much as part of a handshake. There are as many as handshakes ever began in one turn of the loop.
 _unused: list[_Handshake] = []
 
 
@@ -150,7 +151,7 @@ async def start_tls(
     transport: asyncio.Transport, protocol: asyncio.BaseProtocol, context: ssl.SSLContext, **options: Any
 ) -> asyncio.Transport | None:
     """The loop's `start_tls`; None where the connection ended amid the handshake."""
-    # A transport that has ended has no socket to ask for.
+    # A closed transport has no socket.
     sock = None if transport.is_closing() else transport.get_extra_info("socket")
     if sock is None:
         return None

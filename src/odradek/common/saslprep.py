@@ -1,7 +1,7 @@
-"""SASLprep (RFC 4013): the one form of a name or password that can be typed in several.
+"""SASLprep (RFC 4013): normalizes names and passwords that can be typed in several forms.
 
-Kafka's clients hash passwords as they are typed, others prepare them first. `is_prepared` says of which passwords both
-make the same.
+Kafka's clients hash passwords as typed, other clients normalize them first. `is_prepared` is true for passwords that
+are equal in both cases.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What both ends of a SCRAM login compute, and who keeps credentials (RFC 5802, RFC 7677).
+"""The computations of both sides of a SCRAM login, and of credentials (RFC 5802, RFC 7677).
 
-A broker keeps salt, iterations and two keys of a user, from which the password does not follow. Only who makes the keys
-of a password (the user's own client, or who makes a credential) has the work of the iterations.
+A broker stores the salt, the iterations and two keys of a user, from which the password cannot be derived. Only the
+creator of the keys of a password (the client, or the creator of a credential) computes the iterations.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SCRAM_BY_NUMBER = {each.number: each for each in SCRAM_MECHANISMS.values()}
 
 @dataclass(frozen=True, slots=True)
 class ScramKeys:
-    """What a broker keeps of a password, besides salt and iterations."""
+    """The stored keys of a password, besides salt and iterations."""
 
     stored_key: bytes = field(repr=False)
     server_key: bytes = field(repr=False)

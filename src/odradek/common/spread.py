@@ -33,8 +33,8 @@ class Spread:
     def __init__(self, first_bits: int, last_bits: int, per_unit: int) -> None:
         """
         Args:
-            first_bits, last_bits: of the smallest and the largest bound, as exponents.
-            per_unit: how many make one of the unit that is shown.
+            first_bits, last_bits: the exponents of the smallest and the largest bound.
+            per_unit: the number of counted units in one displayed unit.
         """
         self._bounds = _bounds(first_bits, last_bits, per_unit)
         self._per_unit = per_unit
@@ -44,7 +44,7 @@ class Spread:
         self._sum = 0
 
     def fold(self) -> None:
-        """Sort what was added."""
+        """Sort added values into the buckets."""
         raw = self._raw
         # n < 2**bits for bits = n.bit_length(): n is within the bound of its bits.
         self._by_bits.update(map(int.bit_length, raw))

@@ -1,6 +1,6 @@
-"""Work that may take long, as a generator: it yields where others may have their turn, and returns what it comes to.
+"""Long work as a generator: it yields where other tasks may run, and returns its result.
 
-What decides needs no loop for that: its caller runs the steps, and says what happens between two of them.
+Functions that decide need no event loop for that: the caller runs the steps, and decides what happens between them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def next_step(steps: Generator[None, None, T]) -> T | None:
-    """Do one step; what the work comes to, which is not None, once that was the last."""
+    """Run one step; returns the result, which is not None, after the last one."""
     try:
         next(steps)
     except StopIteration as ended:

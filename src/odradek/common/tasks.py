@@ -8,14 +8,14 @@ from typing import Any
 
 
 async def gather_cancelling(*coroutines: Coroutine[Any, Any, None]) -> None:
-    """Run coroutines side by side until all have ended.
+    """Run coroutines concurrently until all have ended.
 
-    Where one fails, or this is cancelled, the others are cancelled in the order in which they were given, and have
-    ended when this returns. `asyncio.TaskGroup` cancels in the order of a set, which is that of the tasks' places in
-    memory: two runs of one seed would part there.
+    If one fails, or this is cancelled, the others are cancelled in the given order, and have ended when this returns.
+    `asyncio.TaskGroup` cancels in the order of a set, which depends on memory addresses: two runs of one seed would
+    differ.
 
     Raises:
-        BaseException: what the first that failed raised.
+        BaseException: the error of the first coroutine that failed.
     """
     loop = asyncio.get_running_loop()
     tasks = [loop.create_task(each) for each in coroutines]

@@ -1,9 +1,9 @@
-"""A rate per second, of bytes or whatever is bounded, kept by a bucket that may be overdrawn.
+"""A token bucket that limits a rate per second, of bytes or other units, and may be overdrawn.
 
-Pure: time is an argument. What passes is not known before it has passed (an answer is as large as the disk makes it),
-so tokens are taken off afterwards, and the next taker waits until the debt is paid. Over any time longer than the
-burst, no more than the rate and one overdraft passes. Kafka bounds replication (KIP-73) and
-clients by samples of a window instead, which let pass up to a tenth more over any longer time.
+Pure: time is an argument. The size of a response is known only afterwards, so tokens are debited later, and the next
+caller waits until the debt is paid. Over any time longer than the burst, the total is at most the rate and one
+overdraft. Kafka limits replication (KIP-73) and clients by samples of a window instead, which allow up to a tenth more
+over any longer time.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ UNLIMITED = INT64_MAX
 
 
 class TokenBucket:
-    """Tokens are what passes: bytes, or a part of a second.
+    """Tokens are bytes, or parts of a second.
 
     Attributes:
-        tokens: how many there were when the bucket was asked last, less what was debited since; by now it may have
-            filled. Where it is 0 or less the next must wait.
+        tokens: the number at the last refill, minus later debits. If it is 0 or less, the next caller must wait.
     """
 
     __slots__ = ("_at_ms", "_burst_s", "_room", "is_unlimited", "rate_per_s", "tokens")
@@ -69,7 +68,7 @@ class TokenBucket:
         return tokens <= 0
 
     def debit(self, amount: float) -> None:
-        """So much has passed as well, since the bucket was asked: it is filled only when it is asked again."""
+        """Debit tokens without a refill, which the next query does."""
         self.tokens -= amount
 
     def is_exhausted(self, now_ms: int) -> bool:
@@ -77,7 +76,7 @@ class TokenBucket:
         return self.take(0, now_ms)
 
     def ready_in_ms(self, now_ms: int) -> int | None:
-        """How long the next must wait; 0 where it need not, None where it would wait for ever."""
+        """The wait of the next caller; 0 if none, None if it would wait forever."""
         if not self.is_exhausted(now_ms):
             return 0
         if self.rate_per_s <= 0:

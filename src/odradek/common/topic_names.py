@@ -1,4 +1,4 @@
-"""What a topic may be called, the names of internal topics, the one name that is no topic's; a partition's name."""
+"""Valid names of topics, the names of internal topics, the name of the metadata topic, and names of partitions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
 
 def topic_name_problem(name: str) -> str | None:
-    """What is wrong with a topic's name: it must be a directory's name in every file system. None: nothing is."""
+    """Why a topic's name is invalid: it must be a valid directory name in every file system. None if it is valid."""
     if not name:
         return "the empty string is not allowed"
     if name in (".", ".."):

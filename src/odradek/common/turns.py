@@ -1,7 +1,7 @@
-"""Taking turns: who was asked for much lets everybody else be served between its slices.
+"""Divides long work into turns of the event loop, so that other requests are served in between.
 
-One loop serves all connections, so a request of a hundred thousand names must not hold it until the last one. Turns are
-counted in units of work and not in time, which makes them the same in each run of the simulator.
+One event loop serves all connections, so a request with a hundred thousand names must not block it. Turns are counted
+in units of work and not in time, so that they are equal in each run of the simulator.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 async def in_turns(steps: Generator[None, None, T]) -> T:
-    """Do all steps; all others have their turn between two."""
+    """Run all steps; other tasks run in between."""
     try:
         while True:
             next(steps)
@@ -30,11 +30,11 @@ class Turns:
     __slots__ = ("_left", "_units")
 
     def __init__(self, units: int) -> None:
-        """`units` is how much is done in one turn, at least 1; their owner says what a unit is: some ms for all."""
+        """`units` is the work of one turn, at least 1; the caller defines a unit, so that a turn takes some ms."""
         self._units = self._left = units
 
     async def spend(self, units: int = 1) -> None:
-        """So much was done; returns after all others had their turn, once a slice is full."""
+        """Count work; after a full turn, let other tasks run."""
         self._left -= units
         if self._left <= 0:
             self._left = self._units

@@ -41,7 +41,7 @@ def acls_from_description(resources: Iterable[DescribeAclsResource]) -> Iterator
 
 
 def acl_creation(acl: Acl) -> AclCreation:
-    """What CreateAcls says of an entry."""
+    """The creation of an ACL in a CreateAcls request."""
     return AclCreation(
         resource_type=acl.resource_type,
         resource_name=acl.resource_name,
@@ -54,7 +54,7 @@ def acl_creation(acl: Acl) -> AclCreation:
 
 
 def acl_from_creation(creation: AclCreation) -> Acl:
-    """The entry that CreateAcls asks for."""
+    """The ACL of a creation in CreateAcls."""
     return Acl(
         creation.resource_type,
         creation.resource_name,
@@ -67,7 +67,7 @@ def acl_from_creation(creation: AclCreation) -> Acl:
 
 
 def filter_of_one(acl: Acl) -> DeleteAclsFilter:
-    """The filter of DeleteAcls that this entry alone matches."""
+    """The filter of DeleteAcls that matches only this ACL."""
     return DeleteAclsFilter(
         resource_type_filter=acl.resource_type,
         resource_name_filter=acl.resource_name,

@@ -14,7 +14,7 @@ CLUSTER_NAME = "kafka-cluster"
 
 
 class AclOperation(IntEnum):
-    """What somebody wants to do."""
+    """The operations of ACLs."""
 
     UNKNOWN = 0
     ANY = 1
@@ -35,7 +35,7 @@ class AclOperation(IntEnum):
 
 
 class AclResourceType(IntEnum):
-    """What it is done to."""
+    """The resource types of ACLs."""
 
     UNKNOWN = 0
     ANY = 1
@@ -58,7 +58,7 @@ class PatternType(IntEnum):
 
 
 class PermissionType(IntEnum):
-    """What an entry says."""
+    """Whether an ACL allows or denies."""
 
     UNKNOWN = 0
     ANY = 1
@@ -80,7 +80,7 @@ class AclFilter:
 
     @property
     def unknown_field(self) -> str:
-        """The field whose value this software does not know; "" where it knows all."""
+        """The field with an unknown value; "" if all are known."""
         fields: dict[str, tuple[type[IntEnum], int]] = {
             "resource type": (AclResourceType, self.resource_type),
             "pattern type": (PatternType, self.pattern_type),
@@ -91,7 +91,7 @@ class AclFilter:
 
     @property
     def exact(self) -> Acl | None:
-        """The one entry that can be meant, where all fields are given."""
+        """The only ACL that can match, if all fields are set."""
         if self.resource_name is None or self.principal is None or self.host is None:
             return None
         if self.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
@@ -136,7 +136,7 @@ _MAPPED_BITS, _MAPPED = 96, 0xFFFF
 
 
 def network_of(host: str) -> tuple[int, int, int] | None:
-    """Version, length and the leading bits of a host in CIDR notation; None where it is another."""
+    """Version, length and the leading bits of a host in CIDR notation; None for any other host."""
     if "/" not in host:
         return None
     try:

@@ -1,8 +1,8 @@
-"""What a run of metadata records changes in an image, and the image that comes of it.
+"""The changes of an image by a sequence of metadata records, and the new image.
 
 A delta copies a table on its first change, at the speed of a dict copy (about 50 us for 10,000 entries), and shares the
-rest. One delta takes many records: while catching up a whole slice of the log goes into one. Subscribers read from it
-what changed, so that a broker with 10,000 partitions does not look at all of them for one.
+rest. One delta may have many records: while catching up, a whole slice of the log. Subscribers read the changes from
+it, so that a broker with 10,000 partitions does not process all of them for one change.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class MetadataDelta(MetadataReplayer):
         changed_partitions: numbers of created or changed partitions by topic id (topics deleted since are not in it).
         deleted_topics: topics that `image` has and the new image has not, by id.
         changed_brokers, changed_configs: ids and resources with any change, removal included.
-        changed_acls: ids of entries that came or went.
-        changed_features, changed_quotas, changed_scram, changed_tokens: whether there was any.
+        changed_acls: ids of added and removed ACLs.
+        changed_features, changed_quotas, changed_scram, changed_tokens: whether there was a change.
     """
 
     def __init__(self, image: MetadataImage) -> None:

@@ -1,7 +1,7 @@
 """Feature levels: what this node supports, what a new cluster begins with, and what each level changes.
 
-A feature is a name with a finalized level that the whole cluster has agreed on; every node says which levels it
-supports. `metadata.version` decides in which version each metadata record is written. Levels, names and needs are
+A feature is a name with a finalized level of the whole cluster; every node reports its supported levels.
+`metadata.version` determines the version of each metadata record. Levels, names and needs are
 those of Kafka 4.4.0 (KIP-584, KIP-778, KIP-1022), from its `MetadataVersion` and `Feature` tables.
 """
 
@@ -80,7 +80,7 @@ LATEST_METADATA_VERSION = METADATA_LEVELS[-1].level
 # level is one `upgrade` away, and could not be taken back (4.4-IV1 and 4.4-IV2 change records).
 DEFAULT_METADATA_VERSION = 30
 
-# The first levels that brought what the controller must ask about.
+# The first levels of features that the controller checks.
 SCRAM_CREDENTIALS = 11
 DELEGATION_TOKENS = 14
 CONTROLLER_REGISTRATION = 15
@@ -137,7 +137,7 @@ def supported_features() -> dict[str, LevelRange]:
 
 
 def offered_features(finalized: Mapping[str, int]) -> dict[str, LevelRange]:
-    """Which levels a cluster can be given: no more than there is something behind, or than it has already."""
+    """The levels that a cluster can get: those that are implemented, and those that it has already."""
     return {
         name: LevelRange(
             levels.min_level,
@@ -183,7 +183,7 @@ def metadata_level(text: str) -> MetadataLevel:
 
 
 def metadata_name(level: int) -> str:
-    """Kafka's name of a level of metadata.version, or the number where it has none."""
+    """Kafka's name of a level of metadata.version, or the number if it has none."""
     return next((known.name for known in METADATA_LEVELS if known.level == level), str(level))
 
 
@@ -193,7 +193,7 @@ def downgrade_loses_metadata(from_level: int, to_level: int) -> bool:
 
 
 def unmet_need(name: str, level: int, finalized: Mapping[str, int]) -> str | None:
-    """What stops `name` from having `level`, given all other levels; None where nothing does."""
+    """The unmet requirement of `level` of a feature, given all other levels; None if there is none."""
     for known in FEATURES.get(name, ()):
         if known.level == level:
             for needed, at_least in known.needs.items():

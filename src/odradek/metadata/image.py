@@ -1,7 +1,7 @@
 """The cluster as of one offset of the metadata log: immutable, shared by everything on the broker that reads it.
 
-An image is made from the one before by a `delta`, and shares with it everything that did not change; keep a reference
-for as long as you need a consistent view, at no cost. `records()` writes an image as the records of a snapshot, which
+A `delta` creates an image from the previous one, and both share all unchanged parts. A reference to an image is a
+consistent view, at no cost. `records()` writes an image as the records of a snapshot, which
 replayed into an empty image give the same image again.
 """
 
@@ -48,15 +48,15 @@ def _empty() -> Mapping[Any, Any]:
 
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
-    """Everything that the metadata log says, as of `offset`.
+    """The metadata of the cluster as of `offset`.
 
     Attributes:
         offset: inclusive: the last record contained; -1 for the empty image.
         leader_epoch: the quorum's epoch of that record.
-        cluster_id, controller_id: not records: the node's own identity of the cluster and the quorum's leader
-            (-1 where unknown), carried along so that one reference answers a Metadata request.
+        cluster_id, controller_id: not from records: the id of the cluster and the quorum's leader (-1 if unknown), so
+            that a Metadata response needs only the image.
         configs: by (ResourceType, name); the default of all brokers is (BROKER, "").
-        next_producer_id: the first id of the next block; -1 before any was given.
+        next_producer_id: the first id of the next block; -1 before the first block.
     """
 
     offset: int = -1
@@ -77,7 +77,7 @@ class MetadataImage:
 
     @property
     def metadata_version(self) -> int:
-        """The finalized level of metadata.version; the default's where none is recorded yet."""
+        """The finalized level of metadata.version; the default if none is recorded."""
         return self.features.get(METADATA_VERSION, DEFAULT_METADATA_VERSION)
 
     def topic(self, name: str) -> TopicImage | None:
@@ -90,7 +90,7 @@ class MetadataImage:
         return None if topic is None else topic.partitions.get(partition_id)
 
     def config(self, resource_type: int, name: str) -> Mapping[str, str]:
-        """What was set on one resource itself; empty where nothing was. Defaults and inheritance are not applied."""
+        """The settings of one resource, without defaults and inheritance."""
         return self.configs.get((resource_type, name), _EMPTY)
 
     def topic_config(self, name: str) -> Mapping[str, str]:

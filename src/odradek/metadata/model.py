@@ -1,7 +1,6 @@
-"""The things that the cluster's metadata speaks of, as immutable values, and how records make and change them.
+"""The parts of the cluster's metadata as immutable values, and their creation and change by records.
 
-The controller's machine and every broker's image hold these same values and use these same functions, so that a record
-cannot mean two things.
+The controller's machine and every broker's image use the same values and functions, so that a record has one meaning.
 """
 
 from __future__ import annotations
@@ -121,9 +120,9 @@ class BrokerImage:
 
     Attributes:
         broker_epoch: the offset of its registration record; a later start of the broker has a larger one.
-        fenced: not part of the cluster for clients, leads nothing.
+        fenced: unknown to clients, leads nothing.
         directories: ids of its log directories that are online; cordoned ones take no new replicas (KIP-1066).
-        host: the machine that it runs on, a failure domain below the rack; None where it did not say.
+        host: the machine that it runs on, a failure domain below the rack; None if unknown.
     """
 
     broker_id: int
@@ -184,7 +183,7 @@ class Acl:
 
 
 def acl_of(record: Any) -> Acl:
-    """The entry of an AccessControlEntryRecord, or of what has its fields."""
+    """The ACL of an AccessControlEntryRecord, or of another value with its fields."""
     return Acl(
         resource_type=record.resource_type,
         resource_name=record.resource_name,
@@ -197,7 +196,7 @@ def acl_of(record: Any) -> Acl:
 
 
 def acl_record(acl_id: UUID, acl: Acl) -> AccessControlEntryRecord:
-    """The record that makes an entry."""
+    """The record that creates an ACL."""
     return AccessControlEntryRecord(
         id=acl_id,
         resource_type=acl.resource_type,
@@ -212,7 +211,7 @@ def acl_record(acl_id: UUID, acl: Acl) -> AccessControlEntryRecord:
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """What a server keeps of a user's password (RFC 5802)."""
+    """The stored credential of a user (RFC 5802)."""
 
     salt: bytes = field(repr=False)
     stored_key: bytes = field(repr=False)
@@ -262,7 +261,7 @@ def partition_of(record: PartitionRecord) -> PartitionImage:
 
 
 def check_partition(partition: PartitionImage) -> None:
-    """What holds of every partition: the controller decides so, and what it wrote is read so, here and on brokers."""
+    """Check the invariants of a partition, both when the controller writes it and when nodes read it."""
     replicas, isr, leader = partition.replicas, partition.isr, partition.leader
     assert leader == NO_LEADER or leader in isr, f"leader {leader} is not in its in-sync set: {partition}"
     assert all(each in replicas for each in isr), f"an in-sync broker has no replica: {partition}"
@@ -290,7 +289,7 @@ def check_broker(before: BrokerImage | None, after: BrokerImage) -> None:
 def partition_record(
     topic_id: UUID, partition_id: int, partition: PartitionImage, metadata_version: int
 ) -> PartitionRecord:
-    """The record that recreates a partition; leaves out what this metadata.version cannot write."""
+    """The record that recreates a partition, without fields that this metadata.version does not have."""
     directories = partition.directories or (UNASSIGNED_DIRECTORY,) * len(partition.replicas)
     return PartitionRecord(
         partition_id=partition_id,
@@ -310,7 +309,7 @@ def partition_record(
 
 
 def changed_partition(partition: PartitionImage, record: PartitionChangeRecord) -> PartitionImage:
-    """What a PartitionChangeRecord makes of a partition. Null and -2 (leader) mean "as it was"."""
+    """The partition after a PartitionChangeRecord. Null and -2 (leader) mean "unchanged"."""
     leader, leader_epoch = partition.leader, partition.leader_epoch
     if record.leader != NO_LEADER_CHANGE:
         leader, leader_epoch = record.leader, leader_epoch + 1
@@ -344,7 +343,7 @@ def _given(new: Sequence[int] | None, old: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def broker_of(record: RegisterBrokerRecord) -> BrokerImage:
-    """The registration that a RegisterBrokerRecord makes."""
+    """The registration of a RegisterBrokerRecord."""
     return BrokerImage(
         broker_id=record.broker_id,
         broker_epoch=record.broker_epoch,
@@ -388,7 +387,7 @@ def broker_record(broker: BrokerImage, metadata_version: int) -> RegisterBrokerR
 
 
 def changed_broker(broker: BrokerImage, record: BrokerRegistrationChangeRecord) -> BrokerImage:
-    """What a BrokerRegistrationChangeRecord makes of a registration: fenced is 1 to fence, -1 to unfence, 0 neither."""
+    """The registration after a BrokerRegistrationChangeRecord: fenced is 1 to fence, -1 to unfence, 0 for no change."""
     cordoned = record.cordoned_log_dirs
     return replace(
         broker,
@@ -400,7 +399,7 @@ def changed_broker(broker: BrokerImage, record: BrokerRegistrationChangeRecord) 
 
 
 def controller_of(record: RegisterControllerRecord) -> ControllerImage:
-    """The registration that a RegisterControllerRecord makes."""
+    """The registration of a RegisterControllerRecord."""
     return ControllerImage(
         controller_id=record.controller_id,
         incarnation_id=record.incarnation_id,

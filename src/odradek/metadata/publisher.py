@@ -1,9 +1,8 @@
-"""From committed metadata records to images, and to those who want to know.
+"""Creates images from committed metadata records, and calls subscribers.
 
-The raft driver hands over committed records in order; whole runs become one delta. Records of a metadata transaction
-(KIP-868) wait until it ends: no reader ever sees half of one. Subscribers are called on the loop, in the order in which
-they subscribed, each with the delta and the image that it made; they must not block, and schedule their own tasks for
-what takes longer.
+The raft driver passes committed records in order; each call becomes one delta. Records of a metadata transaction
+(KIP-868) wait until it ends, so that no image has a part of one. Subscribers are called on the event loop in the order
+of their subscription, with the delta and the new image; they must not block, and start tasks for longer work.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ class MetadataPublisher:
     def load_snapshot(self, records: Sequence[Any], offset: int, leader_epoch: int) -> None:
         """Replace everything by a snapshot that ends with `offset` (inclusive).
 
-        What the old image has and the snapshot has not shows in the delta as deleted.
+        The delta has everything as deleted that the snapshot lacks.
         """
         old = self.image
         assert offset >= old.offset, f"a snapshot of offset {offset} takes the place of an image of {old.offset}"
@@ -121,7 +120,7 @@ class MetadataPublisher:
 
 
 def delta_from_nothing(image: MetadataImage) -> MetadataDelta:
-    """A delta that says of everything in `image` that it is new."""
+    """A delta with everything in `image` as new."""
     delta = MetadataDelta(MetadataImage())
     for record in image.records():
         delta.replay(record)

@@ -1,7 +1,7 @@
-"""Replay of metadata records: which method takes which kind, and what every state that follows the log does alike.
+"""Replay of metadata records: the method for each record type, and the common parts of all states.
 
-Two states follow it: the active controller's collections, which can be taken back (`controller/state.py`), and the
-image that each node publishes (`delta.py`). A kind of record that one of them does not take makes its class abstract.
+Two states replay the log: the active controller's collections, which can be reverted (`controller/state.py`), and the
+image of each node (`delta.py`). If one of them lacks the method for a record type, its class is abstract.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class MetadataReplayer(ABC):
         else:
             features.pop(record.name, None)
 
-    # -- what each keeps in its own way --------------------------------------------------------------------------------
+    # -- implemented by each state -------------------------------------------------------------------------------------
 
     @abstractmethod
     def _topic(self, record: TopicRecord) -> None: ...

@@ -1,9 +1,9 @@
-"""The one shape of replicated state: an operation decides, the log keeps, `replay` changes.
+"""The interface of replicated state machines: operations decide, the log stores records, `replay` changes the state.
 
 A machine's operations are plain functions that read its state and return a `Result`: the records to append and the
-response to give once they are committed. They change nothing. One that takes long is a generator: it yields now and
-then, where others may have their turn, and returns its `Result`. `replay` is the only mutator, for live records and for
-those read back at start, so both lead to the same state. The runtime (`runtime.py`) appends the records, replays them,
+response that is sent once they are committed. They change nothing. A long operation is a generator: it yields where
+other tasks may run, and returns its `Result`. Only `replay` changes the state, for new records and for those that are
+read at a start, so both lead to the same state. The runtime (`runtime.py`) appends the records, replays them,
 and parks the response until they are committed. Source: Kafka CoordinatorShard, CoordinatorResult.
 """
 
@@ -20,11 +20,11 @@ ResponseT = TypeVar("ResponseT")
 
 @dataclass(frozen=True, slots=True)
 class Result(Generic[RecordT, ResponseT]):
-    """What an operation decided.
+    """The result of an operation.
 
     Attributes:
         records: to append, in order; empty for a read or a refusal.
-        response: given to the caller once the records, and everything before them, are committed.
+        response: returned to the caller once the records, and everything before them, are committed.
         atomic: all records go into one batch, so that after a crash either all or none are there.
     """
 

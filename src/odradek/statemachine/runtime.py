@@ -8,13 +8,13 @@ of the log, and parks each response until the log says that its records, and eve
 seen, are committed. So
 
 - the next operation sees the state of the one before, without waiting for the disk or for followers;
-- no caller gets an answer, not even a refusal, that a failed write could turn out to have been untrue;
-- a read that must be true is an operation without records.
+- no caller gets a response, not even a refusal, that depends on a write which fails later;
+- a consistent read is an operation without records.
 
 An operation that decides in steps, or that has thousands of records, takes several turns of the loop to be decided,
 prepared, replayed and appended, between which everybody else is served, and no other operation of the machine runs.
 
-States of a runtime, which serves one leadership of one machine and is then thrown away:
+States of a runtime, which serves one leadership of one machine:
 
     NEW --load()--> LOADING --> ACTIVE --unload()--> ENDED
                        `--------- any failure -------^
@@ -44,7 +44,7 @@ RecordT = TypeVar("RecordT")
 PreparedT = TypeVar("PreparedT")
 ResponseT = TypeVar("ResponseT")
 
-# One turn never holds the loop for longer than about this many operations take (some 20 us each).
+# The most operations in one turn of the event loop (some 20 us each).
 MAX_OPERATIONS_PER_TURN = 500
 # Nor than the records of so many take that are replayed (some 5 to 10 us each).
 MAX_RECORDS_PER_TURN = 1000
@@ -130,7 +130,7 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 
 
 class _Parked:
-    """A caller, and what to tell it once `end_offset` is committed."""
+    """A caller, and its response once `end_offset` is committed."""
 
     __slots__ = ("end_offset", "error", "future", "response")
 
@@ -159,11 +159,11 @@ class _Parked:
 
 
 class _ChunkedOperation(Generic[RecordT]):
-    """An operation of which each turn does a part; it is the only one until it is appended.
+    """An operation that runs in several turns; no other one runs until it is appended.
 
     Attributes:
-        result: None while it is decided, step by step.
-        base_offset: what it decided holds for this place in the log.
+        result: None while it is being decided.
+        base_offset: the log end offset for which its decision is valid.
     """
 
     __slots__ = ("base_offset", "operation", "parked", "prepared", "replayed_count", "result", "steps")
@@ -403,7 +403,7 @@ class Runtime(Generic[RecordT]):
         return True
 
     def _restart(self) -> None:
-        """What a long operation decided is not what it would decide at the log's end as it is now."""
+        """Decide a long operation again, since the log end has changed."""
         if self._long is not None:
             self._queue.appendleft((self._long.parked, self._long.operation))
             self._long = None
@@ -411,7 +411,7 @@ class Runtime(Generic[RecordT]):
     def _continue(self, long: _ChunkedOperation[RecordT]) -> None:
         """Do the next part of a long operation: decide, prepare its records, replay some of them, append all."""
         if self._log.end_offset != long.base_offset:
-            # Records of the log's own came between: those of the quorum's voters.
+            # The log itself has appended records in between: those of the voters.
             self._timeline.revert_to(long.base_offset)
             self._restart()
             return
@@ -453,7 +453,7 @@ class Runtime(Generic[RecordT]):
             self._end_long(long, records)
 
     def _end_long(self, long: _ChunkedOperation[RecordT], records: Sequence[RecordT]) -> None:
-        """Append what it came to, which is nothing where it was refused."""
+        """Append the records of a long operation; none if it was refused."""
         long.parked.end_offset, self._long = long.base_offset + len(records), None
         self._append(long.base_offset, long.parked.end_offset, [long.parked], long.prepared if records else [])
 
@@ -483,7 +483,7 @@ class Runtime(Generic[RecordT]):
                 if result.records:
                     prepared.append(self._log.prepare(result.records, atomic=result.atomic))
             except Exception as error:
-                # A refusal, or a bug in an operation: it has changed nothing and harms its caller alone.
+                # A refusal, or a bug of an operation: it has changed nothing, and affects only its caller.
                 parked.error = error
             else:
                 for record in result.records:
@@ -493,7 +493,7 @@ class Runtime(Generic[RecordT]):
         return self._next_offset
 
     def _decided(self, parked: _Parked, operation: Operation[RecordT]) -> Result[RecordT, Any] | None:
-        """What an operation comes to; None where there is more to do than fits a turn, which then goes on alone."""
+        """The result of an operation; None if it needs several turns, and then runs alone."""
         decided = operation()
         result = decided if isinstance(decided, Result) else next_step(decided)
         if result is not None:
@@ -510,7 +510,7 @@ class Runtime(Generic[RecordT]):
             self._parked.popleft().release()
 
     async def _commit(self) -> None:
-        """Wait for the newest append, again and again; appends made meanwhile share the next wait."""
+        """Wait for the newest append, repeatedly; later appends share the next wait."""
         while True:
             await self._appended.wait()
             self._appended.clear()
@@ -524,7 +524,7 @@ class Runtime(Generic[RecordT]):
                 self._committed()
 
     def _committed(self) -> None:
-        """Release all callers that waited for what the log has committed."""
+        """Return the responses whose records are committed."""
         committed, end_offset = self._log.committed_offset, self._log.end_offset
         assert committed <= end_offset, f"{committed} is committed of a log that ends at {end_offset}"
         self._committed_offset = max(self._committed_offset, committed)
