@@ -12,13 +12,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import starmap
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from odradek.capture.database import CaptureError, Database, Snapshot, Table
-from odradek.capture.formats import Format, Record
+from odradek.capture.formats import Format, Record, marked
 from odradek.capture.pgoutput import Begin, Change, Commit, Decoder, Message, MissingValueError, Relation, Truncate
 from odradek.capture.positions import TIMEOUT_S, Position, read_position
 from odradek.capture.tables import CapturedTables
@@ -248,8 +249,8 @@ class Capture:
             complete = {topic: oid for topic, oid in self._position.tables.items() if topic not in topics}
             position = replace(self._position, visible=snapshot.visible, snapshot_lsn=snapshot.lsn, tables=complete)
             began_s, count = time.monotonic(), 0
-            for relation, row in snapshot.rows:
-                for record in self._format.read(relation, row, snapshot.lsn, snapshot.time_us):
+            for relation, row, marker in marked(snapshot.rows):
+                for record in self._format.read(relation, row, snapshot.lsn, snapshot.time_us, marker):
                     self._produce(self._options.topic_of(relation.name), record)
                 count += 1
                 if time.monotonic() - began_s > SNAPSHOT_TRANSACTION_S:
@@ -289,9 +290,9 @@ class Capture:
                 raise _too_large(*self._largest) from None
             raise
 
-    def _decoded(self, messages: Iterator[bytes]) -> Iterator[Message | None]:
+    def _decoded(self, messages: Iterator[tuple[bytes, int]]) -> Iterator[Message | None]:
         try:
-            yield from map(self._decoder.decode, messages)
+            yield from starmap(self._decoder.decode, messages)
         except MissingValueError as error:
             raise CaptureError(f"{error}: the table needs REPLICA IDENTITY FULL all the time; {START_OVER}") from None
 
@@ -308,10 +309,10 @@ class Capture:
                 ) from None
             return
         for relation in message.relations:
-            self._write_truncate(relation, transaction)
+            self._write_truncate(message, relation, transaction)
 
-    def _write_truncate(self, relation: Relation, transaction: Begin) -> None:
-        records = list(self._format.truncated(relation, transaction))
+    def _write_truncate(self, message: Truncate, relation: Relation, transaction: Begin) -> None:
+        records = list(self._format.truncated(message, relation, transaction))
         if not records and not self._options.skip_truncate:
             raise CaptureError(
                 f"{relation.name} was truncated, and records of rows cannot say so: delete its topic and run"
@@ -326,7 +327,7 @@ class Capture:
             self._largest = topic, record
         while True:
             try:
-                self._producer.produce(topic, record.value, record.key, partition)
+                self._producer.produce(topic, record.value, record.key, partition, headers=list(record.headers))
                 break
             except BufferError:
                 self._producer.poll(0.1)

@@ -58,7 +58,7 @@ SELECT plugin, database = current_database(), active, coalesce(wal_status, 'lost
   FROM pg_replication_slots WHERE slot_name = %s
 """
 _CHANGES = """
-SELECT data FROM pg_logical_slot_peek_binary_changes(
+SELECT lsn::text, data FROM pg_logical_slot_peek_binary_changes(
     %s, '0/0'::pg_lsn + %s::bigint, %s, 'proto_version', '1', 'publication_names', %s)
 """
 _PUBLISHED = "SELECT schemaname || '.' || tablename FROM pg_publication_tables WHERE pubname = %s"
@@ -314,15 +314,18 @@ class Database:
         return int(lsn)
 
     @contextmanager
-    def changes(self, limit: int | None = None, upto_lsn: int | None = None) -> Iterator[Iterator[bytes]]:
+    def changes(self, limit: int | None = None, upto_lsn: int | None = None) -> Iterator[Iterator[tuple[bytes, int]]]:
         """The messages of whole transactions behind the confirmed position, in the order of commits.
+
+        Each comes with its position in the write-ahead log.
 
         Args:
             limit: no transaction begins after so many messages; one that has begun is complete.
             upto_lsn: all transactions that committed before it are among them, and perhaps some behind it.
         """
         with self._connection.cursor() as cursor:
-            yield (data for (data,) in cursor.stream(_CHANGES, [self._name, upto_lsn, limit, self._name]))
+            found = cursor.stream(_CHANGES, [self._name, upto_lsn, limit, self._name])
+            yield ((data, _lsn_of(text)) for text, data in found)
 
     def confirm(self, lsn: int) -> None:
         """Let the database drop what is before this position of its log."""
@@ -333,6 +336,12 @@ class Database:
 
     def _one(self, statement: str, *values: object) -> Any:
         return self._rows(statement, *values)[0]
+
+
+def _lsn_of(text: str) -> int:
+    """The number of a `pg_lsn`."""
+    high, _, low = text.partition("/")
+    return int(high, 16) << 32 | int(low, 16)
 
 
 def _identifier(table: str) -> sql.Identifier:

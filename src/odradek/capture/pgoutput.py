@@ -51,30 +51,35 @@ class Begin:
         xid: the lower 32 bits of its id.
         commit_lsn: the position of its commit in the write-ahead log.
         commit_us: the time of its commit, in microseconds since the Unix epoch.
+        previous_lsn: where the transaction before it ended; None for the first one that is read.
     """
 
     xid: int
     commit_lsn: int
     commit_us: int
+    previous_lsn: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
     """A row before and after the change; None if it did not exist. Values are PostgreSQL's texts, None is NULL.
 
-    Without REPLICA IDENTITY FULL the row before has its key alone, and is empty if the key did not change.
+    Without REPLICA IDENTITY FULL the row before has its key alone, and is empty if the key did not change. `lsn` is
+    the position of the change in the write-ahead log.
     """
 
     relation: Relation
     before: Row | None
     after: Row | None
+    lsn: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """TRUNCATE of these tables. The message has no rows."""
+    """TRUNCATE of these tables, at `lsn`. The message has no rows."""
 
     relations: tuple[Relation, ...]
+    lsn: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +101,13 @@ class Decoder:
 
     def __init__(self) -> None:
         self._relations: dict[int, Relation] = {}
+        self._previous_lsn: int | None = None
 
-    def decode(self, message: bytes) -> Message | None:
+    def decode(self, message: bytes, lsn: int = 0) -> Message | None:
         """One message; None for those that only describe (relations, types, origins).
+
+        Args:
+            lsn: the position of the message in the write-ahead log.
 
         Raises:
             ValueError: the bytes are no such message.
@@ -107,23 +116,24 @@ class Decoder:
         try:
             if kind == b"B":
                 commit_lsn, commit_us, xid = body.take(">QqI")
-                return Begin(xid, commit_lsn, commit_us + EPOCH_US)
+                return Begin(xid, commit_lsn, commit_us + EPOCH_US, self._previous_lsn)
             if kind == b"C":
                 _, _, end_lsn, _ = body.take(">BQQQ")
+                self._previous_lsn = end_lsn
                 return Commit(end_lsn)
-            return self._decode_relation_or_change(kind, body)
+            return self._decode_relation_or_change(kind, body, lsn)
         except (struct.error, KeyError, UnicodeDecodeError) as error:
             raise ValueError(f"a message of pgoutput cannot be read: {error}") from None
 
-    def _decode_relation_or_change(self, kind: bytes, body: _Body) -> Message | None:
+    def _decode_relation_or_change(self, kind: bytes, body: _Body, lsn: int) -> Message | None:
         if kind == b"R":
             relation = _relation(body)
             self._relations[relation.oid] = relation
         elif kind in (b"I", b"U", b"D"):
-            return _change(body, self._relations[body.take(">I")[0]], is_update=kind == b"U")
+            return _change(body, self._relations[body.take(">I")[0]], lsn, is_update=kind == b"U")
         elif kind == b"T":
             count, _ = body.take(">IB")
-            return Truncate(tuple(self._relations[oid] for oid in body.take(f">{count}I")))
+            return Truncate(tuple(self._relations[oid] for oid in body.take(f">{count}I")), lsn)
         elif kind not in (b"O", b"Y", b"M"):
             raise ValueError(f"pgoutput has no message of the kind {kind!r} in protocol version 1")
         return None
@@ -171,13 +181,13 @@ def _relation(body: _Body) -> Relation:
     return Relation(oid, schema, table, tuple(columns))
 
 
-def _change(body: _Body, relation: Relation, *, is_update: bool) -> Change:
+def _change(body: _Body, relation: Relation, lsn: int, *, is_update: bool) -> Change:
     rows: dict[int, Row] = {}
     while not body.at_end:
         (which,) = body.take(">B")
         rows[which] = _row(body, relation, rows.get(ord("O")))
     before = rows.get(ord("O"), rows.get(ord("K")))
-    return Change(relation, {} if before is None and is_update else before, rows.get(ord("N")))
+    return Change(relation, {} if before is None and is_update else before, rows.get(ord("N")), lsn)
 
 
 def _row(body: _Body, relation: Relation, before: Row | None) -> Row:

@@ -31,7 +31,7 @@ class CapturedTables:
             return None if relation is None else replace(message, relation=relation)
         if isinstance(message, Truncate):
             relations = tuple(known for each in message.relations if (known := self._known(each)) is not None)
-            return Truncate(relations) if relations else None
+            return replace(message, relations=relations) if relations else None
         return None
 
     def _known(self, relation: Relation) -> Relation | None:
