@@ -70,6 +70,7 @@ def test_the_command_adds_changes_and_removes_users(node: Node, tmp_path: Path) 
     for name, text in (("empty", "\n"), ("two-forms", "\u2168\n")):
         (tmp_path / name).write_text(text)
         odradek(node.bootstrap, "users", "add", "carol", "--password-file", tmp_path / name, code=errors.USAGE)
+    odradek(node.bootstrap, "users", "add", "User:carol", "--password-file", password, code=errors.USAGE)
     odradek(node.bootstrap, "users", "add", "carol", "--password-file", password)
     assert odradek(node.bootstrap, "users", "list", "--json").json["carol"] == {
         "SCRAM-SHA-256": 4096,

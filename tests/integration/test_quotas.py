@@ -491,6 +491,7 @@ def test_the_commands_of_the_page_run(port: int) -> None:
     [
         [f"{PRODUCE}=1"],
         ["--user", "a", "speed=1"],
+        ["--user", "User:a", f"{PRODUCE}=1"],
         ["--user", "a", f"{PRODUCE}=-1"],
         ["--user", "a", f"{PRODUCE}"],
         ["--user", "a", "--default", "user", f"{PRODUCE}=1"],

@@ -74,6 +74,8 @@ def set_quotas(
     cluster: Administration,
 ) -> None:
     """Set quotas; others stay."""
+    if user is not None and user.startswith("User:"):
+        raise CliError(f"--user {user}: a quota names the user alone, as {user.removeprefix('User:')}", code=USAGE)
     entity = _named(_entity(user, client_id, ip, default))
     values = dict(_assignment(each) for each in quotas)
 

@@ -61,6 +61,8 @@ def add(
     cluster: Administration,
 ) -> None:
     """Add a user; an existing one is not changed."""
+    if name.startswith("User:"):
+        raise CliError(f"{name}: a user's name has no User: before it; write {name.removeprefix('User:')}", code=USAGE)
     wanted = _mechanisms(mechanism)
     has = _known(cluster).get(name, {})
     if any(each.name in has for each in wanted):
